@@ -16,10 +16,13 @@ Source: Oyama et al. 2018, figures 1, 8 and 11; its arXiv version, figure 12.
 """
 
 import argparse
+import io
 import json
+import pathlib
 import statistics
 import subprocess
 
+import dark_pages
 from paper_tables.mucudnn import MIB, by_layer
 
 # What `tightfit` says of a kernel that was not recorded.
@@ -168,7 +171,9 @@ def layers(options):
 
 def save(figure, options):
     figure.tight_layout()
-    figure.savefig(options.output, metadata={"Date": None})
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    pathlib.Path(options.output).write_text(dark_pages.of_matplotlib(drawn.getvalue()))
 
 
 def main():

@@ -101,11 +101,17 @@ impl Opened {
         Some(Bytes(free.bytes.0 / 8 * 7))
     }
 
-    /// Rejects measuring on the CPU that takes more memory than may be used.
+    /// Rejects measuring on the CPU that takes more memory than may be used, with `beside` in addition to its buffers.
     ///
     /// # Errors
     /// [`Error::Backend`] with both sizes; those of [`forecast`].
-    pub fn check_memory(&mut self, problems: &[Problem], scope: &Scope, stop: &AtomicBool) -> Result<(), Error> {
+    pub fn check_memory(
+        &mut self,
+        problems: &[Problem],
+        scope: &Scope,
+        beside: Bytes,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
         let Some(usable) = self.usable() else { return Ok(()) };
         let no_time = |_: &Problem, _: &Algorithm| Nanos::ZERO;
         // A problem far too large is recognized without searching through its sizes.
@@ -113,6 +119,7 @@ impl Opened {
             let env = Opened::env(&self.cache, stop);
             let Forecast { memory, .. } =
                 forecast(problems, scope, &env, self.backends[0].as_mut(), &no_time, patience)?;
+            let memory = memory + beside;
             if memory > usable {
                 let what = format!(
                     "measuring takes {memory} of memory, but only {usable} may be used (an eighth of what is free is left \

@@ -11,9 +11,18 @@ import_exception!(tightfit.errors, DoesNotFit);
 import_exception!(tightfit.errors, FileError);
 import_exception!(tightfit.errors, NotProfiled);
 
+/// Options of the command that errors advise, and the arguments that they are in Python.
+const ARGUMENTS: [(&str, &str); 4] = [
+    ("--plan-time", "plan_time"),
+    ("--cache FILE", "cache=FILE"),
+    ("--cache none", "cache=\"none\""),
+    ("--divide off", "divide=\"off\""),
+];
+
 /// The exception that says what the error says.
 pub fn raise(error: Error) -> PyErr {
-    let message = error.chain();
+    let replace = |message: String, (option, argument): &(&str, &str)| message.replace(option, argument);
+    let message = ARGUMENTS.iter().fold(error.chain(), replace);
     match error {
         Error::OverLimit { needed, limit, .. } => DoesNotFit::new_err((message, needed.0, limit.0)),
         Error::OverTotal { needed, total } => DoesNotFit::new_err((message, needed.0, total.0)),

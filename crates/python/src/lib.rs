@@ -23,6 +23,7 @@ mod planned;
 mod prepare;
 mod profile;
 mod solve;
+mod verify;
 
 /// What `tightfit/*.py` is built on.
 #[pyo3::pymodule]
@@ -41,4 +42,6 @@ mod _native {
     use super::profile::{Recordings, default_cache, merge, network, networks, parse_size, restore_recordings};
     #[pymodule_export]
     use super::solve::{front, optimize};
+    #[pymodule_export]
+    use super::verify::verify;
 }

@@ -65,7 +65,7 @@ impl Words {
             exact_class: self.exact_class,
             ..Scope::new(self.sizes.parse()?, vec![limit])
         };
-        opened.check_memory(&[problem], &scope, stop)?;
+        opened.check_memory(&[problem], &scope, Bytes::ZERO, stop)?;
         let device = opened.device().clone();
         let Opened { backends, cache, .. } = &mut opened;
         let mut found = survey(&[problem], &scope, backends, &Opened::env(cache, stop))?;

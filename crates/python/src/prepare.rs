@@ -160,7 +160,7 @@ impl Words {
             Some(room) => scope(options.budget.min(room), Some(room))?,
             None => scope(options.budget, free)?,
         };
-        opened.check_memory(&problems, &scope, stop)?;
+        opened.check_memory(&problems, &scope, Bytes::ZERO, stop)?;
         let Opened { backends, cache, .. } = &mut opened;
         let found = survey(&problems, &scope, backends, &Opened::env(cache, stop))?;
         if let Some(failure) = &found.spent.cache_failure {

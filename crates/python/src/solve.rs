@@ -11,7 +11,7 @@ use tightfit_core::report::{self, svg};
 use tightfit_core::survey::Env;
 use tightfit_core::{Backend, Bytes, Configuration, Error, Operation};
 
-use crate::failure::{bad_input, raise};
+use crate::failure::raise;
 use crate::interrupt::interruptible;
 use crate::profile::Recordings;
 
@@ -52,38 +52,43 @@ pub struct Words {
     divide: String,
 }
 
-impl Question {
-    fn read(recordings: &Recordings, words: Words) -> PyResult<Question> {
-        let operations: Result<Vec<Operation>, Error> = words.operations.iter().map(|word| word.parse()).collect();
+impl Words {
+    /// What to optimize; a name that is no network's is that of a program among the recordings.
+    pub fn request(&self, recordings: &[Recording]) -> Result<Request, Error> {
+        let operations: Result<Vec<Operation>, Error> = self.operations.iter().map(|word| word.parse()).collect();
         let selection = Selection {
-            model: Model::find(&words.network, &recordings.0).map_err(raise)?,
-            batch: words.batch,
-            operations: operations.map_err(raise)?,
-            layers: words.layers,
-            types: words.types.parse().map_err(raise)?,
-            layout: words.layout.parse().map_err(raise)?,
+            model: Model::find(&self.network, recordings)?,
+            batch: self.batch,
+            operations: operations?,
+            layers: self.layers.clone(),
+            types: self.types.parse()?,
+            layout: self.layout.parse()?,
         };
-        let bytes = Bytes(words.bytes);
-        let limit = match words.bound.as_str() {
+        let bytes = Bytes(self.bytes);
+        let limit = match self.bound.as_str() {
             "workspace" => Limit::PerKernel(bytes),
             "total_workspace" => Limit::Total(bytes),
             "one_workspace" => Limit::One(bytes),
-            other => return Err(bad_input(format!("`{other}` bounds nothing"))),
+            other => return Err(Error::BadOption { what: format!("`{other}` bounds nothing") }),
         };
+        Ok(Request {
+            sizes: self.sizes.parse()?,
+            divide: self.divide.parse()?,
+            deterministic: self.deterministic,
+            exact_class: self.exact_class,
+            ..Request::new(selection, limit)
+        })
+    }
+}
+
+impl Question {
+    fn read(recordings: &Recordings, words: &Words) -> Result<Question, Error> {
+        let request = words.request(&recordings.0)?;
         let devices = match &words.device {
-            Some(name) => Recording::named(&recordings.0, name).map_err(raise)?,
+            Some(name) => Recording::named(&recordings.0, name)?,
             None => recordings.0.iter().collect(),
         };
-        Ok(Question {
-            request: Request {
-                sizes: words.sizes.parse().map_err(raise)?,
-                divide: words.divide.parse().map_err(raise)?,
-                deterministic: words.deterministic,
-                exact_class: words.exact_class,
-                ..Request::new(selection, limit)
-            },
-            replay: Replay::of(devices.into_iter().cloned()).map_err(raise)?,
-        })
+        Ok(Question { request, replay: Replay::of(devices.into_iter().cloned())? })
     }
 
     fn answer(self, stop: &AtomicBool) -> Result<Optimized, Error> {
@@ -95,7 +100,7 @@ impl Question {
 /// The network's kernels, each with its configuration, as the command's JSON, and the picture that the command draws.
 #[pyfunction]
 pub fn optimize(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<(String, String)> {
-    let question = Question::read(recordings, words)?;
+    let question = Question::read(recordings, &words).map_err(raise)?;
     interruptible(py, |stop| {
         let optimized = question.answer(stop)?;
         Ok((report::json(&optimized), picture(&optimized)))
@@ -103,7 +108,7 @@ pub fn optimize(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResu
 }
 
 /// The picture that the command draws by default: the front of one kernel, the shares of a total, or the layers.
-fn picture(optimized: &Optimized) -> String {
+pub fn picture(optimized: &Optimized) -> String {
     let of = &optimized.network;
     match (&optimized.kernels[..], optimized.limit) {
         ([kernel], _) if kernel.front.is_some() => front_of(optimized, kernel),
@@ -126,7 +131,7 @@ fn title(optimized: &Optimized, of: &str) -> String {
 /// The Pareto front of every selected kernel, as a JSON list of objects.
 #[pyfunction]
 pub fn front(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<String> {
-    let question = Question::read(recordings, words)?;
+    let question = Question::read(recordings, &words).map_err(raise)?;
     interruptible(py, |stop| {
         let optimized = question.answer(stop)?;
         let part = |part: &tightfit_core::Candidate| {

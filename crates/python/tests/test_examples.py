@@ -25,7 +25,7 @@ def test_examples_run(example, lines):
         assert line in out
 
 
-@pytest.mark.parametrize("function", ["front", "measure", "network", "optimize", "plan", "split"])
+@pytest.mark.parametrize("function", ["front", "measure", "network", "optimize", "plan", "split", "verify"])
 def test_docstrings(function, monkeypatch):
     monkeypatch.chdir(ROOT)
     module = sys.modules[getattr(tightfit, function).__module__]

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_wheels_are_built_where_old_systems_can_run_them() -> None:
     commands = " ".join(step.get("run", "") for step in wheels["steps"])
     assert "--compatibility manylinux_2_28" in commands
     assert "scripts/check-wheel.py --glibc 2.28 --megabytes 15" in commands
+
+
+def test_the_package_names_the_pythons_that_its_wheel_is_tried_on() -> None:
+    project = tomllib.loads((ROOT / "crates/python/pyproject.toml").read_text())["project"]
+    tried = read(ROOT / ".github/workflows/wheels.yml")["jobs"]["try"]["strategy"]["matrix"]["python"]
+    language = "Programming Language :: Python :: "
+    named = [entry.removeprefix(language) for entry in project["classifiers"] if entry.startswith(language + "3.")]
+    assert named == tried and project["requires-python"] == f">={tried[0]}"
 
 
 def test_issue_forms_ask_for_something() -> None:

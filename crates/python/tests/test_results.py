@@ -26,13 +26,14 @@ def results(recorded, mixed):
         "split": tightfit.split(32, ["K80", "K80", "K20Xm"], network="resnet18", profile=mixed),
         "plan": tightfit.plan("vgg16", 64, budget="5GiB", policy="overlap", assume=True),
         "measure": tightfit.measure(convolution="alexnet-1col", layer="conv2", batch=256, profile=recorded),
+        "verify": tightfit.verify("lenet", 4, workspace="1MiB", threads=1, backend="cpu", cache="none"),
         "profile": tightfit.Profile.open(recorded),
         "network": tightfit.network("vgg16"),
         "networks": tightfit.networks(),
     }
 
 
-RESULTS = ["optimize", "total", "front", "split", "plan", "measure", "profile", "network", "networks"]
+RESULTS = ["optimize", "total", "front", "split", "plan", "measure", "verify", "profile", "network", "networks"]
 
 
 class Page(HTMLParser):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -110,10 +111,33 @@ def test_a_larger_budget_is_never_slower_and_one_that_fits_costs_nothing(monkeyp
     assert fitted.bound is None and fitted.counts.packs == 0, "no hooks where everything fits"
 
 
+def refusal(model, x, budget, optimizer):
+    """What is said of a budget that cannot be met."""
+    tt.fit(model, budget, optimizer=optimizer)
+    with pytest.raises(tightfit.DoesNotFit) as refused:
+        model(x)
+    assert refused.value.needed_bytes > budget
+    return str(refused.value)
+
+
+def test_a_budget_that_cannot_be_met_says_where_memory_peaks_and_what_helps():
+    model, x = resnet()
+    said = refusal(model, x, 200_000, sgd(model))
+    assert re.search(r"Resnet does not fit in 195.31 KiB( and .*)?: the least budget found is \d+ bytes \(.* KiB\)\. Memory peaks in the ", said), said
+    assert re.search(r"pass, (at \w+ )?(in [\w.]+|outside the model's submodules).*; give a larger budget or a smaller batch$", said), said
+    # A smaller batch leaves weights, gradients and state as they are.
+    model = nn.Linear(512, 512)
+    said = refusal(model, torch.randn(1, 512), 1 << 20, torch.optim.AdamW(model.parameters()))
+    assert said.endswith("Memory peaks in the optimizer's update; give a larger budget, or use an optimizer that keeps less state"), said
+
+
 @pytest.mark.parametrize("budget", [0, -5, "0", "much", "8 parsecs", None, 1.5, True])
 def test_a_wrong_budget_is_named(budget):
-    with pytest.raises(tightfit.BadInput):
+    with pytest.raises(tightfit.BadInput, match="^budget(=|: ).* or 'auto'$|must be positive$"):
         tt.fit(nn.Linear(2, 2), budget)
+    with pytest.raises(tightfit.BadInput, match="^host_budget(=|: )") as refused:
+        tt.fit(nn.Linear(2, 2), "1GiB", host_budget=0 if budget is None else budget)
+    assert "auto" not in str(refused.value)
 
 
 def test_auto_needs_a_gpu():
@@ -248,7 +272,7 @@ def test_training_goes_on_where_a_plan_needed_more_than_predicted_and_none_needs
     fitted.load_state_dict(model.state_dict())
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
     assert session.last is plan and not plan.stale
-    assert capfd.readouterr().err.count("goes on over its budget") == 1
+    assert capfd.readouterr().err.count("continues over its budget") == 1
 
 
 SETTINGS = "import os, torch; print(os.environ.get('PYTORCH_ALLOC_CONF'), os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))"

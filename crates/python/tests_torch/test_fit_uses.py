@@ -403,7 +403,7 @@ def test_a_model_that_never_repeats_itself_is_offloaded_for_good(link, monkeypat
     fitted = fitted_copy(model, x, 0.7)
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     assert same_bits(train(model, 24, x), train(fitted, 24, x))
-    assert "runs otherwise in every step" in capfd.readouterr().err
+    assert "runs differently in every step" in capfd.readouterr().err
     assert session_of(fitted)._offloaded
 
 

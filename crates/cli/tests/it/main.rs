@@ -12,6 +12,7 @@ mod interrupted;
 mod optimize;
 mod output;
 mod own_models;
+mod own_models_optimized;
 mod plan;
 mod predict;
 mod readme;

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use crate::folder::{Folder, json, text};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Unpacks an exported network into a folder.
-fn unpack(folder: &Path, exported: &str, name: &str) {
+pub fn unpack(folder: &Path, exported: &str, name: &str) {
     let packed = format!("{ROOT}/crates/core/tests/data/onnx/{exported}.onnx.gz");
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(std::fs::File::open(packed).unwrap()).read_to_end(&mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! The main entry points, `optimize` and `profile`, and their result: a network's kernels with their configurations.
+//! The main entry points, `optimize`, `profile` and `verify`, and their result: a network's kernels with their configurations.
 
 mod choose;
 mod optimize;
@@ -6,7 +6,9 @@ mod optimized;
 mod profile;
 #[cfg(test)]
 pub(crate) mod samples;
+mod verify;
 
 pub use optimize::{Request, optimize};
 pub use optimized::{NotUndivided, Optimized, OptimizedKernel, Profiling};
 pub use profile::profile;
+pub use verify::{Check, compared, fault, verify};

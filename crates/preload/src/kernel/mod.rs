@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tightfit_core::backend::Scale;
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Problem};
+use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Operation, Problem};
 use tightfit_cuda::Chosen;
 
 use crate::latest::Latest;
@@ -104,6 +104,32 @@ pub struct Planned {
     pub framework_time: Option<Nanos>,
 }
 
+/// The kernels and the convolutions of the process that were called, by order of first call.
+#[derive(Debug, Default)]
+struct Order {
+    kernels: AtomicUsize,
+    /// Each as its forward operation.
+    convolutions: Mutex<HashMap<Problem, usize>>,
+}
+
+/// A place in that order, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    kernel: usize,
+    /// The same for all operations of a convolution, and for all of the framework's choices for them.
+    convolution: usize,
+}
+
+impl Order {
+    /// The place of a kernel that is called for the first time.
+    fn next(&self, problem: &Problem) -> Place {
+        let mut convolutions = lock(&self.convolutions);
+        let next = convolutions.len();
+        let convolution = *convolutions.entry(problem.with_operation(Operation::Forward)).or_insert(next);
+        Place { kernel: self.kernels.fetch_add(1, Ordering::Relaxed), convolution }
+    }
+}
+
 /// A convolution with its decision.
 #[derive(Debug)]
 pub struct Kernel {
@@ -128,10 +154,9 @@ pub struct Kernel {
     is_captured: AtomicBool,
     share: Option<Share>,
     calls: AtomicU64,
-    /// Its place among the kernels that were called.
-    place: OnceLock<usize>,
-    /// How many kernels of the process were called.
-    called: Arc<AtomicUsize>,
+    /// Its place among those that were called.
+    place: OnceLock<Place>,
+    order: Arc<Order>,
 }
 
 impl Kernel {
@@ -287,7 +312,7 @@ impl Kernel {
     /// Counts a call.
     pub fn count(&self) {
         if self.calls() == 0 {
-            self.place.get_or_init(|| self.called.fetch_add(1, Ordering::Relaxed));
+            self.place.get_or_init(|| self.order.next(&self.question.problem));
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
@@ -297,9 +322,10 @@ impl Kernel {
         self.layers.iter().next()?.as_deref()
     }
 
-    /// Its layer's name, otherwise a name by order of first call; none for an unnamed kernel that was never called.
+    /// Its layer's name, otherwise a name by its convolution's order of first call, which convolutions of one shape share; none
+    /// for an unnamed kernel that was never called.
     pub fn name(&self) -> Option<String> {
-        let by_order = || self.place.get().map(|place| format!("conv{}", place + 1));
+        let by_order = || self.place.get().map(|place| format!("conv{}", place.convolution + 1));
         self.layer().map(str::to_owned).or_else(by_order)
     }
 
@@ -336,7 +362,7 @@ struct Index {
 #[derive(Default)]
 pub struct Kernels {
     index: Mutex<Index>,
-    called: Arc<AtomicUsize>,
+    order: Arc<Order>,
 }
 
 impl Kernels {
@@ -401,7 +427,7 @@ impl Kernels {
             share,
             calls: AtomicU64::new(0),
             place: OnceLock::new(),
-            called: self.called.clone(),
+            order: self.order.clone(),
         });
         alike.push(kernel.clone());
         kernel.add_layers(layers);
@@ -450,9 +476,13 @@ mod tests {
     }
 
     fn kernel(answer: Answer) -> Arc<Kernel> {
+        kernel_of("forward n4 c3 h8 w8 k4 r3 s3 f32", answer, &Kernels::default())
+    }
+
+    fn kernel_of(problem: &str, answer: Answer, kernels: &Kernels) -> Arc<Kernel> {
         let question = Question {
             device: 0,
-            problem: "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap(),
+            problem: problem.parse().unwrap(),
             chosen: Chosen { algorithm: Algorithm::new("fft"), workspace: Bytes(512), notes: Notes::NONE },
             admitted: Notes::NONE,
             factors: bits(Scale::OVERWRITE),
@@ -467,7 +497,26 @@ mod tests {
             is_open: false,
             framework_time: None,
         };
-        Kernels::default().keep(planned, &Limits::default(), true)
+        kernels.keep(planned, &Limits::default(), true)
+    }
+
+    #[test]
+    fn operations_of_one_convolution_have_one_name() {
+        let kernels = Kernels::default();
+        let of = |operation: &str, channels: usize| {
+            let problem = format!("{operation} n4 c{channels} h8 w8 k4 r3 s3 f32");
+            kernel_of(&problem, Answer::Kept, &kernels)
+        };
+        // As in a training step: the last layer comes first in the backward pass.
+        let step =
+            [("forward", 3), ("forward", 8), ("backward-data", 8), ("backward-filter", 8), ("backward-filter", 3)];
+        let called = step.map(|(operation, channels)| of(operation, channels));
+        called.iter().for_each(|kernel| kernel.count());
+        let names = called.map(|kernel| kernel.name().unwrap());
+        assert_eq!(names, ["conv1", "conv2", "conv2", "conv2", "conv1"]);
+        let in_order: Vec<String> = kernels.called().0.iter().map(|kernel| kernel.name().unwrap()).collect();
+        assert_eq!(in_order, names, "by order of first call");
+        assert_eq!(of("forward", 5).name(), None, "never called");
     }
 
     #[test]

@@ -11,7 +11,11 @@ GPUs::
 
     tightfit.plan("vgg16", 64, budget="5GiB", assume=True).html("plan.html")
     tightfit.measure("vgg16", "conv3_1", batch=4, backend="cpu").frame()
+    tightfit.verify("lenet", 16, workspace="1MiB").passed
     tightfit.best_batch_size(256, ["K80", "K80", "K20Xm"], network="resnet18", cache="cache.db")
+
+What starts programs or trains for long is a command alone, such as ``tightfit run -- python train.py`` and ``tightfit train
+vgg16 --batch 64 --data DIR``; ``python -m tightfit`` is the same command.
 
 Importing this package never imports torch, numpy, pandas or matplotlib. Import ``tightfit.torch`` explicitly.
 """
@@ -23,9 +27,24 @@ from ._networks import BuiltInNetwork, Network, NetworkLayer, Networks, network,
 from ._optimize import front, optimize
 from ._plan import plan
 from ._profile import Profile, default_cache, merge
+from ._verify import verify
 from .limits import set_limits
 from .planned import Attempt, Plan, PlannedLayer, PlannedTensor
-from .results import Configuration, DeviceShare, Front, Kernel, MicroBatch, MixedSplit, Optimized, Point, Undivided
+from .results import (
+    Configuration,
+    DeviceShare,
+    Front,
+    Kernel,
+    MicroBatch,
+    MixedSplit,
+    Optimized,
+    Point,
+    SideBySide,
+    Undivided,
+    Verification,
+    Verified,
+    VerifiedKernel,
+)
 
 __all__ = [
     "Attempt",
@@ -54,8 +73,12 @@ __all__ = [
     "PlannedTensor",
     "Point",
     "Profile",
+    "SideBySide",
     "Skipped",
     "Undivided",
+    "Verification",
+    "Verified",
+    "VerifiedKernel",
     "best_batch_size",
     "default_cache",
     "front",
@@ -69,6 +92,7 @@ __all__ = [
     "set_limits",
     "split",
     "split_times",
+    "verify",
 ]
 
 

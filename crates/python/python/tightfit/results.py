@@ -203,6 +203,89 @@ class Optimized(Table):
 
 
 @dataclass(frozen=True)
+class Verification:
+    """What running a kernel gave. Errors are the largest difference over the largest output.
+
+    ``max_relative_error_undivided`` is against the undivided output; the other errors are against 64-bit arithmetic: of this
+    configuration, of the undivided choice, and of the undivided algorithm of the same class. ``None`` is unknown.
+    """
+
+    max_relative_error_undivided: float | None
+    max_relative_error_reference: float | None
+    undivided_max_relative_error_reference: float | None
+    class_max_relative_error_reference: float | None
+    outputs_compared: int
+    measured_time_us: float
+    measured_single_time_us: float | None
+    undivided_measured_time_us: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class VerifiedKernel(Kernel):
+    """A kernel with what running it gave."""
+
+    verification: Verification = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Kernels that ran at the same time, as indices into ``kernels``, and how far their results are from those alone."""
+
+    kernels: tuple[int, ...]
+    streams: int
+    measured_time_us: float
+    alone_measured_time_us: float
+    workspace_bytes: int
+    max_relative_error_alone: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Verified(Optimized):
+    """A network whose optimized kernels were run and compared; ``kernels`` are :class:`VerifiedKernel`.
+
+    ``fault`` names the kernels whose results differ more than rounding explains; ``None`` if there are none.
+    ``measured_time_us`` is of this run.
+    """
+
+    kernels: tuple[VerifiedKernel, ...]
+    measured_time_us: float | None = None
+    side_by_side: tuple[SideBySide, ...] = ()
+    fault: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether all results agree."""
+        return self.fault is None
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """The columns of the command's CSV, and ``configuration``."""
+        names = ("max_relative_error_undivided", "max_relative_error_reference", "outputs_compared", "measured_time_us")
+        rows = zip(super()._rows(), self.kernels, strict=True)
+        return [row | {name: getattr(kernel.verification, name) for name in names} for row, kernel in rows]
+
+    def _shown(self) -> list[dict[str, str]]:
+        def known(error: float | None) -> str:
+            return "" if error is None else f"{error:.1e}"
+
+        return [
+            {
+                "layer": kernel.layer,
+                "operation": kernel.operation,
+                "configuration": str(kernel.configuration),
+                "ran in": _time(kernel.verification.measured_time_us),
+                "vs undivided": known(kernel.verification.max_relative_error_undivided),
+                "vs f64": known(kernel.verification.max_relative_error_reference),
+            }
+            for kernel in self.kernels
+        ]
+
+    def __repr__(self) -> str:
+        ran = f"{len(self.kernels)} kernels ran in {_time(self.measured_time_us)}"
+        on = f"{self.network}, mini-batch {self.batch}, {self.types}, on {self.device}"
+        return f"<Verified {on}: {ran}, {'all results agree' if self.passed else 'results differ'}>"
+
+
+@dataclass(frozen=True)
 class Point:
     """One configuration on a front."""
 
@@ -346,20 +429,30 @@ def _micro_batches(parts: Iterable[dict[str, Any]]) -> Configuration:
     return Configuration(MicroBatch(**part) for part in parts)
 
 
+def _kernel(kernel: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a kernel, from its JSON."""
+    undivided, parts = kernel["undivided"], kernel["configuration"]
+    return {**kernel, "undivided": undivided and Undivided(**undivided), "configuration": _micro_batches(parts)}
+
+
 def read_optimized(text: str, svg: str = "") -> Optimized:
     """Reads the JSON of ``tightfit optimize``, and takes its picture."""
     document = json.loads(text)
+    document["kernels"] = tuple(Kernel(**_kernel(kernel)) for kernel in document["kernels"])
+    return Optimized(**document, _svg=svg)
+
+
+def read_verified(text: str, svg: str, fault: str | None) -> Verified:
+    """Reads the JSON of ``tightfit verify``, and takes a picture and what differs."""
+    document = json.loads(text)
     document["kernels"] = tuple(
-        Kernel(
-            **{
-                **kernel,
-                "undivided": kernel["undivided"] and Undivided(**kernel["undivided"]),
-                "configuration": _micro_batches(kernel["configuration"]),
-            }
-        )
+        VerifiedKernel(**{**_kernel(kernel), "verification": Verification(**kernel["verification"])})
         for kernel in document["kernels"]
     )
-    return Optimized(**document, _svg=svg)
+    document["side_by_side"] = tuple(
+        SideBySide(**{**seen, "kernels": tuple(seen["kernels"])}) for seen in document.get("side_by_side", ())
+    )
+    return Verified(**document, _svg=svg, fault=fault)
 
 
 def read_fronts(text: str) -> list[Front]:

@@ -129,7 +129,7 @@ struct Word(#[serde(deserialize_with = "words")] String);
 /// A convolution that ran.
 #[derive(Deserialize)]
 pub struct Kernel {
-    /// Its layer, or a name by the order of first calls.
+    /// Its layer, or a name by its convolution's order of first call.
     #[serde(deserialize_with = "words")]
     pub name: String,
     /// The convolution.

@@ -74,8 +74,8 @@ def fit(
     if not isinstance(model, nn.Module):
         raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
     if getattr(model, "_tightfit", None) is not None:
-        raise BadInput("the model is fitted already; call unfit(model) first")
-    host = budget_bytes(host_budget, torch.device("cpu")) if host_budget is not None else None
+        raise BadInput("the model is fitted already; call tightfit.torch.unfit(model) first")
+    host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
     session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss, host_budget=host)
     install(model, session)
     return model
@@ -122,7 +122,7 @@ def session_of(model: nn.Module) -> Session:
     """The session of a fitted model, with its plans and counts."""
     fitted = getattr(model, "_tightfit", None)
     if fitted is None:
-        raise BadInput("the model is not fitted; call fit(model, budget) first")
+        raise BadInput("the model is not fitted; call tightfit.torch.fit(model, budget) first")
     return fitted.session  # type: ignore[no-any-return]
 
 
@@ -275,7 +275,7 @@ def plan(
     times = times_of(device) if device.type in MEASURED else None
     # What operations need beside their results is known where they were measured.
     outside = reserve_of(limit, device) if budget is not None and not (times and times.known) else 0
-    host = budget_bytes(host_budget, torch.device("cpu")) if host_budget is not None else host_bytes()
+    host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else host_bytes()
     try:
         fitted = make_plan(rehearsal, device, name, limit, (state, scratch), outside, started, times, host)
         fits = True

@@ -16,7 +16,7 @@ from .rehearse import Rehearsal
 from .simulate import Outcome, simulate
 from .sizes import text
 from .slots import Counts
-from .step import Step, build
+from .step import OUTSIDE, Step, build
 from .times import Times
 
 __all__ = ["Fitted", "least_of", "make_plan"]
@@ -156,13 +156,28 @@ def least_of(fitted: Fitted) -> int:
 
 
 def _misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
-    operation = step.data["operations"][outcome.at]
-    where = step.data["groups"][operation["group"]]["name"]
     host = step.data["machine"]["host_bytes"]
     beside = "" if host is None else f" and at most {text(host)} of host memory"
+    least = f"{outcome.peak} bytes ({text(outcome.peak)})" if outcome.peak >= 1 << 10 else text(outcome.peak)
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {outcome.peak} bytes ({text(outcome.peak)}), "
-        f"which {operation['name']} of {where} needs in the {operation['stage']} pass; give a larger budget or a smaller batch",
+        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome.at)}",
         outcome.peak,
         budget,
     )
+
+
+# What is no operation of PyTorch: what autograd saves, reads again or holds.
+_HELD = ("pack", "unpack", "held")
+
+
+def _peak(step: Step, at: int) -> str:
+    """Where memory peaks, and what to do about it."""
+    operation = step.data["operations"][at]
+    if operation["stage"] == "update":
+        # Weights, gradients and state have the same size for any batch.
+        return "Memory peaks in the optimizer's update; give a larger budget, or use an optimizer that keeps less state"
+    group = step.data["groups"][operation["group"]]["name"]
+    module = "outside the model's submodules" if group == OUTSIDE else f"in {group}"
+    name = operation["name"].removeprefix("aten.")
+    what = module if name in _HELD else f"at {name} {module}"
+    return f"Memory peaks in the {operation['stage']} pass, {what}; give a larger budget or a smaller batch"

@@ -63,9 +63,9 @@ class _Launched:
             if parameter is None:
                 return None
             try:
-                size = budget_bytes(_read(self.budget), parameter.device)
+                size = budget_bytes(_read(self.budget), parameter.device, "TIGHTFIT_BUDGET")
             except BadInput as error:
-                say(f"TIGHTFIT_BUDGET: {error}; models are left alone")
+                say(f"{error}; models are left alone")
                 size = sys.maxsize
             found = Session(type(module).__name__, size, on_misfit=_end)
             self.sessions[module] = found

@@ -153,7 +153,8 @@ def rehearse(
         except CannotRehearse:
             raise
         except Exception as error:
-            raise CannotRehearse(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
+            first = str(error).splitlines()[:1]
+            raise CannotRehearse(": ".join([type(error).__name__, *first])) from error
     recorder.finish()
     return result
 
@@ -188,7 +189,7 @@ def _run(
             else:
                 value = loss(outputs)
             if value.dim() != 0:
-                raise CannotRehearse(f"the loss has shape {tuple(value.shape)}, not that of a scalar")
+                raise CannotRehearse(f"the loss has shape {tuple(value.shape)}; it must be a scalar")
             recorder.stage = "backward"
             # Programs leave autocast before the backward pass, and with it the casts that it has cached.
             with _no_autocast():

@@ -222,7 +222,7 @@ class Session:
             signature = active.signature  # type: ignore[attr-defined]
             if self.plans.pop(signature, None) is not None:
                 self._recorded.setdefault(signature, 0)
-                say(f"{self.name} did not run as recorded; its next step is recorded anew, with everything offloaded")
+                say(f"{self.name} did not run as recorded; its next step is recorded again, with everything offloaded")
 
     def _watch(self, active: Pass) -> None:
         """Compares the peak of a plan's first passes with its prediction, on a GPU; plans anew if it was higher."""
@@ -236,11 +236,11 @@ class Session:
             seen = torch.cuda.max_memory_allocated(device)
             if seen > self.budget and self.reserve is not None:
                 self.reserve += seen - self.budget + (8 << 20)
-                say(f"{self.name} needed {text(seen)}, {text(seen - self.budget)} over the budget; planning anew")
+                say(f"{self.name} needed {text(seen)}, {text(seen - self.budget)} over the budget; planning again")
                 fitted.stale = True
             beside = torch.cuda.max_memory_reserved(device) - seen
             if fitted.watched == WATCHED - 1 and beside > self.budget // 32:
-                say(f"{self.name} allocates {text(seen)} at most; torch's allocator reserves {text(beside)} beside it")
+                say(f"{self.name} allocates at most {text(seen)}; PyTorch's allocator reserves {text(beside)} more")
         fitted.watched += 1
         torch.cuda.reset_peak_memory_stats(device)
         if fitted.watched == WATCHED and not fitted.stale:
@@ -283,7 +283,7 @@ class Session:
             self._recording = None
         self._recorded[signature] = self._recorded.get(signature, 0) + 1
         if self._recorded[signature] > RECORDINGS:
-            say(f"{self.name} runs otherwise in every step; from now on everything that it saves is offloaded")
+            say(f"{self.name} runs differently in every step, so it has no plan; from now on, everything it saves is offloaded")
             self._offloaded.add(signature)
             return SafePass(None, Counts())
         flat = tree_flatten(inputs)[0]
@@ -319,7 +319,7 @@ class Session:
         except DoesNotFit as error:
             before = self._replaced.pop(signature, None)
             if before is not None:
-                say(f"{self.name} goes on over its budget: no plan was found that needs less")
+                say(f"{self.name} continues over its budget: no plan that needs less was found")
                 before.stale, before.watched = False, WATCHED
                 self.plans[signature] = before
                 return
@@ -328,7 +328,7 @@ class Session:
             if not self.plans:
                 self.on_misfit(error)
             # In the midst of a run, a slow step is better than none.
-            say(f"{error}; for now, everything that it saves is offloaded")
+            say(f"{error}. For these inputs, everything it saves is offloaded")
             self._offloaded.add(signature)
             return
         for note in (*rehearsal.assumed, *([assumed] if assumed else [])):

@@ -20,23 +20,28 @@ def text(size: int) -> str:
     return f"{size} bytes"
 
 
-def budget_bytes(budget: Any, device: torch.device) -> int:
-    """A budget in bytes, from a number of bytes, a size such as ``"8GiB"``, or ``"auto"``.
+def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") -> int:
+    """A budget in bytes, from a number of bytes, a size such as ``"8GiB"``, or ``"auto"``; messages name this argument.
 
     Raises
     ------
     BadInput
         If it is none of these, or not positive.
     """
-    if budget == "auto":
+    takes_auto = argument != "host_budget"
+    if budget == "auto" and takes_auto:
         if device.type != "cuda":
-            raise BadInput("the budget is 'auto', but the model is not on a GPU; give a size such as 8GiB")
+            raise BadInput(f"{argument}='auto' takes what is free on a GPU, but the model is not on a GPU; give a size such as '8GiB'")
         free, _ = torch.cuda.mem_get_info(device)
         reserved = torch.cuda.memory_reserved(device)
         return int(0.97 * (free + reserved))
+    auto = ", or 'auto'" if takes_auto else ""
     if isinstance(budget, bool) or not isinstance(budget, int | str):
-        raise BadInput(f"the budget is {budget!r}; give a size such as '8GiB', a number of bytes, or 'auto'")
-    size = int(parse_size(budget)) if isinstance(budget, str) else budget
+        raise BadInput(f"{argument}={budget!r}: give a size such as '8GiB', or a number of bytes{auto}")
+    try:
+        size = int(parse_size(budget)) if isinstance(budget, str) else budget
+    except BadInput as error:
+        raise BadInput(f"{argument}: {error}{auto}") from None
     if size <= 0:
-        raise BadInput(f"the budget is {size} bytes; it must be positive")
+        raise BadInput(f"{argument}={budget!r}: it must be positive")
     return size

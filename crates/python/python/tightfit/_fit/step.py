@@ -20,10 +20,12 @@ from .recorder import Operation, Recorder, View
 from .rerun import may_run_again
 from .times import Times, key_of
 
-__all__ = ["Step", "build"]
+__all__ = ["OUTSIDE", "Step", "build"]
 
 # Smaller tensors are always kept: moving them takes longer than it frees.
 LEAST_BYTES = 16 << 10
+# The group of operations that no submodule runs.
+OUTSIDE = "outside modules"
 GRANULE = {"cuda": 512}
 _KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
 
@@ -301,7 +303,7 @@ def build(
         "types": types,
         "mode": "training",
         "tensors": builder.tensors,
-        "groups": [{"name": group or "outside modules"} for group in builder.groups],
+        "groups": [{"name": group or OUTSIDE} for group in builder.groups],
         "operations": builder.operations,
         "machine": {
             "to_host_bytes_per_s": link.get("out", rates.link),
