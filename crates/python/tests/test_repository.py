@@ -48,6 +48,11 @@ def test_wheels_are_built_where_old_systems_can_run_them() -> None:
     assert "scripts/check-wheel.py --glibc 2.28 --megabytes 15" in commands
 
 
+def test_binaries_come_with_every_manual_page() -> None:
+    steps = read(ROOT / ".github/workflows/binaries.yml")["jobs"]["build"]["steps"]
+    assert '"$tightfit" man --out "$folder/man"' in " ".join(step.get("run", "") for step in steps)
+
+
 def test_issue_forms_ask_for_something() -> None:
     forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
     questions = {form.stem: read(form).get("body") for form in forms if form.stem != "config"}

@@ -23,7 +23,7 @@ use tightfit_core::survey::Sizes;
 use super::{run_budget, run_report};
 use crate::failure::Failure;
 use crate::message;
-use crate::options::{AutoOrBytes, Common, RunOptions, Tune};
+use crate::options::{AutoOrBytes, Common, RunOptions, Tune, check_unit};
 use crate::preload::{Form, Preload, find_program, python_of, supported};
 use crate::session::{cache_path, device_numbers};
 
@@ -148,6 +148,7 @@ fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Fai
     let size = size
         .into_string()
         .map_err(|size| Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))?;
+    check_unit(name, &size);
     size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
 }
 
