@@ -50,7 +50,7 @@ fn fates(plan: &Plan, terminal: Terminal) -> String {
     let reuse = plan.maps.iter().any(|map| map.reuse_distance.is_some_and(|time| time > Nanos::ZERO));
     let legend = [
         ("map", words.join(", ")),
-        ("reuse", reuse.then(|| "from its last forward use until it is read again".to_owned()).unwrap_or_default()),
+        ("reuse", if reuse { "from its last forward use until it is read again".to_owned() } else { String::new() }),
     ];
     let lines: String = legend
         .into_iter()
