@@ -214,7 +214,7 @@ mod tests {
         let text = table(&plan, &samples::device(), Terminal::default());
         assert!(text.contains("\nall(m) ") && text.contains(" chosen\n"), "{text}");
         assert!(text.contains("\nattempts        (m): algorithms with the least workspace, (p): "), "{text}");
-        assert!(text.contains("\nmap             kept: stays on the device, offloaded: "), "{text}");
+        assert!(text.contains("\nmap             kept: stays on the device\n"), "{text}");
         assert_eq!(grid(&plan).csv().lines().count(), 1 + plan.layers.len());
     }
 }
