@@ -1,9 +1,7 @@
 //! Estimates the time and memory that measuring on the CPU will take, before it starts, and refuses what cannot fit.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use tightfit_core::backend::Effort;
 use tightfit_core::survey::{Env, Forecast, Scope, forecast};
 use tightfit_core::{Algorithm, Backend, Bytes, Nanos, Problem};
 use tightfit_cpu::host_memory;
@@ -11,6 +9,7 @@ use tightfit_cpu::host_memory;
 use crate::failure::Failure;
 use crate::message;
 use crate::progress::{Bar, about};
+use crate::rates::{LEAST_RATE, Rates};
 
 /// Anything longer is announced in advance.
 const LONG: Duration = Duration::from_secs(10);
@@ -18,14 +17,11 @@ const LONG: Duration = Duration::from_secs(10);
 /// How long to spend on the estimate.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A problem that this machine's algorithms solve in a fraction of a second, to time them.
-const SAMPLE: &str = "forward n4 c32 h28 w28 k32 r3 s3 pad1 f32";
+/// The share of measuring that finding out how long it takes may take.
+const SHARE: f64 = 0.0075;
 
 /// From this load on, measuring shares the processor.
 const BUSY: f64 = 1.0;
-
-/// Operations per second that any machine reaches: work that is short at this rate needs no better estimate.
-const LEAST_RATE: f64 = 5e8;
 
 /// The memory that measuring may take: all but an eighth of what is available. None if the system does not report what
 /// is available.
@@ -45,7 +41,7 @@ pub struct Work<'a> {
     pub choices: &'a str,
 }
 
-/// Estimates the time of measuring on the CPU, and announces it if it is long. None on another backend, or if there is
+/// Estimates the time of measuring on the CPU, and announces it if it is long; returns the estimate. None on another backend, or if there is
 /// nothing to measure.
 ///
 /// # Errors
@@ -55,7 +51,7 @@ pub fn foresee(
     scope: &Scope,
     backend: &mut dyn Backend,
     env: &Env<'_>,
-) -> Result<Option<Duration>, Failure> {
+) -> Result<Option<Forecast>, Failure> {
     if backend.device().backend != "cpu" {
         return Ok(None);
     }
@@ -66,19 +62,20 @@ pub fn foresee(
     let mut found = forecast(work.problems, scope, env, backend, &least, PATIENCE)?;
     check_memory(work, &found)?;
     if found.measurements > 0 && (duration(found.time) > LONG || !found.is_complete) {
-        let rates = rates(backend);
-        let expected = |problem: &Problem, algorithm: &Algorithm| {
-            seconds(problem.flops() / rates.get(algorithm).copied().unwrap_or(LEAST_RATE))
-        };
-        found = forecast(work.problems, scope, env, backend, &expected, PATIENCE)?;
+        let mut rates = Rates::new(backend);
+        found = forecast(work.problems, scope, env, backend, &|one, by| rates.time(one, by), PATIENCE)?;
         check_memory(work, &found)?;
+        if duration(found.time) > LONG {
+            rates.refine(work.problems, backend, duration(found.time).mul_f64(SHARE).min(PATIENCE));
+            found = forecast(work.problems, scope, env, backend, &|one, by| rates.time(one, by), PATIENCE)?;
+        }
     }
     drop(bar);
     let time = duration(found.time);
     if time > LONG || !found.is_complete {
         message::say(announcement(&found, backend.device().threads, work.choices, load()));
     }
-    Ok(Some(time).filter(|_| found.measurements > 0 && found.is_complete))
+    Ok(Some(found).filter(|found| found.measurements > 0 && found.is_complete))
 }
 
 /// How many processes ran at once in the last minute; 0 if the system does not report it.
@@ -116,19 +113,6 @@ fn check_memory(work: &Work<'_>, found: &Forecast) -> Result<(), Failure> {
     )))
 }
 
-/// Operations per second of each algorithm on this machine, from one run of each on a small problem.
-fn rates(backend: &mut dyn Backend) -> HashMap<Algorithm, f64> {
-    let mut rates = HashMap::new();
-    let Ok(problem) = SAMPLE.parse::<Problem>() else { return rates };
-    let once = Effort { warm_up: 0, least: 1, most: 1, ..Effort::default() };
-    for offer in backend.offers(&problem).unwrap_or_default() {
-        if let Ok(measured) = backend.measure(&problem, &offer.algorithm, &once) {
-            rates.insert(offer.algorithm, problem.flops() / measured.time.as_secs().max(1e-9));
-        }
-    }
-    rates
-}
-
 fn seconds(seconds: f64) -> Nanos {
     Nanos::from_micros(seconds * 1e6)
 }
@@ -139,6 +123,8 @@ fn duration(time: Nanos) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     #[test]
@@ -148,6 +134,7 @@ mod tests {
             measurements: 900,
             time: seconds(2400.0),
             memory: Bytes::gib(19),
+            times: HashMap::new(),
             is_complete: true,
         };
         let line = announcement(&found, 2, "--assume", 0.3);
@@ -156,13 +143,5 @@ mod tests {
         let line = announcement(&Forecast { is_complete: false, ..found }, 1, "--assume", 2.64);
         let busy = "on 1 thread: more than 40 minutes and longer beside other programs (load 2.6), up to";
         assert!(line.contains(busy), "{line}");
-    }
-
-    #[test]
-    fn every_cpu_algorithm_has_a_rate() {
-        let mut cpu = tightfit_cpu::CpuBackend::new(Some(1));
-        let rates = rates(&mut cpu);
-        assert_eq!(rates.len(), cpu.offers(&SAMPLE.parse().unwrap()).unwrap().len());
-        assert!(rates.values().all(|rate| *rate > 0.0), "{rates:?}");
     }
 }

@@ -16,6 +16,7 @@ mod options;
 mod planning;
 mod preload;
 mod progress;
+mod rates;
 mod session;
 mod solve;
 

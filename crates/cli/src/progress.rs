@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use tightfit_core::Problem;
 use tightfit_core::network::Kernel;
-use tightfit_core::survey::Progress;
+use tightfit_core::survey::{Forecast, Progress};
+use tightfit_core::{Nanos, Problem};
 
 use crate::message;
 
@@ -42,6 +42,8 @@ struct Status {
     what: String,
     /// Fraction of all the work; 0 if unknown.
     share: f64,
+    /// When the share was reached.
+    at: Duration,
 }
 
 impl Status {
@@ -49,7 +51,9 @@ impl Status {
     fn line(&self, elapsed: Duration, expected: Option<Duration>) -> String {
         let left = if self.share > 0.0 {
             // A share next to zero gives a time beyond what a clock counts, which is not worth showing.
-            Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 - self.share).max(0.0) / self.share).ok()
+            let left =
+                Duration::try_from_secs_f64(self.at.as_secs_f64() * (1.0 - self.share).max(0.0) / self.share).ok();
+            left.and_then(|left| left.checked_sub(elapsed.saturating_sub(self.at)))
         } else {
             expected.and_then(|expected| expected.checked_sub(elapsed))
         };
@@ -64,13 +68,14 @@ impl Status {
 pub struct Bar {
     drawn: ProgressBar,
     now: Arc<Mutex<Status>>,
+    started: Instant,
     _lines: Option<Lines>,
 }
 
 impl Bar {
     /// Starts with work that begins now; `expected` is its total time, if known.
     pub fn new(what: impl Into<String>, expected: Option<Duration>) -> Bar {
-        let now = Arc::new(Mutex::new(Status { what: what.into(), share: 0.0 }));
+        let now = Arc::new(Mutex::new(Status { what: what.into(), ..Status::default() }));
         let started = Instant::now();
         let line = {
             let now = Arc::clone(&now);
@@ -78,7 +83,7 @@ impl Bar {
         };
         if !std::io::stderr().is_terminal() {
             let lines = Lines::every(INTERVAL, line, |line| message::say(line));
-            return Bar { drawn: ProgressBar::hidden(), now, _lines: Some(lines) };
+            return Bar { drawn: ProgressBar::hidden(), now, started, _lines: Some(lines) };
         }
         let drawn = ProgressBar::new(STEPS);
         if let Ok(style) = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {line}") {
@@ -88,13 +93,15 @@ impl Bar {
             drawn.set_style(style.progress_chars("=> ").with_key("line", line));
         }
         drawn.enable_steady_tick(Duration::from_millis(200));
-        Bar { drawn, now, _lines: None }
+        Bar { drawn, now, started, _lines: None }
     }
 
     /// Sets what is being done now, and how much of all the work is finished.
     pub fn set(&self, what: String, share: f64) {
         self.drawn.set_position((share * STEPS as f64) as u64);
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Status { what, share };
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = if share == now.share { now.at } else { self.started.elapsed() };
+        *now = Status { what, share, at };
     }
 }
 
@@ -109,23 +116,36 @@ pub struct Measuring {
     bar: Bar,
     /// If several layers share a problem, the first layer's name.
     names: HashMap<Problem, String>,
-    at: Mutex<(String, f64)>,
+    /// What measuring takes as foreseen, if it is.
+    expected: Option<Forecast>,
+    at: Mutex<At>,
+}
+
+/// What a survey is at.
+#[derive(Default)]
+struct At {
+    what: String,
+    share: f64,
+    /// The problem that is measured, and the time of those before it as foreseen.
+    problem: Option<Problem>,
+    passed: Nanos,
 }
 
 impl Measuring {
     /// A survey of the problems of these kernels that begins now.
-    pub fn new(kernels: &[Kernel], expected: Option<Duration>) -> Measuring {
+    pub fn new(kernels: &[Kernel], expected: Option<Forecast>) -> Measuring {
         let mut names = HashMap::new();
         for Kernel { layer, problem } in kernels {
             names.entry(*problem).or_insert_with(|| format!("{layer} {}", problem.operation()));
         }
-        Measuring { bar: Bar::new("measuring", expected), names, at: Mutex::default() }
+        let time = expected.as_ref().map(|expected| Duration::from_nanos(expected.time.0));
+        Measuring { bar: Bar::new("measuring", time), names, expected, at: Mutex::default() }
     }
 
-    fn change(&self, change: impl FnOnce(&mut (String, f64))) {
+    fn change(&self, change: impl FnOnce(&mut At)) {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut at);
-        self.bar.set(at.0.clone(), at.1);
+        self.bar.set(at.what.clone(), at.share);
     }
 }
 
@@ -136,15 +156,24 @@ impl Progress for Measuring {
             Some(name) => write!(what, "{name}"),
             None => write!(what, "{problem}"),
         };
-        self.change(|at| at.0 = what);
+        self.change(|at| (at.what, at.problem) = (what, Some(*problem)));
     }
 
     fn done(&self, share: f64) {
-        self.change(|at| at.1 = share);
+        self.change(|at| {
+            // What was foreseen tells problems that take long for their operations from others, and those in the cache.
+            at.share = match (&self.expected, at.problem.take()) {
+                (Some(expected), Some(problem)) => {
+                    at.passed = at.passed + expected.times.get(&problem).copied().unwrap_or_default();
+                    at.passed.ratio(expected.time).min(1.0)
+                }
+                _ => share,
+            };
+        });
     }
 
     fn choosing(&self) {
-        self.change(|at| *at = ("choosing configurations".to_owned(), 0.0));
+        self.change(|at| *at = At { what: "choosing configurations".to_owned(), ..At::default() });
     }
 }
 
@@ -188,18 +217,21 @@ mod tests {
 
     #[test]
     fn time_left_is_shown_once_known() {
-        let begun = Status { what: "measured 0 of 57 problems, conv1_2 forward".to_owned(), share: 0.0 };
+        let begun = Status { what: "measured 0 of 57 problems, conv1_2 forward".to_owned(), ..Status::default() };
         assert_eq!(begun.line(MINUTE * 3, None), "measured 0 of 57 problems, conv1_2 forward, 3 minutes so far");
         assert!(begun.line(MINUTE, Some(MINUTE * 41)).ends_with(", about 40 minutes left"));
         assert!(begun.line(MINUTE * 2, Some(MINUTE)).ends_with(", 2 minutes so far"), "longer than expected");
-        let done = Status { what: "measured 12 of 57 problems, conv3_1 forward".to_owned(), share: 0.2 };
+        let done =
+            Status { what: "measured 12 of 57 problems, conv3_1 forward".to_owned(), share: 0.2, at: MINUTE * 2 };
         assert_eq!(
             done.line(MINUTE * 2, Some(MINUTE)),
             "measured 12 of 57 problems, conv3_1 forward, about 8 minutes left"
         );
-        let endless = Status { what: "step 1 of many".to_owned(), share: 5e-20 };
+        assert!(done.line(MINUTE * 5, Some(MINUTE)).ends_with(", about 5 minutes left"), "the next one takes long");
+        assert!(done.line(MINUTE * 11, None).ends_with(", 11 minutes so far"), "longer than all before it promised");
+        let endless = Status { what: "step 1 of many".to_owned(), share: 5e-20, at: MINUTE };
         assert!(endless.line(MINUTE * 9, None).ends_with(", 9 minutes so far"));
-        let whole = Status { what: "step 5 of 5".to_owned(), share: 1.0 };
+        let whole = Status { what: "step 5 of 5".to_owned(), share: 1.0, at: MINUTE };
         assert_eq!(whole.line(MINUTE, None), "step 5 of 5, about 0 seconds left");
     }
 
@@ -234,6 +266,24 @@ mod tests {
         assert_eq!(now().what, "measured 12 of 57 problems, conv3_1 forward");
         measuring.done(0.25);
         assert_eq!((now().what.as_str(), now().share), ("measured 12 of 57 problems, conv3_1 forward", 0.25));
+    }
+
+    #[test]
+    fn the_share_is_that_of_the_time_foreseen() {
+        let kernels = ["forward n2 c4 h8 w8 k4 r3 s3 f32", "forward n2 c4 h9 w9 k4 r3 s3 f32"]
+            .map(|text| Kernel { layer: "conv".to_owned(), problem: text.parse().unwrap() });
+        let time = Nanos(4_000_000_000);
+        let times =
+            HashMap::from([(kernels[0].problem, Nanos(3_000_000_000)), (kernels[1].problem, Nanos(1_000_000_000))]);
+        let measuring = Measuring::new(&kernels, Some(Forecast { time, times, ..Forecast::default() }));
+        let share = || measuring.bar.now.lock().unwrap().share;
+        measuring.begin(&kernels[0].problem, 0, 2);
+        assert_eq!(share(), 0.0);
+        measuring.done(0.5);
+        assert_eq!(share(), 0.75);
+        measuring.begin(&kernels[1].problem, 1, 2);
+        measuring.done(1.0);
+        assert_eq!(share(), 1.0);
     }
 
     #[test]

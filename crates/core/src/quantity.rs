@@ -67,6 +67,25 @@ impl Bytes {
         UNITS[..4].iter().find(|(_, unit)| self.0 >= *unit).copied().unwrap_or(("B", 1))
     }
 
+    /// What to tell somebody who wrote a limit or a budget as a number of bytes so small that another unit must have been
+    /// meant; none for zero, 1 MiB or more, and whatever has a unit.
+    pub fn missing_unit(text: &str) -> Option<String> {
+        let text = text.trim();
+        let has_unit = text.contains(|letter: char| !letter.is_ascii_digit() && letter != '.');
+        let bytes: Bytes = text.parse().ok().filter(|_| !has_unit)?;
+        (bytes > Bytes::ZERO && bytes < Bytes::mib(1)).then(|| {
+            format!(
+                "`{text}` means {bytes}; for {text} MiB, write {text}MiB (or {text}B for bytes)",
+                bytes = bytes.in_bytes()
+            )
+        })
+    }
+
+    /// In words, without another unit: `1 byte`, `64 bytes`.
+    fn in_bytes(self) -> String {
+        format!("{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+
     /// These bytes minus `other`, or zero if `other` is larger.
     pub fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
@@ -109,7 +128,7 @@ impl FromStr for Bytes {
     /// # Errors
     /// [`Error::BadSize`] for anything else.
     fn from_str(text: &str) -> Result<Bytes, Error> {
-        let bad = || Error::BadSize { text: text.to_owned() };
+        let bad = || Error::BadSize { text: text.to_owned(), meant: meant(text) };
         let lower = text.trim().to_ascii_lowercase();
         if lower == "unlimited" {
             return Ok(Bytes::UNLIMITED);
@@ -130,6 +149,23 @@ impl FromStr for Bytes {
         let bytes = number.parse::<f64>().map_err(|_| bad())? * unit as f64;
         if bytes < u64::MAX as f64 { Ok(Bytes(bytes.round() as u64)) } else { Err(bad()) }
     }
+}
+
+/// What a size with the bare letter of a unit may mean, in units that say it: `8M` is 8 MiB to some programs and 8 MB to
+/// others. Empty for other text.
+fn meant(text: &str) -> String {
+    let text = text.trim();
+    let Some(letter) = text.chars().last() else { return String::new() };
+    let number = text.strip_suffix(letter).unwrap_or_default().trim_end();
+    let units: Vec<String> = UNITS
+        .iter()
+        .filter(|(name, unit)| {
+            *unit > 1 && name.starts_with([letter.to_ascii_uppercase(), letter.to_ascii_lowercase()])
+        })
+        .filter_map(|(name, _)| Some((name, format!("{number}{name}").parse::<Bytes>().ok()?)))
+        .map(|(name, bytes)| format!("{number}{name} ({} bytes)", bytes.0))
+        .collect();
+    units.join(" or ")
 }
 
 /// A span of time in whole nanoseconds, printed in microseconds or milliseconds.
@@ -240,6 +276,23 @@ mod tests {
         for text in ["", "MiB", "64 Mi", "-1", "1e9999GiB", "99999999999TiB", "1.2.3", "0x10", "8M", "8Mb", "8MIb"] {
             let message = text.parse::<Bytes>().unwrap_err().to_string();
             assert!(message.contains(text), "{message}");
+        }
+        for (text, meant) in [
+            ("8M", "`8M` is not a size; write 8MiB (8388608 bytes) or 8MB (8000000 bytes)"),
+            ("1.5 g", "`1.5 g` is not a size; write 1.5GiB (1610612736 bytes) or 1.5GB (1500000000 bytes)"),
+            ("8k", "`8k` is not a size; write 8KiB (8192 bytes) or 8kB (8000 bytes)"),
+        ] {
+            assert_eq!(text.parse::<Bytes>().unwrap_err().to_string(), meant);
+        }
+    }
+
+    #[test]
+    fn a_small_number_without_a_unit_is_in_doubt() {
+        let expected = "`64` means 64 bytes; for 64 MiB, write 64MiB (or 64B for bytes)";
+        assert_eq!(Bytes::missing_unit("64").as_deref(), Some(expected));
+        assert!(Bytes::missing_unit(" 1 ").is_some_and(|advice| advice.contains("means 1 byte;")));
+        for clear in ["0", "0.0", "1048576", "64B", "64 MiB", "64kB", "unlimited", "auto", "", "-1", "1.2.3"] {
+            assert_eq!(Bytes::missing_unit(clear), None, "{clear}");
         }
     }
 }

@@ -20,9 +20,6 @@ use crate::{host_memory, machine};
 /// Bytes of an element.
 const FLOAT: usize = size_of::<f32>();
 
-/// A call that takes so long has caches and clocks warm for most of it, and counts without another before it.
-const LONG: Nanos = Nanos(50_000_000);
-
 /// The CPU backend: f32, two and three spatial dimensions, all cores by default.
 ///
 /// ```
@@ -200,7 +197,7 @@ impl Backend for CpuBackend {
         let times = sample(&Effort { warm_up: 0, ..*effort }, || {
             let mut time = run()?;
             for _ in 0..std::mem::take(&mut warm_up) {
-                if time < LONG {
+                if time < Effort::LONG_CALL {
                     time = run()?;
                 }
             }

@@ -5,7 +5,7 @@
 //! program    trampolines   what is only forwarded              .
 //!            exports       what is not: the C functions         \
 //!            run           what was decided, on the device       > forward -> the real libcudnn.so.9
-//!            report, summary   what was done                    /
+//!            report, summary, launched   what was done          /
 //!            decide        plans and algorithm numbers         '
 //!            process       the one state, made of the parts below
 //!            tune          measures between the program's calls, and changes what runs
@@ -35,6 +35,7 @@ mod forward;
 mod judge;
 mod kernel;
 mod latest;
+mod launched;
 mod layer;
 mod limits;
 mod list;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tightfit_core::{Candidate, Nanos, output};
 
 use crate::kernel::{Kernel, Running};
+use crate::launched;
 use crate::log::warn;
 use crate::pipe::shielded;
 use crate::process::{Process, existing};
@@ -52,6 +53,7 @@ pub fn on_call(process: &Process) {
 fn begin(process: &Process) {
     let Some(settings) = process.settings() else { return };
     process.duty.take_over();
+    launched::on_first_call();
     // SAFETY: both handlers only touch atomics or write files, and live as long as the process: nobody unloads cuDNN.
     unsafe {
         atexit(at_exit);

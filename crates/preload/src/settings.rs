@@ -181,6 +181,12 @@ pub fn of_environment() -> Option<Settings> {
     if set(&environment, "TIGHTFIT_SIZES").is_none() && set(&environment, "TIGHTFIT_POLICY").is_some() {
         warn!("TIGHTFIT_POLICY is now called TIGHTFIT_SIZES");
     }
+    for name in ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"] {
+        let text = text(&environment, name).ok().flatten();
+        if let Some(advice) = text.and_then(|text| Bytes::missing_unit(&text)) {
+            warn!("{name}: {advice}");
+        }
+    }
     read(&environment).unwrap_or_else(|wrong| {
         warn!("leaving every convolution unchanged: {wrong}");
         None

@@ -1,7 +1,9 @@
 //! Networks, and what was measured of them, as JSON.
 
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Value, json};
@@ -171,8 +173,12 @@ pub fn network(name: &str) -> PyResult<String> {
     Ok(Value::from_iter(network.layers().iter().map(object)).to_string())
 }
 
-/// Bytes of a size in words, such as `64MiB`.
+/// Bytes of a size in words, such as `64MiB`. Warns of a small number without a unit.
 #[pyfunction]
-pub fn parse_size(text: &str) -> PyResult<u64> {
+pub fn parse_size(python: Python<'_>, text: &str) -> PyResult<u64> {
+    if let Some(advice) = Bytes::missing_unit(text) {
+        let advice = CString::new(advice)?;
+        PyErr::warn(python, &python.get_type::<PyUserWarning>(), &advice, 3)?;
+    }
     Ok(text.parse::<Bytes>().map_err(raise)?.0)
 }

@@ -3,10 +3,12 @@
 import itertools
 import json
 import pickle
+import warnings
 
 import pytest
 
 import tightfit
+from tightfit._profile import size
 
 NETWORK, BATCH = "alexnet-1col", 256
 
@@ -127,3 +129,13 @@ def test_the_version_is_that_of_the_package():
     assert tightfit.__version__ == version("tightfit")
     with pytest.raises(AttributeError, match="no_such_thing"):
         tightfit.no_such_thing
+
+
+def test_a_size_without_a_unit_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="`64` means 64 bytes; for 64 MiB, write 64MiB"):
+        assert size("64") == 64
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [size("64B"), size(64), size("0")] == [64, 64, 0]
+    with pytest.raises(tightfit.BadInput, match="8MiB"):
+        size("8M")

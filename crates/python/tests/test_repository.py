@@ -57,6 +57,11 @@ def test_the_package_names_the_pythons_that_its_wheel_is_tried_on() -> None:
     assert named == tried and project["requires-python"] == f">={tried[0]}"
 
 
+def test_binaries_come_with_every_manual_page() -> None:
+    steps = read(ROOT / ".github/workflows/binaries.yml")["jobs"]["build"]["steps"]
+    assert '"$tightfit" man --out "$folder/man"' in " ".join(step.get("run", "") for step in steps)
+
+
 def test_issue_forms_ask_for_something() -> None:
     forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
     questions = {form.stem: read(form).get("body") for form in forms if form.stem != "config"}

@@ -9,41 +9,48 @@ use tightfit_train::data::{self, Dataset, Normalization};
 use crate::failure::Failure;
 use crate::options::PixelOptions;
 
-/// Opens the data that `name` names for a network, and that to test with if it is apart, with the pixels that the options
-/// ask for.
-///
-/// # Errors
-/// Those of [`data::open`], [`data::open_test`] and [`Dataset::normalized`].
-pub fn open(
-    name: &str,
-    test: Option<&str>,
-    pixels: &PixelOptions,
-    sample: Shape,
-    classes: usize,
-    seed: u64,
-) -> Result<Dataset, Failure> {
-    let mut opened = data::open(name, sample, classes, seed)?;
-    if let Some(test) = test {
-        opened.test = Some(data::open_test(test, name, sample, classes, seed)?);
-    }
-    normalized(opened, pixels)
+/// Labeled data as the options name it, for a network that takes such samples.
+pub struct Labeled<'a> {
+    /// A folder, or a name such as `digits`.
+    pub name: &'a str,
+    /// The data to test with, if it is apart.
+    pub test: Option<&'a str>,
+    /// What is done to the pixels.
+    pub pixels: &'a PixelOptions,
+    /// The shape of a sample.
+    pub sample: Shape,
+    /// The number of classes.
+    pub classes: usize,
+    /// Of synthetic data.
+    pub seed: u64,
 }
 
-/// As [`open`], or the images without labels that `name` names: a file, or a folder without class folders.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_any(
-    name: &str,
-    test: Option<&str>,
-    pixels: &PixelOptions,
-    sample: Shape,
-    classes: usize,
-    seed: u64,
-) -> Result<Dataset, Failure> {
-    match test {
-        None if data::is_unlabeled(Path::new(name)) => open_images(&[name.into()], pixels, sample),
-        _ => open(name, test, pixels, sample, classes, seed),
+impl Labeled<'_> {
+    /// Opens the data, and that to test with.
+    ///
+    /// # Errors
+    /// Those of [`data::open`], [`data::open_test`] and [`Dataset::normalized`].
+    pub fn open(&self) -> Result<Dataset, Failure> {
+        let &Labeled { name, test, pixels, sample, classes, seed } = self;
+        let mut opened = data::open(name, sample, classes, seed)?;
+        if let Some(test) = test {
+            opened.test = Some(data::open_test(test, name, sample, classes, seed)?);
+        }
+        normalized(opened, pixels)
+    }
+
+    /// As [`open`](Labeled::open), or the images without labels that the name names: a file, or a folder without class
+    /// folders.
+    ///
+    /// # Errors
+    /// As [`open`](Labeled::open).
+    pub fn open_any(&self) -> Result<Dataset, Failure> {
+        match self.test {
+            None if data::is_unlabeled(Path::new(self.name)) => {
+                open_images(&[self.name.into()], self.pixels, self.sample)
+            }
+            _ => self.open(),
+        }
     }
 }
 
@@ -69,10 +76,14 @@ fn normalized(opened: Dataset, pixels: &PixelOptions) -> Result<Dataset, Failure
 
 /// One line on the samples: how many to train on and to test on, their classes and shape.
 pub fn summary(data: &Dataset) -> String {
-    let (train, classes) = (count(data.train.len(), "training sample"), data.train.classes());
+    let train = count(data.train.len(), "training sample");
+    let classes = match data.train.classes() {
+        1 => "1 class".to_owned(),
+        several => format!("{several} classes"),
+    };
     let test = match &data.test {
         Some(test) => count(test.len(), "test sample"),
         None => "no test samples (hold some back with --test-share 0.1, or name some with --test-data)".to_owned(),
     };
-    format!("{}: {train} of {} in {classes} classes, {test}", data.name, data.train.shape())
+    format!("{}: {train} of {} in {classes}, {test}", data.name, data.train.shape())
 }

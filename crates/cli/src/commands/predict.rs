@@ -5,8 +5,10 @@ use tightfit_core::Bytes;
 use tightfit_core::report::{Align, Grid};
 use tightfit_train::Prediction;
 
+use super::dataset::{self, Labeled};
 use super::forward::{self, Job, Report};
-use super::{dataset, print_grid};
+use super::networked::Ends;
+use super::print_grid;
 use crate::failure::{Failure, print};
 use crate::model;
 use crate::options::{Common, Format, PredictOptions};
@@ -14,15 +16,15 @@ use crate::options::{Common, Format, PredictOptions};
 pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
     let forward = &options.forward;
     let opened = model::open(&forward.model.network)?;
-    let (pixels, test_data) = (&forward.model.pixels, forward.test_data.as_deref());
+    let (pixels, test) = (&forward.model.pixels, forward.test_data.as_deref());
     forward::run(
         "predict",
         forward,
         common,
         &opened,
-        |ends| match &options.data {
-            Some(data) => dataset::open_any(data, test_data, pixels, ends.sample, ends.classes, common.seed),
-            None => dataset::open_images(&options.images, pixels, ends.sample),
+        |&Ends { sample, classes, .. }| match &options.data {
+            Some(name) => Labeled { name, test, pixels, sample, classes, seed: common.seed }.open_any(),
+            None => dataset::open_images(&options.images, pixels, sample),
         },
         |job| Predictions::new(job, options.top),
     )

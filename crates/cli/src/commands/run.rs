@@ -23,7 +23,7 @@ use tightfit_core::survey::Sizes;
 use super::{run_budget, run_report};
 use crate::failure::Failure;
 use crate::message;
-use crate::options::{AutoOrBytes, Common, RunOptions, Tune};
+use crate::options::{AutoOrBytes, Common, RunOptions, Tune, check_unit};
 use crate::preload::{Form, Preload, find_program, python_of, supported};
 use crate::session::{cache_path, device_numbers};
 
@@ -42,6 +42,8 @@ const OLD_SIZES: &str = "TIGHTFIT_POLICY";
 const DEVICES: &str = "TIGHTFIT_DEVICES";
 const SHIPPED: &str = "TIGHTFIT_SHIPPED";
 const REPORT: &str = "TIGHTFIT_REPORT";
+/// The process ID of the command: the library tells it from its children by it.
+const LAUNCHED: &str = "TIGHTFIT_RUN";
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     supported()?;
@@ -77,8 +79,8 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes), &cudnn, &preload)));
     }
     let mut command = Command::new(program);
-    // Remove the limit that was not chosen, the old name of the sizes, and devices that cannot be read.
-    for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES]) {
+    // Remove the limit that was not chosen, the old name of the sizes, devices that cannot be read, and another command's number.
+    for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES, LAUNCHED]) {
         command.env_remove(name);
     }
     if let Some(devices) = devices {
@@ -146,6 +148,7 @@ fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Fai
     let size = size
         .into_string()
         .map_err(|size| Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))?;
+    check_unit(name, &size);
     size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
 }
 
@@ -189,6 +192,10 @@ fn variables(
         Some(shipped) if shipped.as_os_str() == "none" => variables.push((SHIPPED, "none".into())),
         Some(shipped) => variables.push((SHIPPED, absolute(shipped).into())),
         None => {}
+    }
+    // A program without convolutions has a model to fit all the same.
+    if options.budget.is_none() {
+        variables.push((LAUNCHED, std::process::id().to_string().into()));
     }
     if options.quiet {
         variables.push(("TIGHTFIT_QUIET", "1".into()));

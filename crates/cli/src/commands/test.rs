@@ -4,9 +4,10 @@ use tightfit_core::Bytes;
 use tightfit_core::report::{Align, Grid};
 use tightfit_train::{Prediction, Score};
 
+use super::dataset::Labeled;
 use super::forward::{self, Done, Job, Report};
-use super::networked::ends;
-use super::{dataset, print_grid};
+use super::networked::{Ends, ends};
+use super::print_grid;
 use crate::failure::{Failure, print};
 use crate::model;
 use crate::options::{Common, Format, TestOptions};
@@ -28,13 +29,15 @@ pub fn run(options: &TestOptions, common: &Common) -> Result<(), Failure> {
     if !ends(&opened.network)?.has_loss {
         return usage(format!("{} has no loss layer, so its outputs cannot be scored", opened.network.name()));
     }
-    let test_data = forward.test_data.as_deref();
     forward::run(
         "test",
         forward,
         common,
         &opened,
-        |ends| dataset::open(&options.data, test_data, &forward.model.pixels, ends.sample, ends.classes, common.seed),
+        |&Ends { sample, classes, .. }| {
+            let (test, pixels) = (forward.test_data.as_deref(), &forward.model.pixels);
+            Labeled { name: &options.data, test, pixels, sample, classes, seed: common.seed }.open()
+        },
         |_| Scores,
     )
 }

@@ -15,7 +15,7 @@ use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
 
-use super::dataset;
+use super::dataset::{self, Labeled};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::saving::Position;
@@ -45,8 +45,8 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     };
     let start = Start::read(options.load.as_deref(), options.resume.as_deref(), &opened, options.model.random_weights)?;
     let seed = start.progress().map_or(common.seed, |progress| progress.seed);
-    let test_data = options.test_data.as_deref();
-    let mut dataset = dataset::open(&options.data, test_data, &options.model.pixels, sample, classes, seed)?;
+    let (test, pixels) = (options.test_data.as_deref(), &options.model.pixels);
+    let mut dataset = Labeled { name: &options.data, test, pixels, sample, classes, seed }.open()?;
     if let Some(share) = options.test_share {
         dataset = dataset.with_test_share(share, seed);
     }

@@ -108,4 +108,5 @@ Examples:
 pub const MAN: &str = "\
 Examples:
   tightfit man | man -l -
-  tightfit man run > ~/.local/share/man/man1/tightfit-run.1";
+  tightfit man run > tightfit-run.1
+  tightfit man --out ~/.local/share/man/man1";

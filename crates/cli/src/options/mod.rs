@@ -2,11 +2,13 @@
 
 mod divide;
 mod examples;
+mod idle;
 mod predict;
 mod read;
 mod run;
 mod sizes;
 mod train;
+mod units;
 mod workspace;
 
 use std::ffi::OsString;
@@ -21,10 +23,12 @@ use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Layout, Nanos, Operation, Problem, Types};
 
 pub use divide::DivideOption;
+pub use idle::definition;
 pub use predict::{ForwardOptions, PredictOptions, TestOptions};
 pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
 pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
+pub use units::check as check_unit;
 pub use workspace::WorkspaceOptions;
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.
@@ -91,12 +95,12 @@ pub enum Command {
     /// Print a script that completes this command's words in a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions(CompletionsOptions),
-    /// Print the manual page of this command, or of one of its subcommands
+    /// Print the manual page of this command, or of one of its subcommands; with --out, write all of them
     #[command(after_help = examples::MAN)]
     Man(ManOptions),
 }
 
-/// Options that every command takes.
+/// Options that several commands take; `idle` says which have no effect where.
 #[derive(Args)]
 pub struct Common {
     /// Backend: auto, cpu, cuda; or replay to answer from the cache, replay:FILE[,FILE ..] from recorded profiles
@@ -437,6 +441,9 @@ pub struct ManOptions {
     /// A subcommand, such as run
     #[arg(value_name = "SUBCOMMAND")]
     pub command: Option<String>,
+    /// Write the pages of this command and of all subcommands to a folder, which must exist, instead of printing one
+    #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -91,7 +91,7 @@ impl fmt::Display for AutoOrBytes {
         match self {
             AutoOrBytes::Auto => f.write_str("auto"),
             AutoOrBytes::Bytes(Bytes::UNLIMITED) => f.write_str("unlimited"),
-            AutoOrBytes::Bytes(bytes) => write!(f, "{}", bytes.0),
+            AutoOrBytes::Bytes(bytes) => write!(f, "{}B", bytes.0),
         }
     }
 }

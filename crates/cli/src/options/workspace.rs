@@ -4,6 +4,7 @@ use clap::Args;
 use tightfit_core::Bytes;
 use tightfit_core::candidate::Limit;
 
+use super::units;
 use crate::failure::Failure;
 
 /// What bounds the workspace: exactly one of the three. Environment variables count if the command line has none.
@@ -34,6 +35,7 @@ impl WorkspaceOptions {
             let names = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE", "TIGHTFIT_ONE_WORKSPACE"];
             for (name, limit) in names.into_iter().zip(limits) {
                 if let Ok(size) = std::env::var(name) {
+                    units::check(name, &size);
                     found.push(limit(size.parse()?));
                 }
             }

@@ -5,6 +5,7 @@
 mod folder;
 mod place;
 
+mod broken_files;
 mod cache;
 mod doctor;
 mod documents;

@@ -20,7 +20,7 @@ fn settings_reach_the_command_as_environment_variables() {
     for (name, expected) in [
         ("LD_PRELOAD", ours.as_str()),
         ("TIGHTFIT_CUDNN", &place.cudnn().display().to_string()),
-        ("TIGHTFIT_WORKSPACE", "536870912"),
+        ("TIGHTFIT_WORKSPACE", "536870912B"),
         ("TIGHTFIT_SIZES", "power-of-two"),
         ("TIGHTFIT_TUNE", "cached"),
         ("TIGHTFIT_DEVICES", "0,1"),
@@ -75,7 +75,7 @@ fn defaults_are_printed_and_paths_are_absolute() {
     let said = text(&place.run("--workspace 64MiB", "env").stderr);
     assert!(said.contains("64 MiB of workspace per kernel"), "{said}");
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
-    assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824"));
+    assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824B"));
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE"), None);
     let here = place.path("preload");
     assert_eq!(seen(&output, "TIGHTFIT_CACHE"), Some(here.join("here.db").display().to_string()));
@@ -157,7 +157,7 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     fs::write(site.join("sitecustomize.py"), "").unwrap();
     let site = site.display().to_string();
     let given = run(&["--budget", "8GiB"], &[("PYTHONPATH", "/elsewhere")]);
-    assert_eq!(seen(&given, "TIGHTFIT_BUDGET").as_deref(), Some("8589934592"));
+    assert_eq!(seen(&given, "TIGHTFIT_BUDGET").as_deref(), Some("8589934592B"));
     assert_eq!(seen(&given, "PYTHONPATH"), Some(format!("{site}:/elsewhere")));
     let auto = run(&[], &[("TIGHTFIT_BUDGET", "auto")]);
     assert_eq!(seen(&auto, "TIGHTFIT_BUDGET").as_deref(), Some("auto"));
@@ -181,10 +181,10 @@ fn command_line_overrides_the_environment() {
     };
     let (each, total) = (("TIGHTFIT_WORKSPACE", "1KiB"), ("TIGHTFIT_TOTAL_WORKSPACE", "2KiB"));
     let bytes = |size: &str| Some(size.to_owned());
-    assert_eq!(limits(&[each], ""), (Some(0), bytes("1024"), None));
-    assert_eq!(limits(&[total], ""), (Some(0), None, bytes("2048")));
-    assert_eq!(limits(&[each], "--total-workspace 3KiB"), (Some(0), None, bytes("3072")));
-    assert_eq!(limits(&[each, total], "--workspace 4KiB"), (Some(0), bytes("4096"), None));
+    assert_eq!(limits(&[each], ""), (Some(0), bytes("1024B"), None));
+    assert_eq!(limits(&[total], ""), (Some(0), None, bytes("2048B")));
+    assert_eq!(limits(&[each], "--total-workspace 3KiB"), (Some(0), None, bytes("3072B")));
+    assert_eq!(limits(&[each, total], "--workspace 4KiB"), (Some(0), bytes("4096B"), None));
     let auto = || Some("auto".to_owned());
     assert_eq!(limits(&[("TIGHTFIT_WORKSPACE", "auto")], ""), (Some(0), auto(), None));
     assert_eq!(limits(&[each], "--workspace auto"), (Some(0), auto(), None));
@@ -253,8 +253,9 @@ fn inapplicable_options_are_refused_but_their_variables_are_ignored() {
     assert_eq!((output.status.code(), message.lines().count()), (Some(0), 2), "{message}");
     assert!(message.contains("TIGHTFIT_DEVICES") && message.contains("K80,K20Xm"), "{message}");
     // Other commands still say what is wrong with them.
-    let output = place.tightfit(&["networks"]).env("TIGHTFIT_SEED", "x").output().unwrap();
+    let output = place.tightfit(&["verify", "lenet"]).env("TIGHTFIT_SEED", "x").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--seed"), "{}", text(&output.stderr));
 }
 
 #[test]

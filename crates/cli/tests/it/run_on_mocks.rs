@@ -178,6 +178,44 @@ fn report_without_convolutions_has_the_usual_form() {
 }
 
 #[test]
+fn program_on_cuda_without_convolutions_ends_with_a_line() {
+    let folder = with_client();
+    let path = folder.path();
+    let cuda = path.join("libcuda.so.1");
+    std::fs::copy(library("mock_cuda"), &cuda).unwrap();
+    let said = |options: &[&str], program: &[&str], with_cuda: bool| -> Vec<String> {
+        let mut command = command(path);
+        // Marks of children are put here.
+        command.env("TMPDIR", path);
+        if with_cuda {
+            command.env("LD_PRELOAD", &cuda);
+        }
+        let options = [&["run", "--tune", "heuristic"], options, &["--"]].concat();
+        let output = command.args(options).args(program).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{program:?}: {errors}");
+        let marks = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(marks.filter(|name| name.starts_with("tightfit-run-")).count(), 0, "{program:?}");
+        errors.lines().filter(|line| line.contains("no cuDNN convolutions")).map(str::to_owned).collect()
+    };
+    let idle = ["./client", "idle=1"];
+    let lines = said(&[], &idle, true);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("tightfit: ") && lines[0].contains("`tightfit doctor --preload`"), "{lines:?}");
+    let none: Vec<String> = Vec::new();
+    assert_eq!(said(&["--quiet"], &idle, true), none);
+    assert_eq!(said(&[], &["./client", "engine=2", "n=4"], true), none, "it ran one");
+    assert_eq!(said(&[], &idle, false), none, "no program for a GPU");
+    // A parent, which waits for its child: that says nothing itself, and what it runs counts.
+    let parent =
+        |arguments: &str, with_cuda| said(&[], &["bash", "-c", &format!("./client {arguments}; :")], with_cuda);
+    assert_eq!(parent("idle=1", false), none);
+    assert_eq!(parent("idle=1", true).len(), 1);
+    assert_eq!(parent("engine=2 n=4", true), none);
+    assert_eq!(parent("engine=2 n=4", false), none);
+}
+
+#[test]
 fn network_at_two_batch_sizes_is_listed_twice() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&folder.path().join("cache.db")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::folder::{Folder, RECORDED, json, text};
+use crate::folder::{Folder, RECORDED, TIGHTFIT, clean, json, text};
 
 #[test]
 fn command_line_overrides_the_environment() {
@@ -226,7 +226,90 @@ fn completions_and_manual_pages_know_every_command_and_option() {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(folder.succeed("man").contains("tightfit\\-optimize"));
+    folder.succeed("man --out .");
+    let mut pages: Vec<String> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    pages.retain(|name| name.ends_with(".1"));
+    assert_eq!(pages.len(), 16, "the command's own and one for each of its subcommands: {pages:?}");
+    assert_eq!(fs::read_to_string(folder.path().join("tightfit-run.1")).unwrap(), page);
+    assert!(folder.fail("man --out nowhere", 1).contains("nowhere"));
     let message = folder.fail("man divide", 2);
     assert!(message.contains("divide") && message.contains("optimize"), "{message}");
     assert!(folder.fail("completions tcl", 2).contains("bash"));
+}
+
+#[test]
+fn a_size_without_a_unit_is_named() {
+    let said = |arguments: &str, variables: &[(&str, &str)]| -> Vec<String> {
+        let mut command = clean(TIGHTFIT);
+        command.args(arguments.split_whitespace()).envs(variables.iter().copied());
+        let errors = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        errors.lines().filter(|line| line.starts_with("warning: ")).map(str::to_owned).collect()
+    };
+    let replay = "--backend replay:no-file --cache none";
+    let plan = "plan lenet --batch 4 --assume --cache none";
+    let advice = "`64` means 64 bytes; for 64 MiB, write 64MiB (or 64B for bytes)";
+    for (arguments, variables, name) in [
+        (format!("optimize alexnet {replay} --workspace 64"), vec![], "--workspace"),
+        (format!("optimize alexnet {replay} --total-workspace 64"), vec![], "--total-workspace"),
+        (format!("verify alexnet {replay} --one-workspace 64"), vec![], "--one-workspace"),
+        (format!("profile alexnet {replay} --workspace 64,1GiB"), vec![], "--workspace"),
+        (format!("optimize alexnet {replay}"), vec![("TIGHTFIT_WORKSPACE", "64")], "TIGHTFIT_WORKSPACE"),
+        (format!("split --network alexnet --batch 4 {replay} --memory 64"), vec![], "--memory"),
+        (
+            format!("split --network alexnet --batch 4 {replay}"),
+            vec![("TIGHTFIT_WORKSPACE", "64")],
+            "TIGHTFIT_WORKSPACE",
+        ),
+        (format!("{plan} --budget 64"), vec![], "--budget"),
+        (plan.to_owned(), vec![("TIGHTFIT_BUDGET", "64")], "TIGHTFIT_BUDGET"),
+        (format!("{plan} --host-budget 64"), vec![], "--host-budget"),
+    ] {
+        let expected = format!("warning: {name}: {advice}");
+        assert_eq!(said(&arguments, &variables), [expected], "{arguments}");
+    }
+    for size in ["0", "64B", "64KiB", "1048576", "unlimited"] {
+        assert_eq!(said(&format!("optimize alexnet {replay} --workspace {size}"), &[]), [""; 0], "{size}");
+    }
+}
+
+#[test]
+fn common_options_are_shown_and_taken_where_they_have_an_effect() {
+    let folder = Folder::new();
+    let all =
+        "backend types layout threads devices cudnn every-engine deterministic exact-class cache format seed verbose";
+    let shown = |command: &str| -> Vec<String> {
+        let help = folder.succeed(&format!("{command} --help"));
+        let options = help.lines().filter(|line| line.trim_start().starts_with('-'));
+        let names = options.filter_map(|line| line.split_whitespace().find_map(|word| word.strip_prefix("--")));
+        let names: Vec<&str> = names.map(|name| name.trim_end_matches('.')).collect();
+        all.split(' ').filter(|name| names.contains(name)).map(str::to_owned).collect()
+    };
+    for (command, expected) in [
+        ("networks", "format verbose"),
+        ("report", "format verbose"),
+        ("cache", "cache format verbose"),
+        ("cache list", "cache format verbose"),
+        ("doctor", "threads devices cudnn cache format verbose"),
+        ("completions", ""),
+        ("man", ""),
+        ("run", "devices cudnn deterministic exact-class cache verbose"),
+        ("split", "backend types layout devices cache format verbose"),
+    ] {
+        assert_eq!(shown(command).join(" "), expected, "{command}");
+    }
+    assert_eq!(shown("verify").join(" "), all);
+    for (arguments, option) in [
+        ("networks --seed 2", "--seed"),
+        ("--seed 2 networks", "--seed"),
+        ("cache list --types f16", "--types"),
+        ("plan lenet --batch 4 --assume --seed 2", "--seed"),
+        ("completions bash --format json", "--format"),
+    ] {
+        let message = folder.fail(arguments, 2);
+        let expected = format!("the argument '{option}' cannot be used with '");
+        assert!(message.contains(&expected) && message.contains("it has no effect there"), "{arguments}: {message}");
+    }
+    let mut command = folder.tightfit("networks");
+    assert!(command.env("TIGHTFIT_SEED", "x").output().unwrap().status.success(), "a variable for other commands");
 }

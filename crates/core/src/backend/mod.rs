@@ -99,6 +99,8 @@ impl Default for Effort {
 }
 
 impl Effort {
+    /// On a CPU, a call that takes so long has caches and clocks warm for most of it, and counts without another before it.
+    pub const LONG_CALL: Nanos = Nanos(50_000_000);
     /// The most that the gaps between the kernels of a single call add to its time.
     pub const LAUNCH_GAPS: Nanos = Nanos(50_000);
 

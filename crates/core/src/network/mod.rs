@@ -84,8 +84,9 @@ impl Network {
     /// `.onnx`, otherwise a layer list.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read, or is
-    /// one of PyTorch, which must be exported; the errors of [`Network::from_json`], [`onnx::Model::read`] and [`Network::from_list`].
+    /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read, with
+    /// the error of [`Network::from_json`] or [`Network::from_list`], or is one of PyTorch, which must be exported; the errors of
+    /// [`onnx::Model::read`].
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);
@@ -99,16 +100,17 @@ impl Network {
         {
             return Err(of_pytorch(path));
         }
-        let text = bounded::read_text(path, MAX_TEXT).map_err(|source| Error::File {
-            path: path.to_owned(),
-            what: "cannot be read as a network".to_owned(),
-            source: Some(Box::new(source)),
-        })?;
-        if path.extension().is_some_and(|extension| extension == "json") {
-            return Network::from_json(&text);
-        }
-        let name = path.file_stem().map_or(name_or_path.into(), |stem| stem.to_string_lossy());
-        Network::from_list(&name, &text)
+        let error =
+            |what: &str, source| Error::File { path: path.to_owned(), what: what.to_owned(), source: Some(source) };
+        let text = bounded::read_text(path, MAX_TEXT)
+            .map_err(|source| error("cannot be read as a network", Box::new(source)))?;
+        let network = if path.extension().is_some_and(|extension| extension == "json") {
+            Network::from_json(&text)
+        } else {
+            let name = path.file_stem().map_or(name_or_path.into(), |stem| stem.to_string_lossy());
+            Network::from_list(&name, &text)
+        };
+        network.map_err(|source| error("is not a valid network", Box::new(source)))
     }
 
     /// The name of the network.

@@ -27,8 +27,10 @@ pub struct Forecast {
     pub problems: usize,
     /// Measurements to make, excluding those in the cache.
     pub measurements: usize,
-    /// Predicted time of these measurements, with their repeats.
+    /// Predicted time of these measurements, with their repeats, on a CPU.
     pub time: Nanos,
+    /// The same of each problem that needs measurements.
+    pub times: HashMap<Problem, Nanos>,
     /// Sum of the largest of each tensor and the largest workspace, because buffers are reused between measurements.
     pub memory: Bytes,
     /// Whether the forecast covers the whole survey; otherwise time and measurements are lower bounds.
@@ -60,7 +62,7 @@ pub fn forecast(
         largest: [Bytes::ZERO; 4],
     };
     for problem in by_work(problems) {
-        let before = expecting.found.measurements;
+        let (before, time) = (expecting.found.measurements, expecting.found.time);
         if expecting.found.is_complete {
             let surveyed = survey_one(problem, scope, &mut Profiler::new(&mut expecting, None, env.stop));
             match surveyed {
@@ -73,7 +75,10 @@ pub fn forecast(
             expecting.found.measurements += usize::from(expecting.found.measurements == before);
             expecting.take(tensors(problem), Bytes::ZERO);
         }
-        expecting.found.problems += usize::from(expecting.found.measurements > before);
+        if expecting.found.measurements > before {
+            expecting.found.problems += 1;
+            expecting.found.times.insert(*problem, expecting.found.time - time);
+        }
     }
     Ok(Forecast { memory: expecting.largest.into_iter().sum(), ..expecting.found })
 }
@@ -181,7 +186,8 @@ impl Backend for Predictor<'_> {
         let workspace = self.backend.workspace(problem, algorithm)?;
         self.take(tensors(problem), workspace);
         let time = (self.expected)(problem, algorithm);
-        let repeated = sample(effort, || {
+        let warm_up = if time < Effort::LONG_CALL { effort.warm_up } else { 0 };
+        let repeated = sample(&Effort { warm_up, ..*effort }, || {
             self.found.time = self.found.time + time;
             Ok(time)
         })?;

@@ -52,6 +52,7 @@ fn a_forecast_counts_the_measurements_actually_made() {
         let spent = surveyed(some, &scope(sizes), &env).spent;
         assert_eq!((found.measurements, found.problems), (spent.measured, some.len()), "{sizes}");
         assert!(found.is_complete && found.time > spent.time, "{sizes}: repeats are counted, {found:?} {spent:?}");
+        assert_eq!(found.times.values().copied().sum::<Nanos>(), found.time, "{sizes}");
         let tensors = tensor_memory(some);
         assert!(found.memory > tensors && found.memory <= tensors + Bytes::mib(64), "{sizes}: {found:?}");
     }
@@ -73,6 +74,21 @@ fn cached_measurements_are_not_forecast() {
     let nothing = foreseen(some, &scope, &with_cache, PATIENCE).unwrap();
     assert_eq!(nothing, Forecast { is_complete: true, ..Forecast::default() });
     assert_eq!(cache.summary().unwrap(), before, "times that are expected are not kept");
+}
+
+#[test]
+fn a_long_call_is_not_warmed_up() {
+    let problems = &problems()[..1];
+    let time = |call: Nanos| {
+        let expected = move |_: &Problem, _: &Algorithm| call;
+        let env = Env::default();
+        let found = forecast(problems, &scope(Sizes::Undivided), &env, replay().as_mut(), &expected, PATIENCE).unwrap();
+        found.time.ratio(call) / found.measurements as f64
+    };
+    let long = Nanos(Effort::default().cap.0);
+    assert_eq!(time(long), 1.0, "one that takes all of the time of a measurement");
+    assert_eq!(time(Effort::LONG_CALL), 3.0);
+    assert_eq!(time(Nanos(1000)), 4.0);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn every_operation_is_divided_in_every_type_and_layout() {
         {
             let arguments = format!("op={operation} {shape}");
             let alone = alone(Form::Linked, &arguments);
-            let limit = (alone.workspace() / 2).to_string();
+            let limit = format!("{}B", alone.workspace() / 2);
             let run = divided(Form::Linked, &arguments, &[("WORKSPACE", &limit), ("TUNE", "heuristic")]);
             run.assert_gives(&alone.output, &arguments);
             assert!(run.workspace() <= alone.workspace() / 2, "{arguments}");

@@ -40,7 +40,7 @@ fn kernels_of_our_plans_live_as_long_as_the_process() {
     let lost = Client::new(Form::Linked, arguments).run();
     assert_eq!(lost.lines("stream"), ["719"], "{}", lost.words);
     let exact = alone("engine=2").output;
-    let limit = (alone("engine=9").workspace() / 2).to_string();
+    let limit = format!("{}B", alone("engine=9").workspace() / 2);
     let run = preloaded(arguments, &[("WORKSPACE", &limit), ("TUNE", "heuristic")]);
     assert_eq!((run.code, run.status(), run.lines("stream").len()), (Some(0), "0", 0), "{}{}", run.words, run.errors);
     for part in run.kernels()[0]["ours"]["configuration"].as_array().unwrap() {
@@ -322,7 +322,7 @@ fn deterministic_mode_uses_no_nondeterministic_algorithm() {
     // Engine 6 sums in another order each time, and needs more than this at its own batch.
     let arguments = "engine=6 c=4 k=4";
     let workspace = alone(arguments).workspace();
-    let limit = (workspace / 2).to_string();
+    let limit = format!("{}B", workspace / 2);
     let run = |tune: &str, deterministic: &str| {
         let variables = [("WORKSPACE", limit.as_str()), ("TUNE", tune), ("DETERMINISTIC", deterministic)];
         let run = preloaded(arguments, &variables);

@@ -1,7 +1,7 @@
 //! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
 use super::grid;
-use crate::plan::{Accounting, Kind, Mode, Plan, Policy};
+use crate::plan::{Accounting, Fate, Kind, Mode, Plan, Policy};
 use crate::report::{Align, Grid, Terminal, lines};
 use crate::{Bytes, Device, Nanos};
 
@@ -10,6 +10,7 @@ pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
     head(plan, device)
         + "\n"
         + &grid(plan).table(terminal)
+        + &fates(plan, terminal)
         + "\n"
         + &attempts(plan, terminal)
         + "\n"
@@ -33,7 +34,33 @@ fn head(plan: &Plan, device: &Device) -> String {
     lines(names) + &lines(request)
 }
 
-/// The policy's attempts; empty if it had no choice.
+/// What the words in the column `map` mean, and the times in the last one; empty if there are none.
+fn fates(plan: &Plan, terminal: Terminal) -> String {
+    let words = [
+        (Fate::Kept, "stays on the device"),
+        (Fate::Offloaded, "copied to the host and back"),
+        (Fate::Recomputed, "computed again before it is read again"),
+        (Fate::Released, "nothing reads it again"),
+    ];
+    let words: Vec<String> = words
+        .into_iter()
+        .filter(|(fate, _)| plan.maps.iter().any(|map| map.fate == *fate))
+        .map(|(fate, meaning)| format!("{}: {meaning}", fate.name()))
+        .collect();
+    let reuse = plan.maps.iter().any(|map| map.reuse_distance.is_some_and(|time| time > Nanos::ZERO));
+    let legend = [
+        ("map", words.join(", ")),
+        ("reuse", if reuse { "from its last forward use until it is read again".to_owned() } else { String::new() }),
+    ];
+    let lines: String = legend
+        .into_iter()
+        .filter(|(_, meaning)| !meaning.is_empty())
+        .map(|(name, meaning)| total(name, &meaning, terminal))
+        .collect();
+    if lines.is_empty() { lines } else { "\n".to_owned() + &lines }
+}
+
+/// The policy's attempts, with what the letters behind them mean; empty if it had no choice.
 fn attempts(plan: &Plan, terminal: Terminal) -> String {
     let (left, right) = (Align::Left, Align::Right);
     let mut grid =
@@ -52,7 +79,20 @@ fn attempts(plan: &Plan, terminal: Terminal) -> String {
             outcome.to_owned(),
         ]);
     }
-    if plan.decisions.is_empty() { String::new() } else { grid.table(terminal) }
+    if plan.decisions.is_empty() {
+        return String::new();
+    }
+    let mut legend: Vec<&str> = [
+        ("(m)", "(m): algorithms with the least workspace"),
+        ("(p)", "(p): the fastest algorithms"),
+        ("(fit)", "(fit): the fastest algorithms that fit"),
+    ]
+    .into_iter()
+    .filter(|(letters, _)| plan.decisions.iter().any(|decision| decision.attempt.contains(letters)))
+    .map(|(_, meaning)| meaning)
+    .collect();
+    legend.push("each is explained by `tightfit plan --help`");
+    grid.table(terminal) + "\n" + &total("attempts", &legend.join(", "), terminal)
 }
 
 /// Columns of the names of totals.
@@ -173,6 +213,8 @@ mod tests {
         let plan = samples::planned("vgg16", 8, crate::plan::Policy::VdnnDynamic, Bytes::gib(3));
         let text = table(&plan, &samples::device(), Terminal::default());
         assert!(text.contains("\nall(m) ") && text.contains(" chosen\n"), "{text}");
+        assert!(text.contains("\nattempts        (m): algorithms with the least workspace, (p): "), "{text}");
+        assert!(text.contains("\nmap             kept: stays on the device\n"), "{text}");
         assert_eq!(grid(&plan).csv().lines().count(), 1 + plan.layers.len());
     }
 }
