@@ -38,7 +38,7 @@ pub mod sys;
 
 pub use backend::{
     BesideCaptures, Chosen, Course, CudaBackend, Guest, GuestProgram, Host, Lane, NotEnqueued, Options, Outcome,
-    Pattern, Trial, legacy_chosen, must_be_proven,
+    Pattern, Trial, legacy_chosen, must_be_proven, on_copies,
 };
 pub use error::{Attempt, CudaError};
 pub use load::CudnnVersion;

@@ -173,6 +173,22 @@ impl State {
         if disturbed { Err(Code::CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
+    /// Refuses a call that waits for a whole device on which a capture is in progress, and breaks it: in every mode, since a
+    /// device is not done before its streams are.
+    ///
+    /// # Errors
+    /// [`Code::CAPTURE_UNSUPPORTED`].
+    pub fn refuse_beside_capture(&mut self, device: usize) -> Result<(), Code> {
+        let streams = &self.streams;
+        let is_on = |capture: &Capture| streams.get(&capture.origin).is_none_or(|stream| stream.device == device);
+        let mut disturbed = false;
+        for capture in self.captures.values_mut().filter(|capture| is_on(capture)) {
+            capture.invalid = true;
+            disturbed = true;
+        }
+        if disturbed { Err(Code::CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
     /// Starts a stream of a device; gives its handle.
     ///
     /// # Errors

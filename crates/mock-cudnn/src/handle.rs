@@ -67,6 +67,8 @@ pub extern "C" fn cudnnCreate(handle: Out<Handle>) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnDestroy(handle: Handle) -> c_int {
+    // It waits for the device, as the real one does.
+    driver::synchronize();
     release("cudnnDestroy", || Ok(lock(&HANDLES).remove(handle).map(drop)?))
 }
 

@@ -26,11 +26,13 @@ type Enqueue = unsafe extern "C" fn(
 ) -> c_int;
 type Hold = unsafe extern "C" fn(u64, u64) -> *const c_void;
 type LetGo = unsafe extern "C" fn(*const c_void);
+type Synchronize = unsafe extern "C" fn() -> c_int;
 
 struct Driver {
     enqueue: Enqueue,
     hold: Hold,
     let_go: LetGo,
+    synchronize: Synchronize,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -42,6 +44,7 @@ fn functions(library: &Library) -> Option<Driver> {
             enqueue: *library.get(b"tightfitMockCudaEnqueue").ok()?,
             hold: *library.get(b"tightfitMockCudaHold").ok()?,
             let_go: *library.get(b"tightfitMockCudaLetGo").ok()?,
+            synchronize: *library.get(b"cuCtxSynchronize").ok()?,
         })
     }
 }
@@ -71,6 +74,14 @@ fn driver() -> Result<&'static Driver, Unreachable> {
 /// [`Unreachable::NotLoaded`].
 pub fn check() -> Result<(), Unreachable> {
     driver().map(|_| ())
+}
+
+/// Waits for the device, with whatever that does to captures.
+pub fn synchronize() {
+    if let Ok(driver) = driver() {
+        // SAFETY: it takes nothing.
+        unsafe { (driver.synchronize)() };
+    }
 }
 
 /// Work for a stream; answers a `CUresult`, 0 for success.

@@ -169,7 +169,8 @@ static Address upload(const Problem *p, int which) {
     address += p->offset;
     char *host = content(p, which);
     MUST(CUDA(cuMemcpyHtoD_v2, address, host, bytes));
-    MUST(CUDA(cuCtxSynchronize));
+    /* Not for the device, where other streams may be capturing. */
+    MUST(CUDA(cuStreamSynchronize, (void *)0));
     free(host);
     return address;
 }

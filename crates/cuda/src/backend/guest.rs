@@ -155,13 +155,15 @@ impl Host {
         Ok((buffer, address))
     }
 
-    /// A separate backend on a device, for measuring.
+    /// A separate backend on a device, for measuring: it waits for its own stream alone, so that captures elsewhere go on.
+    /// Dropping it waits for the device, since cuDNN does so when it destroys a handle.
     ///
     /// # Errors
     /// [`CudaError::Driver`] and [`CudaError::Cudnn`] if it does not start.
     pub fn backend(&self, device: usize) -> Result<CudaBackend, CudaError> {
         let context = self.context(device)?;
-        CudaBackend::on(Arc::new(Handle::start(&self.cudnn, &context)?), &Options::default())
+        let backend = CudaBackend::on(Arc::new(Handle::start(&self.cudnn, &context)?), &Options::default())?;
+        Ok(CudaBackend { scratch: backend.scratch.in_order(), ..backend })
     }
 
     /// Wraps a handle of the program.
@@ -241,6 +243,17 @@ impl Guest {
     /// [`CudaError::Cudnn`].
     pub fn stream(&self) -> Result<driver::Stream, CudaError> {
         self.backend.handle.current_stream()
+    }
+
+    /// Waits for the stream that the handle's work goes to now.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with any error of its work, or if it is capturing; [`CudaError::Cudnn`].
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        let stream = self.stream()?;
+        let driver = self.backend.handle.context().enter()?;
+        // SAFETY: the program keeps a handle's stream alive while it calls with the handle.
+        unsafe { call::driver::stream_synchronize(driver, stream) }
     }
 
     /// Identifies the choice behind an engine configuration.
@@ -358,6 +371,17 @@ impl Guest {
         let bytes = tensor_bytes(problem, storage);
         GuestProgram { program, context: self.backend.handle.context().clone(), bytes, starts, storage }
     }
+}
+
+/// An algorithm on copies without gaps of what is a view of a larger tensor; none for a name that is no backend's, or of one
+/// that is on copies already.
+pub fn on_copies(algorithm: &Algorithm) -> Option<Algorithm> {
+    let Name { family, wide } = algorithm.name().parse().ok()?;
+    let family = match family {
+        Family::Packed(_) => return None,
+        plain => Family::Packed(Box::new(plain)),
+    };
+    Some(Algorithm::new(&Name { family, wide }.to_string()))
 }
 
 /// The name of a legacy algorithm as offered by the backend, and the notes on its arithmetic; `None` if the operation

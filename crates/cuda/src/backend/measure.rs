@@ -102,8 +102,7 @@ impl CudaBackend {
         let sum = sum_bytes(problem);
         let [data, other, output] = [0, 1, 2].map(|place| starts[place] + bytes[place]);
         let lengths = [data, other, output, workspace.saturating_add(sum)];
-        let [in_data, in_other, in_output, in_scratch] =
-            self.scratch.reserve(lengths, storage, self.handle.stream())?;
+        let [in_data, in_other, in_output, in_scratch] = self.scratch.reserve(lengths, storage)?;
         in_scratch.slice_mut(0..sum)?.fill(0, self.handle.stream())?;
         let places = Places {
             data: in_data.slice(starts[0]..data)?,
@@ -125,7 +124,7 @@ impl CudaBackend {
         }
         match self.time_narrowing(problem) {
             Ok(time) => Ok(DivisionCost { time, workspace: Bytes(sum_bytes(problem) as u64) }),
-            Err(error) if is_refusal(&error) && self.handle.context().synchronize().is_ok() => Ok(DivisionCost::NEVER),
+            Err(error) if is_refusal(&error) && self.handle.stream().synchronize().is_ok() => Ok(DivisionCost::NEVER),
             Err(error) => Err(error.while_doing(format_args!("converting the sum of {problem}"))),
         }
     }
@@ -134,7 +133,7 @@ impl CudaBackend {
         let steps = self.elementwise(problem)?;
         let storage = problem.types().storage();
         let (bytes, sum) = (problem.filter_len() * storage.size(), sum_bytes(problem));
-        let [.., output, scratch] = self.scratch.reserve([0, 0, bytes, sum], storage, self.handle.stream())?;
+        let [.., output, scratch] = self.scratch.reserve([0, 0, bytes, sum], storage)?;
         scratch.slice_mut(0..sum)?.fill(0, self.handle.stream())?;
         let none = scratch.slice(0..0)?;
         let narrow = steps.narrow.bind(&[scratch.slice(0..sum)?], *output.slice_mut(0..bytes)?, none)?;

@@ -40,7 +40,7 @@ use crate::convolution::{
 };
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
-pub use guest::{BesideCaptures, Chosen, Guest, GuestProgram, Host, Lane, NotEnqueued, legacy_chosen};
+pub use guest::{BesideCaptures, Chosen, Guest, GuestProgram, Host, Lane, NotEnqueued, legacy_chosen, on_copies};
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
@@ -136,7 +136,7 @@ impl CudaBackend {
             calls: Recent::new(CALLS),
             graphs: Recent::new(GRAPHS),
             elementwise: Recent::new(STEPS),
-            scratch: Scratch::new(&context)?,
+            scratch: Scratch::new(&handle)?,
             handle,
             device,
             search: Search { every_engine: options.every_engine, knobs: options.knobs },
@@ -156,7 +156,7 @@ impl CudaBackend {
             calls: Recent::new(CALLS),
             graphs: Recent::new(GRAPHS),
             elementwise: Recent::new(STEPS),
-            scratch: Scratch::new(context)?,
+            scratch: Scratch::new(&handle)?,
             handle,
             device: self.device.clone(),
             search: self.search,
@@ -360,9 +360,9 @@ impl CudaBackend {
 
     /// Classifies a failure of an algorithm: a refusal if the algorithm is to blame, so that others can still run.
     fn failed(&self, problem: &Problem, algorithm: &Algorithm, error: CudaError) -> Error {
-        // A failed kernel leaves the context either intact or lost; waiting for the device tells which. On a handle of
-        // the program, nothing has run yet, and waiting could break a capture.
-        let waited = if self.handle.is_borrowed() { Ok(()) } else { self.handle.context().synchronize() };
+        // A failed kernel leaves the context either intact or lost; waiting for it tells which. On a handle of the program,
+        // nothing has run yet, and its stream may be capturing.
+        let waited = if self.handle.is_borrowed() { Ok(()) } else { self.handle.stream().synchronize() };
         let error = match waited {
             Err(lost) if lost.is_sticky() => lost,
             _ => error,

@@ -1,19 +1,20 @@
 //! Device memory for measuring: random data, an output, a workspace; allocated once and reused as long as it is large
-//! enough.
+//! enough. Inside a program that may capture graphs, it is taken, filled and given back in the order of the handle's stream.
 
 use std::sync::Arc;
 
 use tightfit_core::problem::Storage;
 
 use crate::CudaError;
-use crate::safe::{Context, DeviceBuffer, Stream};
+use crate::safe::{DeviceBuffer, Handle};
 
 /// Bytes of random data generated on the host; the rest repeats them.
 const PATTERN: usize = 1 << 20;
 
 /// Data, other, output and workspace, in that order.
 pub(super) struct Scratch {
-    context: Arc<Context>,
+    handle: Arc<Handle>,
+    is_in_order: bool,
     buffers: [DeviceBuffer; 4],
     /// The type of the random data in the first three.
     filled: Option<Storage>,
@@ -24,9 +25,15 @@ impl Scratch {
     ///
     /// # Errors
     /// [`CudaError::Driver`].
-    pub fn new(context: &Arc<Context>) -> Result<Scratch, CudaError> {
-        let none = || DeviceBuffer::new(context, 0);
-        Ok(Scratch { context: context.clone(), buffers: [none()?, none()?, none()?, none()?], filled: None })
+    pub fn new(handle: &Arc<Handle>) -> Result<Scratch, CudaError> {
+        let none = || DeviceBuffer::new(handle.context(), 0);
+        let buffers = [none()?, none()?, none()?, none()?];
+        Ok(Scratch { handle: handle.clone(), is_in_order: false, buffers, filled: None })
+    }
+
+    /// The same, which never waits for other streams than the handle's.
+    pub fn in_order(self) -> Scratch {
+        Scratch { is_in_order: true, ..self }
     }
 
     /// The four buffers, each at least as long as requested; the first three hold random data of a type, except where
@@ -34,19 +41,15 @@ impl Scratch {
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] if there is not enough memory even after freeing all of it.
-    pub fn reserve(
-        &mut self,
-        lengths: [usize; 4],
-        storage: Storage,
-        stream: &Stream,
-    ) -> Result<&mut [DeviceBuffer; 4], CudaError> {
+    pub fn reserve(&mut self, lengths: [usize; 4], storage: Storage) -> Result<&mut [DeviceBuffer; 4], CudaError> {
         self.make_room(lengths)?;
+        let stream = self.handle.stream();
         if self.filled != Some(storage) {
             let pattern = random(PATTERN / storage.size(), storage);
             for buffer in &mut self.buffers[..3] {
                 let len = buffer.len();
                 let first = len.min(pattern.len());
-                buffer.slice_mut(0..first)?.upload(&pattern[..first])?;
+                buffer.slice_mut(0..first)?.write(&pattern[..first], stream)?;
                 buffer.slice_mut(0..len)?.repeat(first, stream)?;
             }
             self.filled = Some(storage);
@@ -79,8 +82,9 @@ impl Scratch {
     /// # Errors
     /// [`CudaError::Driver`].
     pub fn release(&mut self) -> Result<(), CudaError> {
-        *self = Scratch::new(&self.context)?;
-        Ok(())
+        *self = Scratch { is_in_order: self.is_in_order, ..Scratch::new(&self.handle)? };
+        // What is given back in the stream's order is free once the stream has come there.
+        if self.is_in_order { self.handle.stream().synchronize() } else { Ok(()) }
     }
 
     fn grow(&mut self, lengths: [usize; 4]) -> Result<(), CudaError> {
@@ -90,8 +94,15 @@ impl Scratch {
                     self.filled = None;
                 }
                 // Free the old one first, because both at once may not fit.
-                *buffer = DeviceBuffer::new(&self.context, 0)?;
-                *buffer = DeviceBuffer::new(&self.context, len)?;
+                *buffer = DeviceBuffer::new(self.handle.context(), 0)?;
+                if self.is_in_order {
+                    self.handle.stream().synchronize()?;
+                }
+                *buffer = match self.is_in_order {
+                    // SAFETY: measuring works on the handle's stream alone.
+                    true => unsafe { DeviceBuffer::in_order(&self.handle, len) }?,
+                    false => DeviceBuffer::new(self.handle.context(), len)?,
+                };
             }
         }
         Ok(())

@@ -37,6 +37,8 @@ const MARK: u8 = 0xA5;
 /// The most products to compute in 64 bits, for more elements than these.
 const MOST_PRODUCTS: usize = 1 << 22;
 const FEW_ELEMENTS: usize = 32;
+/// The longest view whose gaps are compared element by element; of longer ones, some next to what is written.
+const LONGEST: usize = 1 << 22;
 
 /// Whether an engine must compute a problem right before it is used: one with uneven padding, or a view.
 pub fn must_be_proven(problem: &Problem) -> bool {
@@ -128,6 +130,14 @@ impl CudaBackend {
                 return Err(CudaError::Unproven { what: "writes outside its memory" });
             }
         }
+        let length = bytes[2] / size;
+        let gaps = if sum == 0 && length <= LONGEST { gaps(problem, length) } else { Vec::new() };
+        if !gaps.is_empty() {
+            let found = storage.decode(&read(&in_output.slice(first[2]..ends[2])?, stream)?);
+            if gaps.iter().any(|&index| found[index] != at(2, index)) {
+                return Err(CudaError::Unproven { what: "writes between the rows of its output" });
+            }
+        }
         let adds = timed.step.adds() || sum > 0;
         let old = |index: usize| if sum > 0 { 0.0 } else { f64::from(at(2, index)) };
         let elements =
@@ -188,19 +198,37 @@ impl Allowed {
     }
 }
 
-/// Flat indices of the output to compare: both ends and the middle of every dimension, and between a view's elements; some of
-/// them, in no order, where each takes many products.
-fn chosen(problem: &Problem, length: usize) -> Vec<usize> {
+/// Extents and strides of what is written: samples (or filters), channels and three spatial dimensions.
+fn written(problem: &Problem) -> ([usize; 5], [usize; 5]) {
     let convolution = problem.convolution();
     let (channels, filters) = (convolution.channels(), convolution.filters());
     let own = channels / convolution.groups();
-    let (outer, strides, extents, inner) = match problem.operation() {
-        Operation::Forward => (problem.batch(), problem.output_strides(), convolution.outputs(), filters),
-        Operation::BackwardData => (problem.batch(), problem.input_strides(), convolution.inputs(), channels),
+    let (outer, inner, spatial, strides) = match problem.operation() {
+        Operation::Forward => (problem.batch(), filters, convolution.outputs(), problem.output_strides()),
+        Operation::BackwardData => (problem.batch(), channels, convolution.inputs(), problem.input_strides()),
         Operation::BackwardFilter => {
-            (filters, problem.layout().strides(own, convolution.filter()), convolution.filter(), own)
+            (filters, own, convolution.filter(), problem.layout().strides(own, convolution.filter()))
         }
     };
+    ([outer, inner, spatial[0], spatial[1], spatial[2]], strides)
+}
+
+/// Flat indices between the elements of the output: what belongs to other parts.
+fn gaps(problem: &Problem, length: usize) -> Vec<usize> {
+    let (extents, strides) = written(problem);
+    let mut is_gap = vec![true; length];
+    let mut indices = vec![0];
+    for (extent, stride) in extents.into_iter().zip(strides) {
+        indices = indices.iter().flat_map(|index| (0..extent).map(move |at| index + at * stride)).collect();
+    }
+    indices.into_iter().for_each(|index| is_gap[index] = false);
+    (0..length).filter(|&index| is_gap[index]).collect()
+}
+
+/// Flat indices of the output to compare: both ends and the middle of every dimension, and between a view's elements; some of
+/// them, in no order, where each takes many products.
+fn chosen(problem: &Problem, length: usize) -> Vec<usize> {
+    let (extents, strides) = written(problem);
     let ends = |extent: usize| {
         let mut places = vec![0, 1, extent / 2, extent.saturating_sub(2), extent - 1];
         places.retain(|&place| place < extent);
@@ -208,7 +236,7 @@ fn chosen(problem: &Problem, length: usize) -> Vec<usize> {
         places
     };
     let mut indices = vec![0];
-    for (place, extent) in [outer, inner, extents[0], extents[1], extents[2]].into_iter().enumerate() {
+    for (place, extent) in extents.into_iter().enumerate() {
         // One place beyond: of a view it belongs to a neighbor, otherwise to the next row.
         let beyond = (place >= 2 && problem.operation() != Operation::BackwardFilter).then_some(extent);
         let places: Vec<usize> = ends(extent).into_iter().chain(beyond).collect();
@@ -233,6 +261,16 @@ mod tests {
         assert!(!must("forward n1 c2 h8 w8 k2 r3 s3 pad1 f32"));
         assert!(must("forward n1 c2 h8 w8 k2 r3 s3 pad1:0x1 f32"));
         assert!(must("forward n1 c2 h8 w8 k2 r3 s3 pad1 f32 xh16"));
+    }
+
+    #[test]
+    fn all_that_lies_between_rows_is_compared() {
+        let problem: Problem = "forward n2 c2 h4 w5 k3 r3 s3 pad1 f32 xh9 yh6".parse().unwrap();
+        let gaps = gaps(&problem, problem.output_span());
+        // Two rows of five behind each of six channels but the last.
+        assert_eq!((gaps.len(), &gaps[..11]), (5 * 10, &[20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 50][..]));
+        let dense: Problem = "backward-filter n2 c2 h4 w5 k3 r3 s3 pad1 f32 xh9 yh6".parse().unwrap();
+        assert!(super::gaps(&dense, dense.filter_len()).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tightfit_core::Bytes;
 
-use super::{Context, Stream};
+use super::{Context, Handle, Stream};
 use crate::CudaError;
 use crate::call::driver as call;
 use crate::sys::DevicePtr;
@@ -18,6 +18,8 @@ pub struct DeviceBuffer {
     context: Arc<Context>,
     raw: DevicePtr,
     len: usize,
+    /// In whose stream's order it is given back; without one, after all work on the device.
+    order: Option<Arc<Handle>>,
 }
 
 impl DeviceBuffer {
@@ -28,11 +30,31 @@ impl DeviceBuffer {
     pub fn new(context: &Arc<Context>, len: usize) -> Result<DeviceBuffer, CudaError> {
         let driver = context.enter()?;
         if len == 0 {
-            return Ok(DeviceBuffer { context: context.clone(), raw: DevicePtr::default(), len });
+            return Ok(DeviceBuffer { context: context.clone(), raw: DevicePtr::default(), len, order: None });
         }
         // SAFETY: the context is current and `len` is not 0.
         let raw = unsafe { call::mem_alloc(driver, len) }.map_err(|error| out_of_memory(context, len, error))?;
-        Ok(DeviceBuffer { context: context.clone(), raw, len })
+        Ok(DeviceBuffer { context: context.clone(), raw, len, order: None })
+    }
+
+    /// The same in the order of a handle's stream: neither taking it nor giving it back waits for other streams, which would
+    /// break a capture on them.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::new`].
+    ///
+    /// # Safety
+    /// Only work on the handle's stream uses it.
+    pub(crate) unsafe fn in_order(handle: &Arc<Handle>, len: usize) -> Result<DeviceBuffer, CudaError> {
+        let context = handle.context();
+        if len == 0 {
+            return DeviceBuffer::new(context, 0);
+        }
+        let driver = context.enter()?;
+        // SAFETY: the context is current, `len` is not 0, and the stream is alive as long as the handle.
+        let raw = unsafe { call::mem_alloc_async(driver, len, handle.stream().raw()) }
+            .map_err(|error| out_of_memory(context, len, error))?;
+        Ok(DeviceBuffer { context: context.clone(), raw, len, order: Some(handle.clone()) })
     }
 
     /// Length in bytes.
@@ -99,6 +121,11 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         if self.len == 0 {
+            return;
+        }
+        if let Some(handle) = &self.order {
+            // SAFETY: taken in `in_order`, given back only here, behind all work that uses it; the stream is the handle's.
+            self.context.destroy(|driver| unsafe { call::mem_free_async(driver, self.raw, handle.stream().raw()) });
             return;
         }
         // Work that uses the bytes may still be queued, and nothing else holds it back.

@@ -151,7 +151,7 @@ pub extern "C" fn cuCtxSynchronize() -> c_int {
         let (device, streams) = {
             let mut state = state();
             let device = state.healthy_device()?;
-            state.refuse_under_capture()?;
+            state.refuse_beside_capture(device)?;
             let default = state.contexts.get(&device).and_then(|c| c.default.clone());
             let streams: Vec<_> =
                 state.streams.values().filter(|s| s.device == device).cloned().chain(default).collect();

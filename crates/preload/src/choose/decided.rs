@@ -106,9 +106,14 @@ impl Chooser {
         self.cache.read(cache.measurements(device, problem)).unwrap_or_default()
     }
 
-    /// Saves new times, each with its problem at its size.
+    /// Counts and saves new times, each with its problem at its size.
     pub fn keep_measured(&self, new: Vec<(Problem, Measurement)>, settings: &Settings, tune: Tune, device: &Device) {
         self.spending().add_measured(new.len());
+        self.save(new, settings, tune, device);
+    }
+
+    /// Saves times, each with its problem at its size.
+    pub fn save(&self, new: Vec<(Problem, Measurement)>, settings: &Settings, tune: Tune, device: &Device) {
         if new.is_empty() {
             return;
         }

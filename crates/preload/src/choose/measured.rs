@@ -73,7 +73,7 @@ impl Chooser {
         }
         let result = match known.filter(is_enough) {
             Some(known) => Ok(known),
-            None => self.measure_now(question, terms, settings, host, needs_time, &survey),
+            None => self.measure_now(question, terms, settings, (host, guest), needs_time, &survey),
         };
         self.spending.add_time(started);
         result.inspect_err(|error| trace!("did not measure {}: {}", question.problem, error.words))
@@ -95,7 +95,7 @@ impl Chooser {
         question: &Question,
         terms: Terms,
         settings: &Settings,
-        host: &Host,
+        (host, guest): (&Host, &Guest),
         needs_time: bool,
         survey: &surveyed::Survey<'_>,
     ) -> Result<Knowledge, Refusal> {
@@ -108,12 +108,9 @@ impl Chooser {
         };
         let cache = self.cache.open(settings, terms.tune);
         let _turn = cache.map(Turn::take).transpose()?.flatten();
-        // The program's own work would disturb the measurements.
-        backend
-            .handle()
-            .context()
-            .synchronize()
-            .map_err(|error| Refusal { is_capture: error.is_of_capture(), words: error.to_string() })?;
+        // The program's own work would disturb the measurements. Only that of its stream is waited for: waiting for the device
+        // would break captures on others.
+        guest.synchronize().map_err(|error| Refusal { is_capture: error.is_of_capture(), words: error.to_string() })?;
         let measured = self.with_profiler(question, terms, settings, backend, cache, needs_time);
         // Give the memory used for measuring back to the program.
         let released = backend.release();

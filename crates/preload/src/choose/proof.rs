@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tightfit_core::backend::{Backend, Effort};
 use tightfit_core::problem::{Axis, Convolution};
-use tightfit_core::{Algorithm, Measurement, Problem};
+use tightfit_core::{Algorithm, Device, Error, Measurement, Problem};
 use tightfit_cuda::{CudaBackend, Host};
 
 use crate::lock::lock;
@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WAITING: Duration = Duration::from_secs(3);
 /// How long the program's end waits for what is being computed.
 const ENDING: Duration = Duration::from_secs(2);
+/// How often an answer is sought where the device or its memory fails, which says nothing of the algorithm.
+const ATTEMPTS: u32 = 3;
 
 /// The thread's name while it is at work.
 const AT_WORK: &str = "tightfit-prove";
@@ -43,6 +45,8 @@ type Key = (usize, Problem, Algorithm);
 enum Proof {
     /// Since then it is being found out.
     Asked(Instant),
+    /// So many attempts failed for other reasons.
+    Failed(u32),
     /// Whether the algorithm is right.
     Known(bool),
 }
@@ -51,16 +55,17 @@ enum Proof {
 #[derive(Default)]
 struct Known {
     proofs: HashMap<Key, Proof>,
-    /// Passed, and not in the cache yet.
-    new: Vec<(Problem, Measurement)>,
-    is_at_work: bool,
+    /// Passed, and not in the cache yet; with the device.
+    new: Vec<(Device, (Problem, Measurement))>,
+    /// How many threads are.
+    at_work: usize,
 }
 
 /// The proofs of a process.
 #[derive(Default)]
 pub struct Proofs {
     known: Arc<Mutex<Known>>,
-    questions: Mutex<Option<Sender<Key>>>,
+    questions: Mutex<Option<Sender<(Key, u32)>>>,
     waited: Mutex<Duration>,
 }
 
@@ -84,17 +89,16 @@ impl Prover<'_> {
         match lock(&self.proofs.known).proofs.get(&key) {
             Some(Proof::Known(is_right)) => return Some(*is_right),
             Some(Proof::Asked(since)) => return (since.elapsed() > PATIENCE).then_some(false),
-            None => {}
+            Some(Proof::Failed(_)) | None => {}
         }
         let cached = (self.cached)(&key.1);
         let is_cached = cached.iter().any(|known| known.micro_batch == key.1.batch() && known.algorithm == *algorithm);
-        let proof = match is_cached {
-            true => Proof::Known(true),
-            false if self.proofs.ask(self.host, key.clone()) => Proof::Asked(Instant::now()),
-            false => Proof::Known(false),
-        };
-        lock(&self.proofs.known).proofs.entry(key).or_insert(proof);
-        is_cached.then_some(true)
+        if is_cached {
+            lock(&self.proofs.known).proofs.insert(key, Proof::Known(true));
+            return Some(true);
+        }
+        self.proofs.ask(self.host, key);
+        None
     }
 
     /// As [`Prover::is_right`], waiting for the answer while plans may wait.
@@ -114,7 +118,7 @@ impl Prover<'_> {
 
 impl Proofs {
     /// What passed since this was last asked, for the cache.
-    pub fn take_new(&self) -> Vec<(Problem, Measurement)> {
+    pub fn take_new(&self) -> Vec<(Device, (Problem, Measurement))> {
         std::mem::take(&mut lock(&self.known).new)
     }
 
@@ -127,13 +131,13 @@ impl Proofs {
     pub fn finish(&self) {
         self.end();
         let begun = Instant::now();
-        while lock(&self.known).is_at_work && begun.elapsed() < ENDING {
+        while lock(&self.known).at_work > 0 && begun.elapsed() < ENDING {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Asks the thread, which is started if there is none. Gives whether there is one.
-    fn ask(&self, host: &Arc<Host>, key: Key) -> bool {
+    /// Asks the thread, which is started if there is none. Without one, nothing is right.
+    fn ask(&self, host: &Arc<Host>, key: Key) {
         let mut questions = lock(&self.questions);
         if questions.is_none() {
             let (sender, receiver) = channel();
@@ -142,59 +146,89 @@ impl Proofs {
             let started = named.spawn(move || prove(&receiver, &host, &known));
             *questions = started.is_ok().then_some(sender);
         }
-        questions.as_ref().is_some_and(|questions| questions.send(key).is_ok())
+        let mut known = lock(&self.known);
+        if matches!(known.proofs.get(&key), Some(Proof::Asked(_) | Proof::Known(_))) {
+            // By another thread of the program.
+            return;
+        }
+        let attempts = match known.proofs.get(&key) {
+            Some(Proof::Failed(attempts)) => *attempts,
+            _ => 0,
+        };
+        let is_asked = questions.as_ref().is_some_and(|questions| questions.send((key.clone(), attempts + 1)).is_ok());
+        let proof = if is_asked { Proof::Asked(Instant::now()) } else { Proof::Known(false) };
+        known.proofs.insert(key, proof);
     }
 }
 
-/// Sets whether the thread is at work, also in its name, where tools and tests see it.
-fn set_at_work(known: &Mutex<Known>, is_at_work: bool) {
-    // Before it is known to be idle, or after it is known to be at work.
-    let name = if is_at_work { AT_WORK } else { "idle-prove" };
-    let _ = std::fs::write("/proc/thread-self/comm", name);
-    lock(known).is_at_work = is_at_work;
+/// Does something while the thread counts as at work, also by its name, where tools and tests see it.
+fn at_work<T>(known: &Mutex<Known>, work: impl FnOnce() -> T) -> T {
+    let set_name = |name: &str| {
+        let _ = std::fs::write("/proc/thread-self/comm", name);
+    };
+    lock(known).at_work += 1;
+    set_name(AT_WORK);
+    let done = work();
+    set_name("idle-prove");
+    lock(known).at_work -= 1;
+    done
 }
 
 /// Answers questions until nobody asks any more.
-fn prove(questions: &Receiver<Key>, host: &Host, known: &Mutex<Known>) {
+fn prove(questions: &Receiver<(Key, u32)>, host: &Host, known: &Mutex<Known>) {
     let mut backends: HashMap<usize, CudaBackend> = HashMap::new();
-    while let Ok(key) = questions.recv() {
-        set_at_work(known, true);
-        let (device, slice, algorithm) = &key;
-        let proven = measure(host, &mut backends, *device, slice, algorithm);
-        let is_right = proven.is_ok();
-        match proven {
-            Ok(measurement) => lock(known).new.push((*slice, measurement)),
-            Err(why) => trace!("{algorithm} on slices like {slice}: {why}"),
-        }
-        lock(known).proofs.insert(key, Proof::Known(is_right));
-        set_at_work(known, false);
+    while let Ok((key, attempt)) = questions.recv() {
+        at_work(known, || {
+            let (device, slice, algorithm) = &key;
+            let proven = measure(host, &mut backends, *device, slice, algorithm);
+            if let Err(why) = &proven {
+                trace!("{algorithm} on slices like {slice}: {}", why.chain());
+            }
+            let mut known = lock(known);
+            let proof = match proven {
+                Ok((device, measurement)) => {
+                    known.new.push((device, (*slice, measurement)));
+                    Proof::Known(true)
+                }
+                Err(Error::Refused { .. }) => Proof::Known(false),
+                Err(_) if attempt < ATTEMPTS => Proof::Failed(attempt),
+                Err(_) => Proof::Known(false),
+            };
+            known.proofs.insert(key, proof);
+        });
     }
     // Until its memory is given back, the program's end waits as well.
-    set_at_work(known, true);
-    let beside = host.beside_captures();
-    drop(backends);
-    drop(beside);
-    set_at_work(known, false);
+    at_work(known, || {
+        let _beside = host.beside_captures();
+        for backend in backends.values_mut() {
+            if let Err(error) = backend.release() {
+                trace!("memory of proofs: {error}");
+            }
+        }
+    });
+    // Destroying a handle waits for the device, which would break the program's captures.
+    std::mem::forget(backends);
 }
 
-/// Computes a small slice, compares it, and times it.
+/// Computes a small slice, compares it, and times it; with what the measurement is valid for.
 ///
 /// # Errors
-/// Why it cannot be used.
+/// [`Error::Refused`] if the algorithm cannot be used; what failed otherwise.
 fn measure(
     host: &Host,
     backends: &mut HashMap<usize, CudaBackend>,
     device: usize,
     slice: &Problem,
     algorithm: &Algorithm,
-) -> Result<Measurement, String> {
-    let _beside = host.beside_captures().map_err(|error| error.to_string())?;
+) -> Result<(Device, Measurement), Error> {
+    let _beside = host.beside_captures()?;
     let backend = match backends.entry(device) {
         Entry::Occupied(open) => open.into_mut(),
-        Entry::Vacant(new) => new.insert(host.backend(device).map_err(|error| error.to_string())?),
+        Entry::Vacant(new) => new.insert(host.backend(device)?),
     };
     let effort = Effort { least: 1, most: 1, ..Effort::default() };
-    backend.measure(slice, algorithm, &effort).map_err(|error| error.chain())
+    let measurement = backend.measure(slice, algorithm, &effort)?;
+    Ok((backend.device().clone(), measurement))
 }
 
 /// A small slice of the same kind: the same extents of filters, strides and padding, views along the same axes. Kernels of a

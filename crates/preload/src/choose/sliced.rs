@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! measure     by the framework's own engine, before anything is timed: where not even one sample fits, every other engine
-//!             may be many times as slow. The engine computes small slices right first, for which the plan waits a little
+//!             may be many times as slow. It reads views or, where it refuses them, copies. It computes small slices right
+//!             first, for which the plan waits a little
 //! ```
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tightfit_core::survey::{Divide, Slicing};
-use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
-use tightfit_cuda::{Guest, Host, must_be_proven};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+use tightfit_cuda::{Guest, Host, must_be_proven, on_copies};
 
 use super::chooser::{Chooser, admission};
 use super::proof::Prover;
@@ -38,20 +39,23 @@ impl Chooser {
         if session.guest.workspace(&block, own).ok()?.is_some_and(fits) {
             return None;
         }
+        let slicings = Slicing::axes(block);
         let sizes = |slicing: Slicing| slicing.ladder().into_iter().map(move |size| (slicing, size));
-        let (slicing, size, workspace) =
-            Slicing::axes(block).into_iter().flat_map(sizes).find_map(|(slicing, size)| {
-                let workspace = largest(&slicing.parts(size)?, &mut session.guest, question)?;
-                fits(workspace).then_some((slicing, size, workspace))
+        let (engine, slicing, size, workspace) =
+            [Some(own.clone()), on_copies(own)].into_iter().flatten().find_map(|engine| {
+                slicings.iter().copied().flat_map(sizes).find_map(|(slicing, size)| {
+                    let workspace = largest(&slicing.parts(size)?, &mut session.guest, &engine)?;
+                    fits(workspace).then(|| (engine.clone(), slicing, size, workspace))
+                })
             })?;
         let device = session.guest.device().clone();
         let cached = |problem: &Problem| self.cached(problem, settings, &device);
         let prover = Prover { proofs: self.proofs(), device: question.device, host, cached: &cached };
         let parts: BTreeSet<Problem> = slicing.parts(size)?.into_iter().filter(must_be_proven).collect();
-        if !parts.iter().all(|part| prover.is_soon_right(part, own)) {
+        if !parts.iter().all(|part| prover.is_soon_right(part, &engine)) {
             return None;
         }
-        let algorithm = slicing.slices(size, own).ok()?;
+        let algorithm = slicing.slices(size, &engine).ok()?;
         let part = Candidate { micro_batch: block.batch(), algorithm, time: Nanos::ZERO, workspace };
         let cost = DivisionCost { time: Nanos::ZERO, workspace: Guest::division_workspace(problem) };
         let configuration = Configuration::new(vec![part; problem.batch() / block.batch()], cost);
@@ -59,12 +63,12 @@ impl Chooser {
     }
 }
 
-/// The largest workspace of these slices by the framework's own engine; none if it refuses one.
-fn largest(parts: &[Problem], guest: &mut Guest, question: &Question) -> Option<Bytes> {
+/// The largest workspace of these slices by an engine; none if it refuses one.
+fn largest(parts: &[Problem], guest: &mut Guest, engine: &Algorithm) -> Option<Bytes> {
     let distinct: BTreeSet<&Problem> = parts.iter().collect();
     let mut largest = Bytes::ZERO;
     for part in distinct {
-        largest = largest.max(guest.workspace(part, &question.chosen.algorithm).ok()??);
+        largest = largest.max(guest.workspace(part, engine).ok()??);
     }
     Some(largest)
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Profiler};
 use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Nanos, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
 use super::ledger::{Asking, Hopes, Ledger, Wanted};
@@ -37,6 +37,8 @@ const FAR: f64 = 1.5;
 /// A kernel on its way.
 pub(super) struct Job {
     pub kernel: Arc<Kernel>,
+    /// What its measurements are valid for.
+    pub device: Device,
     stage: Stage,
     ledger: Ledger,
     admission: Admission,
@@ -97,10 +99,11 @@ pub(super) enum Next {
 }
 
 impl Job {
-    /// A kernel, with what is known of its candidates.
-    pub fn new(kernel: Arc<Kernel>, ledger: Ledger, admission: Admission) -> Job {
+    /// A kernel, what its measurements are valid for, and what is known of its candidates.
+    pub fn new(kernel: Arc<Kernel>, device: Device, ledger: Ledger, admission: Admission) -> Job {
         Job {
             kernel,
+            device,
             stage: Stage::Own,
             ledger,
             admission,

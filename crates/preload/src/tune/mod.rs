@@ -105,7 +105,7 @@ impl Tuner {
             state.show(&call);
             return false;
         }
-        let is_news = state.end(&call, session.guest.device());
+        let is_news = state.end(&call);
         self.is_idle.store(true, Ordering::Relaxed);
         if is_news {
             around.voice.tuned(around.kernels, settings, state.spent());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tightfit_core::profile::Decision;
-use tightfit_core::{Configuration, Device, Nanos};
+use tightfit_core::{Configuration, Nanos};
 
 use super::Call;
 use super::job::{Job, Verdict};
@@ -11,7 +11,7 @@ use crate::choose::Chooser;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::ranks;
-use crate::settings::Settings;
+use crate::settings::{Settings, Tune};
 
 /// Takes over what another process has decided.
 pub(super) fn adopt(kernel: &Kernel, decision: Decision) {
@@ -33,8 +33,8 @@ pub(super) fn run(kernel: &Kernel, ours: Configuration) {
 }
 
 /// Carries a verdict out, and saves it for later processes.
-pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &Device) {
-    save(call.around.chooser, call.around.settings, &mut job, device);
+pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
+    save(call.around.chooser, call.around.settings, &mut job);
     let kernel = &job.kernel;
     if job.was_inaccurate() {
         call.around.chooser.spending().add_inaccurate();
@@ -51,13 +51,13 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict, device: &D
     let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
     if is_known {
         let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
-        call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, device, &decision);
+        call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, &job.device, &decision);
     }
 }
 
 /// Ends a job that is not done: what it has measured is saved, and ranks that leave the kernel to this one stop waiting.
-pub(super) fn leave(call: &Call<'_>, mut job: Job, device: &Device) {
-    save(call.around.chooser, call.around.settings, &mut job, device);
+pub(super) fn leave(call: &Call<'_>, mut job: Job) {
+    save(call.around.chooser, call.around.settings, &mut job);
     let kernel = &job.kernel;
     kernel.close();
     // Under an explicit limit, later processes would be told no more than the framework's choice needs.
@@ -66,12 +66,19 @@ pub(super) fn leave(call: &Call<'_>, mut job: Job, device: &Device) {
         let configuration =
             running.configuration().filter(|ours| ours.time() > Nanos::ZERO).map(|ours| (**ours).clone());
         let decision = Decision { configuration, framework_time: job.theirs(), is_final: false };
-        call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, device, &decision);
+        call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, &job.device, &decision);
     }
 }
 
 /// Saves what a job has measured.
-pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job, device: &Device) {
+pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job) {
     let new = job.ledger().take_new();
-    chooser.keep_measured(new, settings, job.kernel.terms.tune, device);
+    chooser.keep_measured(new, settings, job.kernel.terms.tune, &job.device);
+}
+
+/// Saves which algorithms compute slices right, each for the device that has computed them.
+pub(super) fn keep_proofs(chooser: &Chooser, settings: &Settings) {
+    for (device, new) in chooser.proofs().take_new() {
+        chooser.save(vec![new], settings, Tune::Measure, &device);
+    }
 }

@@ -10,7 +10,7 @@ use tightfit_cuda::{CudaError, Trial};
 use super::Call;
 use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
-use super::outcome::{adopt, finish, leave, run, save};
+use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
 use super::pace::Pace;
 use super::rates::Rates;
 use super::room::Room;
@@ -22,7 +22,7 @@ use crate::kernel::Kernel;
 use crate::log::trace;
 use crate::ranks;
 use crate::session::Session;
-use crate::settings::{Settings, Tune};
+use crate::settings::Settings;
 
 /// Measurements on their way at most.
 const FLIGHTS: usize = 32;
@@ -65,8 +65,6 @@ pub(super) struct State {
     /// How many of these the log has told of.
     told: u64,
     is_over: bool,
-    /// What measurements are valid for.
-    device: Option<Device>,
 }
 
 /// A measurement on its way.
@@ -101,15 +99,8 @@ impl State {
 
     /// Saves what was measured so far.
     pub fn save(&mut self, chooser: &Chooser, settings: &Settings) {
-        let Some(device) = &self.device else { return };
-        self.jobs.iter_mut().for_each(|job| save(chooser, settings, job, device));
-        self.keep_proofs(chooser, settings);
-    }
-
-    /// Saves which algorithms compute slices right.
-    fn keep_proofs(&self, chooser: &Chooser, settings: &Settings) {
-        let Some(device) = &self.device else { return };
-        chooser.keep_measured(chooser.proofs().take_new(), settings, Tune::Measure, device);
+        self.jobs.iter_mut().for_each(|job| save(chooser, settings, job));
+        keep_proofs(chooser, settings);
     }
 
     /// Takes down an execution.
@@ -195,7 +186,6 @@ impl State {
             return;
         }
         let device = session.guest.device();
-        self.device.get_or_insert_with(|| device.clone());
         self.listen(call, device);
         self.begin_jobs(call, device);
         let (started, budget) = (Instant::now(), call.around.settings.budget);
@@ -213,7 +203,7 @@ impl State {
                 return;
             }
             if budget.limit().is_some() && self.is_little_left() {
-                self.close_jobs(call, session.guest.device());
+                self.close_jobs(call);
             }
             let Some(place) = self.most_promising(call, &waiting) else {
                 self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
@@ -221,10 +211,8 @@ impl State {
             };
             let is_late = self.pace.is_late(budget);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
-            let (around, device) = (call.around, &self.device);
-            let of_device =
-                |device: &Device, problem: &Problem| around.chooser.cached(problem, around.settings, device);
-            let cached = |problem: &Problem| device.as_ref().map_or_else(Vec::new, |device| of_device(device, problem));
+            let (around, device) = (call.around, session.guest.device().clone());
+            let cached = |problem: &Problem| around.chooser.cached(problem, around.settings, &device);
             let prover =
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
             let room = Room { rates: &self.rates, similar: &self.similar, prover, left, is_thorough };
@@ -240,7 +228,7 @@ impl State {
                 Next::End(verdict) => {
                     let job = self.jobs.swap_remove(place);
                     self.learn(&job, &verdict);
-                    finish(call, job, verdict, session.guest.device());
+                    finish(call, job, verdict);
                 }
                 Next::Run(task) => {
                     let task = (*task).expecting(job.problem(), job.now(), &self.rates, &self.similar);
@@ -282,8 +270,10 @@ impl State {
         let known = |kernel: &Arc<Kernel>| {
             self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
         };
-        let is_due =
-            |kernel: &&Arc<Kernel>| is_open(kernel) && kernel.calls() > 1 && kernel.goes_on() && !known(kernel);
+        let is_here = |kernel: &Arc<Kernel>| kernel.question.device == call.device;
+        let is_due = |kernel: &&Arc<Kernel>| {
+            is_open(kernel) && is_here(kernel) && kernel.calls() > 1 && kernel.goes_on() && !known(kernel)
+        };
         if !is_due(&call.own.kernel) {
             return;
         }
@@ -305,7 +295,7 @@ impl State {
         let (cached, division) = call.around.chooser.known(question, kernel.terms, call.around.settings, device);
         let ledger = Ledger::new(&question.problem, cached, division);
         let admission = admission(question, call.around.settings);
-        self.jobs.push(Job::new(kernel, ledger, admission));
+        self.jobs.push(Job::new(kernel, device.clone(), ledger, admission));
     }
 
     /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.
@@ -314,8 +304,11 @@ impl State {
             return;
         }
         self.asked = Some(Instant::now());
+        let is_here = |kernel: &Arc<Kernel>| kernel.question.device == call.device;
+        let (here, elsewhere) = std::mem::take(&mut self.others).into_iter().partition(is_here);
+        self.others = elsewhere;
         let mut left = Vec::new();
-        for kernel in std::mem::take(&mut self.others) {
+        for kernel in here {
             let decision = call.around.chooser.decision(&kernel.question, kernel.terms, call.around.settings, device);
             match decision {
                 Some(decision) => {
@@ -329,7 +322,7 @@ impl State {
         if self.jobs.is_empty() && self.flights.is_empty() && is_silent {
             left.drain(..).for_each(|kernel| self.begin(kernel, call, device));
         }
-        self.others = left;
+        self.others.append(&mut left);
     }
 
     /// Steps so far, as far as known.
@@ -397,16 +390,16 @@ impl State {
     }
 
     /// Lets the jobs that are left go.
-    fn close_jobs(&mut self, call: &Call<'_>, device: &Device) {
-        std::mem::take(&mut self.jobs).into_iter().for_each(|job| leave(call, job, device));
+    fn close_jobs(&mut self, call: &Call<'_>) {
+        std::mem::take(&mut self.jobs).into_iter().for_each(|job| leave(call, job));
     }
 
     /// Lets all go that is left. Gives whether anything was measured since the last
     /// end.
-    pub fn end(&mut self, call: &Call<'_>, device: &Device) -> bool {
-        self.close_jobs(call, device);
+    pub fn end(&mut self, call: &Call<'_>) -> bool {
+        self.close_jobs(call);
         call.around.chooser.proofs().end();
-        self.keep_proofs(call.around.chooser, call.around.settings);
+        keep_proofs(call.around.chooser, call.around.settings);
         self.others.drain(..).for_each(|kernel| kernel.close());
         let is_news = self.measured > self.told;
         self.told = self.measured;

@@ -54,6 +54,55 @@ fn slices_of_the_own_engine_run_from_the_first_execution_on() {
 }
 
 #[test]
+fn an_own_engine_that_refuses_strides_runs_on_copies_from_the_first_execution_on() {
+    for operation in ["forward", "data"] {
+        let arguments = format!("n=1 size=24 c=4 k=4 engine=5 op={operation}");
+        let run = limited(&arguments, &[]).run();
+        run.assert_gives(&alone(&arguments).output, &arguments);
+        assert!(run.workspace() <= 32 << 10, "{}", run.words);
+        assert!(algorithms(&run).iter().any(|name| name.contains("packed:engine5")), "{:?}", algorithms(&run));
+    }
+}
+
+#[test]
+fn slices_are_captured_and_follow_the_handle_to_other_streams() {
+    for engine in [2, 5] {
+        let arguments = format!("n=1 size=24 c=4 k=4 engine={engine}");
+        let expected = alone(&arguments);
+        // The graph runs after its plan is gone; several threads have handles and streams of their own.
+        for more in ["capture=1", "rounds=3", "threads=3 rounds=4"] {
+            let client = limited(&format!("{arguments} {more}"), &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:50");
+            let (run, folder) = client.run_keeping();
+            assert_eq!((run.code, run.status()), (Some(0), "0"), "{more}: {}{}", run.words, run.errors);
+            assert!(algorithms(&run).iter().any(|name| name.contains(" x h")), "{more}: {:?}", algorithms(&run));
+            if !more.starts_with("threads") {
+                run.assert_gives(&expected.output, more);
+            }
+            drop(folder);
+        }
+    }
+}
+
+#[test]
+fn proofs_break_no_capture_on_another_thread() {
+    for beside in [1, 2] {
+        let arguments = format!("{LARGE} times=200 pause=1500 beside={beside}");
+        let run = right_within(limited(&arguments, &[]), &alone(&arguments), &arguments);
+        assert_eq!((run.lines("beside"), is_sliced(&run)), (vec!["0"], true), "{}", run.errors);
+    }
+}
+
+#[test]
+fn a_device_that_fails_once_says_nothing_of_an_engine() {
+    let arguments = format!("{LARGE} {WATCHED}");
+    for failure in ["cuMemcpyHtoDAsync_v2:1:2", "cuMemAllocAsync:1:2", "cuMemcpyDtoHAsync_v2:1:2"] {
+        let client = limited(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_FAIL", failure);
+        let run = right_within(client, &alone(&arguments), failure);
+        assert!(is_sliced(&run), "{failure}: {:?} {}", algorithms(&run), run.errors);
+    }
+}
+
+#[test]
 fn a_later_process_begins_with_slices() {
     for tune in ["measure", "first"] {
         let folder = tempfile::tempdir().unwrap();
