@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::Step;
 use tightfit_core::plan::{
@@ -242,7 +241,7 @@ fn measure(
         sizes,
         divide: planning.divide.get(),
         // The free part of the arena differs from step to step.
-        limits: Limit::Total(budget).ladder(),
+        limits: plan::limits(budget),
         // Plans are compared with the time of the fastest algorithms, whatever their workspace.
         baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
         deterministic: common.deterministic,

@@ -26,8 +26,9 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
     Ok(Planned { plan, device: prepared.plan.device, network: prepared.network, notes: prepared.notes })
 }
 
-/// The plan of a step file's text under a budget in bytes, as the JSON of a plan file; none if none is found. Without `seconds` the planner does a
-/// fixed amount of work, which gives the same plan each time.
+/// The plan of a step file's text under a budget in bytes, as the JSON of a plan file; none if none is found. Programs run
+/// whole operations, so none runs in parts of the mini-batch. Without `seconds` the planner does a fixed amount of work, which
+/// gives the same plan each time.
 #[pyfunction]
 pub fn plan_step(py: Python<'_>, step: String, budget: u64, seconds: Option<f64>) -> PyResult<Option<String>> {
     interruptible(py, |stop| {
@@ -35,8 +36,8 @@ pub fn plan_step(py: Python<'_>, step: String, budget: u64, seconds: Option<f64>
         let host_budget = machine.as_ref().and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
         let costs = machine.map_or_else(CostModel::cpu, |machine| machine.costs());
         let plan_time = seconds.map(|seconds| Nanos::from_micros(1e6 * seconds));
-        let options =
-            Options { policy: Policy::Optimal, budget: Bytes(budget), host_budget, plan_time, ..Options::default() };
+        let (policy, budget) = (Policy::Optimal, Bytes(budget));
+        let options = Options { policy, budget, host_budget, plan_time, divide: false, ..Options::default() };
         match planner::plan_until(&step, &costs, &options, Stop::WithNothing(stop)) {
             Err(error) if error.is_over_limit() => Ok(None),
             planned => planned?.to_step_json().map(Some),

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
-use tightfit_core::candidate::Limit;
 use tightfit_core::network::{Network, onnx};
 use tightfit_core::plan::{self, ASSUMED_RATES, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget};
 use tightfit_core::profile::Recording;
@@ -147,7 +146,7 @@ impl Words {
             Ok(Scope {
                 sizes: self.sizes.parse()?,
                 divide: self.divide.parse()?,
-                limits: Limit::Total(budget).ladder(),
+                limits: plan::limits(budget),
                 // Plans are compared with the time of the fastest algorithms, whatever their workspace.
                 baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
                 deterministic: self.deterministic,

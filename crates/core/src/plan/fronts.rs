@@ -6,8 +6,19 @@ use std::sync::Arc;
 use super::parts::PARTS;
 use super::step::Front;
 use super::{CostModel, Workload};
-use crate::candidate::Candidates;
+use crate::candidate::{Candidates, Limit};
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
+
+/// The most that a kernel's workspace may take of any device.
+const LARGEST: Bytes = Bytes::gib(256);
+
+/// The limits on workspaces under which plans within a budget look for sizes: [`Limit::ladder`] of the budget, or of more than
+/// any device has. Plans without a limit so know the sizes that plans within one know, and are not slower for lack of them.
+pub fn limits(budget: Bytes) -> Vec<Bytes> {
+    let rest = Limit::Total(budget.min(LARGEST)).ladder();
+    let whole = (budget > LARGEST).then_some(budget);
+    whole.into_iter().chain(rest).collect()
+}
 
 /// Fronts of a workload's distinct convolutions: configurations by rising workspace, hence falling time.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +92,14 @@ mod tests {
     use crate::network::{Builder, Filters, Shape};
     use crate::plan::Mode;
     use crate::{Operation, Types};
+
+    #[test]
+    fn plans_without_a_limit_look_for_the_sizes_of_plans_within_one() {
+        assert_eq!(limits(Bytes::gib(8)), Limit::Total(Bytes::gib(8)).ladder());
+        let unlimited = limits(Bytes::UNLIMITED);
+        assert_eq!(unlimited[..2], [Bytes::UNLIMITED, Bytes::gib(256)]);
+        assert!(limits(Bytes::gib(128)).iter().take(10).all(|limit| unlimited.contains(limit)), "{unlimited:?}");
+    }
 
     #[test]
     fn only_needed_problems_are_listed_and_each_once() {

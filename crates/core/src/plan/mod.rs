@@ -47,7 +47,7 @@ pub use check::{Budgets, Checked, Violation, check};
 pub use cost_model::{CostModel, Direction};
 pub use decisions::{Rebuilding, TensorDecision, Treatment, decisions};
 pub use floor::check_budget;
-pub use fronts::Fronts;
+pub use fronts::{Fronts, limits};
 pub use lower::{LayerPass, Lowered};
 pub use machines::{Figure, MACHINES, NamedMachine};
 pub use network_terms::{NetworkTensor, Pass, Role};

@@ -25,6 +25,7 @@ mod plan_facts;
 mod plan_parts;
 mod plan_random;
 mod plan_simulate;
+mod plan_tight;
 mod plan_trace;
 mod shipped;
 mod slices;

@@ -1,5 +1,6 @@
 //! Plans with a stretch in parts of the mini-batch: where they are found, what they need, and what they leave alone.
 
+use serde_json::Value;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::{
     Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Workload, check,
@@ -136,6 +137,17 @@ fn larger_budgets_of_a_sweep_are_never_slower() {
 }
 
 #[test]
+fn larger_budgets_alone_are_hardly_ever_slower() {
+    let step = step(&Network::open("vgg16").unwrap(), 64, Mode::Training);
+    let whole = planned(&step, Bytes::UNLIMITED, false).unwrap();
+    let plans = [100, 90, 75, 60, 45].map(|share| planned(&step, Bytes(whole.peak.0 / 100 * share), true).unwrap());
+    let times: Vec<f64> = plans.iter().map(|plan| plan.step_time.0 as f64).collect();
+    // Searches under different budgets may end at different plans of the same kind.
+    assert!(times.is_sorted_by(|larger, smaller| larger <= &(smaller * 1.001)), "{times:?}");
+    assert!(plans[1..].iter().all(|plan| plan.in_parts.is_some()) && plans[1].peak < plans[2].options.budget);
+}
+
+#[test]
 fn once_time_is_over_no_more_stretches_are_planned() {
     let step = step(&normalized(), 32, Mode::Training);
     let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
@@ -169,6 +181,58 @@ fn plans_in_parts_are_read_as_they_were_written() {
     assert!(text.contains("\"in_parts\":{\"first\":\"a\""));
     let (_, read) = Plan::from_json(&text).unwrap();
     assert!(read == plan);
-    let error = plan.to_step_json().unwrap_err().to_string();
-    assert!(error.contains("--divide off"), "{error}");
+}
+
+#[test]
+fn plans_of_steps_in_parts_are_read_as_they_were_written_and_checked() {
+    let step = step(&normalized(), 32, Mode::Training);
+    let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
+    for budget in [least, Bytes::UNLIMITED] {
+        let plan = planned(&step, budget, true).unwrap();
+        assert_eq!(plan.in_parts.is_some(), budget == least);
+        let text = plan.to_step_json().unwrap();
+        assert_eq!(text.contains("\"in_parts\":{\"first\":\"a\""), plan.in_parts.is_some());
+        let read = Checked::from_step_plan(&text, &step).unwrap();
+        assert!(read == plan.schedule);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json.gz");
+        std::fs::write(&path, plan.to_step_file(&path).unwrap()).unwrap();
+        assert!(Checked::read_step_plan(&path, &step).unwrap() == read);
+    }
+}
+
+#[test]
+fn damaged_plans_of_steps_are_refused() {
+    let step = step(&normalized(), 32, Mode::Training);
+    let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
+    let whole: Value = serde_json::from_str(&planned(&step, least, true).unwrap().to_step_json().unwrap()).unwrap();
+    type Damage = fn(&mut Value);
+    let damages: [(&str, Damage); 9] = [
+        ("version 2, but this program reads", |plan| plan["version"] = 2.into()),
+        ("it is the plan of other, 32 samples", |plan| plan["step"] = "other".into()),
+        ("it states peak_bytes 1", |plan| plan["peak_bytes"] = 1.into()),
+        ("it states host_bytes 1", |plan| plan["host_bytes"] = 1.into()),
+        ("the checker rejects its schedule", |plan| plan["budget_bytes"] = 256.into()),
+        ("the checker rejects its schedule", |plan| _ = list(plan, "instructions").pop()),
+        ("the checker rejects its schedule", |plan| list(plan, "blocks")[0]["offset"] = u64::MAX.into()),
+        ("the checker rejects its schedule", |plan| {
+            // A part is computed twice, another never.
+            let part = |one: &&mut Value| one["compute"]["samples"][0].as_u64().is_some_and(|first| first > 0);
+            let first = list(plan, "instructions").iter_mut().find(part).unwrap();
+            let samples = first["compute"]["samples"].clone();
+            let (first, last) = (samples[0].as_u64().unwrap(), samples[1].as_u64().unwrap());
+            list(plan, "instructions").iter_mut().find(part).unwrap()["compute"]["samples"] = [0, last - first].into();
+        }),
+        ("unknown field `steps`", |plan| plan["schedule"]["steps"] = 1.into()),
+    ];
+    for (part, damage) in damages {
+        let mut plan = whole.clone();
+        damage(&mut plan);
+        let error = Checked::from_step_plan(&plan.to_string(), &step).unwrap_err().to_string();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+fn list<'a>(plan: &'a mut Value, of: &str) -> &'a mut Vec<Value> {
+    plan["schedule"][of].as_array_mut().unwrap()
 }

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 mod document;
 mod step_plan;
+mod step_schedule;
 
 use document::Document as ScheduleDocument;
 

@@ -1,18 +1,29 @@
-//! The plan of a step file: its figures and, for each tensor, what to do with it.
+//! The plan of a step file: its figures, what to do with each tensor, and the whole schedule.
 //!
 //! ```json
 //! {"format": "tightfit-step-plan", "version": 1, "step": "small", "peak_bytes": .., "step_time_us": ..,
 //!  "tensors": [{"tensor": 2, "decision": "offload", "offload_after": 1, "release_after": 3, "prefetch_before": 9, ..}],
-//!  "choices": [{"operation": 4, "time_us": 12.5, "workspace_bytes": 1024}]}
+//!  "choices": [{"operation": 4, "time_us": 12.5, "workspace_bytes": 1024}],
+//!  "schedule": {..}}
 //! ```
+//!
+//! Where a stretch runs in parts of the mini-batch, only the schedule says all: `tensors` is about whole tensors. A file is
+//! trusted only after its schedule has passed the checker.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::bad;
-use crate::plan::{Action, Bounded, Plan, TensorDecision, decisions};
-use crate::{Bytes, Error, Nanos};
+use super::step_schedule::Document as ScheduleDocument;
+use super::{Head, MAX_TEXT, bad};
+use crate::plan::{Action, Bounded, Budgets, Checked, InParts, Plan, Step, TensorDecision, decisions};
+use crate::{Bytes, Error, Nanos, bounded};
+
+/// Identifies the plan of a step file.
+const FORMAT: &str = "tightfit-step-plan";
+/// Increased when older files could no longer be read correctly.
+const VERSION: u32 = 1;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -36,8 +47,23 @@ struct Document<'a> {
     gap: Option<f64>,
     offloaded_bytes: Bytes,
     recomputed_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_parts: Option<&'a InParts>,
     tensors: Vec<TensorDecision>,
     choices: Vec<ChoiceObject>,
+    schedule: ScheduleDocument,
+}
+
+/// What a reader of the schedule needs.
+#[derive(Deserialize)]
+struct Body {
+    step: String,
+    batch: usize,
+    peak_bytes: Bytes,
+    host_bytes: Bytes,
+    #[serde(default)]
+    budget_bytes: Option<Bytes>,
+    schedule: ScheduleDocument,
 }
 
 #[derive(Serialize)]
@@ -53,15 +79,11 @@ impl Plan {
         decisions(self.schedule.step(), &self.schedule)
     }
 
-    /// Writes the plan of a step file as JSON.
+    /// Writes the plan of a step file as JSON; [`Checked::from_step_plan`] reads its schedule.
     ///
     /// # Errors
-    /// [`Error::BadDocument`] if it cannot be written, or runs operations in parts of the mini-batch.
+    /// [`Error::BadDocument`] if it cannot be written.
     pub fn to_step_json(&self) -> Result<String, Error> {
-        if let Some(in_parts) = &self.in_parts {
-            let what = format!("it runs {}, which plans of step files cannot say; use --divide off", in_parts.words());
-            return Err(bad(what));
-        }
         let mut choices = BTreeMap::new();
         for instruction in &self.schedule.instructions {
             if let Action::Compute(compute) = &instruction.action
@@ -73,8 +95,8 @@ impl Plan {
             }
         }
         let document = Document {
-            format: "tightfit-step-plan",
-            version: 1,
+            format: FORMAT,
+            version: VERSION,
             step: &self.network,
             batch: self.batch,
             policy: self.options.policy.name(),
@@ -93,9 +115,55 @@ impl Plan {
             gap: self.gap,
             offloaded_bytes: self.offloaded,
             recomputed_us: self.recomputed.as_micros(),
+            in_parts: self.in_parts.as_ref(),
             tensors: self.tensor_decisions(),
             choices: choices.into_values().collect(),
+            schedule: ScheduleDocument::of(&self.schedule),
         };
         Ok(serde_json::to_string(&document).map_err(bad)? + "\n")
+    }
+}
+
+impl Checked {
+    /// The schedule of a step's plan, as [`Plan::to_step_json`] wrote it.
+    ///
+    /// - Cost: that of [`crate::plan::check`].
+    ///
+    /// # Errors
+    /// [`Error::BadDocument`] if the text is no such plan, has another version, is the plan of another step, states a size
+    /// that disagrees with its schedule, or if the checker rejects the schedule.
+    pub fn from_step_plan(text: &str, step: &Step) -> Result<Checked, Error> {
+        let Head { format, version } = serde_json::from_str(text).map_err(bad)?;
+        if (format.as_str(), version) != (FORMAT, VERSION) {
+            let what =
+                format!("it is `{format}` version {version}, but this program reads `{FORMAT}` version {VERSION}");
+            return Err(bad(what));
+        }
+        let body: Body = serde_json::from_str(text).map_err(bad)?;
+        if (body.step.as_str(), body.batch) != (step.name.as_str(), step.batch) {
+            let (of, own) =
+                (format!("{}, {} samples", body.step, body.batch), format!("{}, {}", step.name, step.batch));
+            return Err(bad(format!("it is the plan of {of}, but the step is {own}")));
+        }
+        let schedule = body.schedule.schedule(step);
+        for (fact, stated, actual) in [
+            ("peak_bytes", body.peak_bytes, schedule.device_bytes),
+            ("host_bytes", body.host_bytes, schedule.host_bytes),
+        ] {
+            if stated != actual {
+                return Err(bad(format!("it states {fact} {}, but its schedule has {}", stated.0, actual.0)));
+            }
+        }
+        let budgets = Budgets { device: body.budget_bytes.unwrap_or(Bytes::UNLIMITED), host: Bytes::UNLIMITED };
+        Checked::new(step, schedule, budgets).map_err(|error| bad(format!("the checker rejects its schedule: {error}")))
+    }
+
+    /// The same from a file, compressed if its name ends in `.gz`.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file cannot be read or decompressed, or with the error of [`Checked::from_step_plan`] as its
+    /// source.
+    pub fn read_step_plan(path: &Path, step: &Step) -> Result<Checked, Error> {
+        bounded::read_document(path, MAX_TEXT, "plan", |text| Checked::from_step_plan(text, step))
     }
 }

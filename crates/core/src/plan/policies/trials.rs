@@ -13,6 +13,8 @@ pub(super) struct Trials<'a> {
     decisions: Vec<Decision>,
     best: Option<Best>,
     bounds: Vec<LowerBound>,
+    /// The time of a plan of another kind that these compete with.
+    rival: Option<Nanos>,
 }
 
 /// The fastest attempt; among equally fast ones a tight placement, then the smallest arena.
@@ -27,12 +29,22 @@ pub(super) struct Best {
 
 impl<'a> Trials<'a> {
     pub(super) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
-        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new() }
+        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new(), rival: None }
+    }
+
+    /// The same, in competition with a plan of another kind that takes so long.
+    pub(super) fn against(drafter: &'a Drafter<'a>, rival: Option<Nanos>) -> Trials<'a> {
+        Trials { rival, ..Trials::new(drafter) }
     }
 
     /// The fastest attempt so far that fits.
     pub(super) fn best(&self) -> Option<&Best> {
         self.best.as_ref()
+    }
+
+    /// The time of the fastest attempt so far that fits, or of what they compete with.
+    pub(super) fn time(&self) -> Option<Nanos> {
+        self.best.as_ref().map(|best| best.time).into_iter().chain(self.rival).min()
     }
 
     /// Records an attempt; returns whether it fits.
@@ -61,7 +73,7 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// All decisions if none fits.
     pub(super) fn outcome(self) -> Result<Outcome, Vec<Decision>> {
-        let Trials { drafter, mut decisions, best, bounds } = self;
+        let Trials { drafter, mut decisions, best, bounds, rival: _ } = self;
         match best {
             Some(Best { draft, place, time, .. }) => {
                 decisions[place].taken = true;

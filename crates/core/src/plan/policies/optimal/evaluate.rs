@@ -121,6 +121,8 @@ const MAX_RERUNS: usize = 8;
 pub(super) struct Evaluator<'m, 'a> {
     pub(super) model: &'m Model<'a>,
     pub(super) limit: u64,
+    /// For each operation: bytes that stay free there, as no placement is without gaps.
+    reserve: Vec<u64>,
     trace: Trace,
     /// The decisions that the trace is of.
     decisions: Decisions,
@@ -148,6 +150,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         Evaluator {
             model,
             limit,
+            reserve: vec![0; model.points.len()],
             trace: Trace::new(tensors),
             decisions,
             total,
@@ -158,6 +161,11 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             visits: model.slots.len() as u64,
             at: 0,
         }
+    }
+
+    /// The same, with so many bytes left free at each operation: they count as live.
+    pub(super) fn with_reserve(self, reserve: &[u64]) -> Evaluator<'m, 'a> {
+        Evaluator { reserve: reserve.to_vec(), ..self }
     }
 
     /// The moments of the last whole evaluation.
@@ -344,10 +352,11 @@ impl<'m, 'a> Evaluator<'m, 'a> {
 
     /// Runs operations during which nothing comes or goes.
     fn pass(&mut self, slot: &Slot) {
-        self.free(slot.needs);
+        let needs = slot.needs + self.reserve[slot.from..slot.to].iter().max().unwrap_or(&0);
+        self.free(needs);
         let (operation, at, last) = (slot.from, slot.from, slot.to - 1);
         let moment = Moment { operation, again: false, start: self.trace.sums.now, at, last };
-        self.add(slot.needs, moment, slot.time);
+        self.add(needs, moment, slot.time);
         self.trace.sums.spent += slot.time;
     }
 
@@ -356,7 +365,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         let model = self.model;
         let point = model.points[operation][decisions.points[operation]];
         let fixed = if again { model.fixed_before[at] } else { model.fixed[at] };
-        let needed = fixed + point.scratch;
+        let needed = fixed + point.scratch + self.reserve[at];
         self.free(needed);
         let time = if again { model.again[operation].unwrap_or(point.time) } else { point.time };
         self.add(needed, Moment { operation, again, start: self.trace.sums.now, at, last: at }, time);

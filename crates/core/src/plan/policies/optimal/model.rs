@@ -333,9 +333,14 @@ impl<'a> Model<'a> {
 
     /// The most bytes that any operation needs at once, whatever is decided, and that operation.
     pub(super) fn floor(&self) -> (u64, usize) {
-        let least = |at: usize| self.all_points[at].iter().map(|point| point.scratch).min().unwrap_or(0);
-        let needs = (0..self.points.len()).map(|at| (self.fixed[at] + self.used(at) + least(at), at));
+        let needs = (0..self.points.len()).map(|at| (self.least_at(at), at));
         needs.max_by_key(|(needs, at)| (*needs, usize::MAX - at)).unwrap_or((0, 0))
+    }
+
+    /// Bytes that every plan needs at an operation.
+    pub(super) fn least_at(&self, at: usize) -> u64 {
+        let scratch = self.all_points[at].iter().map(|point| point.scratch).min().unwrap_or(0);
+        self.fixed[at] + self.used(at) + scratch
     }
 }
 

@@ -1,18 +1,14 @@
-//! Stretches in parts of the mini-batch, where memory is short: each is a step of its own, planned like any other.
+//! Stretches in parts of the mini-batch: each is a step of its own, planned like any other.
 
 use std::time::Duration;
 
-use super::{Bounded, Least, search};
-use crate::Nanos;
+use super::{Bounded, Least};
 use crate::plan::InParts;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::parts::{StepInParts, Stretch};
-use crate::plan::policies::Trials;
-use crate::plan::stop::End;
-
-/// Budgets up to so many times what an operation needs at once are short of memory.
-const SHORT: u64 = 2;
+use crate::plan::policies::{Outcome, Trials};
+use crate::{Error, Nanos};
 
 /// Operations up to which a step in parts is planned whatever time is given.
 const LARGEST: usize = 2000;
@@ -35,6 +31,12 @@ pub(in crate::plan::policies) struct DraftInParts {
 }
 
 impl DraftInParts {
+    /// Takes part in the trials of the step itself.
+    pub(super) fn join(self, trials: &mut Trials<'_>, attempt: &str) {
+        trials.add_bound(self.bound);
+        trials.consider(attempt, self.draft);
+    }
+
     /// A draft of the step in parts, and a bound on the time of that step, as those of the step itself.
     fn of(drafter: &Drafter<'_>, in_parts: &StepInParts, mut draft: Draft, bound: LowerBound) -> DraftInParts {
         draft.schedule = in_parts.schedule(drafter.step, draft.schedule);
@@ -65,11 +67,8 @@ fn has_time(drafter: &Drafter<'_>, stretch: &Stretch, shares: usize) -> bool {
 
 /// The stretches that may pay under the budget: those whose parts go both ways, in few parts first; and the shortest with
 /// the fewest parts that leave room.
-pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
+fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     let budget = drafter.options.budget.0;
-    if budget / SHORT > super::floor(drafter).0 {
-        return Vec::new();
-    }
     let fitting = useful(drafter).into_iter().filter(|of| of.needs <= budget && is_quick(drafter, of));
     let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.goes_both_ways);
     worth.sort_by_key(|of| of.parts);
@@ -88,26 +87,42 @@ pub(super) fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     worth
 }
 
-/// Plans the step with a stretch in parts; `None` if nothing is found that fits and takes less than `most`.
-pub(super) fn plan(drafter: &Drafter<'_>, stretch: &Stretch, most: Nanos, end: End<'_>) -> Option<DraftInParts> {
-    let in_parts = StepInParts::of(drafter.step, stretch, drafter.costs.launch)?;
-    let parts = Drafter::until(&in_parts.step, drafter.costs, drafter.options, end).ok()?;
-    if fastest(&parts) >= most {
-        return None;
+/// A stretch in parts, as a step of its own.
+pub(super) struct Division {
+    stretch: Stretch,
+    in_parts: StepInParts,
+    /// The time of all its operations with the fastest algorithms, which none of its plans is below.
+    pub(super) fastest: Nanos,
+}
+
+impl Division {
+    /// Those that may pay under the budget, the fastest first.
+    pub(super) fn all(drafter: &Drafter<'_>) -> Vec<Division> {
+        let divided = |stretch: Stretch| {
+            let in_parts = StepInParts::of(drafter.step, &stretch, drafter.costs.launch)?;
+            let fastest = fastest(&Drafter::until(&in_parts.step, drafter.costs, drafter.options, drafter.end).ok()?);
+            Some(Division { stretch, in_parts, fastest })
+        };
+        let mut all: Vec<Division> = worth(drafter).into_iter().filter_map(divided).collect();
+        all.sort_by_key(|division| division.fastest);
+        all
     }
-    let mut trials = Trials::new(&parts);
-    search(&parts, None, None, &mut trials, end).ok()?;
-    if trials.best().is_none() && !end.is_over() {
-        let least = super::least(&parts)?;
-        trials.consider("least", least.draft.clone());
-        search(&parts, Some(&least), None, &mut trials, end).ok()?;
+
+    /// # Errors
+    /// Those of [`Drafter::until`].
+    pub(super) fn drafter<'a>(&'a self, whole: &Drafter<'a>) -> Result<Drafter<'a>, Error> {
+        Drafter::until(&self.in_parts.step, whole.costs, whole.options, whole.end)
     }
-    let outcome = trials.outcome().ok()?;
-    // The forward pass of one part comes after the backward pass of another, so plans that compute something again are
-    // covered only if all are.
-    let covers = |bound: &LowerBound| bound.bounded == Bounded::Any || !stretch.goes_both_ways;
-    let bound = outcome.bound.filter(covers).unwrap_or(LowerBound::whole(fastest(&parts), Bounded::Any));
-    Some(DraftInParts::of(drafter, &in_parts, parts.tightened(outcome.draft), bound))
+
+    /// The best of the trials of its step, as a draft of the whole one; `None` if none fits.
+    pub(super) fn outcome(&self, whole: &Drafter<'_>, parts: &Drafter<'_>, trials: Trials<'_>) -> Option<DraftInParts> {
+        let Outcome { draft, bound, .. } = trials.outcome().ok()?;
+        // The forward pass of one part comes after the backward pass of another, so plans that compute something again are
+        // covered only if all are.
+        let covers = |bound: &LowerBound| bound.bounded == Bounded::Any || !self.stretch.goes_both_ways;
+        let bound = bound.filter(covers).unwrap_or(LowerBound::whole(self.fastest, Bounded::Any));
+        Some(DraftInParts::of(whole, &self.in_parts, parts.tightened(draft), bound))
+    }
 }
 
 /// The time of all operations with the fastest algorithms.
@@ -129,9 +144,13 @@ fn smallest(all: &[Stretch]) -> Vec<Stretch> {
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<DraftInParts> {
     let mut quick = useful(drafter);
     quick.retain(|stretch| is_quick(drafter, stretch));
-    let drafts = smallest(&quick).into_iter().filter_map(|stretch| {
+    let smallest = smallest(&quick);
+    let count = smallest.len();
+    let drafts = smallest.into_iter().enumerate().filter_map(|(place, stretch)| {
         let in_parts = StepInParts::of(drafter.step, &stretch, drafter.costs.launch)?;
-        let parts = Drafter::until(&in_parts.step, drafter.costs, drafter.options, drafter.end).ok()?;
+        // Together they take no more of the time than whole mini-batches.
+        let end = drafter.end.part(count - place);
+        let parts = Drafter::until(&in_parts.step, drafter.costs, drafter.options, end).ok()?;
         let Least { draft, .. } = super::least(&parts)?;
         let bound = LowerBound::whole(fastest(&parts), Bounded::Any);
         Some(DraftInParts::of(drafter, &in_parts, draft, bound))

@@ -22,6 +22,10 @@ pub(super) const PHASES: usize = 4;
 const PLACINGS: usize = 6;
 const ROOM: u64 = 400;
 
+/// A plan that takes longer by more than one part in so many than what was found with no bytes left free may have left too
+/// many.
+const NEAR: u64 = 50;
+
 /// Visits of operations and reruns that a search may take: a third of a second for usual networks, a few for large steps.
 fn visits(model: &Model<'_>) -> u64 {
     8_000_000 + 40_000 * model.slots.len().saturating_sub(600).min(2500) as u64
@@ -38,7 +42,11 @@ pub(super) struct Pool<'m, 'a> {
     least: u64,
     /// Visits for a whole search.
     visits: u64,
-    end: End<'a>,
+    pub(super) end: End<'a>,
+    /// For each operation: bytes to leave free.
+    reserve: Vec<u64>,
+    /// Decisions that need few bytes, for where others cannot be repaired.
+    frugal: Option<Decisions>,
 }
 
 /// Decisions that a search continues with.
@@ -48,7 +56,16 @@ impl<'m, 'a> Pool<'m, 'a> {
     /// Tries what needs no prices: keeping everything, checkpoints, and `least`.
     pub(super) fn started(model: &'m Model<'a>, least: Option<&Least>, end: End<'a>) -> Pool<'m, 'a> {
         let visits = if end.is_timed() { TIMED * visits(model) } else { visits(model) };
-        let mut pool = Pool { model, known: Vec::new(), least: 0, visits, end };
+        let mut pool = Pool {
+            model,
+            known: Vec::new(),
+            least: 0,
+            visits,
+            end,
+            reserve: vec![0; model.points.len()],
+            frugal: None,
+        };
+        pool.frugal = least.map(|least| least.decisions.clone());
         let mut starts = vec![("keep".to_owned(), everything(model))];
         for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
             let plural = if segments == 1 { "" } else { "s" };
@@ -120,11 +137,14 @@ impl<'m, 'a> Pool<'m, 'a> {
         self.known.truncate(KNOWN);
     }
 
-    /// Searches, and places what is found; where the placement wastes too much, once more within a lower limit.
+    /// Searches, and places what is found. Where the placement wastes too much, searches again with more bytes left free; where
+    /// a plan with many bytes left free is placed and much slower than what was found without, with fewer.
     pub(super) fn place(&mut self, trials: &mut Trials<'_>) {
         let budget = self.model.drafter.options.budget.0;
-        // The limit of the next search, and the least one so far within which something was found.
-        let (mut limit, mut least) = (budget, budget);
+        // Bytes to leave free next, the most that did not suffice, and the fewest that did.
+        let (mut free, mut few, mut enough) = (0, 0, None);
+        // The time of what was found before.
+        let mut hoped: Option<u64> = None;
         for placing in 0..2 * PLACINGS {
             // More attempts are worth it where all that is placed is much slower; when time is over, a single one.
             let is_placed = self.is_placed(trials, 20);
@@ -132,23 +152,43 @@ impl<'m, 'a> Pool<'m, 'a> {
             if is_late && (is_placed || placing > 0) || is_placed && placing >= PLACINGS {
                 break;
             }
-            if !self.search(limit, self.visits >> placing.min(PLACINGS)) {
-                limit = limit.midpoint(least);
+            self.leave_free(free);
+            if !self.search(self.visits >> placing.min(PLACINGS)) {
+                free = free.midpoint(few);
                 continue;
             }
-            least = limit;
-            match self.place_known(limit, trials).filter(|_| !self.is_placed(trials, 1000)) {
-                Some(over) => limit = limit.saturating_sub((over + over / 8).max(budget / ROOM * placing as u64)),
+            let hoped = *hoped.get_or_insert(self.best().unwrap_or(0));
+            match self.place_known(trials).filter(|_| !self.is_placed(trials, 1000)) {
+                Some(over) => {
+                    few = few.max(free);
+                    let more = free + (over + over / 8).max(budget / ROOM * placing as u64);
+                    free = enough.map_or(more, |enough| few.midpoint(enough));
+                }
+                None if trials.time().is_some_and(|time| time.0 > hoped + hoped / NEAR) => {
+                    enough = Some(free);
+                    free = few.midpoint(free);
+                }
                 None => break,
+            }
+            if enough.is_some_and(|enough| enough <= few + budget / ROOM) {
+                break;
             }
         }
     }
 
+    /// Leaves so many bytes free at each operation, or as many as it does not need itself.
+    fn leave_free(&mut self, bytes: u64) {
+        let (model, budget) = (self.model, self.model.drafter.options.budget.0);
+        let room = |at: usize| budget.saturating_sub(model.least_at(at)).min(bytes);
+        self.reserve = (0..model.points.len()).map(room).collect();
+    }
+
     /// Places the best known decisions, and the best with another beginning. Returns by how much the first that does not
-    /// fit misses the budget, were the limit filled.
-    fn place_known(&self, limit: u64, trials: &mut Trials<'_>) -> Option<u64> {
+    /// fit misses the budget, were its memory filled but for what is left free.
+    fn place_known(&self, trials: &mut Trials<'_>) -> Option<u64> {
         let budget = self.model.drafter.options.budget.0;
-        let best = trials.best().map_or(u64::MAX, |best| best.time.0);
+        let limit = budget - self.reserve.iter().max().copied().unwrap_or_default();
+        let best = trials.time().map_or(u64::MAX, |time| time.0);
         let faster = || self.known.iter().filter(|known| known.0.time < best);
         let first = faster().next()?;
         let other = faster().find(|known| known.2 != first.2).or_else(|| faster().nth(1));
@@ -156,7 +196,7 @@ impl<'m, 'a> Pool<'m, 'a> {
         let is_late = self.end.is_over();
         let drafts = side_by_side(placed.len(), |place| {
             let effort = if place == 0 && !is_late { Effort::Plan } else { Effort::Draft };
-            self.draft(limit, &placed[place].1, effort)
+            self.draft(&placed[place].1, effort)
         });
         let mut over = None;
         for ((.., name), draft) in placed.into_iter().zip(drafts) {
@@ -173,28 +213,32 @@ impl<'m, 'a> Pool<'m, 'a> {
     /// Whether what is placed takes little longer than what was found: at most one part in `share`.
     fn is_placed(&self, trials: &Trials<'_>, share: u64) -> bool {
         let found = self.known.first().map_or(0, |known| known.0.time);
-        trials.best().is_some_and(|best| best.time.0 <= found + found / share)
+        trials.time().is_some_and(|time| time.0 <= found + found / share)
     }
 
-    fn draft(&self, limit: u64, decisions: &Decisions, effort: Effort) -> Option<Draft> {
-        let mut search = Search::new(self.model, limit, self.least);
+    fn searching(&self) -> Search<'m, 'a> {
+        Search::new(self.model, self.model.drafter.options.budget.0, self.least).with_reserve(&self.reserve)
+    }
+
+    fn draft(&self, decisions: &Decisions, effort: Effort) -> Option<Draft> {
+        let mut search = self.searching();
         search.evaluate(decisions, &mut Work { visits: u64::MAX, end: End::default() })?;
         let script = search.evaluator().script();
-        // A placement that fails leaves time for another.
-        let end = self.model.drafter.end.part(2);
+        // A placement that fails leaves time for another; where none is placed, all that is left is for this.
+        let end = if self.end.is_over() { self.model.drafter.end } else { self.end }.part(2);
         Some(self.model.drafter.draft_with(&script, &decisions.points, effort, end))
     }
 
-    /// Improves all known decisions within a limit on live bytes; leaves them where none fits it.
-    fn search(&mut self, limit: u64, visits: u64) -> bool {
+    /// Improves all known decisions with the bytes left free; leaves them where none can do with the rest.
+    fn search(&mut self, visits: u64) -> bool {
         let share = visits / (KNOWN as u64 + 2);
-        // The rest is for placements within a lower limit, should this one waste too much.
+        // The rest is for placements with more bytes left free, should this one waste too much.
         let end = self.end.part(2);
         let count = self.known.len();
         let found = side_by_side(count, |place| {
             let (_, decisions, name) = &self.known[place];
             let mut decisions = decisions.clone();
-            let mut search = Search::new(self.model, limit, self.least);
+            let mut search = self.searching();
             // A placement may take all the time that is left; the plan must still fit then.
             let mut work = Work { visits: share, end: end.untimed() };
             if end.is_timed() {
@@ -209,12 +253,20 @@ impl<'m, 'a> Pool<'m, 'a> {
             Some((outcome, decisions, name.clone()))
         });
         let mut found: Vec<_> = found.into_iter().flatten().collect();
+        if let Some(frugal) = self.frugal.as_ref().filter(|_| found.is_empty()) {
+            let (mut search, mut decisions) = (self.searching(), frugal.clone());
+            let mut work = Work { visits: share, end };
+            if let Some(outcome) = search.repair(&mut decisions, &mut work) {
+                let outcome = search.restore(&mut decisions, outcome, &mut work);
+                found.push((search.improve(&mut decisions, outcome, &mut work), decisions, "least".to_owned()));
+            }
+        }
         found.sort_by_key(|known| known.0.rank());
         // Two go on, each with other random numbers.
         let best = found.first().cloned();
         let more = side_by_side(2, |seed| {
             let (outcome, mut decisions, name) = best.clone()?;
-            let mut search = Search::new(self.model, limit, self.least).with_seed(seed as u64 + 2);
+            let mut search = self.searching().with_seed(seed as u64 + 2);
             let mut work = Work { visits: 2 * share, end };
             let outcome = search.improve(&mut decisions, outcome, &mut work);
             Some((outcome, decisions, name))

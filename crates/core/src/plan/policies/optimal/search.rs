@@ -79,6 +79,11 @@ impl<'m, 'a> Search<'m, 'a> {
         Search { model, evaluator: Evaluator::new(model, limit), least, prefer: Prefer::default(), random: 1 }
     }
 
+    /// The same with so many bytes left free at each operation.
+    pub(super) fn with_reserve(self, reserve: &[u64]) -> Search<'m, 'a> {
+        Search { evaluator: self.evaluator.with_reserve(reserve), ..self }
+    }
+
     /// The same with other random numbers.
     pub(super) fn with_seed(mut self, seed: u64) -> Search<'m, 'a> {
         self.random = seed;

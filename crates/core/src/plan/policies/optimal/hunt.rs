@@ -1,0 +1,133 @@
+//! A search for plans of one step: decisions and prices first, which tell how good its plans can be, then placements.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::bound::Relaxation;
+use super::least::Least;
+use super::model::Model;
+use super::moving;
+use super::pool::{PHASES, Pool};
+use crate::plan::Bounded;
+use crate::plan::draft::Drafter;
+use crate::plan::lower_bound::LowerBound;
+use crate::plan::policies::{Floors, Trials};
+use crate::plan::side_by_side::side_by_side;
+use crate::plan::stop::End;
+use crate::{Error, Nanos};
+
+/// Rounds of prices before the placements, and after them, for usual networks; fewer for large steps.
+const ROUNDS: [usize; 2] = [120, 160];
+
+/// Rounds for large steps, at least.
+const LEAST_ROUNDS: usize = 60;
+
+/// Operations of a step above which nothing is computed again for the forward pass, where it hardly ever pays, unless
+/// nothing else fits.
+const LARGE: usize = 200;
+
+/// What a search knows of a step.
+pub(super) struct Models<'a> {
+    whole: Model<'a>,
+    /// In a large step: the same where nothing is computed again for the forward pass.
+    late: Option<Model<'a>>,
+}
+
+impl<'a> Models<'a> {
+    pub(super) fn of(drafter: &'a Drafter<'a>) -> Models<'a> {
+        let late = (drafter.step.operations.len() > LARGE).then(|| {
+            let mut model = Model::of(drafter);
+            model.compute_again_late();
+            model
+        });
+        Models { whole: Model::of(drafter), late }
+    }
+}
+
+/// A search that has begun.
+pub(super) struct Hunt<'m, 'a> {
+    pub(super) models: &'m Models<'a>,
+    pool: Pool<'m, 'a>,
+    relaxation: Relaxation<'m, 'a>,
+    rounds: [usize; 2],
+    bound: u64,
+    bounded: Bounded,
+}
+
+impl<'m, 'a> Hunt<'m, 'a> {
+    /// Tries many decisions, `least` among others, and follows the prices. Plans are of no use from `most` on.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    pub(super) fn begun(
+        models: &'m Models<'a>,
+        least: Option<&Least>,
+        most: Option<Nanos>,
+        end: End<'a>,
+    ) -> Result<Hunt<'m, 'a>, Error> {
+        end.proceed()?;
+        let late = models.late.as_ref().map(|model| Pool::started(model, least, end)).filter(|pool| !pool.is_empty());
+        let bounded = if late.is_some() { Bounded::ForwardOnce } else { Bounded::Any };
+        let mut pool = late.unwrap_or_else(|| Pool::started(&models.whole, least, end));
+        end.proceed()?;
+        let model = pool.model;
+        let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(LEAST_ROUNDS));
+        let mut relaxation = Relaxation::new(model, model.drafter.options.budget.0);
+        let bound = relaxation.improve(target(most, &pool), rounds[0], end.part(PHASES));
+        pool.follow(&bound);
+        end.proceed()?;
+        Ok(Hunt { models, pool, relaxation, rounds, bound: bound.time, bounded })
+    }
+
+    /// Whether no decisions fit so far.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pool.is_empty()
+    }
+
+    /// The least time of any decisions so far; much if none fit.
+    pub(super) fn found(&self) -> Nanos {
+        Nanos(self.pool.best().unwrap_or(u64::MAX >> 8))
+    }
+
+    /// A time that none of its plans is below.
+    pub(super) fn bound(&self) -> Nanos {
+        Nanos(self.bound)
+    }
+
+    /// Places what the search finds until `end`, and improves the bound. With `floors`, the policies that only move tensors
+    /// compete. Returns a bound, if it knows one.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    pub(super) fn placed(
+        mut self,
+        floors: Option<&Floors>,
+        trials: &mut Trials<'_>,
+        end: End<'a>,
+    ) -> Result<Option<LowerBound>, Error> {
+        self.pool.end = end;
+        self.pool.place(trials);
+        end.proceed()?;
+        let Hunt { pool, relaxation, rounds, bound, bounded, .. } = self;
+        let (model, drafter) = (pool.model, pool.model.drafter);
+        let target = target(trials.time(), &pool);
+        let rivals = floors.map_or(&[][..], |_| moving::rivals(model, trials, end));
+        let relaxation = Mutex::new(relaxation);
+        let improved =
+            || relaxation.lock().unwrap_or_else(PoisonError::into_inner).improve(target, rounds[1], end).time;
+        let found = side_by_side(1 + rivals.len(), |place| match (place.checked_sub(1), floors) {
+            (Some(rival), Some(floors)) => (0, moving::draft(drafter, floors, rivals[rival])),
+            _ => (improved(), None),
+        });
+        let bound = found.iter().map(|(time, _)| *time).fold(bound, u64::max);
+        for (policy, (_, draft)) in rivals.iter().zip(found.into_iter().skip(1)) {
+            draft.into_iter().for_each(|draft| _ = trials.consider(policy.name(), draft));
+        }
+        end.proceed()?;
+        Ok((bound > 0).then_some(LowerBound::whole(Nanos(bound), bounded)))
+    }
+}
+
+/// The time of the fastest plan or decisions, in ns, which prices need not exceed.
+fn target(most: Option<Nanos>, pool: &Pool<'_, '_>) -> u64 {
+    most.map(|most| most.0).into_iter().chain(pool.best()).min().unwrap_or(u64::MAX >> 8)
+}

@@ -1,0 +1,17 @@
+//! Plans close to the least budget, where hardly any decisions that fit have a placement that does.
+
+use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
+use tightfit_core::{Bytes, Network, Types};
+
+#[test]
+fn the_least_budget_takes_less_time_than_the_plan_that_needs_least() {
+    let (network, costs) = (Network::open("densenet40").unwrap(), CostModel::h200());
+    let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
+    let step = workload.step(&Fronts::assumed(&workload, &costs).unwrap(), &costs).unwrap();
+    let planned = |budget: Bytes| plan(&step, &costs, &Options { budget, ..Options::default() }).unwrap();
+    let budget = planned(Bytes::UNLIMITED).min_feasible;
+    let plan = planned(budget);
+    let least = plan.decisions.iter().find(|one| one.attempt == "least").and_then(|one| one.time).unwrap();
+    assert!(plan.peak <= budget, "{} in {budget}", plan.peak);
+    assert!(plan.step_time.0 < least.0 / 10 * 8, "{} of {least}", plan.step_time);
+}
