@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["Operation", "Pack", "Recorder", "Storage", "View", "borders_of", "lineage", "owns_tensors"]
+__all__ = ["Operation", "Other", "Pack", "Recorder", "Storage", "View", "borders_of", "lineage", "owns_tensors"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -109,19 +110,19 @@ class _Running:
             self.operation.reads.append(value)
 
 
-class _Compiled:
-    """Stands for what a compiled part runs, where other operations have a function of PyTorch's."""
+class Other:
+    """Stands for what runs where other operations have a function of PyTorch's."""
 
     namespace = "tightfit"
 
-    class _schema:
-        name = "tightfit::compiled"
+    def __init__(self, name: str) -> None:
+        self._schema = SimpleNamespace(name=f"tightfit::{name}")
 
     def __repr__(self) -> str:
-        return "tightfit.compiled"
+        return str(self._schema.name)
 
 
-COMPILED = _Compiled()
+COMPILED = Other("compiled")
 
 
 class Recorder(TorchDispatchMode):
@@ -229,7 +230,7 @@ class Recorder(TorchDispatchMode):
             if view.storage not in known and (view.storage, view.writes) not in makes:
                 makes.append((view.storage, view.writes))
         flops = self._flops(function, args, kwargs, out) if self._flops is not None else 0.0
-        self._add(
+        self.add(
             Operation(
                 function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops
             )
@@ -257,7 +258,7 @@ class Recorder(TorchDispatchMode):
         self._hidden = _Running(operation, [(tensor, tensor._version) for tensor in inputs], len(self.storages))
         if self.stage == "forward":
             # What it saves is packed before it returns.
-            self._add(operation)
+            self.add(operation)
 
     def show(self, outputs: list[Tensor]) -> None:
         """Ends it: what it has saved or returned, and nobody had before, it has made."""
@@ -275,9 +276,10 @@ class Recorder(TorchDispatchMode):
             if storage.external is None:
                 operation.makes.append((storage.number, storage.writes))
         if operation.stage != "forward":
-            self._add(operation)
+            self.add(operation)
 
-    def _add(self, operation: Operation) -> None:
+    def add(self, operation: Operation) -> None:
+        """Notes an operation, which runs now."""
         self.operations.append(operation)
         self.timeline.append(("operation", len(self.operations) - 1))
 
