@@ -2,6 +2,7 @@
 
 import copy
 import re
+import shutil
 
 import pytest
 import torch
@@ -135,7 +136,7 @@ def test_the_step_saves_and_needs_what_was_planned(name, share, plans, monkeypat
     (plan,) = plans
     assert 0 < sum(saved.values()) <= plan.saved_bytes
     predicted = plan.decided.outcome.peak - resident_bytes(plan)
-    assert 0.97 * predicted <= counter.peak <= predicted, (counter.peak, predicted)
+    assert 0.97 * predicted <= counter.peak <= 1.002 * predicted, (counter.peak, predicted)
 
 
 def test_dropout_is_not_drawn_again(plans):
@@ -259,6 +260,31 @@ def test_the_optimizer_counts(plans):
         default_loss(compiled(model, optimizer=optimizer), x)
     first, second, third = (plan.decided.plain.peak for plan in plans)
     assert first > second > third
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler on a CPU")
+def test_inductor_saves_no_more_maps_than_planned(plans):
+    model, x = made("vae")
+    other = copy.deepcopy(model)
+    default_loss(model, x).backward()
+    plans.of.share = 0.75
+    there = {tensor.untyped_storage()._cdata for tensor in (x, *other.parameters())}
+    saved = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in there:
+            saved[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = compiled(other, inner="inductor")(x)
+    outputs.square().mean().backward()
+    (plan,) = plans
+    # It also saves weights and inputs in layouts of its own.
+    copies = sum(tensor.untyped_storage().nbytes() for tensor in (x, *other.parameters()))
+    assert plan.again and sum(saved.values()) <= plan.saved_bytes + copies
+    assert close([[p.grad for p in model.parameters()]], [[p.grad for p in other.parameters()]])
 
 
 @pytest.mark.parametrize(
