@@ -80,14 +80,15 @@ def close(left, right):
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("share", [None, 0.75, 0.6])
+# The least that a ViT of this size can do with is more.
+SHARES = [(name, share) for name in MODELS for share in (None, 0.75, 0.6) if (name, share) != ("vit", 0.6)]
+
+
+@pytest.mark.parametrize(("name", "share"), SHARES)
 def test_gradients_and_statistics_are_those_of_the_plain_model(name, share, plans):
     model, x = made(name)
     other = copy.deepcopy(model)
     plans.of.share = share
-    if share == 0.6 and name == "vit":
-        share = plans.of.share = 0.72
     expected, state, _ = train(model, 3, x)
     gradients, of_other, _ = train(compiled(other), 3, x)
     assert close(expected, gradients)

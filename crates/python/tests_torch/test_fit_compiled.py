@@ -1,5 +1,10 @@
 """Models with compiled parts: what these save is kept or offloaded, and the rest is planned as usual."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +14,8 @@ import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, decided, default_loss, last_plan, resident_bytes, set_link, sgd, train
 from tightfit._fit.doors import session_of
+
+PACKAGE = Path(tightfit.__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -156,3 +163,37 @@ def test_a_budget_that_compiled_parts_exceed_is_refused():
     tt.fit(model, 200_000, optimizer=sgd(model))
     with pytest.raises(tightfit.DoesNotFit, match="least budget"):
         train(model, 1, x)
+
+
+LAUNCHED = """
+import sys
+import torch
+from fit_models import Resnet, image
+from fit_support import default_loss
+from tightfit._fit.launch import install
+
+torch.manual_seed(1)
+torch.set_num_threads(1)
+model, x = Resnet(blocks=4).train(), image(4)
+model[4].compile(backend="aot_eager", fullgraph=True)
+if sys.argv[1] == "fitted":
+    install()
+for _ in range(3):
+    model.zero_grad()
+    default_loss(model, x).backward()
+print(*(p.grad.double().sum().item() for p in model.parameters()))
+"""
+
+
+def test_compiled_blocks_stay_whole_graphs_under_run(tmp_path):
+    (tmp_path / "launched.py").write_text(LAUNCHED)
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{Path(__file__).parent}", "TIGHTFIT_BUDGET": "1450000", "TIGHTFIT_QUIET": "0"}
+    ran = [
+        subprocess.run(
+            [sys.executable, str(tmp_path / "launched.py"), how], env=environment, capture_output=True, text=True, check=False
+        )
+        for how in ("plain", "fitted")
+    ]
+    assert ran[0].returncode == ran[1].returncode == 0, ran[1].stderr[-2000:]
+    assert ran[0].stdout == ran[1].stdout
+    assert "offloaded, " in ran[1].stderr, ran[1].stderr[-2000:]

@@ -38,13 +38,10 @@ class _Launched:
         self.state = threading.local()
 
     def before(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
-            # Hooks on all modules are compiled with them: this leaves nothing of it.
-            return
         state = self.state
         if getattr(state, "outermost", None) is not None or type(module).__name__ in _WRAPPERS:
             return
-        if getattr(module, "_tightfit", None) is not None:
+        if torch.compiler.is_compiling() or getattr(module, "_tightfit", None) is not None:
             return
         session = self.session(module)
         if session is None or not session.applies(module):
@@ -55,7 +52,7 @@ class _Launched:
         session.before(module, args, _keywords(sys._getframe(1), module))
 
     def after(self, module: nn.Module, args: Any, outputs: Any) -> None:
-        if not torch.compiler.is_compiling() and getattr(self.state, "outermost", None) is module:
+        if getattr(self.state, "outermost", None) is module:
             self.state.outermost = None
             self.sessions[module].after(module, args, {}, outputs)
 
