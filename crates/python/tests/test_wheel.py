@@ -37,6 +37,11 @@ def unpacked(home: Path) -> list[Path]:
     return sorted((home / "tightfit").glob("*.so"))
 
 
+def test_the_backend_of_torch_compile_is_registered() -> None:
+    [backend] = [backend for backend in entry_points(group="torch_dynamo_backends") if backend.name == "tightfit"]
+    assert backend.value == "tightfit._fit.backend:tightfit"
+
+
 @pytest.fixture
 def cudnn(tmp_path: Path) -> Path:
     """A cuDNN that knows its version and nothing else."""

@@ -165,21 +165,6 @@ def test_function_transforms_are_left_alone_with_one_line(monkeypatch, capfd):
     assert len(lines) == 1 and "torch.func" in lines[0], lines
 
 
-def test_compiled_parts_are_left_alone_with_one_line(monkeypatch, capfd):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=2).train(), image(2)
-    expected = train(copy.deepcopy(model), 2, x)
-    model[4] = torch.compile(model[4], backend="aot_eager")
-    tt.fit(model, "1MiB")
-    gradients, _, _ = train(model, 2, x)
-    for left, right in zip(expected[0], gradients, strict=True):
-        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(left, right, strict=True))
-    lines = told(capfd)
-    assert len(lines) == 1 and "compiled" in lines[0], lines
-    torch._dynamo.reset()
-
-
 def test_a_fitted_model_that_is_compiled_as_a_whole_runs():
     torch.manual_seed(1)
     model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), torch.randn(4, 8)

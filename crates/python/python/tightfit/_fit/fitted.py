@@ -19,7 +19,7 @@ from .slots import Counts
 from .step import OUTSIDE, Step, build
 from .times import Times
 
-__all__ = ["Fitted", "least_of", "make_plan"]
+__all__ = ["Fitted", "least_of", "make_plan", "misfit"]
 
 
 @dataclass
@@ -121,7 +121,7 @@ def make_plan(
         bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
         outcome = bound.outcome if bound is not None else decided.outcome
         if outcome.peak > budget:
-            raise _misfit(name, step, outcome, budget)
+            raise misfit(name, step, outcome, budget)
         fitted = decided, bound
     return Fitted(step, lives, *fitted, budget, time.monotonic() - started, recorder)
 
@@ -155,9 +155,10 @@ def least_of(fitted: Fitted) -> int:
     return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder).outcome.peak
 
 
-def _misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
+def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
+    """Says what does not fit, the least that does, and why."""
     host = step.data["machine"]["host_bytes"]
-    beside = "" if host is None else f" and at most {text(host)} of host memory"
+    beside = "" if not host else f" and at most {text(host)} of host memory"
     least = f"{outcome.peak} bytes ({text(outcome.peak)})" if outcome.peak >= 1 << 10 else text(outcome.peak)
     return DoesNotFit(
         f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome.at)}",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["optimizer_bytes"]
+__all__ = ["assumed_bytes", "optimizer_bytes"]
 
 # Tensors of a parameter's size that an optimizer keeps for each parameter.
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1, "Rprop": 2, "ASGD": 1}
@@ -21,8 +21,7 @@ def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.devi
     if optimizer is None:
         if module is None:
             return 0, 0, ""
-        sizes = [_size(parameter) for parameter in module.parameters() if parameter.requires_grad]
-        return 2 * sum(sizes), _scratch(sizes, device, None), "the optimizer is AdamW"
+        return assumed_bytes([_size(parameter) for parameter in module.parameters() if parameter.requires_grad], device)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad]
     sizes = [_size(parameter) for parameter in parameters]
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
@@ -35,6 +34,11 @@ def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.devi
     if not state:
         state = _states(type(optimizer).__name__, group) * sum(sizes)
     return state, _scratch(sizes, device, group), ""
+
+
+def assumed_bytes(sizes: list[int], device: torch.device) -> tuple[int, int, str]:
+    """The same for AdamW, with parameters of these sizes."""
+    return 2 * sum(sizes), _scratch(sizes, device, None), "the optimizer is AdamW"
 
 
 def _states(name: str, group: dict[str, Any]) -> int:

@@ -13,6 +13,7 @@ import torch
 import torch.autograd
 from torch import Tensor, nn
 
+from .compiled import compiled_parts, hide
 from .cost import flops
 from .recorder import Recorder, borders_of
 from .rehearse import Rehearsal, follow, name_externals
@@ -35,7 +36,7 @@ class RealRecording:
         self.recorder.borders = borders_of(inputs)
         if model is not None:
             name_externals(self.recorder, model, inputs)
-            self.handles = follow(self.recorder, model)
+            self.handles = [*follow(self.recorder, model), *hide(self.recorder, compiled_parts(model))]
         self.recorder.__enter__()
         self.inside = True
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["Operation", "Pack", "Recorder", "Storage", "View", "borders_of", "lineage", "owns_tensors"]
+__all__ = ["Operation", "Other", "Pack", "Recorder", "Storage", "View", "borders_of", "lineage", "owns_tensors"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -96,6 +97,34 @@ class Pack:
     lineage: tuple[type, ...]
 
 
+@dataclass(slots=True)
+class _Running:
+    """A hidden operation that is running: its inputs with their versions, and how many storages there were before."""
+
+    operation: Operation
+    inputs: list[tuple[Tensor, int]]
+    first: int
+
+    def read(self, value: tuple[int, int]) -> None:
+        if value not in self.operation.reads:
+            self.operation.reads.append(value)
+
+
+class Other:
+    """Stands for what runs where other operations have a function of PyTorch's."""
+
+    namespace = "tightfit"
+
+    def __init__(self, name: str) -> None:
+        self._schema = SimpleNamespace(name=f"tightfit::{name}")
+
+    def __repr__(self) -> str:
+        return str(self._schema.name)
+
+
+COMPILED = Other("compiled")
+
+
 class Recorder(TorchDispatchMode):
     """Records while it is entered. ``saved`` and ``restored`` are told of packs and unpacks by whoever installs the hooks."""
 
@@ -114,6 +143,8 @@ class Recorder(TorchDispatchMode):
         self._of: dict[int, Storage] = {}
         self._watched: list[Any] = []
         self._flops = flops
+        self._hidden: _Running | None = None
+        self._finished = False
 
     def storage(self, tensor: Tensor, external: Any = None) -> Storage:
         """The storage of a tensor; a new number if it was not seen alive before."""
@@ -161,7 +192,10 @@ class Recorder(TorchDispatchMode):
 
     def restored(self, number: int, tensor: Tensor) -> None:
         """Notes which tensor autograd got for a pack: its storage counts as the saved one."""
-        storage = self.storages[self.packs[number].view.storage]
+        view = self.packs[number].view
+        storage = self.storages[view.storage]
+        if self._hidden is not None:
+            self._hidden.read((view.storage, view.writes))
         raw = tensor.untyped_storage()
         if self._of.get(raw._cdata) is not storage:
             self._attach(raw, storage)
@@ -196,13 +230,58 @@ class Recorder(TorchDispatchMode):
             if view.storage not in known and (view.storage, view.writes) not in makes:
                 makes.append((view.storage, view.writes))
         flops = self._flops(function, args, kwargs, out) if self._flops is not None else 0.0
-        self.operations.append(
+        self.add(
             Operation(
                 function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops
             )
         )
-        self.timeline.append(("operation", len(self.operations) - 1))
         return out
+
+    def innermost(self) -> bool:
+        """Whether operations come to this recorder first."""
+        return not self.paused and _get_current_dispatch_mode() is self
+
+    def recording(self) -> bool:
+        """Whether operations are noted now."""
+        return not self._finished and not self.paused and self._hidden is None
+
+    def hiding(self) -> bool:
+        """Whether what runs now counts as one operation."""
+        return self._hidden is not None
+
+    def hide(self, inputs: list[Tensor]) -> None:
+        """Begins what counts as one operation, whose calls this recorder is not shown."""
+        views = [self.view(tensor) for tensor in inputs]
+        reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
+        arguments: list[Any] = list(views)
+        operation = Operation(COMPILED, arguments, None, [], reads, [], [], self.stage, None, self.group, 0.0)
+        self._hidden = _Running(operation, [(tensor, tensor._version) for tensor in inputs], len(self.storages))
+        if self.stage == "forward":
+            # What it saves is packed before it returns.
+            self.add(operation)
+
+    def show(self, outputs: list[Tensor]) -> None:
+        """Ends it: what it has saved or returned, and nobody had before, it has made."""
+        hidden, self._hidden = self._hidden, None
+        assert hidden is not None
+        operation = hidden.operation
+        for tensor, version in hidden.inputs:
+            storage = self.storage(tensor)
+            if tensor._version != version and storage.number not in operation.changes:
+                storage.writes += 1
+                operation.changes.append(storage.number)
+                operation.makes.append((storage.number, storage.writes))
+        operation.outputs.extend(self.view(tensor) for tensor in outputs)
+        for storage in self.storages[hidden.first :]:
+            if storage.external is None:
+                operation.makes.append((storage.number, storage.writes))
+        if operation.stage != "forward":
+            self.add(operation)
+
+    def add(self, operation: Operation) -> None:
+        """Notes an operation, which runs now."""
+        self.operations.append(operation)
+        self.timeline.append(("operation", len(self.operations) - 1))
 
     def called(self, name: str, module: Any) -> None:
         """Notes the call of a module; what follows is named after it."""
@@ -215,6 +294,7 @@ class Recorder(TorchDispatchMode):
         for storage in self.storages:
             if storage.spans and storage.spans[-1][1] < 0:
                 storage.spans[-1][1] = len(self.timeline) + 1
+        self._finished = True
         self._watched.clear()
         self._of.clear()
 

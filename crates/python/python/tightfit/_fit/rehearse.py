@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from .compiled import compiled_parts, within
 from .cost import flops
 from .recorder import Recorder
 
@@ -172,6 +173,8 @@ def _run(
     with FakeCopyMode(fake):
         copied = copy.deepcopy(model)
     follow(recorder, copied)
+    if compiled_parts(copied):
+        result.assumed.append("compiled modules save what they would save uncompiled")
     with fake:
         fake_args, fake_kwargs = tree_map(_like, (args, kwargs))
         if with_gradients:
@@ -252,11 +255,13 @@ class _Forget:
 
 def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
     """Tells the recorder which module runs; returns the hooks that do."""
+    parts = compiled_parts(model)
     handles: list[Any] = []
     # The model itself is being called already.
     recorder.called("", model)
     for name, module in model.named_modules():
-        if not name:
+        # Hooks inside compiled parts would be compiled.
+        if not name or within(name, parts):
             continue
         handles.append(module.register_forward_pre_hook(_Enter(recorder, name), prepend=True))
         handles.append(module.register_forward_hook(_leave(recorder), always_call=True))

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["again", "gives_only_results", "may_run_again"]
+__all__ = ["again", "gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
 # Names without overloads; an in-place form runs on a copy.
 _SAME = frozenset(
@@ -56,6 +56,28 @@ _BACKWARD = frozenset(
 )
 # Position of the running statistics, which get None when they would be updated again.
 _BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
+# Others that graphs of AOT autograd have: functional forms, reshapings, and what Inductor decomposes operations into.
+_IN_GRAPHS = frozenset(
+    """
+    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _unsafe_view as_strided ceil convert_element_type
+    expm1 floor index isnan log1p remainder round scalar_tensor select select_scatter sign slice slice_scatter squeeze t
+    upsample_linear1d view var
+    """.split()
+)
+
+
+def may_run_again_in_graph(name: str, function: Any, on_gpu: bool) -> bool:
+    """The same for a graph, whose plain numbers are part of it and in which nothing is changed in place."""
+    if function.namespace not in ("aten", "prims") or function._schema.is_mutable:
+        return False
+    if name in _CONVOLUTIONS:
+        return not (on_gpu and torch.backends.cudnn.benchmark)
+    return name in _SAME or name in _IN_GRAPHS
+
+
+def reads_no_statistics(name: str, arguments: list[Any]) -> bool:
+    """Whether an operation of a graph only updates the running statistics that it is given."""
+    return name == "_native_batch_norm_legit_functional" and bool(arguments[5])
 
 
 def may_run_again(name: str, function: Any, arguments: list[Any], on_gpu: bool) -> bool:

@@ -16,6 +16,8 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .budget import enforce, expand_segments, reserve_of, slack_of, within
+from .compiled import compiled_parts, is_compiled
+from .compiled import within as within_parts
 from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan
@@ -210,9 +212,10 @@ class Session:
         """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
         # Copies of the model have copies of its hooks, and of this mark.
         object.__setattr__(model, FOLLOWED, True)
+        parts = compiled_parts(model)
         for name, module in model.named_modules():
             # The model itself is being called already: see `enter`.
-            if name and owns_tensors(module):
+            if name and owns_tensors(module) and not within_parts(name, parts):
                 self.handles.append(module.register_forward_pre_hook(_Called(self, name), prepend=True))
 
     def _judge(self, active: Pass) -> None:
@@ -265,11 +268,14 @@ class Session:
     def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | SafePass | None:
         """Records and plans a new form of inputs, before its first pass."""
         started = time.monotonic()
-        if what := _unsupported(module):
-            self.say_once(f"has {what}, which are not planned")
+        if why := _unsupported(module):
+            self.say_once(why)
             self._aside = True
             return None
-        if rehearsed and signature not in self._recorded:
+        if compiled_parts(module):
+            if rehearsed and not self._recorded:
+                say(f"{self.name} has compiled modules, which cannot be rehearsed; recording its first step, with everything offloaded")
+        elif rehearsed and signature not in self._recorded:
             args, kwargs = inputs
             try:
                 rehearsal = rehearse(module, args, kwargs, self.loss, _has_gradients(module))
@@ -453,13 +459,12 @@ def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
 
 
 def _unsupported(module: nn.Module) -> str:
-    """What makes a model one to leave alone: sharded parameters, other subclasses of tensors, and compiled parts."""
-    for part in module.modules():
-        if type(part).__name__ == "OptimizedModule" or getattr(part, "_compiled_call_impl", None) is not None:
-            return "compiled modules"
+    """Why a model is left alone: compiled as a whole, or sharded parameters and other subclasses of tensors."""
+    if is_compiled(module):
+        return "is compiled as a whole, which is planned by torch.compile(model, backend='tightfit') instead"
     for parameter in module.parameters():
         if type(parameter.data) is not Tensor:
-            return f"parameters of type {type(parameter.data).__name__}"
+            return f"has parameters of type {type(parameter.data).__name__}, which are not planned"
         if parameter.is_nested:
-            return "nested tensors"
+            return "has nested tensors, which are not planned"
     return ""

@@ -10,6 +10,7 @@ its life is a tensor of its own, which has the earlier one's bytes (`alias`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,8 +61,11 @@ class Step:
 
 
 class _Builder:
-    def __init__(self, recorder: Recorder, device: torch.device, rates: Rates, times: Times | None) -> None:
+    def __init__(
+        self, recorder: Recorder, device: torch.device, rates: Rates, times: Times | None, may_rerun: Callable[[Operation], bool] | None
+    ) -> None:
         self.recorder = recorder
+        self.may_rerun = may_rerun
         self.device = device
         self.rates = rates
         self.times = times
@@ -197,6 +201,8 @@ class _Builder:
 
     def rerun(self, operation: Operation, reads: list[int]) -> str:
         """Whether an operation may run again from what can be found again when the backward pass runs."""
+        if self.may_rerun is not None:
+            return "same" if operation.stage == "forward" and self.may_rerun(operation) else "never"
         if operation.stage != "forward" or not may_run_again(
             operation.name, operation.function, operation.arguments, self.device.type == "cuda"
         ):
@@ -251,6 +257,7 @@ def build(
     types: str = "f32",
     times: Times | None = None,
     host_bytes: int | None = None,
+    may_rerun: Callable[[Operation], bool] | None = None,
 ) -> Step:
     """Makes the step of a finished recording.
 
@@ -272,9 +279,11 @@ def build(
         What was measured on the device; without it, times are estimates.
     host_bytes
         Host memory for what is offloaded; None for no limit.
+    may_rerun
+        Whether an operation of the forward pass may run again, where this is not a program that hooks see.
     """
     rates = rates_of(device)
-    builder = _Builder(recorder, device, rates, times)
+    builder = _Builder(recorder, device, rates, times, may_rerun)
     link = times.rates if times is not None else {}
     builder.add_tensors(gradients)
     held = _held(recorder)
