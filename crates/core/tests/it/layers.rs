@@ -71,7 +71,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "cli",
         layers: &[
-            &["message"],
+            &["message", "rates"],
             &["failure", "progress"],
             &["interrupt", "model", "preload", "options", "estimate"],
             &["session"],
