@@ -100,7 +100,7 @@ const CRATES: &[Crate] = &[
             &["process"],
             &["forward"],
             &["decide"],
-            &["program", "summary"],
+            &["program", "summary", "launched"],
             &["report"],
             &["run"],
             &["exports"],
@@ -114,6 +114,7 @@ const CRATES: &[Crate] = &[
             &["interrupt", "prepare"],
             &["profile", "planned"],
             &["measure", "mixed", "plan", "solve"],
+            &["verify"],
         ],
     },
 ];
