@@ -27,7 +27,7 @@ use crate::Error;
 /// let costs = CostModel::h200();
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
 /// let plan = plan(&step, &costs, &Options { budget: Bytes::gib(5), ..Options::default() })?;
-/// assert!(plan.peak <= Bytes::gib(5) && plan.offloaded > Bytes::ZERO);
+/// assert!(plan.peak <= Bytes::gib(5) && plan.baseline > Bytes::gib(5));
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
 pub fn plan(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, Error> {
