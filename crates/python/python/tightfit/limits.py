@@ -75,11 +75,11 @@ def set_limits(
     for name, value in words.items():
         if "," in value or "\0" in value:
             raise BadInput(f"{name} is {value!r}: a value has no comma and no null character")
-    for value in (workspace, total_workspace):
-        # The library judges the value; this warns of a number without a unit.
-        if isinstance(value, str):
+    for size in (workspace, total_workspace):
+        # The library judges the size; this warns of a number without a unit.
+        if isinstance(size, str):
             with contextlib.suppress(BadInput):
-                parse_size(value)
+                parse_size(size)
     names = None if layers is None else [layers] if isinstance(layers, str) else list(layers)
     if any("\0" in name for name in names or []):
         raise BadInput(f"{names}: a name has no null character")
