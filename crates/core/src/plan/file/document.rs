@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::action::ActionObject;
 use crate::network::LayerId;
 use crate::plan::step::{Access, GroupId, OperationId, TensorId};
 use crate::plan::{
-    Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Lowered,
-    NetworkTensor, Pass, Role, Schedule, Stream,
+    Block, BlockId, Compute, Holding, HostBlock, Instruction, Lowered, NetworkTensor, Pass, Role, Schedule, Stream,
 };
 use crate::{Bytes, Configuration, Types};
 
@@ -45,18 +45,7 @@ pub struct HostBlockObject {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InstructionObject {
     stream: Stream,
-    action: ActionObject,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum ActionObject {
-    Allocate(BlockId),
-    Release(BlockId),
-    Compute(Box<ComputeObject>),
-    Offload(BlockId, HostBlockId),
-    Prefetch(HostBlockId, BlockId),
-    Wait(InstructionId),
+    action: ActionObject<ComputeObject>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,14 +90,7 @@ impl Document {
         };
         let instruction = |instruction: &Instruction| InstructionObject {
             stream: instruction.stream,
-            action: match &instruction.action {
-                Action::Allocate(block) => ActionObject::Allocate(*block),
-                Action::Release(block) => ActionObject::Release(*block),
-                Action::Offload(block, host) => ActionObject::Offload(*block, *host),
-                Action::Prefetch(host, block) => ActionObject::Prefetch(*host, *block),
-                Action::Wait(on) => ActionObject::Wait(*on),
-                Action::Compute(compute) => ActionObject::Compute(Box::new(written(compute, lowered))),
-            },
+            action: ActionObject::of(&instruction.action, |compute| written(compute, lowered)),
         };
         Document {
             batch: schedule.batch,
@@ -142,19 +124,12 @@ impl Document {
         let operations: HashMap<(LayerId, Pass), OperationId> =
             lowered.passes.iter().enumerate().map(|(place, of)| ((of.layer, of.pass), OperationId(place))).collect();
         let instruction = |instruction: InstructionObject| {
-            let action = match instruction.action {
-                ActionObject::Allocate(block) => Action::Allocate(block),
-                ActionObject::Release(block) => Action::Release(block),
-                ActionObject::Offload(block, host) => Action::Offload(block, host),
-                ActionObject::Prefetch(host, block) => Action::Prefetch(host, block),
-                ActionObject::Wait(on) => Action::Wait(on),
-                ActionObject::Compute(compute) => {
-                    let (layer, pass) = (compute.layer.index(), compute.pass.name());
-                    let operation = operations.get(&(compute.layer, compute.pass));
-                    let operation = *operation.ok_or_else(|| format!("layer {layer} has no pass {pass}"))?;
-                    Action::Compute(Box::new(read(*compute, operation, lowered)?))
-                }
-            };
+            let action = instruction.action.action(|compute| {
+                let (layer, pass) = (compute.layer.index(), compute.pass.name());
+                let operation = operations.get(&(compute.layer, compute.pass));
+                let operation = *operation.ok_or_else(|| format!("layer {layer} has no pass {pass}"))?;
+                read(compute, operation, lowered)
+            })?;
             Ok(Instruction { stream: instruction.stream, action })
         };
         Ok(Schedule {

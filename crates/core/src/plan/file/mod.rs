@@ -14,6 +14,7 @@ use flate2::read::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+mod action;
 mod document;
 mod step_plan;
 mod step_schedule;

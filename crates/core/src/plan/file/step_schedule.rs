@@ -9,14 +9,14 @@
 //!
 //! The structs below mirror the document key for key, so the internal types stay free to change.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::action::ActionObject;
 use crate::plan::step::{GroupId, OperationId, Step, TensorId};
-use crate::plan::{
-    Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule, Stream,
-};
+use crate::plan::{Block, BlockId, Compute, Holding, HostBlock, Instruction, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,18 +62,7 @@ struct HostBlockObject {
 pub struct InstructionObject {
     stream: Stream,
     #[serde(flatten)]
-    action: ActionObject,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ActionObject {
-    Allocate(BlockId),
-    Release(BlockId),
-    Compute(Box<ComputeObject>),
-    Offload(BlockId, HostBlockId),
-    Prefetch(HostBlockId, BlockId),
-    Wait(InstructionId),
+    action: ActionObject<ComputeObject>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,22 +109,15 @@ impl Document {
             |block: &HostBlock| HostBlockObject { tensor: block.tensor.0, offset: block.offset, bytes: block.bytes };
         let instruction = |instruction: &Instruction| InstructionObject {
             stream: instruction.stream,
-            action: match &instruction.action {
-                Action::Allocate(block) => ActionObject::Allocate(*block),
-                Action::Release(block) => ActionObject::Release(*block),
-                Action::Offload(block, host) => ActionObject::Offload(*block, *host),
-                Action::Prefetch(host, block) => ActionObject::Prefetch(*host, *block),
-                Action::Wait(on) => ActionObject::Wait(*on),
-                Action::Compute(compute) => ActionObject::Compute(Box::new(ComputeObject {
-                    operation: compute.operation.0,
-                    blocks: compute.blocks.clone(),
-                    workspace: compute.workspace,
-                    samples: written(&compute.samples),
-                    configuration: compute.configuration.clone(),
-                    again: compute.again,
-                    adds: compute.adds,
-                })),
-            },
+            action: ActionObject::of(&instruction.action, |compute| ComputeObject {
+                operation: compute.operation.0,
+                blocks: compute.blocks.clone(),
+                workspace: compute.workspace,
+                samples: written(&compute.samples),
+                configuration: compute.configuration.clone(),
+                again: compute.again,
+                adds: compute.adds,
+            }),
         };
         Document {
             device_bytes: schedule.device_bytes,
@@ -163,25 +145,20 @@ impl Document {
             offset: block.offset,
             bytes: block.bytes,
         };
-        let compute = |compute: ComputeObject| Compute {
-            operation: OperationId(compute.operation),
-            blocks: compute.blocks,
-            workspace: compute.workspace,
-            samples: read(compute.samples),
-            configuration: compute.configuration,
-            again: compute.again,
-            adds: compute.adds,
+        let compute = |compute: ComputeObject| {
+            Ok::<_, Infallible>(Compute {
+                operation: OperationId(compute.operation),
+                blocks: compute.blocks,
+                workspace: compute.workspace,
+                samples: read(compute.samples),
+                configuration: compute.configuration,
+                again: compute.again,
+                adds: compute.adds,
+            })
         };
-        let instruction = |instruction: InstructionObject| Instruction {
-            stream: instruction.stream,
-            action: match instruction.action {
-                ActionObject::Allocate(block) => Action::Allocate(block),
-                ActionObject::Release(block) => Action::Release(block),
-                ActionObject::Offload(block, host) => Action::Offload(block, host),
-                ActionObject::Prefetch(host, block) => Action::Prefetch(host, block),
-                ActionObject::Wait(on) => Action::Wait(on),
-                ActionObject::Compute(of) => Action::Compute(Box::new(compute(*of))),
-            },
+        let instruction = |instruction: InstructionObject| {
+            let Ok(action) = instruction.action.action(compute);
+            Instruction { stream: instruction.stream, action }
         };
         Schedule {
             batch: step.batch,
