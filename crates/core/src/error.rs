@@ -4,20 +4,17 @@ use std::path::PathBuf;
 
 use crate::{Bytes, Problem};
 
-/// Sizes that can be read.
-const EXAMPLES: &str = "bytes or a unit, as in 64MiB, 1.5GiB, 512MB, or unlimited";
-
 /// What failed, on what, by how much, and what to try; causes stay in [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A size in bytes that cannot be read.
-    #[error("`{text}` is not a size; write {}", if meant.is_empty() { EXAMPLES } else { meant })]
+    #[error("`{text}` is not a size; write {instead}")]
     BadSize {
         /// The input.
         text: String,
-        /// Sizes that it may mean; empty if none is close.
-        meant: String,
+        /// Sizes that can be read: those that it may mean, or examples.
+        instead: String,
     },
 
     /// A word that is not one of those allowed.

@@ -128,7 +128,7 @@ impl FromStr for Bytes {
     /// # Errors
     /// [`Error::BadSize`] for anything else.
     fn from_str(text: &str) -> Result<Bytes, Error> {
-        let bad = || Error::BadSize { text: text.to_owned(), meant: meant(text) };
+        let bad = || Error::BadSize { text: text.to_owned(), instead: instead(text) };
         let lower = text.trim().to_ascii_lowercase();
         if lower == "unlimited" {
             return Ok(Bytes::UNLIMITED);
@@ -151,11 +151,11 @@ impl FromStr for Bytes {
     }
 }
 
-/// What a size with the bare letter of a unit may mean, in units that say it: `8M` is 8 MiB to some programs and 8 MB to
-/// others. Empty for other text.
-fn meant(text: &str) -> String {
+/// What to write instead of text that is no size: with the bare letter of a unit, what it may mean, in units that say it (`8M`
+/// is 8 MiB to some programs and 8 MB to others); otherwise examples.
+fn instead(text: &str) -> String {
     let text = text.trim();
-    let Some(letter) = text.chars().last() else { return String::new() };
+    let letter = text.chars().last().unwrap_or_default();
     let number = text.strip_suffix(letter).unwrap_or_default().trim_end();
     let units: Vec<String> = UNITS
         .iter()
@@ -165,6 +165,9 @@ fn meant(text: &str) -> String {
         .filter_map(|(name, _)| Some((name, format!("{number}{name}").parse::<Bytes>().ok()?)))
         .map(|(name, bytes)| format!("{number}{name} ({} bytes)", bytes.0))
         .collect();
+    if units.is_empty() {
+        return "bytes or a unit, as in 64MiB, 1.5GiB, 512MB, or unlimited".to_owned();
+    }
     units.join(" or ")
 }
 
