@@ -147,13 +147,11 @@ impl Proofs {
             *questions = started.is_ok().then_some(sender);
         }
         let mut known = lock(&self.known);
-        if matches!(known.proofs.get(&key), Some(Proof::Asked(_) | Proof::Known(_))) {
-            // By another thread of the program.
-            return;
-        }
         let attempts = match known.proofs.get(&key) {
+            // By another thread of the program.
+            Some(Proof::Asked(_) | Proof::Known(_)) => return,
             Some(Proof::Failed(attempts)) => *attempts,
-            _ => 0,
+            None => 0,
         };
         let is_asked = questions.as_ref().is_some_and(|questions| questions.send((key.clone(), attempts + 1)).is_ok());
         let proof = if is_asked { Proof::Asked(Instant::now()) } else { Proof::Known(false) };
