@@ -1,6 +1,7 @@
 //! The convolutions of this process, each with the framework's choice, what the program was told and what runs. Each is
 //! decided once and then counted.
 
+mod order;
 mod running;
 mod trial;
 
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tightfit_core::backend::Scale;
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Operation, Problem};
+use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Problem};
 use tightfit_cuda::Chosen;
 
 use crate::latest::Latest;
@@ -21,6 +22,7 @@ use crate::list::List;
 use crate::lock::lock;
 use crate::reason::Reason;
 use crate::settings::{Limit, Terms};
+use order::{Order, Place};
 pub use running::{Running, Told};
 use trial::Trial;
 
@@ -102,32 +104,6 @@ pub struct Planned {
     pub is_open: bool,
     /// Time of the framework's choice, where it was measured.
     pub framework_time: Option<Nanos>,
-}
-
-/// The kernels and the convolutions of the process that were called, by order of first call.
-#[derive(Debug, Default)]
-struct Order {
-    kernels: AtomicUsize,
-    /// Each as its forward operation.
-    convolutions: Mutex<HashMap<Problem, usize>>,
-}
-
-/// A place in that order, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    kernel: usize,
-    /// The same for all operations of a convolution, and for all of the framework's choices for them.
-    convolution: usize,
-}
-
-impl Order {
-    /// The place of a kernel that is called for the first time.
-    fn next(&self, problem: &Problem) -> Place {
-        let mut convolutions = lock(&self.convolutions);
-        let next = convolutions.len();
-        let convolution = *convolutions.entry(problem.with_operation(Operation::Forward)).or_insert(next);
-        Place { kernel: self.kernels.fetch_add(1, Ordering::Relaxed), convolution }
-    }
 }
 
 /// A convolution with its decision.
