@@ -132,6 +132,18 @@ overhead() { # nothing to divide: three times each, in turn
     done
 }
 
+host() { # what `run` adds to the host's time: plain, the library switched off, and the defaults, a process each, in turn; CASES and
+    # ROUNDS choose
+    for _ in $(seq "${ROUNDS:-3}"); do
+        for case in ${CASES:-densenet121:64:tf32 shufflenet_v2_x1_0:128:tf32}; do
+            plain anytime.py --seconds 2 --least 2 "$case"
+            TIGHTFIT_OFF=1 under off "" anytime.py --seconds 2 --least 2 "$case"
+            defaults defaults "" anytime.py --seconds "${SECONDS_TUNING:-11}" --least 2 "$case"
+            rm -f "$output"/defaults.db*
+        done
+    done
+}
+
 capture() { # CUDA graphs
     cases=${CASES:-alexnet:64:fp32 resnet18:64:bf16}
     # shellcheck disable=SC2086 # several cases on purpose
