@@ -40,6 +40,11 @@ impl Pooling {
         Ok(Pooling { method, axes, ceil: fields.optional("ceil", Fields::truth)?.unwrap_or(false) })
     }
 
+    /// Whether no input element belongs to two windows.
+    pub fn is_apart(&self) -> bool {
+        self.axes.iter().all(|axis| axis.dilation == 1 && axis.filter <= axis.stride)
+    }
+
     /// Extents of the output (o, p, q); o is 1 for two dimensions.
     ///
     /// # Panics

@@ -1,13 +1,14 @@
 //! The cost of copies and layers on a device, estimated from a few rates.
 //!
-//! Convolutions take their times from their configurations. All other layers except fully connected ones are
-//! memory-bound: their time is the bytes they read and write divided by the memory rate, times a factor where the
-//! library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs in
-//! the opposite direction.
+//! Convolutions take their times from their configurations. Their biases and all other layers except fully connected
+//! ones are memory-bound: their time is the bytes they read and write divided by the memory rate, times a factor where
+//! the library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs
+//! in the opposite direction.
 
-use super::step::{Access, Cost, Step};
+use super::machines::{APART, BIAS};
+use super::step::{Access, Cost, Front, Step};
 use super::{Fronts, Lowered, MACHINES, NamedMachine, Pass, Workload};
-use crate::network::{LayerId, LayerKind, Work};
+use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Nanos, Problem, Types};
 
@@ -43,8 +44,7 @@ pub struct CostModel {
     pub half_rate: f64,
     /// Fixed overhead of each call.
     pub launch: Nanos,
-    /// Layer kinds (by [`crate::network::LayerKind::name`]) and passes that are slower than these rates, each with its
-    /// factor.
+    /// Kinds of work and passes that are slower than these rates, each with its factor; see [`NamedMachine::slower`].
     pub slower: &'static [(&'static str, Pass, f64)],
 }
 
@@ -106,8 +106,30 @@ impl CostModel {
             (Work::Upload, _) => return self.copy(Direction::FromHost, bytes),
             _ => self.launch + seconds(bytes.0 as f64 / self.memory_rate),
         };
-        let slower = self.slower.iter().find(|(kind, slow_pass, _)| *kind == layer.kind.name() && *slow_pass == pass);
-        slower.map_or(time, |(.., times)| self.launch + Nanos::from_micros((time - self.launch).as_micros() * times))
+        let kind = match &layer.kind {
+            LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_apart() => APART,
+            kind => kind.name(),
+        };
+        self.launch + Nanos::from_micros((time - self.launch).as_micros() * self.slowness(kind, pass))
+    }
+
+    /// Time of what a pass of a convolution does for its bias: the forward one reads and writes its output, the one of the
+    /// filters reads the output's gradient, in two calls that end in one number per filter.
+    fn bias(&self, workload: &Workload<'_>, layer: LayerId, pass: Pass) -> Nanos {
+        let layer = workload.network.layer(layer);
+        let (calls, accesses) = match (&layer.kind, pass) {
+            (LayerKind::Convolution { bias: true, .. }, Pass::Forward) => (1, 2),
+            (LayerKind::Convolution { bias: true, .. }, Pass::BackwardFilter) => (2, 1),
+            _ => return Nanos::ZERO,
+        };
+        let bytes = accesses * layer.shape.len() * workload.batch * workload.types.storage().size();
+        Nanos(calls * self.launch.0) + seconds(bytes as f64 / self.memory_rate * self.slowness(BIAS, pass))
+    }
+
+    /// How many times longer than by the rates this kind of work takes.
+    fn slowness(&self, kind: &str, pass: Pass) -> f64 {
+        let slower = self.slower.iter().find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
+        slower.map_or(1.0, |(.., times)| *times)
     }
 
     fn product(&self, flops: f64, bytes: Bytes, types: Types) -> Nanos {
@@ -138,7 +160,10 @@ impl Workload<'_> {
         let bytes: Vec<Bytes> = step.tensors.iter().map(|tensor| tensor.bytes).collect();
         for (operation, of) in step.operations.iter_mut().zip(&passes) {
             operation.cost = match &operation.cost {
-                Cost::Choice(front) => Cost::Choice(Box::new(fronts.front(&front.problem))),
+                Cost::Choice(front) => {
+                    let besides = costs.bias(self, of.layer, of.pass);
+                    Cost::Choice(Box::new(Front { besides, ..fronts.front(&front.problem) }))
+                }
                 Cost::Fixed(_) | Cost::Listed(_) => {
                     let moved = operation.uses.iter().map(|used| traffic(used.access, bytes[used.tensor.0])).sum();
                     Cost::Fixed(costs.pass(self, of.layer, of.pass, moved))
@@ -156,7 +181,7 @@ fn seconds(seconds: f64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::{Builder, Filters, Network, Shape};
+    use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{LayerPass, Mode};
 
     fn network() -> Network {
@@ -199,6 +224,56 @@ mod tests {
         // Weights and momentum are read and written; gradients are only read.
         assert_near(time(&costs, "fully-connected", Pass::Update), 5 * weights, costs.memory_rate);
         assert_near(time(&costs, "input", Pass::Forward), 64 * (3 * 32 * 32 * 4 + 4), costs.prefetch_rate);
+    }
+
+    #[test]
+    fn a_bias_costs_a_pass_over_the_output() {
+        let costs = CostModel { slower: &[("bias", Pass::BackwardFilter, 1.5)], ..CostModel::k40() };
+        let besides = |filters: Filters, pass: Pass| {
+            let mut net = Builder::new("one");
+            net.input(Shape::image(3, 32, 32)).conv("conv", filters).flatten();
+            net.fully_connected("fc", 10).softmax_loss();
+            let network = net.finish().unwrap();
+            let workload = Workload::new(&network, 64, Types::F32, Mode::Training).unwrap();
+            let step = workload.step(&Fronts::default(), &costs).unwrap();
+            let place = workload.lower().unwrap().passes.iter().position(|of| of.layer.index() == 1 && of.pass == pass);
+            match &step.operations[place.unwrap()].cost {
+                Cost::Choice(front) => front.besides,
+                Cost::Fixed(_) | Cost::Listed(_) => panic!("a convolution has a choice"),
+            }
+        };
+        let filters = Filters::new(8, 3).pad(1);
+        let output = 64 * 8 * 32 * 32 * 4;
+        for (pass, calls, bytes) in [(Pass::Forward, 1, 2 * output), (Pass::BackwardFilter, 2, output / 2 * 3)] {
+            let launches = Nanos(calls * costs.launch.0);
+            assert_near((besides(filters, pass) - launches).as_micros(), bytes, costs.memory_rate);
+            assert_eq!(besides(filters.no_bias(), pass), Nanos::ZERO);
+        }
+    }
+
+    #[test]
+    fn windows_that_do_not_overlap_have_factors_of_their_own() {
+        let pooling = |window: Window| {
+            let mut net = Builder::new("pooled");
+            net.input(Shape::image(3, 32, 32)).max_pool("pool", window).flatten();
+            net.fully_connected("fc", 10).softmax_loss();
+            net.finish().unwrap()
+        };
+        let time = |network: &Network, costs: &CostModel| {
+            let workload = Workload::new(network, 64, Types::F32, Mode::Training).unwrap();
+            let step = workload.step(&Fronts::default(), costs).unwrap();
+            (step.operations[1].cost.time(None) - costs.launch).as_micros()
+        };
+        let costs = CostModel {
+            slower: &[("max-pooling", Pass::Forward, 2.0), ("max-pooling-apart", Pass::Forward, 3.0)],
+            ..CostModel::k40()
+        };
+        let plain = CostModel { slower: &[], ..CostModel::k40() };
+        for (window, times) in [(Window::new(2, 2), 3.0), (Window::new(3, 2), 2.0)] {
+            let network = pooling(window);
+            let (slower, plain) = (time(&network, &costs), time(&network, &plain));
+            assert!((slower - times * plain).abs() < 5e-3, "{slower} us, not {times} x {plain}");
+        }
     }
 
     #[test]

@@ -151,14 +151,6 @@ impl<'a> Drafter<'a> {
         })
     }
 
-    /// The time of an operation without a choice.
-    pub(super) fn fixed_time(&self, at: usize) -> Nanos {
-        match self.step.operations[at].cost {
-            Cost::Fixed(time) => time,
-            Cost::Choice(_) | Cost::Listed(_) => Nanos::ZERO,
-        }
-    }
-
     /// The schedule of a script with the given one of each operation's [`Drafter::choices`].
     pub(super) fn draft_with(&self, script: &Script, chosen: &[usize], effort: Effort, end: End<'_>) -> Draft {
         let configuration = |(at, place): (usize, &usize)| self.choices(at).and_then(|choices| choices.get(*place));
@@ -168,11 +160,8 @@ impl<'a> Drafter<'a> {
 
     /// Every operation's time with the fastest algorithms.
     pub(super) fn fastest_times(&self) -> Vec<Nanos> {
-        let time = |(operation, front): (&super::step::Operation, &Option<&'a [Configuration]>)| match operation.cost {
-            Cost::Fixed(time) => time,
-            Cost::Choice(_) | Cost::Listed(_) => {
-                front.and_then(|front| front.last()).map_or(Nanos::ZERO, Configuration::time)
-            }
+        let time = |(operation, front): (&super::step::Operation, &Option<&'a [Configuration]>)| {
+            operation.cost.time(front.and_then(|front| front.last()))
         };
         self.step.operations.iter().zip(&self.fronts).map(time).collect()
     }

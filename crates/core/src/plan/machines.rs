@@ -12,7 +12,8 @@ pub struct Figure {
     pub source: &'static str,
 }
 
-/// Layer kinds and passes that are slower than the rates say, each with its factor.
+/// Kinds of work and passes that are slower than the rates say, each with its factor: [`crate::network::LayerKind::name`],
+/// [`APART`] or [`BIAS`].
 type Slower = &'static [(&'static str, Pass, f64)];
 
 /// The rates of a device and of its link to the host; bytes, operations or seconds.
@@ -40,11 +41,16 @@ pub struct NamedMachine {
     pub half: Figure,
     /// Fixed time of each call.
     pub launch: Figure,
-    /// Layer kinds and passes that are slower than these rates, each with its factor.
+    /// Kinds of work and passes that are slower than these rates, each with its factor.
     pub slower: Slower,
     /// Where the factors are from.
     pub slower_source: &'static str,
 }
+
+/// Pooling for the maximum by windows that do not overlap.
+pub(super) const APART: &str = "max-pooling-apart";
+/// The bias of a convolution.
+pub(super) const BIAS: &str = "bias";
 
 const fn figure(value: f64, source: &'static str) -> Figure {
     Figure { value, source }
@@ -55,14 +61,18 @@ const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass
 
 const COUNTED: &str = "counted: batch normalization reads its input twice";
 
-/// Average pooling over whole maps, fully connected layers of 64 and 128 samples.
+/// Average pooling over whole maps, fully connected layers of 64 and 128 samples; biases and windows apart from VGG-16.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
     ("batch-norm", Pass::Forward, 2.1),
     ("batch-norm", Pass::BackwardData, 2.9),
+    (BIAS, Pass::Forward, 1.4),
+    (BIAS, Pass::BackwardFilter, 1.5),
     ("fully-connected", Pass::BackwardFilter, 2.4),
     ("max-pooling", Pass::Forward, 2.2),
     ("max-pooling", Pass::BackwardData, 4.5),
+    (APART, Pass::Forward, 1.3),
+    (APART, Pass::BackwardData, 3.2),
 ];
 
 const H200_MEASURED: &str = "measured on PCIe generation 5, driver 580.159, 2026-11-21";
@@ -85,7 +95,7 @@ pub const MACHINES: [NamedMachine; 3] = [
         launch: figure(5e-6, ESTIMATED),
         slower: H200_SLOWER,
         slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
-                        (scripts/gpu-train.sh, 2026-11-21)",
+                        (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 (scripts/gpu-joint.sh, 2026-11-23)",
     },
     NamedMachine {
         name: "k40",

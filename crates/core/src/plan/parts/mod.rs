@@ -18,7 +18,7 @@ use std::ops::Range;
 
 pub(super) use stretches::{PARTS, Stretch, stretches};
 
-use super::step::{Access, Again, Cost, Operation, OperationId, Residence, Stage, Step, Tensor, TensorId, Use};
+use super::step::{Access, Again, Cost, Front, Operation, OperationId, Residence, Stage, Step, Tensor, TensorId, Use};
 use super::{Action, Block, Compute, Holding, HostBlock, Instruction, Schedule};
 use crate::{Bytes, Nanos};
 
@@ -105,7 +105,10 @@ impl StepInParts {
         let time = |time| step.part_of(time, self.samples, launch);
         let cost = match &of.cost {
             Cost::Fixed(whole) => Cost::Fixed(time(*whole)),
-            Cost::Choice(front) => Cost::Choice(Box::new(front.of_samples(self.samples)?)),
+            Cost::Choice(front) => {
+                let besides = time(front.besides);
+                Cost::Choice(Box::new(Front { besides, ..front.of_samples(self.samples)? }))
+            }
             Cost::Listed(_) => return None,
         };
         let again = match of.again {

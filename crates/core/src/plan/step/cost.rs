@@ -26,6 +26,16 @@ pub enum Cost {
 }
 
 impl Cost {
+    /// The time for the whole mini-batch, with a configuration where there is a choice.
+    pub(in crate::plan) fn time(&self, configuration: Option<&Configuration>) -> Nanos {
+        let chosen = configuration.map_or(Nanos::ZERO, Configuration::time);
+        match self {
+            Cost::Fixed(time) => *time,
+            Cost::Choice(front) => chosen + front.besides,
+            Cost::Listed(_) => chosen,
+        }
+    }
+
     /// The same, with times and choices removed.
     pub(super) fn forgotten(&self) -> Cost {
         match self {
@@ -49,6 +59,8 @@ pub struct Front {
     pub candidates: Arc<[Candidate]>,
     /// The cost of dividing.
     pub cost: DivisionCost,
+    /// The time of what the operation does besides the convolution, such as its bias, with any configuration.
+    pub besides: Nanos,
 }
 
 impl Front {
@@ -60,6 +72,7 @@ impl Front {
             whole: Arc::default(),
             candidates: Arc::default(),
             cost: DivisionCost::default(),
+            besides: Nanos::ZERO,
         }
     }
 
@@ -75,10 +88,11 @@ impl Front {
         let whole: Vec<Candidate> = candidates.iter().filter(is_whole).cloned().collect();
         // A problem that only runs divided has no undivided front; plans without division then report it.
         let whole = front(&problem, &whole, Bytes::UNLIMITED, DivisionCost::default()).unwrap_or_default();
-        Ok(Front { problem, divided: divided.into(), whole: whole.into(), candidates, cost })
+        Ok(Front { problem, divided: divided.into(), whole: whole.into(), candidates, cost, besides: Nanos::ZERO })
     }
 
-    /// The front of the same convolution for so many samples; `None` if nothing was measured that adds up to them.
+    /// The front of the same convolution for so many samples, without what is done besides it; `None` if nothing was
+    /// measured that adds up to them.
     pub(in crate::plan) fn of_samples(&self, samples: usize) -> Option<Front> {
         let problem = self.problem.with_batch(samples).ok()?;
         Front::of(problem, Arc::clone(&self.candidates), self.cost).ok()

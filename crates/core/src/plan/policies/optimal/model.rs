@@ -356,13 +356,14 @@ fn without_pauses(uses: &[(usize, bool, bool)]) -> Vec<(usize, bool, bool)> {
 }
 
 fn points(drafter: &Drafter<'_>, choices: Option<&[Configuration]>, at: usize) -> Vec<Point> {
+    let cost = &drafter.step.operations[at].cost;
     let point = |configuration: &Configuration| Point {
-        time: configuration.time().0,
+        time: cost.time(Some(configuration)).0,
         scratch: footprint(configuration.workspace().0),
     };
     match choices {
         Some(choices) => choices.iter().map(point).collect(),
-        None => vec![Point { time: drafter.fixed_time(at).0, scratch: 0 }],
+        None => vec![Point { time: cost.time(None).0, scratch: 0 }],
     }
 }
 

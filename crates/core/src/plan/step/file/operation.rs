@@ -182,7 +182,7 @@ impl OperationObject {
             used.map(|used| used.tensor.0).collect::<Vec<usize>>()
         };
         let point = |configuration: &Configuration| ChoiceObject {
-            time_us: configuration.time().as_micros(),
+            time_us: operation.cost.time(Some(configuration)).as_micros(),
             workspace_bytes: configuration.workspace(),
         };
         let (time_us, choices) = match &operation.cost {
