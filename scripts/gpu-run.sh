@@ -73,11 +73,11 @@ precisions() { # the same in other number types
     CASES=${CASES:-alexnet:256:tf32 alexnet:256:fp16 alexnet:256:bf16} POLICIES=${POLICIES:-undivided fit} table5
 }
 
-benchmarks() { # plain with PyTorch's own benchmark: the README's picture
+benchmarks() { # plain without and with PyTorch's own benchmark: the README's picture
     networks="alexnet:256 resnet50:64 densenet40:256 resnet18:128"
     for types in fp32 tf32 bf16; do
         # shellcheck disable=SC2086,SC2046 # several cases on purpose
-        plain step.py --no-convolutions --benchmark $(printf "%s:$types " $networks)
+        for benchmark in "" --benchmark; do plain step.py --no-convolutions $benchmark $(printf "%s:$types " $networks); done
     done
 }
 

@@ -4,9 +4,10 @@
 # usage: scripts/gpu-slices.sh FOLDER OUTPUT [PATTERN]
 #
 # FOLDER holds tightfit and libtightfit_preload.so. All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from the
-# list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed; a step is tuned for SECONDS_TUNING
-# (13). Layers alone (scripts/large-samples.txt) go to OUTPUT/large-*.json, PyTorch under `run` with a cold cache to
-# OUTPUT/run.jsonl, the largest samples within a memory cap to OUTPUT/largest.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
+# list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed. Steps go on for SECONDS_TUNING (13)
+# before they are timed, plain ones too: a GPU is faster while it is cool. Layers alone (scripts/large-samples.txt) go to
+# OUTPUT/large-*.json, PyTorch under `run` with a cold cache to OUTPUT/run.jsonl, the largest samples within a memory cap to
+# OUTPUT/largest.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(cd "$1" && pwd)
@@ -74,9 +75,10 @@ job() {
     largest) timeout 280 "$python" "$here/gpu_run/largest.py" "$@" --tightfit "$folder/tightfit" >>"$output/largest.jsonl" ;;
     step)
         limit=$1 case=$2 && shift 2
-        run=() seconds=2
-        [ "$limit" = plain ] || run=("$folder/tightfit" run --workspace "$limit" --) seconds=${SECONDS_TUNING:-13}
-        timeout 90 "${run[@]}" "$python" "$here/gpu_run/anytime.py" --label "$limit" --seconds "$seconds" --errors "$@" "$case" \
+        run=()
+        [ "$limit" = plain ] || run=("$folder/tightfit" run --workspace "$limit" --)
+        timeout 90 "${run[@]}" "$python" "$here/gpu_run/anytime.py" --label "$limit" --seconds "${SECONDS_TUNING:-13}" --errors "$@" \
+            "$case" \
             >>"$output/run.jsonl"
         ;;
     esac
