@@ -45,6 +45,11 @@ impl Pooling {
         self.axes.iter().all(|axis| axis.dilation == 1 && axis.filter <= axis.stride)
     }
 
+    /// Whether windows overlap and a window begins at every input element.
+    pub fn is_dense(&self) -> bool {
+        !self.is_apart() && self.axes.iter().all(|axis| axis.stride == 1)
+    }
+
     /// Extents of the output (o, p, q); o is 1 for two dimensions.
     ///
     /// # Panics

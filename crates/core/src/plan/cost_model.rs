@@ -5,7 +5,7 @@
 //! the library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs
 //! in the opposite direction.
 
-use super::machines::{APART, BIAS};
+use super::machines::{APART, BIAS, DENSE};
 use super::step::{Access, Cost, Front, Step};
 use super::{Fronts, Lowered, MACHINES, NamedMachine, Pass, Workload};
 use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
@@ -108,6 +108,7 @@ impl CostModel {
         };
         let kind = match &layer.kind {
             LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_apart() => APART,
+            LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_dense() => DENSE,
             kind => kind.name(),
         };
         self.launch + Nanos::from_micros((time - self.launch).as_micros() * self.slowness(kind, pass))
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_do_not_overlap_have_factors_of_their_own() {
+    fn windows_apart_and_dense_ones_have_factors_of_their_own() {
         let pooling = |window: Window| {
             let mut net = Builder::new("pooled");
             net.input(Shape::image(3, 32, 32)).max_pool("pool", window).flatten();
@@ -265,11 +266,15 @@ mod tests {
             (step.operations[1].cost.time(None) - costs.launch).as_micros()
         };
         let costs = CostModel {
-            slower: &[("max-pooling", Pass::Forward, 2.0), ("max-pooling-apart", Pass::Forward, 3.0)],
+            slower: &[
+                ("max-pooling", Pass::Forward, 2.0),
+                ("max-pooling-apart", Pass::Forward, 3.0),
+                ("max-pooling-dense", Pass::Forward, 4.0),
+            ],
             ..CostModel::k40()
         };
         let plain = CostModel { slower: &[], ..CostModel::k40() };
-        for (window, times) in [(Window::new(2, 2), 3.0), (Window::new(3, 2), 2.0)] {
+        for (window, times) in [(Window::new(2, 2), 3.0), (Window::new(3, 2), 2.0), (Window::new(3, 1), 4.0)] {
             let network = pooling(window);
             let (slower, plain) = (time(&network, &costs), time(&network, &plain));
             assert!((slower - times * plain).abs() < 5e-3, "{slower} us, not {times} x {plain}");

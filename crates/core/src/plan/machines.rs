@@ -13,7 +13,7 @@ pub struct Figure {
 }
 
 /// Kinds of work and passes that are slower than the rates say, each with its factor: [`crate::network::LayerKind::name`],
-/// [`APART`] or [`BIAS`].
+/// [`APART`], [`DENSE`] or [`BIAS`].
 type Slower = &'static [(&'static str, Pass, f64)];
 
 /// The rates of a device and of its link to the host; bytes, operations or seconds.
@@ -49,6 +49,8 @@ pub struct NamedMachine {
 
 /// Pooling for the maximum by windows that do not overlap.
 pub(super) const APART: &str = "max-pooling-apart";
+/// Pooling for the maximum by windows that overlap and begin at every element.
+pub(super) const DENSE: &str = "max-pooling-dense";
 /// The bias of a convolution.
 pub(super) const BIAS: &str = "bias";
 
@@ -61,7 +63,8 @@ const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass
 
 const COUNTED: &str = "counted: batch normalization reads its input twice";
 
-/// Average pooling over whole maps, fully connected layers of 64 and 128 samples; biases and windows apart from VGG-16.
+/// Average pooling over whole maps, fully connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense
+/// windows of GoogLeNet.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
     ("batch-norm", Pass::Forward, 2.1),
@@ -73,6 +76,9 @@ const H200_SLOWER: Slower = &[
     ("max-pooling", Pass::BackwardData, 4.5),
     (APART, Pass::Forward, 1.3),
     (APART, Pass::BackwardData, 3.2),
+    (DENSE, Pass::Forward, 5.1),
+    (DENSE, Pass::BackwardData, 5.5),
+    ("relu", Pass::Forward, 1.18),
 ];
 
 const H200_MEASURED: &str = "measured on PCIe generation 5, driver 580.159, 2026-11-21";
@@ -95,7 +101,8 @@ pub const MACHINES: [NamedMachine; 3] = [
         launch: figure(5e-6, ESTIMATED),
         slower: H200_SLOWER,
         slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
-                        (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 (scripts/gpu-joint.sh, 2026-11-23)",
+                        (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
+                        (scripts/gpu-joint.sh, 2026-11-23)",
     },
     NamedMachine {
         name: "k40",

@@ -84,7 +84,7 @@ pub trait Source: Send + Sync {
         true
     }
 
-    /// Suggested number of threads for reading a batch; one if samples are only copied.
+    /// Suggested number of threads for reading a batch; one if samples are only copied from memory.
     fn threads(&self) -> usize {
         1
     }

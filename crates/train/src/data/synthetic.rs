@@ -46,6 +46,11 @@ impl Source for Synthetic {
         SAMPLES
     }
 
+    /// Generating takes longer than some networks train.
+    fn threads(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, |threads| threads.get())
+    }
+
     fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
         let key = random::key(&[self.seed, index as u64]);
         let class = key % self.classes as u64;
