@@ -8,8 +8,9 @@ import torch
 import tightfit.torch as tt
 from fit_models import NETWORKS
 from fit_support import (
-    FAST, SLOW, decided, fitted_copy, last_plan, measured_peak, resident_bytes, same_bits, set_link, tight_budget, train,
+    FAST, SLOW, decided, default_loss, fitted_copy, last_plan, measured_peak, resident_bytes, same_bits, set_link, tight_budget, train,
 )  # fmt: skip
+from tightfit._fit.bound import bind
 from tightfit._fit.doors import session_of
 
 
@@ -58,6 +59,28 @@ def test_the_peak_is_the_predicted_one(name, link, monkeypatch):
         assert abs(measured - predicted) <= 0.01 * predicted, (share, measured, predicted)
         assert measured <= budget - resident, share
         tt.unfit(model)
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit-dropout", "unet"])
+def test_nothing_is_rebuilt_while_autograd_holds_it(name, monkeypatch):
+    """A plan may drop a tensor between an unpack and the last reader of what that gave; it stays, and is predicted to."""
+    set_link(monkeypatch, SLOW)
+    model, x = made(name)
+    budget = tight_budget(model, x, 0.6)
+    tt.fit(model, budget, optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+    default_loss(model, x).backward()
+    fitted = last_plan(model)
+    step, lives = fitted.step, fitted.lives
+    decisions, twice = {}, {}
+    for tensor, decision in fitted.decided.decisions.items():
+        (entry, *_), last = decision["rebuilt"], lives.last[tensor]
+        decisions[tensor] = {**decision, "rebuilt": [entry]}
+        twice[tensor] = {**decision, "rebuilt": [entry, {**entry, "before": last}]}
+        unpacks = {operation for number, operation in step.unpacks if step.packs[number][0] == tensor}
+        if last in unpacks:
+            del twice[tensor], decisions[tensor]
+    assert decisions
+    assert bind(step, lives, twice, fitted.recorder).outcome == bind(step, lives, decisions, fitted.recorder).outcome
 
 
 @pytest.mark.parametrize("name", ["resnet", "vit", "vae"])

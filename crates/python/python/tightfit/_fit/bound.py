@@ -166,6 +166,35 @@ class _Binder:
         for number, (tensor, operation) in enumerate(step.packs):
             if operation >= 0:
                 self.packs_of[tensor].append(number)
+        # Reruns of what is made later read what is made earlier, and come first.
+        for tensor in sorted(self.decisions, key=lambda tensor: -lives.first[tensor]):
+            if len(self.decisions[tensor]["rebuilt"]) > 1:
+                self.decisions[tensor]["rebuilt"] = self.at_needs(tensor)
+
+    def at_needs(self, tensor: int) -> list[dict[str, Any]]:
+        """The reruns of a tensor that can happen, at what needs them: an unpack, or a rerun that reads the tensor.
+
+        From an unpack on, autograd holds what it got until the last operation that reads it, so no rerun between these is one.
+        """
+        lives = self.lives
+        unpacks = [operation for number, operation in self.step.unpacks if operation >= 0 and self.step.packs[number][0] == tensor]
+        ends = [*unpacks[1:], len(lives.operations)]
+        readers = [index for index in range(lives.turn, len(lives.operations)) if tensor in lives.operations[index]["reads"]]
+        holds = [(begin, max(index for index in readers if index < end)) for begin, end in zip(unpacks, ends, strict=True)]
+        needs = {
+            entry["before"]
+            for decision in self.decisions.values()
+            for entry in decision["rebuilt"]
+            if any(tensor in lives.operations[index]["reads"] for index in entry["operations"])
+        }
+        free = [need for need in sorted({*unpacks, *needs}) if not any(begin < need <= end for begin, end in holds)]
+        first, *others = self.decisions[tensor]["rebuilt"]
+        found = {first["before"]: first}
+        for entry in others:
+            need = next((need for need in free if need >= entry["before"]), None)
+            if need is not None:
+                found.setdefault(need, {**entry, "before": need})
+        return list(found.values())
 
     def bind(self, packs: list[Pack], calls: list[str]) -> Bound:
         bound = self.bound
