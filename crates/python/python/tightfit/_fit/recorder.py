@@ -210,6 +210,10 @@ class Recorder(TorchDispatchMode):
         reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
         changed = _changed(function, args, kwargs)
         out = function(*args, **kwargs)
+        results = tree_flatten(out)[0]
+        if not changed and not any(isinstance(value, Tensor) for value in results):
+            # A question, such as for the device.
+            return out
         changes: list[int] = []
         for tensor in changed:
             storage = self.storage(tensor)
@@ -220,7 +224,7 @@ class Recorder(TorchDispatchMode):
         makes = [(number, self.storages[number].writes) for number in changes]
         outputs: list[View | None] = []
         device = None
-        for value in tree_flatten(out)[0]:
+        for value in results:
             if not isinstance(value, Tensor):
                 outputs.append(None)
                 continue

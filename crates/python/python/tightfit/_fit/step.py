@@ -1,8 +1,8 @@
 """Turns a recording into a step: tensors and operations as data, in the form of a step file.
 
 Packs and unpacks become operations that take no time: they are the clock by which a plan is carried out, since nothing else
-of a step can be seen from outside. Where the program holds a tensor longer than its last reader does, an operation named
-`held` reads it there, so that lives are exact.
+of a step can be seen from outside. Where the program holds a tensor longer than its last reader does, the operation that ran
+last before it died reads it too, or one named `held` behind that, so that lives are exact.
 
 A storage that is changed in place is one tensor, unless something reads or saves it between two changes: then each part of
 its life is a tensor of its own, which has the earlier one's bytes (`alias`).
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .cost import Rates, estimate, rates_of
-from .recorder import Operation, Recorder, View
+from .recorder import Operation, Other, Recorder, View
 from .rerun import may_run_again
 from .times import Times, key_of
 
@@ -178,7 +178,8 @@ class _Builder:
     def add_operation(self, operation: Operation) -> int:
         reads = list(dict.fromkeys(self.of[value] for value in operation.reads if value in self.of))
         made = list(dict.fromkeys(self.of[value] for value in operation.makes if value in self.of))
-        if not made and not reads:
+        if not made and not (reads and isinstance(operation.function, Other)):
+            # A view: what reads it reads its storage.
             return -1
         adds = [tensor for tensor in made if tensor in reads or self.tensors[tensor]["residence"] == "resident"]
         writes = [tensor for tensor in made if tensor not in adds]
@@ -338,7 +339,7 @@ def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
 
 
 def _hold(builder: _Builder, dying: list[tuple[int, int]]) -> None:
-    """Reads what dies here, unless the last operation did."""
+    """Lets the last operation read what dies here."""
     if not dying or not builder.operations:
         return
     last = builder.operations[-1]
@@ -349,7 +350,10 @@ def _hold(builder: _Builder, dying: list[tuple[int, int]]) -> None:
         tensor = _current(builder, number)
         if tensor is not None and tensor not in used and tensor not in tensors:
             tensors.append(tensor)
-    if tensors:
+    if last["rerun"] == "never":
+        last["reads"] += tensors
+    elif tensors:
+        # A rerun of the last operation does not need them.
         builder.add(None, "", last["stage"], "held", reads=tensors)
 
 
