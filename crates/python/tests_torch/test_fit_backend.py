@@ -73,6 +73,13 @@ def compiled(model, budget="1GiB", **options):
     return torch.compile(model, backend="tightfit", options={"budget": budget, "inner": "eager", **options})
 
 
+def gradients_of(net, take):
+    """Gradients of one step: ``take`` runs the passes of a network."""
+    net.zero_grad()
+    take(net)
+    return [[p.grad.clone() for p in net.parameters()]]
+
+
 def close(left, right):
     """Gradients of several steps, to the tolerance of another order of sums."""
     return all(
@@ -163,39 +170,43 @@ def test_two_forward_passes_before_a_backward_pass(plans):
     model, x = made("resnet")
     other = copy.deepcopy(model)
     plans.of.share = 0.7
-    found = []
-    for net in (model, compiled(other)):
+
+    def take(net):
         first, second = net(x), net(x * 2)
         (first.square().mean() + second.square().mean()).backward()
-        found.append([p.grad.clone() for p in net.parameters()])
-    assert plans[0].again and close([found[0]], [found[1]])
+
+    assert close(gradients_of(model, take), gradients_of(compiled(other), take))
+    assert plans[0].again
 
 
 def test_a_retained_graph_runs_twice(plans):
     model, x = made("vae")
     other = copy.deepcopy(model)
     plans.of.share = 0.7
-    found = []
-    for net in (model, compiled(other)):
+
+    def take(net):
         loss = default_loss(net, x)
         loss.backward(retain_graph=True)
         loss.backward()
-        found.append([p.grad.clone() for p in net.parameters()])
-    assert plans[0].again and close([found[0]], [found[1]])
+
+    assert close(gradients_of(model, take), gradients_of(compiled(other), take))
+    assert plans[0].again
 
 
 def test_autocast(plans):
     model, x = made("resnet")
     other = copy.deepcopy(model)
     plans.of.share = 0.7
-    found = []
-    for net in (torch.compile(model, backend="aot_eager"), compiled(other)):
+
+    def take(net):
         with torch.autocast("cpu", torch.bfloat16):
             loss = default_loss(net, x)
         loss.backward()
-        found.append([p.grad.clone() for p in net.parameters()])
-        torch._dynamo.reset()
-    assert plans[0].again and close([found[0]], [found[1]])
+
+    expected = gradients_of(torch.compile(model, backend="aot_eager"), take)
+    torch._dynamo.reset()
+    assert close(expected, gradients_of(compiled(other), take))
+    assert plans[0].again
 
 
 def test_graph_breaks_and_checkpoints(plans):
@@ -226,12 +237,11 @@ def test_other_sizes_are_compiled_again_or_with_symbolic_sizes(plans):
     net = compiled(other)
     for batch in (4, 6, 8):
         x = image(batch)
-        found = []
-        for one in (model, net):
-            one.zero_grad()
-            default_loss(one, x).backward()
-            found.append([p.grad.clone() for p in one.parameters()])
-        assert close([found[0]], [found[1]])
+
+        def take(net, x=x):
+            default_loss(net, x).backward()
+
+        assert close(gradients_of(model, take), gradients_of(net, take))
     assert len(plans) >= 2 and all(plan.again for plan in plans)
 
 
