@@ -50,6 +50,9 @@ def test_a_plan_answers_without_running_anything(tmp_path):
     assert "the optimizer is AdamW" in plain.assumed
     refused = tt.plan(model, x, budget="1KiB")
     assert not refused.fits and refused.peak == refused.least > 1024
+    assert re.fullmatch(r"<Plan: Resnet: predicted peak \d\.\d\d MiB>", repr(plain))
+    assert re.fullmatch(r"<Plan: Resnet: predicted peak .* of .* \(plain .*\), overhead .*, planned in .* s>", repr(plan))
+    assert re.fullmatch(r"<Plan: Resnet: does not fit in 1.00 KiB \(plain .*\); the least budget found is .*>", repr(refused))
     plan.html(tmp_path / "plan.html")
     assert "<svg" in (tmp_path / "plan.html").read_text()
     plan.save(tmp_path / "plan.json")

@@ -23,7 +23,7 @@ from .measure import MEASURED
 from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
 from .session import FOLLOWED, Session
-from .sizes import budget_bytes, text
+from .sizes import UNLIMITED, budget_bytes, text
 from .times import times_of
 
 __all__ = ["Budget", "Plan", "budget", "fit", "plan"]
@@ -264,7 +264,7 @@ def plan(
     """
     started = time.monotonic()
     device = _device(model)
-    limit = budget_bytes(budget, device) if budget is not None else sys.maxsize
+    limit = budget_bytes(budget, device) if budget is not None else UNLIMITED
     args = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     try:
         rehearsal = rehearse(model, args, kwargs or {}, loss)

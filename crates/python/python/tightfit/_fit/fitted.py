@@ -14,7 +14,7 @@ from .rebuild import Lives
 from .recorder import Recorder
 from .rehearse import Rehearsal
 from .simulate import Outcome, simulate
-from .sizes import text
+from .sizes import UNLIMITED, text
 from .slots import Counts
 from .step import OUTSIDE, Step, build
 from .times import Times
@@ -71,8 +71,11 @@ class Fitted:
 
     def line(self, name: str) -> str:
         """What the plan does, on one line."""
+        if self.peak > self.budget:
+            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {text(self.peak)}"
         if self.bound is None:
-            return f"{name}: predicted peak {text(self.peak)} fits in {text(self.budget)}; nothing is changed"
+            fits = "" if self.budget >= UNLIMITED else f" fits in {text(self.budget)}; nothing is changed"
+            return f"{name}: predicted peak {text(self.peak)}{fits}"
         outcome = self.bound.outcome
         return (
             f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "

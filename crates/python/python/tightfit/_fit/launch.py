@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ..errors import BadInput, DoesNotFit
 from .session import Session, say
-from .sizes import budget_bytes
+from .sizes import UNLIMITED, budget_bytes
 
 __all__ = ["install"]
 
@@ -66,7 +66,7 @@ class _Launched:
                 size = budget_bytes(_read(self.budget), parameter.device, "TIGHTFIT_BUDGET")
             except BadInput as error:
                 say(f"{error}; models are left alone")
-                size = sys.maxsize
+                size = UNLIMITED
             found = Session(type(module).__name__, size, on_misfit=_end)
             self.sessions[module] = found
         return found

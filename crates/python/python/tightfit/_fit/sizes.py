@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -9,7 +10,10 @@ import torch
 from .._native import parse_size
 from ..errors import BadInput
 
-__all__ = ["budget_bytes", "text"]
+__all__ = ["UNLIMITED", "budget_bytes", "text"]
+
+# A budget of as many bytes or more bounds nothing.
+UNLIMITED = sys.maxsize
 
 
 def text(size: int) -> str:
