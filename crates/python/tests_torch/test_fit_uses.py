@@ -337,6 +337,19 @@ def test_a_model_that_reads_its_tensors_is_recorded_on_its_first_step(link, monk
     assert last_plan(fitted).counts.packs > 0
 
 
+def test_hooks_of_the_program_see_each_step_once_and_no_fake_tensor(link, monkeypatch, capfd):
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    seen = {model: [], fitted: []}
+    for net, maps in seen.items():
+        net[4].register_forward_hook(lambda module, inputs, output, maps=maps: maps.append(output.detach().clone()))
+    assert same_bits(train(model, 3, x), train(fitted, 3, x))
+    assert equal(seen[model], seen[fitted]) and all(type(found) is torch.Tensor for found in seen[fitted])
+    assert "has a hook of the program on 4, which no rehearsal may call; recording its first step" in capfd.readouterr().err
+    assert sum(decided(last_plan(fitted)).values()) > 0
+
+
 class Turns(nn.Module):
     """Takes another way at every third call, without its inputs showing it."""
 

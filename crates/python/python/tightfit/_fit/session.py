@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -272,9 +273,9 @@ class Session:
             self.say_once(why)
             self._aside = True
             return None
-        if compiled_parts(module):
+        if why := _unrehearsed(module):
             if rehearsed and not self._recorded:
-                say(f"{self.name} has compiled modules, which cannot be rehearsed; recording its first step, with everything offloaded")
+                say(f"{self.name} has {why}; recording its first step, with everything offloaded")
         elif rehearsed and signature not in self._recorded:
             args, kwargs = inputs
             try:
@@ -456,6 +457,20 @@ def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
         for storage in rehearsal.recorder.storages
         if storage.external is not None and storage.external[0] in ("input", "unknown") and storage.device.type == device.type
     )
+
+
+def _unrehearsed(module: nn.Module) -> str:
+    """What of a model must not run on fake tensors, beside the step itself: compiled parts, and functions of the program.
+
+    A rehearsal's copy of the model has copies of its hooks that are objects, but functions write where the program reads.
+    """
+    if compiled_parts(module):
+        return "compiled modules, which cannot be rehearsed"
+    for name, part in module.named_modules():
+        for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
+            if isinstance(hook, FunctionType) and not str(hook.__module__).startswith(("torch.", "tightfit.")):
+                return f"a hook of the program{f' on {name}' if name else ''}, which no rehearsal may call"
+    return ""
 
 
 def _unsupported(module: nn.Module) -> str:
