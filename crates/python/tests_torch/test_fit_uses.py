@@ -235,6 +235,37 @@ def test_changing_shapes_get_plans_of_their_own(link):
     assert len(session_of(fitted).plans) <= 8
 
 
+def test_more_forms_than_plans_are_never_planned_in_turn(monkeypatch, capfd):
+    """A form no larger than one that fits costs nothing; others wait until a plan is out of use."""
+    set_link(monkeypatch, FAST)
+    model, _ = resnet()
+    fitted = copy.deepcopy(model)
+    tt.fit(fitted, tt.plan(model, image(12), optimizer=sgd(model)).plain, optimizer=sgd(fitted))
+    session, made = session_of(fitted), []
+    plan = session.plan
+    session.plan = lambda rehearsal, *others: (made.append(others), plan(rehearsal, *others))
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+
+    def step(size):
+        x = image(size)
+        found = []
+        for net in (model, fitted):
+            net.zero_grad()
+            default_loss(net, x).backward()
+            found.append(gradients(net))
+        assert equal(*found), size
+        return len(made)
+
+    # Those that fit leave one plan, that of the largest; what is larger gets plans of its own.
+    for count, size in enumerate(range(5, 20)):
+        assert step(size) == count + 1
+    assert step(7) == 15 and sum(plan.bound is None for plan in session.plans.values()) == 1
+    assert step(20) == step(21) == 15
+    assert capfd.readouterr().err.count("more than 8 forms of inputs") == 1
+    monkeypatch.setattr("tightfit._fit.session.IDLE", 2)
+    assert step(20) == 16 and len(session.plans) == 8
+
+
 def test_gradients_accumulate(link):
     model, x = resnet()
     fitted = copy.deepcopy(model)

@@ -40,6 +40,8 @@ class Fitted:
         What was recorded.
     watched, stale
         Passes whose peak was looked at, and whether it was over the budget.
+    used
+        The last pass that used it, by number.
     """
 
     step: Step
@@ -51,6 +53,7 @@ class Fitted:
     recorder: Recorder
     watched: int = 0
     stale: bool = False
+    used: int = 0
     counts: Counts = field(default_factory=Counts)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 import threading
@@ -40,6 +41,8 @@ from .times import Times, times_of
 __all__ = ["Session", "say"]
 
 PLANS = 8
+# Passes after which a plan that none of them used makes room for another.
+IDLE = 64
 # Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
 WATCHED = 4
 FOLLOWED = "_tightfit_followed"
@@ -87,6 +90,7 @@ class Session:
         self._host_of: weakref.ref[Pass] | None = None
         self._aside = False
         self._said: set[str] = set()
+        self._passes = 0
         # Plans that needed more than predicted, until others are made.
         self._replaced: dict[Any, Fitted | None] = {}
         # How often forms of inputs were recorded on a real step, because nothing else was right for them.
@@ -165,9 +169,10 @@ class Session:
         known = self.plans.get(signature)
         if known is not None and known.stale:
             self._replaced[signature] = self.plans.pop(signature)
+        self._passes += 1
         if signature not in self.plans:
-            while len(self.plans) >= PLANS:
-                self.plans.pop(next(iter(self.plans)))
+            if not self._room(signature):
+                return None if self._fits(signature) else SafePass(None, Counts())
             fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
             if isinstance(fitted, RealRecording):
                 return fitted.safe
@@ -175,6 +180,8 @@ class Session:
                 return fitted
         fitted = self.plans.get(signature)
         self.last = fitted
+        if fitted is not None:
+            fitted.used = self._passes
         if fitted is None or fitted.bound is None:
             return None
         copies = self._copies()
@@ -186,6 +193,29 @@ class Session:
         if owns_tensors(module):
             active.called("")
         return active
+
+    def _fits(self, signature: Any) -> bool:
+        """Whether a form of inputs is no larger than one that fits as it is."""
+        return any(fitted is not None and fitted.bound is None and _covers(form, signature) for form, fitted in self.plans.items())
+
+    def _room(self, signature: Any) -> bool:
+        """Makes room for a plan, if need be: one that another covers goes, or one that was not used for long."""
+        if len(self.plans) < PLANS:
+            return True
+        if self._fits(signature):
+            return False
+        fits = [form for form, fitted in self.plans.items() if fitted is not None and fitted.bound is None]
+        covered = next((form for form in fits if any(_covers(other, form) for other in fits if other != form)), None)
+        if covered is None:
+            used = {form: 0 if fitted is None else fitted.used for form, fitted in self.plans.items()}
+            covered = min(used, key=lambda form: used[form])
+            if self._passes - used[covered] < IDLE:
+                if "forms" not in self._said:
+                    self._said.add("forms")
+                    say(f"{self.name} takes more than {PLANS} forms of inputs in turn; what it saves of further ones is offloaded")
+                return False
+        del self.plans[covered]
+        return True
 
     def inside(self) -> bool:
         """Whether this thread is in a forward pass of this session."""
@@ -429,6 +459,19 @@ class Inert:
 
 def _word(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool | type(None)) else type(value).__name__
+
+
+def _covers(larger: Any, smaller: Any) -> bool:
+    """Whether a form of inputs differs from another one by smaller sizes at most."""
+    if larger[1:] != smaller[1:] or larger[0] == "block" or len(larger[0]) != len(smaller[0]):
+        return False
+    for most, form in zip(larger[0], smaller[0], strict=True):
+        if not (isinstance(most, tuple) and isinstance(form, tuple)):
+            if most != form:
+                return False
+        elif most[2:] != form[2:] or len(most[0]) != len(form[0]) or any(map(operator.lt, most[0], form[0])):
+            return False
+    return True
 
 
 def _has_gradients(module: nn.Module) -> bool:
