@@ -3,13 +3,15 @@
 #
 # usage: scripts/gpu-fit.sh OUTPUT [CASE ..]
 #
-# One process a case, with a time limit (SECONDS_EACH, 150), so that one failure loses no other: plain, a checkpoint a block, ours
-# at 102, 80, 60 and 40% of plain's measured peak, with --least at the least budget and 2% below it, and plain again. A JSON line
-# each, written as it is measured, in OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log. Measured times of operations are kept in
-# OUTPUT, so only a case's first budget measures. `smoke` is a small case that takes seconds: run it first. PYTHON (python3) needs
-# torch and torchvision. The extension module of tightfit is that of this checkout's package, or else NATIVE
-# (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8) and OPTIONS (--least,
-# --benchmark, or --third for a third of the multiprocessors) choose what is measured.
+# One process a case, with a time limit (SECONDS_EACH, 300): plain, a checkpoint a block, ours at 102, 80, 60 and 40% of plain's
+# measured peak, with --least at the least budget and 2% below it, and plain again; then `save_on_cpu`, the same on a stream of its
+# own, `torch.compile` with half of an `activation_memory_budget` (--compiled 100 50 measures both), and our backend of it in the
+# same budgets. What fails has a line that says so, and loses no other. A JSON line each, written as it is measured, in
+# OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log. Measured times of operations are kept in OUTPUT, so only a case's first budget
+# measures. `smoke` is a small case: run it first, with PEERS="" in seconds. PYTHON (python3) needs torch and torchvision. The
+# extension module of tightfit is that of this checkout's package, or else NATIVE (.gpu/_native.abi3.so), a release build: planning
+# is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint offload streams compile backend") and OPTIONS (--least,
+# --benchmark, --compiled, or --third for a third of the multiprocessors) choose what is measured.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 output=$1
@@ -22,8 +24,9 @@ export TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/cache.db} PYTHONUNBUFFERED=1
 for case in "$@"; do
     begin=$SECONDS
     # shellcheck disable=SC2086 # several options on purpose
-    PYTHONPATH=$here/../crates/python/python${PYTHONPATH:+:$PYTHONPATH} timeout "${SECONDS_EACH:-150}" "${PYTHON:-python3}" \
-        "$here/gpu_run/fit.py" --shares ${SHARES-80 60 40} --steps "${STEPS:-8}" ${OPTIONS:-} --case "$case" \
+    PYTHONPATH=$here/../crates/python/python${PYTHONPATH:+:$PYTHONPATH} timeout "${SECONDS_EACH:-300}" "${PYTHON:-python3}" \
+        "$here/gpu_run/fit.py" --shares ${SHARES-80 60 40} --steps "${STEPS:-8}" \
+        --peers ${PEERS-checkpoint offload streams compile backend} ${OPTIONS:-} --case "$case" \
         >>"$output/fit.jsonl" 2>>"$output/fit.log" || echo "{\"case\": \"$case\", \"exit\": $?}" >>"$output/fit.jsonl"
     echo "== $case: $((SECONDS - begin)) s" >&2
 done

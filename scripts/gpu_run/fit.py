@@ -1,13 +1,15 @@
-"""One case of scripts/gpu-fit.sh: training steps plain, with checkpoints, and within budgets; a JSON line each.
+"""One case of scripts/gpu-fit.sh: training steps plain, within budgets, and as others save memory; a JSON line each.
 
 bf16 by autocast, channels last, AdamW (fused). Peaks are torch's allocated and reserved bytes; times are medians of steps.
 """
 
 import argparse
+import contextlib
 import functools
 import gc
 import itertools
 import json
+import math
 import statistics
 import time
 
@@ -20,6 +22,7 @@ import models
 
 import tightfit.torch as tt
 from tightfit import DoesNotFit
+from tightfit._fit import backend
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
 from tightfit._fit.times import times_of
@@ -124,6 +127,48 @@ def build(case):
     raise SystemExit(f"{case}: not smoke, resnet50, vitl, convnextb, vae, unet3d or detector")
 
 
+class Streams(torch.autograd.graph.saved_tensors_hooks):
+    """Moves what is saved to pinned memory and back, all above 1 KiB that is no parameter, on a stream beside the computation.
+
+    The last five that are on their way out stay on the device. Source: torchtune's OffloadActivations with `use_streams`.
+    """
+
+    def __init__(self):
+        super().__init__(self.pack, self.unpack)
+        self.stream, self.leaving = torch.cuda.Stream(), []
+
+    def pack(self, tensor):
+        if tensor.numel() * tensor.itemsize < 1024 or isinstance(tensor, nn.Parameter) or not tensor.is_cuda:
+            return tensor
+        host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            host.copy_(tensor, non_blocking=True)
+        self.leaving.append((tensor.detach(), self.stream.record_event()))
+        if len(self.leaving) > 5:
+            _, left = self.leaving.pop(0)
+            torch.cuda.current_stream().wait_event(left)
+        return host, tensor.device
+
+    def unpack(self, packed):
+        if isinstance(packed, torch.Tensor):
+            return packed
+        for _, left in self.leaving:
+            torch.cuda.current_stream().wait_event(left)
+        self.leaving.clear()
+        host, device = packed
+        with torch.cuda.stream(self.stream):
+            tensor = host.to(device, non_blocking=True)
+        torch.cuda.current_stream().wait_stream(self.stream)
+        tensor.record_stream(torch.cuda.current_stream())
+        return tensor
+
+
+def length(tensors):
+    """The Euclidean length of all of them as one vector."""
+    return math.hypot(*(float(tensor.norm()) for tensor in tensors))
+
+
 class Case:
     def __init__(self, options):
         self.case, self.count = options.case, options.steps
@@ -133,10 +178,12 @@ class Case:
         self.model = model.cuda().to(memory_format=layout).train()
         self.x = x.cuda().to(memory_format=layout)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True)
-        self.plain_ms = None
+        self.plain_ms = self.expected = None
+        # What is around each forward pass.
+        self.around = contextlib.nullcontext
 
     def forward(self):
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast("cuda", torch.bfloat16), self.around():
             return self.loss(self.model(self.x))
 
     def step(self):
@@ -215,7 +262,55 @@ class Case:
         for module in found:
             del module.forward
 
-    def within(self, share, budget, expected):
+    def offloaded(self, variant, around):
+        """Everything that is saved waits on the host."""
+        self.around = around
+        self.peer(variant)
+        self.around = contextlib.nullcontext
+
+    def compiled(self, share):
+        """Compiled as a whole, with a share of what would be saved: 100 is compiled and no more."""
+        from torch._functorch import config
+
+        with config.patch(activation_memory_budget=share / 100):
+            self.peer("compile", torch.compile, share=share)
+
+    def planned(self, share, budget):
+        """Compiled as a whole by our backend, within a budget."""
+        plans, plan_joint = [], backend.plan_joint
+
+        def plan(*given):
+            plans.append(plan_joint(*given))
+            return plans[-1]
+
+        options = {"budget": budget, "optimizer": self.optimizer}
+        compiler = functools.partial(torch.compile, backend=backend.tightfit, options=options)
+        backend.plan_joint = plan
+        self.peer("backend", compiler, share=share, budget_bytes=budget)
+        backend.plan_joint = plan_joint
+        found = [{"predicted_bytes": plan.decided.outcome.peak, "plan_s": round(plan.seconds, 2), "again": len(plan.again)} for plan in plans]
+        self.tell("backend plans", {"share": share, "graphs": found})
+
+    def peer(self, variant, compiler=None, **figures):
+        """Measures a way of others, and compares its gradients with plain ones."""
+        model = self.model
+        try:
+            if compiler is not None:
+                torch._dynamo.reset()
+                self.model = compiler(model)
+            failed = "error" in self.measure(variant, **figures)
+            if self.expected is not None and not failed:
+                found = self.gradients()
+                off = [mine - plain for mine, plain in zip(found, self.expected, strict=True)]
+                self.tell(f"{variant} gradients", {**figures, "difference": length(off) / max(length(self.expected), 1e-30)})
+        except Exception as error:  # a line for what failed, and on to the next
+            self.tell(f"{variant} gradients", {**figures, "error": f"{type(error).__name__}: {error}"[:400]})
+        self.model = model
+        self.optimizer.zero_grad()
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def within(self, share, budget):
         """Measures training within a budget; returns the plan, or None where there is none."""
         tt.fit(self.model, budget, optimizer=self.optimizer, loss=self.loss)
         session = session_of(self.model)
@@ -227,7 +322,7 @@ class Case:
             found = self.gradients()
             # Of the first step and its plan; measuring resets the peak, so this is the step's own.
             figures.update(whole_first_step_s=round(time.perf_counter() - begin, 2), first_peak_bytes=torch.cuda.max_memory_allocated())
-            figures["identical"] = all(map(torch.equal, expected, found)) if expected is not None else None
+            figures["identical"] = all(map(torch.equal, self.expected, found)) if self.expected is not None else None
             if session.last is None:
                 # Recorded on that step; planned now.
                 self.step()
@@ -255,7 +350,7 @@ class Case:
         torch.cuda.empty_cache()
         return fitted
 
-    def least(self, fitted, expected):
+    def least(self, fitted):
         """The least budget that is found, and one step of 1% below it."""
         begin = time.perf_counter()
         least = least_of(fitted)
@@ -263,8 +358,11 @@ class Case:
         # What a plan leaves for gaps between blocks.
         del fitted
         gc.collect()
-        self.within("least", least, expected)
-        self.within("below", least * 98 // 100, expected)
+        self.within("least", least)
+        self.within("below", least * 98 // 100)
+
+
+PEERS = ("checkpoint", "offload", "streams", "compile", "backend")
 
 
 def green_context():
@@ -286,6 +384,8 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--least", action="store_true", help="search the least budget, and train at it")
     parser.add_argument("--benchmark", action="store_true", help="cudnn.benchmark; convolutions are then never rebuilt")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="what is measured beside ours; none leaves all out")
+    parser.add_argument("--compiled", type=int, nargs="*", default=[50], help="percent of activation_memory_budget for `compile`")
     parser.add_argument("--third", action="store_true", help="on a third of the multiprocessors")
     options = parser.parse_args()
     context = green_context() if options.third else None
@@ -295,19 +395,28 @@ def main():
     about = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
     plain = case.measure("plain", **about)
     case.plain_ms = plain.get("step_ms")
-    expected = again = None
     if case.plain_ms is not None:
-        expected, again = case.gradients(), case.gradients()
-        case.tell("repeats", {"identical": all(map(torch.equal, expected, again))})
+        case.expected, again = case.gradients(), case.gradients()
+        case.tell("repeats", {"identical": all(map(torch.equal, case.expected, again))})
         del again
-    case.checkpointed()
+    if "checkpoint" in options.peers:
+        case.checkpointed()
     if "peak_bytes" in plain:
         fitted = None
         for share in (102, *options.shares):
-            fitted = case.within(share, plain["peak_bytes"] * share // 100, expected) or fitted
+            fitted = case.within(share, plain["peak_bytes"] * share // 100) or fitted
         if options.least and fitted is not None:
-            case.least(fitted, expected)
+            case.least(fitted)
     case.measure("plain again")
+    # Those that may take minutes to compile or to move come last: a time limit loses nothing else.
+    if "offload" in options.peers:
+        case.offloaded("offload", functools.partial(torch.autograd.graph.save_on_cpu, pin_memory=True))
+    if "streams" in options.peers:
+        case.offloaded("streams", Streams)
+    for share in options.compiled if "compile" in options.peers else ():
+        case.compiled(share)
+    for share in options.shares if "backend" in options.peers and "peak_bytes" in plain else ():
+        case.planned(share, plain["peak_bytes"] * share // 100)
     del context
 
 
