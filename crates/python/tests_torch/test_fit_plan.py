@@ -17,7 +17,8 @@ import tightfit
 import tightfit.torch as tt
 from fit_models import Resnet, Vae, image
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
-from tightfit._fit.decide import decide, decide_least
+from tightfit._fit.bound import bind
+from tightfit._fit.decide import _planned, decide, decide_least
 from tightfit._fit.doors import session_of
 from tightfit._fit.rebuild import Impossible, Lives
 from tightfit._fit.simulate import simulate
@@ -112,6 +113,40 @@ def test_a_larger_budget_is_never_slower_and_one_that_fits_costs_nothing(monkeyp
     default_loss(model, x).backward()
     fitted = session_of(model).last
     assert fitted.bound is None and fitted.counts.packs == 0, "no hooks where everything fits"
+
+
+def offloading(monkeypatch):
+    """A plan that offloads."""
+    set_link(monkeypatch, FAST)
+    model, x = resnet()
+    plan = tt.plan(model, x, budget=tight_budget(model, x, 0.5), optimizer=sgd(model))
+    return plan._fitted
+
+
+def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkeypatch):
+    fitted = offloading(monkeypatch)
+    lives, rates = fitted.lives, fitted.step.data["machine"]
+    rates.update(to_host_bytes_per_s=1e9, to_device_bytes_per_s=1e9)
+    given = {tensor: {**decision, "prefetch_before": lives.turn} for tensor, decision in fitted.bound.decisions.items()}
+    assert len(given) > 2
+    by_need = sorted(given, key=lambda tensor: lives.first_backward[tensor])
+    stalls = []
+    for order in (by_need, by_need[::-1]):
+        bound = bind(fitted.step, lives, {tensor: given[tensor] for tensor in order}, fitted.recorder)
+        (fetched,) = bound.fetch.values()
+        assert fetched == [tensor for tensor in by_need if tensor in fetched]
+        stalls.append(bound.outcome.stalled_us)
+    assert stalls[0] == pytest.approx(stalls[1]) and stalls[0] > 0
+
+
+def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):
+    """It has not left the device: a copy back would be one more, and waited for."""
+    fitted = offloading(monkeypatch)
+    step, lives = fitted.step.data, fitted.lives
+    tensor, other = list(fitted.bound.decisions)[:2]
+    decisions = [{**fitted.bound.decisions[tensor], "prefetch_before": None}, fitted.bound.decisions[other]]
+    monkeypatch.setattr("tightfit._native.plan_step", lambda *_: json.dumps({"tensors": decisions}))
+    assert list(_planned(step, 1 << 40, lives, fitted.decided.plain).decisions) == [other]
 
 
 def refusal(model, x, budget, optimizer):

@@ -230,6 +230,8 @@ class _Binder:
         self.turns()
         bound.decisions = self.decisions
         bound.outcome = simulate(self.lives, self.decisions)
+        for tensors in bound.fetch.values():
+            tensors.sort(key=bound.outcome.needed.__getitem__)
         return bound
 
     def program(self, tensor: int, entry: dict[str, Any]) -> Program:

@@ -20,7 +20,7 @@ __all__ = ["Decided", "decide", "decide_least"]
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
 IMPROVE_SECONDS = 1.0
-# How long the joint planner may search, for steps of few operations and for others.
+# How long the joint planner may search, for steps of few values that can be given up, and for others.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS = 1.0, 5.0
 # After which the search for the least budget begins no further try.
@@ -70,7 +70,7 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Dec
 
 def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome) -> Decided | None:
     """The joint planner's decisions; None if it finds no plan within the budget."""
-    seconds = PLAN_SECONDS if len(lives.operations) > FEW else FEW_SECONDS
+    seconds = PLAN_SECONDS if sum(lives.movable) > FEW else FEW_SECONDS
     text = _native.plan_step(json.dumps(step), budget, seconds)
     if text is None:
         return None
@@ -78,10 +78,9 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome) ->
     decisions = {}
     for decision in plan["tensors"]:
         tensor = decision["tensor"]
-        if decision["decision"] == "keep":
+        # What is copied out and never fetched has not left the device.
+        if decision["decision"] == "keep" or decision["decision"] == "offload" and decision["prefetch_before"] is None:
             continue
-        if decision["decision"] == "offload" and decision["prefetch_before"] is None:
-            decision["prefetch_before"] = lives.first_backward[tensor]
         if decision["release_after"] is None:
             decision["release_after"] = lives.last_forward[tensor]
         decisions[tensor] = decision

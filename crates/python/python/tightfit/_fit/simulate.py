@@ -32,6 +32,8 @@ class Outcome:
         Bytes copied to the host, and held there.
     rebuilt_us, stalled_us, time_us
         Time of reruns, time spent waiting for copies, and time of the step with both.
+    needed
+        The operation that first needs each offloaded tensor again. Of those that are fetched at once, the first needed comes first.
     """
 
     peak: int = 0
@@ -42,6 +44,7 @@ class Outcome:
     rebuilt_us: float = 0.0
     stalled_us: float = 0.0
     time_us: float = 0.0
+    needed: dict[int, int] = field(default_factory=dict)
 
     def wait(self, now: float, copies: Iterable[float]) -> float:
         """The time when the last of these copies has ended, which counts as a stall if that is later than now."""
@@ -228,7 +231,7 @@ class _Simulator:
             outcome.moved += lives.bytes[tensor]
             starts.setdefault(decision["offload_after"], []).append(tensor)
             waits.setdefault(decision["release_after"], []).append(tensor)
-            needed = self.needed_from(tensor)
+            needed = outcome.needed[tensor] = self.needed_from(tensor)
             fetches.setdefault(min(decision["prefetch_before"], needed), []).append(tensor)
             needs.setdefault(needed, []).append(tensor)
         outcome.host = outcome.moved
@@ -236,7 +239,7 @@ class _Simulator:
         done: dict[int, float] = {}
         there: dict[int, float] = {}
         for index, operation in enumerate(lives.operations):
-            for tensor in fetches.get(index, ()):
+            for tensor in sorted(fetches.get(index, ()), key=outcome.needed.__getitem__):
                 in_free = max(in_free, now) + lives.bytes[tensor] / in_rate
                 there[tensor] = in_free
             now = outcome.wait(now, (there[tensor] for tensor in needs.get(index, ())))
