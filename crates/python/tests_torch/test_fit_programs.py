@@ -1,6 +1,5 @@
 """What surrounds a fitted model in programs: several processes, gradient scalers, adapters; and what fitting steps aside from."""
 
-import copy
 import os
 import subprocess
 import sys

@@ -7,7 +7,7 @@ are those of the command's SVG pictures. Backgrounds and text follow matplotlib'
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 

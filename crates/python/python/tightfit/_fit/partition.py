@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ..errors import DoesNotFit
 from .aot import Joint, is_symbolic, split
 from .budget import reserve_of
 from .decide import Decided, decide, decide_least
