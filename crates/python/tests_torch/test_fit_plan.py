@@ -18,10 +18,10 @@ import tightfit.torch as tt
 from fit_models import Resnet, Vae, image
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
 from tightfit._fit.bound import bind
-from tightfit._fit.decide import _planned, decide, decide_least
+from tightfit._fit.decide import Decided, _planned, decide, decide_least
 from tightfit._fit.doors import session_of
 from tightfit._fit.rebuild import Impossible, Lives
-from tightfit._fit.simulate import simulate
+from tightfit._fit.simulate import Outcome, simulate
 
 PACKAGE = Path(tightfit.__file__).parent
 
@@ -146,7 +146,27 @@ def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):
     tensor, other = list(fitted.bound.decisions)[:2]
     decisions = [{**fitted.bound.decisions[tensor], "prefetch_before": None}, fitted.bound.decisions[other]]
     monkeypatch.setattr("tightfit._native.plan_step", lambda *_: json.dumps({"tensors": decisions}))
-    assert list(_planned(step, 1 << 40, lives, fitted.decided.plain).decisions) == [other]
+    assert list(_planned(step, 1 << 40, lives, fitted.decided.plain, 1.0).decisions) == [other]
+
+
+def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
+    """Where the greedy search ends early, the planner's plans for less are tried."""
+    set_link(monkeypatch, SLOW)
+    model, x = resnet()
+    plan = tt.plan(model, x, optimizer=sgd(model))
+    step, lives = plan._fitted.step.data, plan._fitted.lives
+    greedy = decide(step, plan.plain - 1, lives)
+    tried = []
+
+    def planned(step, budget, lives, plain, seconds):
+        tried.append(budget)
+        outcome = Outcome(peak=max(budget, 700_000), live=[0], time_us=0.0)
+        return Decided(greedy.decisions, outcome, plain, budget >= 700_000, "planner")
+
+    monkeypatch.setattr("tightfit._fit.decide._planned", planned)
+    least = decide_least(step, lives)
+    assert least.by == "planner" and 700_000 <= least.outcome.peak <= 700_000 * 1.01
+    assert len(tried) < 12
 
 
 def refusal(model, x, budget, optimizer):

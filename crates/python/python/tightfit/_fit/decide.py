@@ -20,7 +20,7 @@ __all__ = ["Decided", "decide", "decide_least"]
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
 IMPROVE_SECONDS = 1.0
-# How long the joint planner may search, for steps of few values that can be given up, and for others.
+# How long the joint planner may search: for few values that can be given up, or operations, and for more.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS = 1.0, 5.0
 # After which the search for the least budget begins no further try.
@@ -54,8 +54,8 @@ class Decided:
         self.by = by
 
 
-def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Decided:
-    """Decisions under which the step needs at most `budget` bytes, at little added time.
+def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurried: bool = False) -> Decided:
+    """Decisions under which the step needs at most `budget` bytes, at little added time; `hurried`, after one short search.
 
     If none are found, those that need least, with ``fits`` false.
     """
@@ -63,14 +63,22 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None) -> Dec
     greedy = _Search(lives, budget).run()
     if not greedy.decisions:
         return greedy
-    planned = _planned(step, budget, lives, greedy.plain)
-    both = [found for found in (greedy, planned) if found is not None and found.fits]
-    return min(both, key=lambda found: found.outcome.time_us, default=greedy)
+    for seconds in (FEW_SECONDS,) if hurried else _searches(lives):
+        planned = _planned(step, budget, lives, greedy.plain, seconds)
+        if planned is not None and planned.fits and not (greedy.fits and greedy.outcome.time_us <= planned.outcome.time_us):
+            return planned
+    return greedy
 
 
-def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome) -> Decided | None:
+def _searches(lives: Lives) -> tuple[float, ...]:
+    """How long the planner searches, and again where nothing better came of that: a busy host may need longer."""
+    if sum(lives.movable) > FEW:
+        return (PLAN_SECONDS,)
+    return (FEW_SECONDS, PLAN_SECONDS) if len(lives.operations) > FEW else (FEW_SECONDS,)
+
+
+def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
     """The joint planner's decisions; None if it finds no plan within the budget."""
-    seconds = PLAN_SECONDS if sum(lives.movable) > FEW else FEW_SECONDS
     text = _native.plan_step(json.dumps(step), budget, seconds)
     if text is None:
         return None
@@ -105,16 +113,17 @@ def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
 
 
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
-    """The decisions that need least of those that this search finds; less may be possible."""
+    """The decisions that need least of those that this search finds, by halving; less may be possible."""
     end = time.monotonic() + LEAST_SECONDS
-    best = decide(step, 1, lives)
-    for _ in range(8):
-        if time.monotonic() > end:
-            break
-        tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
-        if tried.outcome.peak >= best.outcome.peak:
-            break
-        best = tried
+    best = decide(step, 1, lives, hurried=True)
+    low = sum(size for size, resident in zip(lives.bytes, lives.resident, strict=True) if resident)
+    while best.outcome.peak - low > max(1, best.outcome.peak // 128) and time.monotonic() < end:
+        budget = (low + best.outcome.peak) // 2
+        tried = decide(step, budget, lives, hurried=True)
+        if tried.fits:
+            best = tried
+        else:
+            low = budget
     return best
 
 

@@ -141,8 +141,8 @@ def _within(
         return Decided({}, plain, plain, True), None
     target = budget - slack
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
-    for _ in range(6):
-        decided = decide(step.data, max(target, 1), lives)
+    for again in range(6):
+        decided = decide(step.data, max(target, 1), lives, hurried=again > 0)
         bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
