@@ -149,6 +149,12 @@ def test_a_model_compiled_as_a_whole_is_left_alone_with_one_line(monkeypatch, ca
     train(compiled, 2, x)
     lines = told(capfd)
     assert len(lines) == 1 and "compiled as a whole" in lines[0], lines
+    # Fitted first, its hooks are what is compiled.
+    torch._dynamo.reset()
+    monkeypatch.setattr("tightfit._fit.session._said_compiled", set())
+    train(torch.compile(tt.fit(model, "1MiB"), backend="aot_eager", fullgraph=True), 2, x)
+    lines = told(capfd)
+    assert len(lines) == 1 and "compiled as a whole" in lines[0], lines
 
 
 def test_plan_says_what_it_assumes_of_compiled_parts():

@@ -113,6 +113,9 @@ class Session:
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Called before the model's forward pass."""
+        if torch.compiler.is_compiling():
+            _say_compiled(self.name)
+            return
         stack = self._stack()
         if stack or not self.applies(module):
             stack.append(None)
@@ -125,6 +128,8 @@ class Session:
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         """Called after it, whether it raised or not."""
+        if torch.compiler.is_compiling():
+            return
         stack = self._stack()
         if not stack:
             return
@@ -461,6 +466,19 @@ def _word(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool | type(None)) else type(value).__name__
 
 
+_COMPILED = "is compiled as a whole, which is planned by torch.compile(model, backend='tightfit') instead"
+_said_compiled: set[str] = set()
+
+
+@torch.compiler.assume_constant_result
+def _say_compiled(name: str) -> bool:
+    """Says so when PyTorch traces the hooks of a fitted model; it runs then, and is no part of what is compiled."""
+    if name not in _said_compiled:
+        _said_compiled.add(name)
+        say(f"{name} {_COMPILED}; its memory is left alone")
+    return True
+
+
 def _covers(larger: Any, smaller: Any) -> bool:
     """Whether a form of inputs differs from another one by smaller sizes at most."""
     if larger[1:] != smaller[1:] or larger[0] == "block" or len(larger[0]) != len(smaller[0]):
@@ -519,7 +537,7 @@ def _unrehearsed(module: nn.Module) -> str:
 def _unsupported(module: nn.Module) -> str:
     """Why a model is left alone: compiled as a whole, or sharded parameters and other subclasses of tensors."""
     if is_compiled(module):
-        return "is compiled as a whole, which is planned by torch.compile(model, backend='tightfit') instead"
+        return _COMPILED
     for parameter in module.parameters():
         if type(parameter.data) is not Tensor:
             return f"has parameters of type {type(parameter.data).__name__}, which are not planned"
