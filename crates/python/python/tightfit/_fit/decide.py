@@ -20,7 +20,7 @@ __all__ = ["Decided", "decide", "decide_least"]
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
 IMPROVE_SECONDS = 1.0
-# How long the joint planner may search: for few values that can be given up, or operations, and for more.
+# How long the joint planner may search: for few values that can be given up, and for more.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS = 1.0, 5.0
 # After which the search for the least budget begins no further try.
@@ -74,7 +74,7 @@ def _searches(lives: Lives) -> tuple[float, ...]:
     """How long the planner searches, and again where nothing better came of that: a busy host may need longer."""
     if sum(lives.movable) > FEW:
         return (PLAN_SECONDS,)
-    return (FEW_SECONDS, PLAN_SECONDS) if len(lives.operations) > FEW else (FEW_SECONDS,)
+    return FEW_SECONDS, PLAN_SECONDS
 
 
 def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:

@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def least(self) -> int:
-        """The least budget in bytes for which a plan was found; less may be possible."""
+        """The least budget in bytes for which a plan was found; less may be possible. On a busy host, searches end earlier."""
         if self._least is None:
             self._least = least_of(self._fitted)
         return self._least
