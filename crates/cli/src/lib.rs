@@ -22,6 +22,11 @@ mod solve;
 
 use std::ffi::OsString;
 
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::prelude::*;
+
 use crate::message::Messages;
 use crate::options::{Command, Options};
 
@@ -30,9 +35,10 @@ use crate::options::{Command, Options};
 /// Exits the process itself if the arguments are wrong or ask for help; `run` replaces the process.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let options = Options::read(arguments);
-    let level = ["warn", "info", "debug", "trace"][usize::from(options.common.verbose.min(3))];
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TIGHTFIT_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Messages).without_time().init();
+    let level = [Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE][usize::from(options.common.verbose.min(3))];
+    let filter = std::env::var("TIGHTFIT_LOG").ok().and_then(|value| value.parse().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(level));
+    tracing_subscriber::registry().with(layer().with_writer(|| Messages).without_time()).with(filter).init();
     let common = &options.common;
     // `run` is replaced by its command, which handles its own signals.
     if !matches!(options.command, Command::Run(_)) {
