@@ -198,14 +198,15 @@ impl<'m, 'a> Pool<'m, 'a> {
             let effort = if place == 0 && !is_late { Effort::Plan } else { Effort::Draft };
             self.draft(&placed[place].1, effort)
         });
-        let mut over = None;
+        let (mut over, mut fits) = (None, false);
+        // The second, too, where the first fits: a plan may take longer than its decisions promise.
         for ((.., name), draft) in placed.into_iter().zip(drafts) {
             let Some(draft) = draft else { continue };
             let missing = draft.peak.0.saturating_sub(budget) + limit.saturating_sub(draft.most_live.0);
-            if trials.consider(name, draft) {
-                break;
+            fits |= trials.consider(name, draft);
+            if !fits {
+                over.get_or_insert(missing);
             }
-            over.get_or_insert(missing);
         }
         over.filter(|over| *over > 0)
     }
