@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md and the lines of Table V in docs/measured, and
-prints its numbers.
+"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md and the lines of docs/measured, and prints its
+numbers.
 
-usage: scripts/pytorch-steps.py [--results docs/results.md] [--papers docs/measured/papers-printed.jsonl]
-                                [--output docs/pictures/pytorch-steps.svg]
+usage: scripts/pytorch-steps.py [--results docs/results.md] [--measured docs/measured] [--output docs/pictures/pytorch-steps.svg]
 
 Each row is a network with its types: time of a step under `tightfit run` (sizes `fit`, all measured first) over that of
-plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions); VGG-16 with 512 MiB and
-with PyTorch's own benchmark (stage vgg). Nothing is computed but the ratios.
+plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions), VGG-16 with 512 MiB (stage
+vgg). A mark is PyTorch with its own benchmark, over the plain one of the same run (stages vgg and benchmarks). Nothing is computed
+but the ratios.
 """
 
 import argparse
@@ -42,21 +42,36 @@ def milliseconds(cell):
     return float(found[1]) if found else None
 
 
-def measured(results, papers):
-    """Every (network, types, plain, under run, benchmark) with both times, in the order of the tables."""
+def benchmarks(lines):
+    """For each (network, types): the steps of plain PyTorch with its own benchmark and without."""
+    steps = {(line["case"], line["benchmark"]): line["step_ms"] for line in lines}
+    names = {"alexnet": "AlexNet", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "densenet40": "DenseNet-40"}
+    found = {}
+    for (case, benchmark), step in steps.items():
+        network, batch, types = case.split(":")
+        if benchmark:
+            found[f"{names[network]} b{batch}", types] = step, steps[case, False]
+    return found
+
+
+def measured(results, papers, marks):
+    """Every (network, types, plain, under run, (benchmark, plain beside it)) with both times, in the order of the tables."""
     found = []
     vgg = {(row[0], row[1]): milliseconds(row[3]) for row in rows(section(results, "VGG-16 in 512 MiB per kernel"))}
-    found.append(("VGG-16 b256, 512 MiB", "fp32", vgg["plain", "off"], vgg["first run", "off"], vgg["plain", "on"]))
+    plain = vgg["plain", "off"]
+    found.append(("VGG-16 b256, 512 MiB", "fp32", plain, vgg["first run", "off"], (vgg["plain", "on"], plain)))
     network = ""
     for line in papers:
         if line.get("table") == "table5":
-            found.append((line["network"].split(",")[0], "fp32", line["plain"]["step_ms"], line["fit"]["step_ms"], None))
+            network = line["network"].split(",")[0]
+            found.append((network, "fp32", line["plain"]["step_ms"], line["fit"]["step_ms"], marks.get((network, "fp32"))))
     for row in rows(section(results, "With tensor cores: 64 MiB per kernel")):
         if len(row) != 7 or row[0] == "network":
             continue
         network, plain, run = row[0] or network, milliseconds(row[2]), milliseconds(row[5])
         if plain and run:
-            found.append((network.split(",")[0], row[1].split(",")[0], plain, run, None))
+            name, types = network.split(",")[0], row[1].split(",")[0]
+            found.append((name, types, plain, run, marks.get((name, types))))
     order = ["fp32", "tf32", "bf16"]
     return sorted((row for row in found if row[1] in order), key=lambda row: order.index(row[1]))
 
@@ -84,9 +99,11 @@ def picture(found):
             f'<rect x="{LEFT}" y="{y + 2}" width="{ratio * scale:.1f}" height="{ROW - 7}" fill="{color}"><title>{escape(title)}</title></rect>'
         )
         if benchmark:
-            at = LEFT + benchmark / plain * scale
+            step, beside = benchmark
+            at = LEFT + step / beside * scale
+            title = f"cudnn.benchmark: {step:g} ms, plain {beside:g} ms in the same run"
             parts.append(
-                f'<rect x="{at - 2:.1f}" y="{y}" width="4" height="{ROW - 3}" fill="{BENCHMARK}"><title>cudnn.benchmark: {benchmark:g} ms</title></rect>'
+                f'<rect x="{at - 2:.1f}" y="{y}" width="4" height="{ROW - 3}" fill="{BENCHMARK}"><title>{title}</title></rect>'
             )
         parts.append(f'<text x="{LEFT + WIDTH + 12}" y="{y + 13}">{plain:g} to {run:g} ms</text>')
     bottom = TOP + ROW * len(found)
@@ -104,12 +121,13 @@ def picture(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "docs/results.md")
-    parser.add_argument("--papers", type=Path, default=ROOT / "docs/measured/papers-printed.jsonl")
+    parser.add_argument("--measured", type=Path, default=ROOT / "docs/measured")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/pictures/pytorch-steps.svg")
     options = parser.parse_args()
-    found = measured(options.results.read_text(), measured_lines.read(options.papers))
+    papers, marks = (measured_lines.read(options.measured / f"{name}.jsonl") for name in ("papers-printed", "benchmarks"))
+    found = measured(options.results.read_text(), papers, benchmarks(marks))
     for network, types, plain, run, benchmark in found:
-        print(network, types, plain, run, *([benchmark] if benchmark else []), sep="\t")
+        print(network, types, plain, run, *(benchmark or []), sep="\t")
     options.output.write_text(picture(found))
 
 
