@@ -1,6 +1,7 @@
 //! Parts of a mini-batch: schedules that cover every sample once pass the checker, and each fault is found, by name.
 
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     Action, Block, BlockId, Budgets, Compute, CostModel, Fronts, Holding, Instruction, Mode, Options, Pass, Policy,
     Schedule, Step, Violation, Workload, check, footprint, plan,
@@ -31,7 +32,7 @@ fn resized(configuration: &Configuration, samples: usize) -> Configuration {
 fn divided() -> (Step, Schedule) {
     let network = network();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
-    let costs = CostModel::h200();
+    let costs = CostModel::k40();
     let step = workload.step(&Fronts::assumed(&workload, &costs).unwrap(), &costs).unwrap();
     let options = Options { policy: Policy::Baseline, ..Options::default() };
     let mut schedule = plan(&step, &costs, &options).unwrap().schedule.into_schedule();
@@ -237,7 +238,7 @@ fn results_that_are_lost_for_some_samples() {
 #[test]
 fn a_part_takes_its_share_and_a_launch() {
     let (step, schedule) = divided();
-    let launch = CostModel::h200().launch;
+    let launch = CostModel::k40().launch;
     let times = |layer, pass| -> Vec<u64> {
         let places = parts(&step, &schedule, layer, pass).into_iter();
         let compute = |at: usize| match &schedule.instructions[at].action {
@@ -256,7 +257,17 @@ fn a_part_takes_its_share_and_a_launch() {
     assert!(launch.0 < first && first < second && second < whole, "{first} {second} of {whole}");
     // A quarter and three quarters of what is not the launch; parts of a nanosecond count as one.
     assert!((whole + launch.0..=whole + launch.0 + 2).contains(&(first + second)), "{first} {second} of {whole}");
-    // A configuration's own time counts.
-    let [first, _, second, _] = times("a", Pass::Forward)[..] else { panic!("two parts") };
-    assert_eq!(first, second, "the test's configurations all take the time of the whole");
+    // A configuration's own time counts, which is that of the whole for all of the test's, and a share of the bias.
+    let [first, whole, second, same] = times("a", Pass::Forward)[..] else { panic!("two parts") };
+    let bias = step.operations.iter().find_map(|operation| match &operation.cost {
+        Cost::Choice(front) => Some(front.besides.0).filter(|bias| *bias > 0),
+        Cost::Fixed(_) | Cost::Listed(_) => None,
+    });
+    let own = whole - bias.expect("the first convolution has a bias");
+    assert_eq!(whole, same);
+    assert!(own < first && first < second && second < whole, "{own} {first} {second} of {whole}");
+    assert!(
+        (whole + own + launch.0..=whole + own + launch.0 + 2).contains(&(first + second)),
+        "{own} {first} {second} {whole}"
+    );
 }
