@@ -28,10 +28,15 @@ pub enum Cost {
 impl Cost {
     /// The time for the whole mini-batch, with a configuration where there is a choice.
     pub(in crate::plan) fn time(&self, configuration: Option<&Configuration>) -> Nanos {
+        self.time_of(configuration, |whole| whole)
+    }
+
+    /// The time for some samples: `part` of each time for the whole mini-batch, and that of a configuration for them.
+    pub(super) fn time_of(&self, configuration: Option<&Configuration>, part: impl Fn(Nanos) -> Nanos) -> Nanos {
         let chosen = configuration.map_or(Nanos::ZERO, Configuration::time);
         match self {
-            Cost::Fixed(time) => *time,
-            Cost::Choice(front) => chosen + front.besides,
+            Cost::Fixed(time) => part(*time),
+            Cost::Choice(front) => chosen + part(front.besides),
             Cost::Listed(_) => chosen,
         }
     }

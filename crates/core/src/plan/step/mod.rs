@@ -22,7 +22,7 @@ pub use machine::Machine;
 use serde::{Deserialize, Serialize};
 
 use super::{Compute, Holding, Kind};
-use crate::{Bytes, Configuration, Error, Nanos, Types};
+use crate::{Bytes, Error, Nanos, Types};
 
 /// A tensor's index in [`Step::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -307,12 +307,9 @@ impl Step {
     pub fn time(&self, compute: &Compute, launch: Nanos) -> Nanos {
         let operation = self.operation(compute.operation);
         let part = |whole| self.part_of(whole, compute.samples.len(), launch);
-        let chosen = compute.configuration.as_ref().map_or(Nanos::ZERO, Configuration::time);
-        match (&operation.cost, operation.again) {
-            (_, Again::Taking(time)) if compute.again => part(time),
-            (Cost::Fixed(time), _) => part(*time),
-            (Cost::Choice(front), _) => chosen + part(front.besides),
-            (Cost::Listed(_), _) => chosen,
+        match operation.again {
+            Again::Taking(time) if compute.again => part(time),
+            _ => operation.cost.time_of(compute.configuration.as_ref(), part),
         }
     }
 
