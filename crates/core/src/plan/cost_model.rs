@@ -197,17 +197,26 @@ mod tests {
         net.finish().unwrap()
     }
 
-    /// Microseconds of a pass of this kind, without the launch.
-    fn time(costs: &CostModel, kind: &str, pass: Pass) -> f64 {
-        let network = network();
-        let workload = Workload::new(&network, 64, Types::F32, Mode::Training).unwrap();
+    /// The cost of a pass of the first layer of this kind, for 64 samples.
+    fn cost(network: &Network, costs: &CostModel, kind: &str, pass: Pass) -> Cost {
+        let workload = Workload::new(network, 64, Types::F32, Mode::Training).unwrap();
         let step = workload.step(&Fronts::default(), costs).unwrap();
         let passes = workload.lower().unwrap().passes;
         let is_it = |of: &LayerPass| network.layer(of.layer).kind.name() == kind && of.pass == pass;
-        match step.operations[passes.iter().position(is_it).unwrap()].cost {
+        step.operations[passes.iter().position(is_it).unwrap()].cost.clone()
+    }
+
+    /// Microseconds of a pass of this kind, without the launch.
+    fn time_in(network: &Network, costs: &CostModel, kind: &str, pass: Pass) -> f64 {
+        match cost(network, costs, kind, pass) {
             Cost::Fixed(time) => (time - costs.launch).as_micros(),
             Cost::Choice(_) | Cost::Listed(_) => panic!("a {kind} has no choice"),
         }
+    }
+
+    /// The same of [`network`].
+    fn time(costs: &CostModel, kind: &str, pass: Pass) -> f64 {
+        time_in(&network(), costs, kind, pass)
     }
 
     fn assert_near(got: f64, bytes: usize, rate: f64) {
@@ -234,11 +243,7 @@ mod tests {
             let mut net = Builder::new("one");
             net.input(Shape::image(3, 32, 32)).conv("conv", filters).flatten();
             net.fully_connected("fc", 10).softmax_loss();
-            let network = net.finish().unwrap();
-            let workload = Workload::new(&network, 64, Types::F32, Mode::Training).unwrap();
-            let step = workload.step(&Fronts::default(), &costs).unwrap();
-            let place = workload.lower().unwrap().passes.iter().position(|of| of.layer.index() == 1 && of.pass == pass);
-            match &step.operations[place.unwrap()].cost {
+            match cost(&net.finish().unwrap(), &costs, "convolution", pass) {
                 Cost::Choice(front) => front.besides,
                 Cost::Fixed(_) | Cost::Listed(_) => panic!("a convolution has a choice"),
             }
@@ -260,11 +265,6 @@ mod tests {
             net.fully_connected("fc", 10).softmax_loss();
             net.finish().unwrap()
         };
-        let time = |network: &Network, costs: &CostModel| {
-            let workload = Workload::new(network, 64, Types::F32, Mode::Training).unwrap();
-            let step = workload.step(&Fronts::default(), costs).unwrap();
-            (step.operations[1].cost.time(None) - costs.launch).as_micros()
-        };
         let costs = CostModel {
             slower: &[
                 ("max-pooling", Pass::Forward, 2.0),
@@ -276,7 +276,8 @@ mod tests {
         let plain = CostModel { slower: &[], ..CostModel::k40() };
         for (window, times) in [(Window::new(2, 2), 3.0), (Window::new(3, 2), 2.0), (Window::new(3, 1), 4.0)] {
             let network = pooling(window);
-            let (slower, plain) = (time(&network, &costs), time(&network, &plain));
+            let time = |costs: &CostModel| time_in(&network, costs, "max-pooling", Pass::Forward);
+            let (slower, plain) = (time(&costs), time(&plain));
             assert!((slower - times * plain).abs() < 5e-3, "{slower} us, not {times} x {plain}");
         }
     }
