@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 import threading
@@ -23,6 +22,7 @@ from .compiled import within as within_parts
 from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan
+from .forms import covers, form_of, has_gradients
 from .host import host_bytes
 from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import optimizer_bytes
@@ -168,7 +168,7 @@ class Session:
             self.say_once("is given nested tensors, which are not planned")
             return None
         self.where = self.device(module)
-        signature = key or self.signature(module, flat)
+        signature = key or form_of(module, flat, self.where.type)
         if signature in self._offloaded:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
@@ -201,7 +201,7 @@ class Session:
 
     def _fits(self, signature: Any) -> bool:
         """Whether a form of inputs is no larger than one that fits as it is."""
-        return any(fitted is not None and fitted.bound is None and _covers(form, signature) for form, fitted in self.plans.items())
+        return any(fitted is not None and fitted.bound is None and covers(form, signature) for form, fitted in self.plans.items())
 
     def _room(self, signature: Any) -> bool:
         """Makes room for a plan, if need be: one that another covers goes, or one that was not used for long."""
@@ -210,7 +210,7 @@ class Session:
         if self._fits(signature):
             return False
         fits = [form for form, fitted in self.plans.items() if fitted is not None and fitted.bound is None]
-        covered = next((form for form in fits if any(_covers(other, form) for other in fits if other != form)), None)
+        covered = next((form for form in fits if any(covers(other, form) for other in fits if other != form)), None)
         if covered is None:
             used = {form: 0 if fitted is None else fitted.used for form, fitted in self.plans.items()}
             covered = min(used, key=lambda form: used[form])
@@ -230,7 +230,7 @@ class Session:
         """Begins a block of a program, which is no module's forward pass."""
         kind = self.device(models).type
         cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return self.enter(models, (), key=("block", cast, _has_gradients(models)))
+        return self.enter(models, (), key=("block", cast, has_gradients(models)))
 
     def leave(self, active: Pass | SafePass) -> None:
         """Ends the forward part of a pass."""
@@ -285,16 +285,6 @@ class Session:
         if fitted.watched == WATCHED and not fitted.stale:
             enforce(self.budget, device)
 
-    def signature(self, module: nn.Module, flat: list[Any]) -> Any:
-        """What plans are told apart by: forms of the inputs, training, autocast, and whether gradients are there."""
-        forms = tuple(
-            (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value)
-            for value in flat
-        )
-        kind = self.device(module).type
-        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return forms, module.training, cast, _has_gradients(module)
-
     def device(self, module: nn.Module | None) -> torch.device:
         """Where the model is."""
         for parameter in module.parameters() if module is not None else ():
@@ -314,7 +304,7 @@ class Session:
         elif rehearsed and signature not in self._recorded:
             args, kwargs = inputs
             try:
-                rehearsal = rehearse(module, args, kwargs, self.loss, _has_gradients(module))
+                rehearsal = rehearse(module, args, kwargs, self.loss, has_gradients(module))
             except CannotRehearse as error:
                 say(f"{self.name} cannot be rehearsed ({error}); recording its first step, with everything offloaded")
             else:
@@ -462,10 +452,6 @@ class Inert:
         pass
 
 
-def _word(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool | type(None)) else type(value).__name__
-
-
 _COMPILED = "is compiled as a whole, which is planned by torch.compile(model, backend='tightfit') instead"
 _said_compiled: set[str] = set()
 
@@ -477,27 +463,6 @@ def _say_compiled(name: str) -> bool:
         _said_compiled.add(name)
         say(f"{name} {_COMPILED}; its memory is left alone")
     return True
-
-
-def _covers(larger: Any, smaller: Any) -> bool:
-    """Whether a form of inputs differs from another one by smaller sizes at most."""
-    if larger[1:] != smaller[1:] or larger[0] == "block" or len(larger[0]) != len(smaller[0]):
-        return False
-    for most, form in zip(larger[0], smaller[0], strict=True):
-        if not (isinstance(most, tuple) and isinstance(form, tuple)):
-            if most != form:
-                return False
-        elif most[2:] != form[2:] or len(most[0]) != len(form[0]) or any(map(operator.lt, most[0], form[0])):
-            return False
-    return True
-
-
-def _has_gradients(module: nn.Module) -> bool:
-    """Whether the first parameter that is trained has a gradient, as when gradients accumulate."""
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            return parameter.grad is not None
-    return False
 
 
 def _bytes_of(module: nn.Module | None, device: torch.device) -> int:

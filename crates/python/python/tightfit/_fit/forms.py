@@ -1,0 +1,48 @@
+"""Forms of a model's inputs: a plan is for one, and some may stand for others."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["covers", "form_of", "has_gradients"]
+
+
+def form_of(module: nn.Module, flat: list[Any], kind: str) -> Any:
+    """What plans are told apart by: forms of the inputs, training, autocast, and whether gradients are there.
+
+    `kind` is the type of the model's device.
+    """
+    forms = tuple(
+        (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value) for value in flat
+    )
+    cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    return forms, module.training, cast, has_gradients(module)
+
+
+def covers(larger: Any, smaller: Any) -> bool:
+    """Whether a form of inputs differs from another one by smaller sizes at most."""
+    if larger[1:] != smaller[1:] or larger[0] == "block" or len(larger[0]) != len(smaller[0]):
+        return False
+    for most, form in zip(larger[0], smaller[0], strict=True):
+        if not (isinstance(most, tuple) and isinstance(form, tuple)):
+            if most != form:
+                return False
+        elif most[2:] != form[2:] or len(most[0]) != len(form[0]) or any(map(operator.lt, most[0], form[0])):
+            return False
+    return True
+
+
+def _word(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | bool | type(None)) else type(value).__name__
+
+
+def has_gradients(module: nn.Module) -> bool:
+    """Whether the first parameter that is trained has a gradient, as when gradients accumulate."""
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            return parameter.grad is not None
+    return False
