@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_unflatten
 
-from .rebuild import Impossible, Lives, calls
-from .recorder import Operation, Pack, Recorder, View
-from .rerun import again
+from .program import Program, program_of
+from .rebuild import Impossible, Lives
+from .recorder import Pack, Recorder
 from .simulate import Outcome, simulate
 from .step import Step
 
-__all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Argument", "Bound", "Expected", "Order", "Program", "bind"]
+__all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind"]
 
 KEEP, LEAF, OFFLOAD, REBUILD = range(4)
 ALIGNMENT = 512
@@ -44,55 +43,6 @@ class Expected(NamedTuple):
     lineage: tuple[type, ...]
 
 
-class Argument(NamedTuple):
-    """Where a rerun finds an argument: a tensor, or an external one, and the view of its storage."""
-
-    external: bool
-    tensor: int
-    view: View
-
-
-@dataclass(slots=True)
-class Line:
-    """One call of a program.
-
-    Attributes
-    ----------
-    function
-        What is called.
-    arguments, named
-        What it is called with, but for the tensors.
-    tensors
-        Each tensor, its place among the arguments, and its place in the list there or -1.
-    lists
-        Places of arguments that are lists of tensors.
-    named_tensors
-        Each tensor that is given by name.
-    copies, results, renames, drops
-        As in :class:`~tightfit._fit.rebuild.Call`; results with their place among the outputs and their layout.
-    """
-
-    function: Any
-    arguments: list[Any]
-    named: dict[str, Any]
-    tensors: list[tuple[Argument, int, int]]
-    lists: list[int]
-    named_tensors: list[tuple[Argument, str]]
-    copies: list[int]
-    results: list[tuple[int, int, View]]
-    renames: list[tuple[int, int]]
-    drops: list[int]
-
-
-@dataclass(slots=True)
-class Program:
-    """A rerun: its calls, the tensors it reads, and those that stay afterwards."""
-
-    lines: list[Line]
-    leaves: list[int]
-    held: list[int]
-
-
 @dataclass
 class Bound:
     """A plan bound to the packs and unpacks of a step.
@@ -107,14 +57,14 @@ class Bound:
         Modules with tensors of their own, in the order of their calls.
     unpacks
         The pack that is unpacked at each turn of the backward pass.
-    fetch, drop
-        By turn: tensors to fetch, and tensors whose next reader comes after another rerun.
+    fetch, drop, busy
+        By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
     on_demand
         Offloaded tensors that the plan fetches no earlier than their first reader.
     programs
         Reruns of each recomputed tensor.
     externals
-        The parameters, buffers and inputs that reruns read.
+        The parameters, buffers and inputs that reruns read: what they are, the module that has them, and their name or number.
     slots
         Place of each offloaded tensor in the arena, and its bytes.
     host_bytes
@@ -131,10 +81,11 @@ class Bound:
     fetch: dict[int, list[int]] = field(default_factory=dict)
     on_demand: set[int] = field(default_factory=set)
     drop: dict[int, list[int]] = field(default_factory=dict)
+    busy: set[int] = field(default_factory=set)
     programs: dict[int, list[Program]] = field(default_factory=dict)
     leaves: dict[int, list[int]] = field(default_factory=dict)
     kinds: dict[int, int] = field(default_factory=dict)
-    externals: list[tuple[str, Any]] = field(default_factory=list)
+    externals: list[tuple[str, list[str], Any]] = field(default_factory=list)
     inputs: dict[int, int] = field(default_factory=dict)
     slots: dict[int, tuple[int, int]] = field(default_factory=dict)
     keep_until_filled: set[int] = field(default_factory=set)
@@ -145,13 +96,15 @@ class Bound:
     def resolve(self, model: nn.Module | None, inputs: list[Any]) -> list[Tensor]:
         """The external tensors as they are now."""
         found = []
-        for what, which in self.externals:
+        for what, path, name in self.externals:
             if what == "input":
-                found.append(inputs[which])
-            else:
-                assert model is not None
-                path, _, name = which.rpartition(".")
-                found.append(getattr(model.get_submodule(path), name))
+                found.append(inputs[name])
+                continue
+            # As `get_submodule` and `getattr` find them, which take ten times as long.
+            module: Any = model
+            for part in path:
+                module = module._modules[part]
+            found.append((module._parameters if what == "parameter" else module._buffers)[name])
         return found
 
 
@@ -235,8 +188,9 @@ class _Binder:
         return bound
 
     def program(self, tensor: int, entry: dict[str, Any]) -> Program:
-        lives, operations = self.lives, entry["operations"]
-        made = {made for index in operations for made in lives.operations[index]["writes"]}
+        """The rerun of a tensor, and of those that stay when it is made."""
+        operations = entry["operations"]
+        made = {made for index in operations for made in self.lives.operations[index]["writes"]}
         held = {
             other
             for other in made
@@ -247,63 +201,17 @@ class _Binder:
                 or not any(later["before"] > entry["before"] for later in self.decisions[other]["rebuilt"])
             )
         }
-        leaves: list[int] = []
-        lines = []
-        for call in calls(lives, operations, held):
-            recorded = self.step.recorded[call.operation]
-            if recorded is None:
-                raise Impossible(f"operation {call.operation} was not recorded")
-            lines.append(self.line(recorded, call, made, leaves))
-        return Program(lines, leaves, sorted(held))
-
-    def line(self, recorded: Operation, call: Any, made: set[int], leaves: list[int]) -> Line:
-        training = bool(recorded.changes) and recorded.name in ("native_batch_norm", "cudnn_batch_norm")
-        arguments: list[Any] = []
-        for value in again(recorded.name, recorded.arguments, training):
-            if not isinstance(value, View):
-                arguments.append(value)
-                continue
-            tensor = self.step.tensors[(value.storage, value.writes)]
-            if self.lives.resident[tensor]:
-                arguments.append(Argument(True, self.external(tensor), value))
-                continue
-            if tensor not in made and tensor not in leaves:
-                leaves.append(tensor)
-            arguments.append(Argument(False, tensor, value))
-        results = [
-            (place, tensor, view)
-            for place, view in enumerate(recorded.outputs)
-            if view is not None
-            and (tensor := self.step.tensors.get((view.storage, view.writes), -1)) in call.makes
-        ]
-        # Taken apart here, because it costs more than calling small functions.
-        args, named = tree_unflatten(arguments, recorded.structure)
-        tensors: list[tuple[Argument, int, int]] = []
-        lists = []
-        for place, value in enumerate(args):
-            if type(value) is Argument:
-                tensors.append((value, place, -1))
-            elif isinstance(value, list | tuple) and any(type(element) is Argument for element in value):
-                lists.append(place)
-                tensors += [(element, place, inner) for inner, element in enumerate(value) if type(element) is Argument]
-        named_tensors = [(value, name) for name, value in named.items() if type(value) is Argument]
-        return Line(
-            recorded.function,
-            list(args),
-            named,
-            tensors,
-            lists,
-            named_tensors,
-            call.copies,
-            results,
-            call.renames,
-            call.drops,
-        )
+        return program_of(self.step, self.lives, operations, held, self.external)
 
     def external(self, tensor: int) -> int:
         if tensor not in self.of_external:
             self.of_external[tensor] = len(self.bound.externals)
-            self.bound.externals.append(self.step.externals[tensor])
+            what, which = self.step.externals[tensor]
+            if what == "input":
+                self.bound.externals.append((what, [], which))
+            else:
+                path, _, name = which.rpartition(".")
+                self.bound.externals.append((what, path.split(".") if path else [], name))
         return self.of_external[tensor]
 
     def place(self) -> None:
@@ -388,6 +296,7 @@ class _Binder:
                     reached = [turn for operation, turn in places if operation >= later["before"]]
                     if reached:
                         bound.drop.setdefault(reached[0], []).append(tensor)
+        bound.busy = {*bound.fetch, *bound.drop}
 
 
 def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:

@@ -81,6 +81,15 @@ class _Pinned(mmap.mmap):
             torch.cuda.cudart().cudaHostUnregister(self.address)
 
 
+class _Ticket:
+    """A copy on its way, until it is waited for: then its event serves others."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, done: Any) -> None:
+        self.done = done
+
+
 class CudaCopies:
     """Asynchronous copies of one GPU, in and out at once."""
 
@@ -88,6 +97,8 @@ class CudaCopies:
         self.device = device
         self.stream_out = torch.cuda.Stream(device)
         self.stream_in = torch.cuda.Stream(device)
+        # Events that nobody will wait for any more. What has been told to wait for one does not see it recorded again.
+        self.spare: list[Any] = []
 
     def arena(self, size: int) -> Tensor:
         """Pinned memory of exactly this size (PyTorch's own allocator rounds up to a power of two)."""
@@ -97,16 +108,25 @@ class CudaCopies:
         # Copies in that nobody waited for may still read the arena.
         self.stream_out.wait_stream(self.stream_in)
 
-    def _copy(self, stream: Any, source: Tensor, target: Tensor) -> Any:
+    def _event(self) -> Any:
+        return self.spare.pop() if self.spare else torch.cuda.Event()
+
+    def _copy(self, stream: Any, source: Tensor, target: Tensor) -> _Ticket:
         compute = torch.cuda.current_stream(self.device)
-        ready = torch.cuda.Event()
+        ready = self._event()
         ready.record(compute)
         stream.wait_event(ready)
-        done = torch.cuda.Event()
-        with torch.cuda.stream(stream):
-            target.copy_(source, non_blocking=True)
-            done.record(stream)
-        return done
+        self.spare.append(ready)
+        done = self._event()
+        # `torch.cuda.stream` does the same, and takes longer.
+        with torch.cuda.device(self.device):
+            torch.cuda.set_stream(stream)
+            try:
+                target.copy_(source, non_blocking=True)
+            finally:
+                torch.cuda.set_stream(compute)
+        done.record(stream)
+        return _Ticket(done)
 
     def out(self, device: Tensor, host: Tensor) -> Any:
         return self._copy(self.stream_out, device, host)
@@ -115,7 +135,10 @@ class CudaCopies:
         return self._copy(self.stream_in, host, device)
 
     def wait(self, ticket: Any) -> None:
-        torch.cuda.current_stream(self.device).wait_event(ticket)
+        done, ticket.done = ticket.done, None
+        if done is not None:
+            torch.cuda.current_stream(self.device).wait_event(done)
+            self.spare.append(done)
 
 
 def copies_for(device: torch.device) -> Copies:

@@ -51,6 +51,8 @@ class Pass:
         self.safe = SafePass(None, counts)
         self.expected = bound.answers
         self.count = len(bound.answers)
+        self.order = bound.unpacks
+        self.turns = len(bound.unpacks)
         self.k = 0
         self.calls = 0
         self.turn = 0
@@ -191,8 +193,13 @@ class Pass:
     def unpack(self, handle: Any) -> Tensor:
         """Gives a saved tensor back."""
         what, version, k = handle
-        if k >= 0:
-            self._tick(k)
+        turn = self.turn
+        if turn < self.turns and self.order[turn] == k:
+            self.turn = turn + 1
+            if turn in self.bound.busy:
+                self._due(turn)
+        elif k >= 0:
+            self._jump(k)
         if version >= 0:
             if what._version != version:
                 raise modified(what, version)
@@ -203,32 +210,32 @@ class Pass:
             self.seal()
         return of_view(self.content(what), self.expected[k][4]).detach()
 
-    def _tick(self, k: int) -> None:
-        """Moves the backward pass's clock on, and fetches what the plan fetches now."""
-        turn, unpacks = self.turn, self.bound.unpacks
-        if turn >= len(unpacks):
-            # The graph was retained, and runs again.
-            turn = 0
-        if turn >= len(unpacks) or unpacks[turn] != k:
-            turns = self.bound.turns.get(k)
-            if turns is None:
-                return
-            if self.ordered:
-                self.ordered = False
-                self.counts.out_of_order += 1
-            turn = next((later for later in turns if later >= turn), turns[0])
+    def _jump(self, k: int) -> None:
+        """Moves the backward pass's clock to an unpack that is not the next one."""
+        turns = self.bound.turns.get(k)
+        if turns is None:
+            return
+        # After the last turn, the graph was retained and runs again.
+        after = self.turn if self.turn < self.turns else 0
+        turn = next((later for later in turns if later >= after), turns[0])
+        if turn != after and self.ordered:
+            self.ordered = False
+            self.counts.out_of_order += 1
         self.turn = turn + 1
+        if turn in self.bound.busy:
+            self._due(turn)
+
+    def _due(self, turn: int) -> None:
+        """Lets go of what another rerun makes anew, and fetches what the plan fetches now."""
         bound = self.bound
-        if turn in bound.drop:
-            for number in bound.drop[turn]:
-                slot = self.living(number)
-                if slot is not None and slot.leaves is not None:
-                    slot.tensor = None
-        if turn in bound.fetch:
-            for number in bound.fetch[turn]:
-                slot = self.living(number)
-                if slot is not None and slot.tensor is None and number not in self.inflight:
-                    self._fetch(slot)
+        for number in bound.drop.get(turn, ()):
+            slot = self.living(number)
+            if slot is not None and slot.leaves is not None:
+                slot.tensor = None
+        for number in bound.fetch.get(turn, ()):
+            slot = self.living(number)
+            if slot is not None and slot.tensor is None and number not in self.inflight:
+                self._fetch(slot)
 
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten
 
-from .bound import Argument, Program
+from .program import EXTERNAL, MADE, Argument, Program
 from .recorder import View
 from .slots import Slot, modified, of_view
 
@@ -18,62 +17,78 @@ if TYPE_CHECKING:
 
 __all__ = ["no_autocast", "rebuild"]
 
+_KINDS = ("cuda", "cpu")
+
 
 def rebuild(active: Pass, slot: Slot) -> None:
     """Runs a slot's operations again, after those of the slots that they read."""
+    if torch.is_grad_enabled() or any(map(torch.is_autocast_enabled, _KINDS)):
+        with torch.no_grad(), no_autocast():
+            _rebuild(active, slot)
+    else:
+        # As in most backward passes, which saves the time of entering what changes nothing.
+        _rebuild(active, slot)
+
+
+def _rebuild(active: Pass, slot: Slot) -> None:
     waiting = [slot]
-    with torch.no_grad(), no_autocast():
-        while waiting:
-            last = waiting[-1]
-            if last.tensor is not None:
-                waiting.pop()
-                continue
-            programs = active.bound.programs.get(last.number)
-            if programs is None or last.leaves is None:
-                raise RuntimeError(f"tightfit: saved tensor {last.number} was lost; please report this")
-            program = programs[min(last.round, len(programs) - 1)]
-            missing = [
-                leaf
-                for number in program.leaves
-                if (leaf := last.leaves[number]).tensor is None and leaf.host is None
-            ]
-            if missing:
-                waiting.extend(missing)
-                continue
-            _run(active, last, program)
+    while waiting:
+        last = waiting[-1]
+        if last.tensor is not None:
+            waiting.pop()
+            continue
+        programs, leaves = active.bound.programs.get(last.number), last.leaves
+        if programs is None or leaves is None:
+            raise RuntimeError(f"tightfit: saved tensor {last.number} was lost; please report this")
+        program = programs[min(last.round, len(programs) - 1)]
+        count = len(waiting)
+        for number in program.leaves:
+            leaf = leaves[number]
+            if leaf.tensor is None and leaf.host is None:
+                waiting.append(leaf)
+        if len(waiting) == count:
+            _run(active, last, leaves, program)
             waiting.pop()
 
 
-def _run(active: Pass, slot: Slot, program: Program) -> None:
-    leaves = slot.leaves
-    assert leaves is not None
+def _run(active: Pass, slot: Slot, leaves: dict[int, Slot], program: Program) -> None:
     made: dict[int, Tensor] = {}
+
+    def find(argument: Argument) -> Tensor:
+        source, number, view = argument
+        if source == MADE:
+            tensor = made[number]
+        elif source == EXTERNAL:
+            tensor, version = active.externals[number]
+            if tensor._version != version:
+                raise modified(tensor, version)
+        else:
+            tensor = active.content(leaves[number])
+        return tensor if view is None else of_view(tensor, view)
+
     for line in program.lines:
-        for number in line.copies:
-            base = made[number] if number in made else active.content(leaves[number])
+        for number, argument in line.copies:
+            base = find(argument)
             size = base.untyped_storage().nbytes() // base.itemsize
-            made[-1 - number] = base.as_strided((size,), (1,), 0).clone()
+            made[number] = base.as_strided((size,), (1,), 0).clone()
+            del base
         arguments = line.arguments.copy()
+        for place, argument in line.tensors:
+            arguments[place] = find(argument)
         for place in line.lists:
             arguments[place] = list(arguments[place])
-        for argument, place, inner in line.tensors:
-            if inner < 0:
-                arguments[place] = _tensor(active, leaves, made, argument)
-            else:
-                arguments[place][inner] = _tensor(active, leaves, made, argument)
+        for place, inner, argument in line.listed:
+            arguments[place][inner] = find(argument)
         named = line.named
         if line.named_tensors:
-            named = named | {name: _tensor(active, leaves, made, argument) for argument, name in line.named_tensors}
+            named = named | {name: find(argument) for name, argument in line.named_tensors}
         out = line.function(*arguments, **named)
         # Nothing may outlive its last use.
         del arguments, named
         for old, new in line.renames:
-            made[new] = made.pop(-1 - old) if -1 - old in made else made.pop(old)
-        if line.results:
-            results = [out] if isinstance(out, Tensor) else tree_flatten(out)[0]
-            for place, number, view in line.results:
-                made[number] = _laid_out(results[place], view)
-            del results
+            made[new] = made.pop(old)
+        for place, number, view in line.results:
+            made[number] = _laid_out(out if isinstance(out, Tensor) else out[place], view)
         del out
         for number in line.drops:
             made.pop(number, None)
@@ -88,22 +103,6 @@ def _run(active: Pass, slot: Slot, program: Program) -> None:
                 other.leaves = None
 
 
-def _tensor(active: Pass, leaves: dict[int, Slot], made: dict[int, Tensor], argument: Argument) -> Tensor:
-    """An argument of a rerun."""
-    external, number, view = argument
-    if external:
-        tensor, version = active.externals[number]
-        if tensor._version != version:
-            raise modified(tensor, version)
-    elif -1 - number in made:
-        tensor = made[-1 - number]
-    elif number in made:
-        tensor = made[number]
-    else:
-        tensor = active.content(leaves[number])
-    return of_view(tensor, view)
-
-
 def _laid_out(tensor: Tensor, view: View) -> Tensor:
     """A result, in the layout in which it was recorded."""
     if tensor.stride() == view.stride and tensor.storage_offset() == view.offset:
@@ -114,7 +113,7 @@ def _laid_out(tensor: Tensor, view: View) -> Tensor:
 
 def no_autocast() -> Any:
     """Reruns call what autocast had chosen; it must not choose again."""
-    for kind in ("cuda", "cpu"):
+    for kind in _KINDS:
         if torch.is_autocast_enabled(kind):
             return torch.autocast(kind, enabled=False)
     return nullcontext()
