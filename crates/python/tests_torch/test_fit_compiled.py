@@ -151,7 +151,7 @@ def test_a_model_compiled_as_a_whole_is_left_alone_with_one_line(monkeypatch, ca
     assert len(lines) == 1 and "compiled as a whole" in lines[0], lines
     # Fitted first, its hooks are what is compiled.
     torch._dynamo.reset()
-    monkeypatch.setattr("tightfit._fit.session._said_compiled", set())
+    monkeypatch.setattr("tightfit._fit.aside._said", set())
     train(torch.compile(tt.fit(model, "1MiB"), backend="aot_eager", fullgraph=True), 2, x)
     lines = told(capfd)
     assert len(lines) == 1 and "compiled as a whole" in lines[0], lines

@@ -13,8 +13,8 @@ from torch import fx
 
 from ..errors import BadInput
 from .aot import Joint, compile_with, default_partition, inner_compiler
+from .lines import say
 from .partition import carry_out, plan_joint
-from .session import say
 from .sizes import budget_bytes
 
 __all__ = ["tightfit"]

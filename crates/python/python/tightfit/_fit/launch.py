@@ -19,7 +19,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ..errors import BadInput, DoesNotFit
-from .session import Session, say
+from .lines import say
+from .session import Session
 from .sizes import UNLIMITED, budget_bytes
 
 __all__ = ["install"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -16,14 +14,16 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
+from .aside import say_compiled, unrehearsed, unsupported
 from .budget import enforce, expand_segments, reserve_of, slack_of, within
-from .compiled import compiled_parts, is_compiled
+from .compiled import compiled_parts
 from .compiled import within as within_parts
 from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan
 from .forms import covers, form_of, has_gradients
 from .host import host_bytes
+from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import optimizer_bytes
 from .passes import Pass
@@ -38,7 +38,7 @@ from .slots import Counts
 from .step import build
 from .times import Times, times_of
 
-__all__ = ["Session", "say"]
+__all__ = ["Session"]
 
 PLANS = 8
 # Passes after which a plan that none of them used makes room for another.
@@ -50,12 +50,6 @@ FOLLOWED = "_tightfit_followed"
 TOLERATED = 3
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
 RECORDINGS = 4
-
-
-def say(line: str) -> None:
-    """Writes one line for the user, unless told to be quiet."""
-    if os.environ.get("TIGHTFIT_QUIET") != "1":
-        print(f"tightfit: {line}", file=sys.stderr, flush=True)
 
 
 class Session:
@@ -114,7 +108,7 @@ class Session:
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Called before the model's forward pass."""
         if torch.compiler.is_compiling():
-            _say_compiled(self.name)
+            say_compiled(self.name)
             return
         stack = self._stack()
         if stack or not self.applies(module):
@@ -294,11 +288,11 @@ class Session:
     def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | SafePass | None:
         """Records and plans a new form of inputs, before its first pass."""
         started = time.monotonic()
-        if why := _unsupported(module):
+        if why := unsupported(module):
             self.say_once(why)
             self._aside = True
             return None
-        if why := _unrehearsed(module):
+        if why := unrehearsed(module):
             if rehearsed and not self._recorded:
                 say(f"{self.name} has {why}; recording its first step, with everything offloaded")
         elif rehearsed and signature not in self._recorded:
@@ -452,19 +446,6 @@ class Inert:
         pass
 
 
-_COMPILED = "is compiled as a whole, which is planned by torch.compile(model, backend='tightfit') instead"
-_said_compiled: set[str] = set()
-
-
-@torch.compiler.assume_constant_result
-def _say_compiled(name: str) -> bool:
-    """Says so when PyTorch traces the hooks of a fitted model; it runs then, and is no part of what is compiled."""
-    if name not in _said_compiled:
-        _said_compiled.add(name)
-        say(f"{name} {_COMPILED}; its memory is left alone")
-    return True
-
-
 def _bytes_of(module: nn.Module | None, device: torch.device) -> int:
     """Bytes of parameters, their gradients, and buffers."""
     if module is None:
@@ -483,29 +464,3 @@ def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
         for storage in rehearsal.recorder.storages
         if storage.external is not None and storage.external[0] in ("input", "unknown") and storage.device.type == device.type
     )
-
-
-def _unrehearsed(module: nn.Module) -> str:
-    """What of a model must not run on fake tensors, beside the step itself: compiled parts, and functions of the program.
-
-    A rehearsal's copy of the model has copies of its hooks that are objects, but functions write where the program reads.
-    """
-    if compiled_parts(module):
-        return "compiled modules, which cannot be rehearsed"
-    for name, part in module.named_modules():
-        for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
-            if isinstance(hook, FunctionType) and not str(hook.__module__).startswith(("torch.", "tightfit.")):
-                return f"a hook of the program{f' on {name}' if name else ''}, which no rehearsal may call"
-    return ""
-
-
-def _unsupported(module: nn.Module) -> str:
-    """Why a model is left alone: compiled as a whole, or sharded parameters and other subclasses of tensors."""
-    if is_compiled(module):
-        return _COMPILED
-    for parameter in module.parameters():
-        if type(parameter.data) is not Tensor:
-            return f"has parameters of type {type(parameter.data).__name__}, which are not planned"
-        if parameter.is_nested:
-            return "has nested tensors, which are not planned"
-    return ""
