@@ -166,7 +166,7 @@ def test_plan_says_what_it_assumes_of_compiled_parts():
 
 def test_a_budget_that_compiled_parts_exceed_is_refused():
     model, x = with_compiled(by_call)
-    tt.fit(model, 200_000, optimizer=sgd(model))
+    tt.fit(model, 300_000, optimizer=sgd(model))
     with pytest.raises(tightfit.DoesNotFit, match="least budget"):
         train(model, 1, x)
 

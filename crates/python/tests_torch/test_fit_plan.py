@@ -11,17 +11,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 
 import tightfit
 import tightfit.torch as tt
 from fit_models import Resnet, Vae, image
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
 from tightfit._fit.bound import bind
+from tightfit._fit.buckets import bucket_bytes
 from tightfit._fit.decide import Decided, _planned, decide, decide_least
 from tightfit._fit.doors import session_of
 from tightfit._fit.rebuild import Impossible, Lives
 from tightfit._fit.simulate import Outcome, simulate
+from tightfit._fit.sizes import budget_bytes
 
 PACKAGE = Path(tightfit.__file__).parent
 
@@ -203,6 +205,16 @@ def test_auto_needs_a_gpu():
         tt.fit(nn.Linear(2, 2), "auto")
 
 
+def test_auto_says_what_it_leaves(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 << 30, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 18 << 30)
+    assert budget_bytes("auto", torch.device("cuda")) == int(0.97 * (78 << 30))
+    said = capfd.readouterr().err
+    assert said.startswith("tightfit: budget auto is 75.66 GiB of 80.00 GiB: 2.00 GiB are taken beside PyTorch's allocator (CUDA's context")
+    assert said.endswith("and 2.34 GiB stay free\n")
+
+
 def test_a_block_covers_the_loss_and_several_models(monkeypatch):
     for link in (FAST, SLOW):
         set_link(monkeypatch, link)
@@ -250,6 +262,37 @@ def test_blocks_at_two_places_have_plans_of_their_own():
     assert first is second
     third = tt.budget("8MiB", model)
     assert third is not first
+
+
+def test_a_block_that_cannot_fit_is_refused_before_it_runs():
+    model = nn.Linear(512, 512)
+    optimizer, ran = torch.optim.AdamW(model.parameters()), []
+    with pytest.raises(tightfit.DoesNotFit, match="alone take .*give a larger budget, or use an optimizer") as refused:  # noqa: SIM117
+        with tt.budget("2MiB", model, optimizer=optimizer):
+            ran.append(model)
+    assert not ran
+    # The weights, their gradients, and two states of AdamW.
+    assert refused.value.needed_bytes == 4 * 4 * (512 * 512 + 512)
+    # Without an optimizer, nothing but the weights is known, and they fit.
+    with tt.budget("2MiB", model):
+        loss = model(torch.randn(1, 512)).sum()
+    with pytest.raises(tightfit.DoesNotFit, match="the least budget found"):
+        loss.backward()
+
+
+def test_buckets_of_ranks_count(tmp_path):
+    model, x = resnet()
+    alone = tt.plan(model, x, optimizer=sgd(model))
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        ranked = tt.plan(model, x, optimizer=sgd(model))
+        # One bucket, rounded as a GPU's allocator does.
+        assert bucket_bytes(nn.Linear(3, 5), torch.device("cuda")) == 512
+        assert bucket_bytes(nn.Linear(3, 5).requires_grad_(False), torch.device("cuda")) == 0
+    finally:
+        distributed.destroy_process_group()
+    assert ranked.plain == alone.plain + sum(4 * p.numel() for p in model.parameters())
+    assert [note for note in ranked.assumed if "DistributedDataParallel" in note] and len(alone.assumed) + 1 == len(ranked.assumed)
 
 
 PROGRAM = """

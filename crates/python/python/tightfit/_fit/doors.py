@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
+from .buckets import bucket_bytes
 from .budget import reserve_of
 from .fitted import Fitted, least_of, make_plan
 from .host import host_bytes
@@ -43,7 +44,8 @@ def fit(
 
     Before its first step with inputs of a form, the step is rehearsed on fake tensors, and planned: what the forward pass saves is
     kept, moved to host memory, or computed again. Where everything fits, nothing is done. Gradients and statistics keep their
-    bits. What a step computes outside the model, such as a loss, is not planned; :func:`budget` covers that too.
+    bits. What a step computes outside the model, such as a loss, is not planned; :func:`budget` covers that too. Workspaces of
+    convolutions count as they were measured, but nothing here limits them: ``tightfit run --budget`` does.
 
     Parameters
     ----------
@@ -239,6 +241,8 @@ def plan(
 ) -> Plan:
     """Plans a training step and runs nothing: the model, its statistics and the random states are left as they are.
 
+    Where a process group exists, the buckets of DistributedDataParallel count too.
+
     ::
 
         plan = tightfit.torch.plan(model, x, budget="8GiB", optimizer=optimizer)
@@ -275,6 +279,8 @@ def plan(
     times = times_of(device) if device.type in MEASURED else None
     # What operations need beside their results is known where they were measured.
     outside = reserve_of(limit, device) if budget is not None and not (times and times.known) else 0
+    buckets = bucket_bytes(model, device)
+    outside += buckets
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else host_bytes()
     try:
         fitted = make_plan(rehearsal, device, name, limit, (state, scratch), outside, started, times, host)
@@ -283,7 +289,8 @@ def plan(
         fitted = make_plan(rehearsal, device, name, error.needed_bytes, (state, scratch), outside, started, times, host)
         fitted.budget = limit
         fits = False
-    fitted.step.assumed.extend([*rehearsal.assumed, *([assumed] if assumed else [])])
+    ranks = f"DistributedDataParallel has {text(buckets)} of buckets" if buckets else ""
+    fitted.step.assumed.extend(note for note in (*rehearsal.assumed, assumed, ranks) if note)
     return Plan(fitted, fits)
 
 
@@ -338,6 +345,14 @@ def budget(
         As for :func:`fit`.
     name
         Tells blocks apart, instead of their place in the program.
+
+    Raises
+    ------
+    BadInput
+        If the budget is no size.
+    DoesNotFit
+        From entering a block for the first time, if weights, gradients and the state of `optimizer` alone are over the budget; else
+        from its first backward pass, if no plan was found within the budget.
     """
     frame = sys._getframe(1)
     place = name or f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -19,7 +19,7 @@ from .slots import Counts
 from .step import OUTSIDE, Step, build
 from .times import Times
 
-__all__ = ["Fitted", "least_of", "make_plan", "misfit"]
+__all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
 
 
 @dataclass
@@ -169,6 +169,16 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
     return DoesNotFit(
         f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome.at)}",
         outcome.peak,
+        budget,
+    )
+
+
+def too_small(name: str, lasting: int, budget: int) -> DoesNotFit:
+    """Says that a budget is too small for what stays from step to step, whatever is planned."""
+    return DoesNotFit(
+        f"{name} does not fit in {text(budget)}: weights, gradients and the optimizer's state alone take {lasting} bytes "
+        f"({text(lasting)}); give a larger budget, or use an optimizer that keeps less state",
+        lasting,
         budget,
     )
 

@@ -1,4 +1,4 @@
-"""Memory of an optimizer: what it has, or will have after its first step, and what it needs while it updates."""
+"""Memory of a model and its optimizer: what these have, or will have after the first step, and what an update needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["assumed_bytes", "optimizer_bytes"]
+__all__ = ["assumed_bytes", "bytes_of_model", "lasting_bytes", "optimizer_bytes"]
 
 # Tensors of a parameter's size that an optimizer keeps for each parameter.
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1, "Rprop": 2, "ASGD": 1}
@@ -34,6 +34,33 @@ def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.devi
     if not state:
         state = _states(type(optimizer).__name__, group) * sum(sizes)
     return state, _scratch(sizes, device, group), ""
+
+
+def bytes_of_model(module: nn.Module | None) -> int:
+    """Bytes of parameters, of gradients that are there, and of buffers."""
+    if module is None:
+        return 0
+    total = 0
+    for parameter in module.parameters():
+        total += _size(parameter)
+        if parameter.grad is not None:
+            total += _size(parameter.grad)
+    return total + sum(map(_size, module.buffers()))
+
+
+def lasting_bytes(optimizer: Any, module: nn.Module, device: torch.device) -> int:
+    """Bytes of what stays from step to step whatever is given up: the model, its gradients, and a given optimizer's state."""
+    total = bytes_of_model(module)
+    if optimizer is None:
+        return total
+    mine = {id(parameter) for parameter in module.parameters()}
+    missing = [
+        _size(parameter)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if id(parameter) in mine and parameter.requires_grad and parameter.grad is None
+    ]
+    return total + sum(missing) + optimizer_bytes(optimizer, module, device)[0]
 
 
 def assumed_bytes(sizes: list[int], device: torch.device) -> tuple[int, int, str]:

@@ -20,12 +20,12 @@ from .compiled import compiled_parts
 from .compiled import within as within_parts
 from .copies import Copies, copies_for
 from .cost import rates_of
-from .fitted import Fitted, make_plan
+from .fitted import Fitted, make_plan, too_small
 from .forms import covers, form_of, has_gradients
 from .host import host_bytes
 from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
-from .optimizer import optimizer_bytes
+from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
 from .passes import Pass
 from .real import RealRecording
 from .rebuild import Lives
@@ -307,6 +307,8 @@ class Session:
         if self._recording is not None:
             self._recording.abandon()
             self._recording = None
+        if not self.plans:
+            self._refuse_early(module)
         self._recorded[signature] = self._recorded.get(signature, 0) + 1
         if self._recorded[signature] > RECORDINGS:
             say(f"{self.name} runs differently in every step, so it has no plan; from now on, everything it saves is offloaded")
@@ -321,6 +323,15 @@ class Session:
         self._recording = RealRecording(module, flat, done)
         return self._recording
 
+    def _refuse_early(self, module: nn.Module) -> None:
+        """Refuses a budget that no step can meet, before the first one is recorded."""
+        lasting = lasting_bytes(self.optimizer, module, self.device(module))
+        if lasting > self.budget:
+            error = too_small(self.name, lasting, self.budget)
+            if self.on_misfit is None:
+                raise error
+            self.on_misfit(error)
+
     def plan(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any, started: float) -> None:
         """Plans what was recorded."""
         device = self.device(module)
@@ -329,7 +340,7 @@ class Session:
         if not self._fits_easily(rehearsal, device, (state, scratch)):
             times = self._measured(rehearsal, module, device, state + scratch)
         there = state if self.optimizer is not None and self.optimizer.state else 0
-        known = there + _bytes_of(module, device) + _bytes_of_inputs(rehearsal, device)
+        known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
         outside = max(0, torch.cuda.memory_allocated(device) - known) if device.type == "cuda" else 0
         if self.reserve is None:
             self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
@@ -384,7 +395,7 @@ class Session:
             return None
         times = times_of(device)
         on_gpu = device.type == "cuda"
-        before = torch.cuda.memory_allocated(device) if on_gpu else _bytes_of(module, device)
+        before = torch.cuda.memory_allocated(device) if on_gpu else bytes_of_model(module)
         # The optimizer's state may not be there yet, and will not go while this is measured.
         free = self.budget - before - (0 if self.optimizer is not None and self.optimizer.state else of_optimizer)
         if on_gpu:
@@ -444,18 +455,6 @@ class Inert:
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         pass
-
-
-def _bytes_of(module: nn.Module | None, device: torch.device) -> int:
-    """Bytes of parameters, their gradients, and buffers."""
-    if module is None:
-        return 0
-    total = 0
-    for parameter in module.parameters():
-        total += parameter.untyped_storage().nbytes()
-        if parameter.grad is not None:
-            total += parameter.grad.untyped_storage().nbytes()
-    return int(total + sum(buffer.untyped_storage().nbytes() for buffer in module.buffers()))
 
 
 def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:

@@ -9,9 +9,12 @@ import torch
 
 from .._native import parse_size
 from ..errors import BadInput
+from .lines import say
 
 __all__ = ["UNLIMITED", "budget_bytes", "text"]
 
+# The share of what is free that a budget of "auto" takes.
+_OF_FREE = 0.97
 # A budget of as many bytes or more bounds nothing.
 UNLIMITED = sys.maxsize
 
@@ -25,7 +28,8 @@ def text(size: int) -> str:
 
 
 def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") -> int:
-    """A budget in bytes, from a number of bytes, a size such as ``"8GiB"``, or ``"auto"``; messages name this argument.
+    """A budget in bytes, from a number of bytes, a size such as ``"8GiB"``, or ``"auto"``, of which a line says what it is; messages name this
+    argument.
 
     Raises
     ------
@@ -36,9 +40,14 @@ def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") ->
     if budget == "auto" and takes_auto:
         if device.type != "cuda":
             raise BadInput(f"{argument}='auto' takes what is free on a GPU, but the model is not on a GPU; give a size such as '8GiB'")
-        free, _ = torch.cuda.mem_get_info(device)
+        free, total = torch.cuda.mem_get_info(device)
         reserved = torch.cuda.memory_reserved(device)
-        return int(0.97 * (free + reserved))
+        size = int(_OF_FREE * (free + reserved))
+        say(
+            f"{argument} auto is {text(size)} of {text(total)}: {text(total - free - reserved)} are taken beside PyTorch's allocator "
+            f"(CUDA's context, NCCL and other libraries, other processes), and {text(free + reserved - size)} stay free"
+        )
+        return size
     auto = ", or 'auto'" if takes_auto else ""
     if isinstance(budget, bool) or not isinstance(budget, int | str):
         raise BadInput(f"{argument}={budget!r}: give a size such as '8GiB', or a number of bytes{auto}")
