@@ -63,6 +63,14 @@ def train(model, steps, x, loss=default_loss, seed=0):
     return gradients, [value.clone() for value in model.state_dict().values()], torch.get_rng_state()
 
 
+def gradients(model):
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def equal(left, right):
+    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
 def same_bits(left, right):
     return (
         all(torch.equal(a, b) for step, other in zip(left[0], right[0], strict=True) for a, b in zip(step, other, strict=True))

@@ -1,4 +1,4 @@
-"""What programs do with a fitted model: retained graphs, two graphs at once, in-place writes, exceptions, changing shapes."""
+"""What programs do with a fitted model: retained graphs, two graphs at once, in-place writes, exceptions."""
 
 import contextlib
 import copy
@@ -12,7 +12,9 @@ from torch.utils.checkpoint import checkpoint
 import tightfit
 import tightfit.torch as tt
 from fit_models import Residual, Resnet, Vae, Vit, image
-from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
+from fit_support import (
+    FAST, SLOW, decided, default_loss, equal, fitted_copy, gradients, last_plan, same_bits, set_link, sgd, tight_budget, train,
+)  # fmt: skip
 from tightfit._fit.doors import session_of
 
 
@@ -31,14 +33,6 @@ def link(request, monkeypatch):
 def resnet():
     torch.manual_seed(1)
     return Resnet(blocks=3).train(), image(4)
-
-
-def gradients(model):
-    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
-
-
-def equal(left, right):
-    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def test_a_retained_graph_runs_twice(link):
@@ -218,54 +212,6 @@ def test_a_backward_pass_that_raises_can_be_followed_by_a_step(link):
     assert same_bits(train(model, 1, x), train(fitted, 1, x))
 
 
-def test_changing_shapes_get_plans_of_their_own(link):
-    model, x = resnet()
-    fitted = fitted_copy(model, x)
-    for size in (4, 2, 3, 4, 2):
-        inputs = image(size)
-        model.zero_grad()
-        fitted.zero_grad()
-        default_loss(model, inputs).backward()
-        default_loss(fitted, inputs).backward()
-        assert equal(gradients(model), gradients(fitted)), size
-    assert len(session_of(fitted).plans) == 3
-    for size in range(5, 16):
-        with contextlib.suppress(tightfit.DoesNotFit):
-            default_loss(fitted, image(size)).backward()
-    assert len(session_of(fitted).plans) <= 8
-
-
-def test_more_forms_than_plans_are_never_planned_in_turn(monkeypatch, capfd):
-    """A form no larger than one that fits costs nothing; others wait until a plan is out of use."""
-    set_link(monkeypatch, FAST)
-    model, _ = resnet()
-    fitted = copy.deepcopy(model)
-    tt.fit(fitted, tt.plan(model, image(12), optimizer=sgd(model)).plain, optimizer=sgd(fitted))
-    session, made = session_of(fitted), []
-    plan = session.plan
-    session.plan = lambda rehearsal, *others: (made.append(others), plan(rehearsal, *others))
-    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-
-    def step(size):
-        x = image(size)
-        found = []
-        for net in (model, fitted):
-            net.zero_grad()
-            default_loss(net, x).backward()
-            found.append(gradients(net))
-        assert equal(*found), size
-        return len(made)
-
-    # Those that fit leave one plan, that of the largest; what is larger gets plans of its own.
-    for count, size in enumerate(range(5, 20)):
-        assert step(size) == count + 1
-    assert step(7) == 15 and sum(plan.bound is None for plan in session.plans.values()) == 1
-    assert step(20) == step(21) == 15
-    assert capfd.readouterr().err.count("more than 8 forms of inputs") == 1
-    monkeypatch.setattr("tightfit._fit.session.IDLE", 2)
-    assert step(20) == 16 and len(session.plans) == 8
-
-
 def test_gradients_accumulate(link):
     model, x = resnet()
     fitted = copy.deepcopy(model)
@@ -341,33 +287,6 @@ def test_the_programs_own_hooks_inside_come_first(link):
     assert fitted.packed == model.packed > 0
 
 
-class ReadsItsTensors(nn.Module):
-    """Cannot be rehearsed: what it does depends on values."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = Resnet(blocks=3)
-
-    def forward(self, x):
-        if x.mean().item() < 100:
-            x = x + 1
-        return self.body(x)
-
-
-def test_a_model_that_reads_its_tensors_is_recorded_on_its_first_step(link, monkeypatch, capfd):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-    torch.manual_seed(1)
-    model, x = ReadsItsTensors().train(), image(4)
-    with pytest.raises(tightfit.BadInput, match="cannot be planned without running it"):
-        tt.plan(model, x)
-    fitted = copy.deepcopy(model)
-    tt.fit(fitted, int(tight_budget(model.body, x, 0.6) * 1.1), optimizer=sgd(fitted))
-    assert same_bits(train(model, 3, x), train(fitted, 3, x))
-    assert "recording its first step" in capfd.readouterr().err
-    assert sum(decided(last_plan(fitted)).values()) > 0
-    assert last_plan(fitted).counts.packs > 0
-
-
 def test_hooks_of_the_program_see_each_step_once_and_no_fake_tensor(link, monkeypatch, capfd):
     model, x = resnet()
     fitted = fitted_copy(model, x)
@@ -379,98 +298,6 @@ def test_hooks_of_the_program_see_each_step_once_and_no_fake_tensor(link, monkey
     assert equal(seen[model], seen[fitted]) and all(type(found) is torch.Tensor for found in seen[fitted])
     assert "has a hook of the program on 4, which no rehearsal may call; recording its first step" in capfd.readouterr().err
     assert sum(decided(last_plan(fitted)).values()) > 0
-
-
-class Turns(nn.Module):
-    """Takes another way at every third call, without its inputs showing it."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(3, 16, 3, padding=1)
-        self.ways = nn.ModuleList([Residual(16), nn.Sequential(Residual(16), nn.Conv2d(16, 16, 1), nn.SiLU())])
-        self.end = Residual(16)
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return self.end(self.ways[self.calls % 3 == 0](self.first(x)))
-
-
-def test_another_way_through_the_model_is_noticed_and_right(link):
-    torch.manual_seed(1)
-    model, x = Turns().train(), image(4)
-    fitted = fitted_copy(model, x, 0.7)
-    assert same_bits(train(model, 7, x), train(fitted, 7, x))
-
-
-class Chooses(nn.Module):
-    """Computes something else at every third call, with the same shapes and the same modules."""
-
-    def __init__(self, ways):
-        super().__init__()
-        self.blocks = nn.ModuleList([nn.Conv2d(3, 16, 3, padding=1), *[Residual(16) for _ in range(3)]])
-        self.ways, self.calls = ways, 0
-
-    def forward(self, x):
-        self.calls += 1
-        for block in self.blocks:
-            x = block(x)
-            x = self.ways[self.calls % 3 == 0](x)
-        return x
-
-
-@pytest.mark.parametrize(
-    "ways",
-    [
-        (torch.relu, torch.nn.functional.gelu),
-        (torch.relu, torch.sigmoid),
-        (lambda x: torch.sigmoid(x + x.mean()), lambda x: torch.sigmoid(x - x.mean())),
-        (lambda x: torch.relu(x.flip(2)), lambda x: torch.relu(x.flip(2).neg())),
-    ],
-    ids=["relu-gelu", "relu-sigmoid", "add-sub", "neg"],
-)
-def test_another_computation_of_the_same_shapes_is_noticed(ways, link):
-    torch.manual_seed(1)
-    model, x = Chooses(ways).train(), image(4)
-    fitted = fitted_copy(model, x, 0.7)
-    assert same_bits(train(model, 4, x), train(fitted, 4, x))
-
-
-def test_a_model_that_never_repeats_itself_is_offloaded_for_good(link, monkeypatch, capfd):
-    class Wanders(Chooses):
-        def forward(self, x):
-            self.ways = self.ways[::-1]
-            return super().forward(x)
-
-    torch.manual_seed(1)
-    model, x = Wanders((torch.relu, torch.sigmoid)).train(), image(4)
-    fitted = fitted_copy(model, x, 0.7)
-    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-    assert same_bits(train(model, 24, x), train(fitted, 24, x))
-    assert "runs differently in every step" in capfd.readouterr().err
-    assert session_of(fitted)._offloaded
-
-
-class Scaled(nn.Module):
-    """Scales its maps by another number in every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.blocks, self.scale = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), Residual(16), Residual(16), Residual(16)), 1.0
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = torch.relu(block(x) * self.scale) + self.scale
-        self.scale *= 0.9
-        return x
-
-
-def test_numbers_that_change_from_step_to_step_are_not_those_recorded(link):
-    torch.manual_seed(1)
-    model, x = Scaled().train(), image(4)
-    fitted = fitted_copy(model, x, 0.7)
-    assert same_bits(train(model, 4, x), train(fitted, 4, x))
-    assert last_plan(fitted).counts.strangers == 0
 
 
 def test_a_fitted_model_is_saved_and_read_as_a_plain_one(tmp_path, monkeypatch):
