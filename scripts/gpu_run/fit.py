@@ -211,6 +211,8 @@ class Case:
                 self.step()
             gc.collect()
             torch.cuda.synchronize()
+            # What programs see, which give nothing back themselves.
+            figures["untrimmed_bytes"] = torch.cuda.memory_reserved()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_stats()
@@ -236,6 +238,9 @@ class Case:
             # What the allocator asks the driver for in steady state, a step.
             asked = ("num_device_alloc", "num_device_free", "num_alloc_retries", "num_sync_all_streams")
             figures["allocator"] = {name: (after.get(name, 0) - before.get(name, 0)) / (self.count + 1) for name in asked}
+            # Of what is reserved: each pool, what was asked for before rounding, and gaps between blocks, at most.
+            parts = ("reserved_bytes.small_pool", "reserved_bytes.large_pool", "requested_bytes.all", "inactive_split_bytes.large_pool")
+            figures["reserved"] = {name: after.get(f"{name}.peak", 0) for name in parts}
             figures.update(
                 step_ms=round(statistics.median(times), 2), fastest_ms=round(min(times), 2), first_step_s=round(first, 2),
                 peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved(),
