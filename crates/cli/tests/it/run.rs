@@ -159,6 +159,10 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     let given = run(&["--budget", "8GiB"], &[("PYTHONPATH", "/elsewhere")]);
     assert_eq!(seen(&given, "TIGHTFIT_BUDGET").as_deref(), Some("8589934592B"));
     assert_eq!(seen(&given, "PYTHONPATH"), Some(format!("{site}:/elsewhere")));
+    // Convolutions are limited at the same time, by their own choices or as the options say.
+    assert_eq!(seen(&given, "TIGHTFIT_WORKSPACE").as_deref(), Some("auto"));
+    let limited = run(&["--budget", "8GiB", "--workspace", "64MiB"], &[]);
+    assert_eq!(seen(&limited, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864B"));
     let auto = run(&[], &[("TIGHTFIT_BUDGET", "auto")]);
     assert_eq!(seen(&auto, "TIGHTFIT_BUDGET").as_deref(), Some("auto"));
     assert_eq!(seen(&run(&[], &[]), "PYTHONPATH"), None);
