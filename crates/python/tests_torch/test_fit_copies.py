@@ -1,11 +1,14 @@
 """Copies that are late, and memory that is reused at once: what would show a missing wait."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
 
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, default_loss, fitted_copy, last_plan, same_bits, set_link, train
+from tightfit._fit.copies import CudaCopies
 from tightfit._fit.doors import session_of
 
 
@@ -126,3 +129,58 @@ def test_every_copy_in_is_waited_for_even_if_the_backward_pass_raises():
     fitted.load_state_dict(model.state_dict())
     fitted.zero_grad()
     assert same_bits(train(model, 1, x), train(fitted, 1, x))
+
+
+class Queue:
+    """A stream that only notes what it is told."""
+
+    def __init__(self, *_):
+        self.told = []
+
+    def wait_event(self, event):
+        self.told.append(("wait", event, event.at))
+
+    def wait_stream(self, stream):
+        self.told.append(("wait", stream, len(stream.told)))
+
+
+class Mark:
+    """An event: the place in a stream at which it was recorded last."""
+
+    made = 0
+
+    def __init__(self):
+        Mark.made += 1
+        self.at = None
+
+    def record(self, stream):
+        self.at = stream, len(stream.told)
+
+
+def test_events_are_used_again_once_nobody_waits_for_them(monkeypatch):
+    """The copies of a GPU, on streams that only take notes."""
+    compute, current = Queue(), []
+    monkeypatch.setattr(torch.cuda, "Stream", Queue)
+    monkeypatch.setattr(torch.cuda, "Event", Mark)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "set_stream", current.append)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: compute)
+    Mark.made = 0
+    copies = CudaCopies(torch.device("cpu"))
+    source, target = torch.arange(8, dtype=torch.uint8), torch.zeros(8, dtype=torch.uint8)
+    first, second = copies.out(source, target), copies.into(target, source)
+    assert torch.equal(source, target) and current == [copies.stream_out, compute, copies.stream_in, compute]
+    # Each side stream waits for the compute stream, and two copies on their way have an event each.
+    assert copies.stream_out.told[0][2][0] is copies.stream_in.told[0][2][0] is compute
+    held = first.done
+    assert held is not second.done and {held, second.done}.isdisjoint(copies.spare)
+    copies.wait(first)
+    assert compute.told[-1] == ("wait", held, (copies.stream_out, 1))
+    # What is waited for twice is waited for once: its event may be that of another copy by then.
+    waits = len(compute.told)
+    copies.wait(first)
+    assert len(compute.told) == waits and copies.spare.count(held) == 1
+    copies.wait(second)
+    for _ in range(100):
+        copies.wait(copies.into(target, source))
+    assert Mark.made == 2

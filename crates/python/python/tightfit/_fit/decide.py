@@ -1,7 +1,9 @@
 """Decides for every movable tensor of a step whether it is kept, offloaded or recomputed.
 
 The joint planner's decisions, or those of a greedy search where these take less time as eager PyTorch carries them out: at
-the operation that needs most, give up what frees most bytes per added time, until the budget holds.
+the operation that needs most, give up what frees most bytes per added time, until the budget holds. The planner is faster mostly; the
+greedy search is where little memory is left to deep networks, for which the planner has too little time
+(``scripts/fit-planners.py``).
 """
 
 from __future__ import annotations
