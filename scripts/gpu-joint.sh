@@ -4,9 +4,10 @@
 #   cargo build --release; scripts/gpu-joint.sh OUTPUT [NETWORK:BATCH:TYPES ..]
 #
 # For each case, lines of JSON in OUTPUT/joint.jsonl: what was planned and what was used in STEPS (5) steps, first
-# without a limit, then at each of SHARES (80 60 40 25) percent, then at the least budget, and right behind them PyTorch on the
-# same network (f32 alone; scripts/gpu_train/peers.py: OUTPUT/peers.jsonl). OUTPUT/CASE-SHARE.trace.json.gz has the planned and
-# the run times of each layer. TIGHTFIT (target/release/tightfit) is the command, BACKEND (cuda) where it runs; measurements of
+# without a limit, then at each of SHARES (80 60 40 25) percent, or a size such as 5.5GB, then at the least budget (unless LEAST=0),
+# and right behind them PyTorch on the same network (f32 alone; scripts/gpu_train/peers.py: OUTPUT/peers.jsonl).
+# OUTPUT/CASE-SHARE.trace.json.gz has the planned and the run times of each layer, unless OPTIONS have --graph, whose layers have
+# none. TIGHTFIT (target/release/tightfit) is the command, BACKEND (cuda) where it runs; measurements of
 # this device are taken from RECORDING, if it is set. A program takes up to CASE_SECONDS (150); none is begun once STOP_AFTER
 # (500) seconds have passed. OPTIONS are passed on to `train`, such as "--sizes power-of-two", or "--check", which takes time of
 # its own.
@@ -28,10 +29,11 @@ value() { # FILE KEY
 train() {
     [ "$SECONDS" -lt "${STOP_AFTER:-500}" ] || return
     name=${case//:/-}-$1
+    case " ${OPTIONS:-} " in *" --graph "*) trace=() ;; *) trace=(--trace "$output/$name.trace.json") ;; esac
     # shellcheck disable=SC2086 # several options on purpose
     timeout "${CASE_SECONDS:-150}" "$tightfit" train "$network" --batch "$batch" --types "$types" --budget "$2" ${OPTIONS:-} \
         --learning-rate 1e-6 --data synthetic --steps "${STEPS:-5}" --backend "${BACKEND:-cuda}" \
-        --trace "$output/$name.trace.json" --format json >"$output/$name.json" 2>>"$output/joint.log"
+        "${trace[@]}" --format json >"$output/$name.json" 2>>"$output/joint.log"
     python3 scripts/gpu_train/line.py "$case" "$1" $? "$output/$name.json" >>"$output/joint.jsonl"
     [ ! -e "$output/$name.trace.json" ] || gzip -f "$output/$name.trace.json"
 }
@@ -42,8 +44,10 @@ for case in "$@"; do
         >"$output/plan.json" || continue
     whole=$(value "$output/plan.json" peak_bytes)
     train resident unlimited
-    for share in ${SHARES:-80 60 40 25}; do train "$share" $((whole / 100 * share)); done
-    least=$(value "$output/${case//:/-}-resident.json" min_feasible_bytes) && train least "$least"
+    for share in ${SHARES:-80 60 40 25}; do
+        case $share in *B) train "$share" "$share" ;; *) train "$share" $((whole / 100 * share)) ;; esac
+    done
+    [ "${LEAST:-1}" = 0 ] || { least=$(value "$output/${case//:/-}-resident.json" min_feasible_bytes) && train least "$least"; }
     [ "$types" != f32 ] || for way in ${PEERS-plain checkpoint save_on_cpu}; do
         [ "$SECONDS" -lt "${STOP_AFTER:-500}" ] || break
         timeout 90 python3 scripts/gpu_train/peers.py "$output/peers.jsonl" "$network:$batch" "$way" 2>>"$output/joint.log"
