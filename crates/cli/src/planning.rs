@@ -202,6 +202,7 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
         policy: planning.policy,
         algorithms: planning.algorithms.unwrap_or_default(),
         divide: planning.divide.divide != Some(Divide::Off),
+        lanes: planning.lanes,
         budget: planning.budget.or(free).ok_or_else(unknown)?,
         host_budget: planning.host_budget,
         plan_time: planning.plan_time,

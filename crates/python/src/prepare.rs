@@ -187,6 +187,7 @@ impl Words {
             policy,
             algorithms: algorithms.unwrap_or_default(),
             divide: self.divide.parse::<Divide>()? != Divide::Off,
+            lanes: true,
             budget: self.budget.map(Bytes).or(free).ok_or_else(unknown)?,
             host_budget: Bytes(self.host_budget),
             plan_time: self.plan_time.map(|seconds| Nanos::from_micros(1e6 * seconds)),

@@ -51,7 +51,7 @@ pub struct Commands {
     /// Number of marked points.
     pub events: usize,
     /// For each stream (in the order of [`Stream::ALL`]), the schedule index of every task and copy, in order.
-    pub placed: [Vec<usize>; 3],
+    pub placed: [Vec<usize>; Stream::ALL.len()],
 }
 
 /// Resolves a schedule. Poisoning overwrites blocks before their first access and, if one access is known to be the
@@ -82,7 +82,7 @@ pub fn resolve(
             Action::Allocate(_) | Action::Release(_) => {}
             Action::Compute(compute) => {
                 commands.list.push(Command::Compute(commands.tasks.len()));
-                commands.tasks.push(task(workload, lowered, schedule, compute)?);
+                commands.tasks.push(task(workload, lowered, schedule, stream, compute)?);
             }
             Action::Offload(block, host) => {
                 let (device, host) = copy(lowered, schedule, *block, host.0)?;
@@ -158,7 +158,13 @@ fn copy(
 }
 
 /// Makes the task of a computation, with the bytes of its operands.
-fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute: &Compute) -> Result<Task, Error> {
+fn task(
+    workload: &Workload<'_>,
+    lowered: &Lowered,
+    schedule: &Schedule,
+    stream: Stream,
+    compute: &Compute,
+) -> Result<Task, Error> {
     let unknown = || Error::Unsound { what: format!("there is no operation {}", compute.operation.0) };
     let pass = lowered.passes.get(compute.operation.0).ok_or_else(unknown)?;
     let layer = workload.network.layer(pass.layer);
@@ -174,6 +180,7 @@ fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute
     }
     Ok(Task {
         name: format!("{} {}", layer.name, pass.pass.name()),
+        stream,
         kind: layer.kind.clone(),
         pass: pass.pass,
         inputs: workload.network.input_shapes(pass.layer),
@@ -223,7 +230,7 @@ type Ends = (BTreeMap<usize, Vec<BlockId>>, BTreeMap<usize, Vec<BlockId>>);
 fn ends(lowered: &Lowered, schedule: &Schedule) -> Ends {
     let mut accesses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     // What each stream knows to have ended on each stream, and what was known at each step.
-    let mut known = [[0; 3]; 3];
+    let mut known = [[0; Stream::ALL.len()]; Stream::ALL.len()];
     let mut stamps = Vec::with_capacity(schedule.instructions.len());
     for (number, step) in schedule.instructions.iter().enumerate() {
         let own = step.stream.index();
@@ -237,7 +244,7 @@ fn ends(lowered: &Lowered, schedule: &Schedule) -> Ends {
             Action::Compute(compute) => compute.touched().for_each(touch),
             Action::Offload(block, _) | Action::Prefetch(_, block) => touch(*block),
             Action::Wait(target) => {
-                let seen: [usize; 3] = stamps[target.0];
+                let seen: [usize; Stream::ALL.len()] = stamps[target.0];
                 known[own].iter_mut().zip(seen).for_each(|(known, seen)| *known = seen.max(*known));
             }
             Action::Allocate(_) | Action::Release(_) => {}

@@ -13,6 +13,7 @@ use crate::machine::Span;
 /// A trace under construction.
 #[derive(Debug)]
 pub struct Trace {
+    streams: Vec<Stream>,
     names: Vec<(Stream, String)>,
     ran: VecDeque<Vec<Value>>,
 }
@@ -27,7 +28,7 @@ impl Trace {
     /// An empty trace of a schedule.
     pub fn new(schedule: &Checked) -> Trace {
         let names = schedule.instructions.iter().map(|next| (next.stream, name(schedule, &next.action)));
-        Trace { names: names.collect(), ran: VecDeque::new() }
+        Trace { streams: schedule.streams(), names: names.collect(), ran: VecDeque::new() }
     }
 
     /// Adds a step that began at `start`: its tasks and copies, each with its index in the schedule.
@@ -47,7 +48,8 @@ impl Trace {
     /// The content of the file: the run, and the plan that it carried out.
     pub fn json(&self, plan: &Plan) -> String {
         let ran = self.ran.iter().flatten().cloned();
-        let events: Vec<Value> = RUN.names("run").into_iter().chain(ran).chain(PLAN.planned(plan)).collect();
+        let names = RUN.names("run", &self.streams).into_iter();
+        let events: Vec<Value> = names.chain(ran).chain(PLAN.planned(plan)).collect();
         json!({"traceEvents": events, "displayTimeUnit": "ms"}).to_string()
     }
 }

@@ -280,7 +280,7 @@ fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
     let network = Network::open("digits-net").unwrap();
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
     let run = |schedule: &Schedule, slow: usize, waits: bool| {
-        let mut delays = [Duration::ZERO; 3];
+        let mut delays = [Duration::ZERO; Stream::ALL.len()];
         delays[slow] = Duration::from_millis(if waits { 3 } else { 30 });
         let options = Options { threads: Some(THREADS), delays, checksums: true, spans: true };
         let machine = CpuMachine::new(options);

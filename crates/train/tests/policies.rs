@@ -10,7 +10,7 @@ use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, Rule, Sgd, Shape, Window};
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
-    Schedule, Workload, plan,
+    Schedule, Stream, Workload, plan,
 };
 use tightfit_core::{Bytes, DivisionCost, Nanos, Network, Types};
 use tightfit_test_support::train::{
@@ -34,7 +34,7 @@ fn kernels(workload: &Workload<'_>, micro_batch: usize) -> Fronts {
 }
 
 /// The losses of all steps, and every gradient of every map and parameter in each, as bits.
-fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; 3]) -> Vec<bits::Step> {
+fn run(workload: &Workload<'_>, schedule: &Schedule, delays: [Duration; Stream::ALL.len()]) -> Vec<bits::Step> {
     let budgets = Budgets { device: schedule.device_bytes, host: schedule.host_bytes };
     let checked = Checked::new(&workload.lower().unwrap().step, schedule.clone(), budgets).unwrap();
     let observed = Observation::of(workload, &checked).unwrap();
@@ -81,13 +81,13 @@ fn plans(workload: &Workload<'_>, kernels: &Fronts) -> Vec<(String, Plan)> {
 fn policies_train_alike(network: &Network) {
     let workload = Workload::new(network, BATCH, Types::F32, Mode::Training).unwrap();
     let resident = everything_resident(&workload, ALGORITHM, BATCH);
-    let truth = run(&workload, &resident, [Duration::ZERO; 3]);
+    let truth = run(&workload, &resident, [Duration::ZERO; Stream::ALL.len()]);
     let of_maps = truth[0].1.iter().filter(|(tensor, _)| matches!(tensor, NetworkTensor::Gradient(_))).count();
     assert!(of_maps > network.convolutions().count(), "{of_maps} gradients of maps");
     let mut offloaded = 0;
     for (name, plan) in plans(&workload, &kernels(&workload, BATCH)) {
         for slow in 0..3 {
-            let mut delays = [Duration::ZERO; 3];
+            let mut delays = [Duration::ZERO; Stream::ALL.len()];
             delays[slow] = Duration::from_micros(400);
             let given = run(&workload, &plan.schedule, delays);
             for (step, (given, truth)) in given.iter().zip(&truth).enumerate() {
@@ -176,7 +176,8 @@ fn recomputed_maps_train_alike() {
     let lenet = Network::open("lenet").unwrap();
     for network in [residual(), dense(), fork_and_join(), masked(), joined(), averaged_and_summed(), lenet] {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
-        let truth = run(&workload, &everything_resident(&workload, ALGORITHM, BATCH), [Duration::ZERO; 3]);
+        let truth =
+            run(&workload, &everything_resident(&workload, ALGORITHM, BATCH), [Duration::ZERO; Stream::ALL.len()]);
         let kernels = kernels(&workload, BATCH);
         // Copies so slow that what can run again does.
         let costs = CostModel { offload_rate: 1e7, prefetch_rate: 1e7, both_rate: 1e7, ..CostModel::cpu() };
@@ -200,7 +201,7 @@ fn recomputed_maps_train_alike() {
                 }
             }
             let name = format!("{} in {budget}", network.name());
-            assert!(run(&workload, &plan.schedule, [Duration::ZERO; 3]) == truth, "{name}");
+            assert!(run(&workload, &plan.schedule, [Duration::ZERO; Stream::ALL.len()]) == truth, "{name}");
         }
     }
     again.sort_unstable();
@@ -315,9 +316,9 @@ fn a_source_is_predicted_once_and_in_order() {
 fn divided_convolutions_train_alike_under_every_policy() {
     let network = fork_and_join();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
-    let truth = run(&workload, &everything_resident(&workload, ALGORITHM, 2), [Duration::ZERO; 3]);
+    let truth = run(&workload, &everything_resident(&workload, ALGORITHM, 2), [Duration::ZERO; Stream::ALL.len()]);
     let plans = plans(&workload, &kernels(&workload, 2)).into_iter();
     for (name, plan) in plans.filter(|(_, plan)| plan.in_parts.is_none()) {
-        assert!(run(&workload, &plan.schedule, [Duration::ZERO; 3]) == truth, "{name}");
+        assert!(run(&workload, &plan.schedule, [Duration::ZERO; Stream::ALL.len()]) == truth, "{name}");
     }
 }

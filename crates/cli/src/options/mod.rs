@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::plan::{self, Algorithms};
@@ -305,6 +305,10 @@ pub struct Planning {
     pub algorithms: Option<Algorithms>,
     #[command(flatten)]
     pub divide: DivideOption,
+    /// Whether branches of a network may run side by side on streams of their own, where the device gains by it; only the
+    /// policy optimal has them do so
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    pub lanes: bool,
     /// Micro-batch sizes to allow in divided convolutions: undivided, power-of-two, all or fit [default: fit]
     /// [env: TIGHTFIT_SIZES]
     #[arg(long)]

@@ -10,8 +10,19 @@ use super::{Options, idle, units};
 use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
-const PLANNED: [&str; 10] =
-    ["batch", "budget", "host_budget", "policy", "plan_time", "algorithms", "divide", "sizes", "costs", "types"];
+const PLANNED: [&str; 11] = [
+    "batch",
+    "budget",
+    "host_budget",
+    "policy",
+    "plan_time",
+    "algorithms",
+    "divide",
+    "lanes",
+    "sizes",
+    "costs",
+    "types",
+];
 
 impl Options {
     /// Reads the command line and the environment; exits the program if they are invalid.

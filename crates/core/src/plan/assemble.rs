@@ -18,6 +18,8 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
     let (step, baseline) = (drafter.step, &floors.fastest);
     let Outcome { draft, mut decisions, bound } = chosen;
     let schedule = draft.schedule;
+    // Bounds are those of plans with one lane.
+    let bound = bound.filter(|_| schedule.lanes() == 1);
     let simulation = simulate(step, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
         taken.time = Some(simulation.time);

@@ -7,17 +7,21 @@
 //!
 //! **Source**: vector clocks, Fidge 1988 and Mattern 1989.
 
+use super::step::Access;
 use super::{InstructionId, Stream};
 
-/// A number of instructions for each stream, in the order of [`Stream::ALL`].
-pub(super) type Clock = [u32; 3];
+/// Number of streams.
+pub(super) const STREAMS: usize = Stream::ALL.len();
 
-/// The clocks of the three streams while reading or writing a schedule.
+/// A number of instructions for each stream, in the order of [`Stream::ALL`].
+pub(super) type Clock = [u32; STREAMS];
+
+/// The clocks of all streams while reading or writing a schedule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clocks {
-    known: [Clock; 3],
+    known: [Clock; STREAMS],
     /// For each stream, the instructions that do work: each with its position in the schedule and the clock at its end.
-    ended: [Vec<(InstructionId, Clock)>; 3],
+    ended: [Vec<(InstructionId, Clock)>; STREAMS],
 }
 
 impl Clocks {
@@ -47,6 +51,30 @@ impl Clocks {
     pub(super) fn instruction(&self, stream: Stream, number: u32) -> Option<InstructionId> {
         let index = (number as usize).checked_sub(1)?;
         self.ended[stream.index()].get(index).map(|(instruction, _)| *instruction)
+    }
+}
+
+/// The last accesses of a device or host block: the number of the last instruction of each stream, and the last write.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LastAccesses {
+    last: Clock,
+    written: Option<(Stream, u32)>,
+}
+
+impl LastAccesses {
+    /// Adds the access of an instruction with this number on its stream.
+    pub(super) fn add(&mut self, stream: Stream, number: u32, access: Access) {
+        self.last[stream.index()] = number;
+        if access != Access::Read {
+            self.written = Some((stream, number));
+        }
+    }
+
+    /// The instructions that must have ended before such an access: a stream and a number for each.
+    pub(super) fn before(self, access: Access) -> impl Iterator<Item = (Stream, u32)> {
+        let all = Stream::ALL.into_iter().map(move |stream| (stream, self.last[stream.index()]));
+        let (written, all) = if access == Access::Read { (self.written, None) } else { (None, Some(all)) };
+        written.into_iter().chain(all.into_iter().flatten())
     }
 }
 

@@ -34,6 +34,8 @@ pub struct CostModel {
     pub both_rate: f64,
     /// Slowdown of a computation while a copy runs, as a fraction of its time.
     pub beside_copies: f64,
+    /// What the device does in a time on several lanes, as a multiple of what it does on one; 1 where they never pay.
+    pub side_by_side: f64,
     /// Device memory rate as layers achieve it, bytes per second.
     pub memory_rate: f64,
     /// 32-bit arithmetic, operations per second; a multiply-add counts as two.

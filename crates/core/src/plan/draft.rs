@@ -196,7 +196,15 @@ impl<'a> Drafter<'a> {
         effort: Effort,
         end: End<'_>,
     ) -> Draft {
-        let schedule = write(self.step, &self.lifetimes, script, configurations);
+        self.placed_schedule(write(self.step, &self.lifetimes, script, configurations), effort, end)
+    }
+
+    /// A schedule that another was rewritten to, with all blocks placed together.
+    pub(super) fn placed_again(&self, schedule: Schedule, effort: Effort) -> Draft {
+        self.placed_schedule(schedule, effort, self.end)
+    }
+
+    fn placed_schedule(&self, schedule: Schedule, effort: Effort, end: End<'_>) -> Draft {
         let lives = Lives::of(&schedule);
         let found = place(&lives.blocks, Effort::Draft, end);
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);

@@ -1,6 +1,6 @@
 //! When each block is in use, in list order and on the streams.
 
-use super::clock::{Clock, Clocks, is_known};
+use super::clock::{Clock, Clocks, STREAMS, is_known};
 use super::{Action, InstructionId, Schedule, Stream, footprint};
 
 /// The lifetime of a block in the device arena or the host arena.
@@ -20,7 +20,7 @@ pub(super) struct Life {
 
 impl Life {
     fn new(bytes: u64) -> Life {
-        Life { bytes: footprint(bytes), begin: usize::MAX, end: 0, start: [u32::MAX; 3], last: [0; 3] }
+        Life { bytes: footprint(bytes), begin: usize::MAX, end: 0, start: [u32::MAX; STREAMS], last: [0; STREAMS] }
     }
 
     fn touch(&mut self, known: Clock, stream: Stream, number: u32) {
@@ -60,7 +60,7 @@ impl Lives {
         for (life, block) in blocks.iter_mut().zip(&schedule.blocks) {
             // A resident block is live before and after everything else.
             if block.resident {
-                (life.begin, life.end, life.last) = (0, usize::MAX, [u32::MAX; 3]);
+                (life.begin, life.end, life.last) = (0, usize::MAX, [u32::MAX; STREAMS]);
             }
         }
         for (place, instruction) in schedule.instructions.iter().enumerate() {
@@ -102,17 +102,20 @@ impl Lives {
 impl Life {
     /// A lifetime on the compute stream alone, one step per list position.
     pub(super) fn of(bytes: u64, begin: usize, end: usize) -> Life {
-        Life { bytes, begin, end, start: [begin as u32, 0, 0], last: [end as u32, 0, 0] }
+        let on_compute = |number: usize| std::array::from_fn(|stream| if stream == 0 { number as u32 } else { 0 });
+        Life { bytes, begin, end, start: on_compute(begin), last: on_compute(end) }
     }
 
     /// The same lifetime, last accessed by the copy stream's step with this number.
-    pub(super) fn copied(self, number: u32) -> Life {
-        Life { last: [self.last[0], number, 0], ..self }
+    pub(super) fn copied(mut self, number: u32) -> Life {
+        self.last[Stream::Offload.index()] = number;
+        self
     }
 
     /// The same lifetime, starting once the copy stream's steps up to this number are known to have ended.
-    pub(super) fn knowing(self, number: u32) -> Life {
-        Life { start: [self.start[0], number, 0], ..self }
+    pub(super) fn knowing(mut self, number: u32) -> Life {
+        self.start[Stream::Offload.index()] = number;
+        self
     }
 }
 

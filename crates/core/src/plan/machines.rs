@@ -31,6 +31,8 @@ pub struct NamedMachine {
     pub both: Figure,
     /// Slowdown of a computation while a copy runs, as a fraction of its time.
     pub beside_copies: Figure,
+    /// What the device does in a time on several lanes, as a multiple of what it does on one; 1 where they never pay.
+    pub side_by_side: Figure,
     /// Device memory as layers achieve it.
     pub memory: Figure,
     /// Arithmetic in 32 bits; a multiply-add counts as two.
@@ -94,6 +96,7 @@ pub const MACHINES: [NamedMachine; 3] = [
         to_device: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
         both: figure(49.4e9, H200_MEASURED),
         beside_copies: figure(0.03, "measured, 2026-11-21: 1 to 8% more time for kernels beside copies"),
+        side_by_side: figure(1.0, "assumed"),
         memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: what ReLU reaches of 4.8 TB/s"),
         f32: figure(51e12, H200_MEASURED),
         tf32: figure(200e12, "half of about 400 Tflop/s on tensor cores; assumed"),
@@ -111,6 +114,7 @@ pub const MACHINES: [NamedMachine; 3] = [
         to_device: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
         both: figure(12e9, "as in one direction; assumed"),
         beside_copies: figure(0.0, "assumed"),
+        side_by_side: figure(1.0, "assumed"),
         memory: figure(0.8 * 288e9, "80% of 288 GB/s, Rhu et al. 2016, 4.2"),
         f32: figure(3e12, "60% of 5 Tflop/s, Rhu et al. 2016, 4.2"),
         tf32: figure(3e12, "as in 32 bits: it has no tensor cores"),
@@ -126,6 +130,7 @@ pub const MACHINES: [NamedMachine; 3] = [
         to_device: figure(8e9, ESTIMATED),
         both: figure(4e9, "both directions share the memory; estimated"),
         beside_copies: figure(0.0, ESTIMATED),
+        side_by_side: figure(1.0, "a layer uses all cores"),
         memory: figure(8e9, ESTIMATED),
         f32: figure(1e11, ESTIMATED),
         tf32: figure(1e11, ESTIMATED),
@@ -159,6 +164,7 @@ impl NamedMachine {
             prefetch_rate: self.to_device.value,
             both_rate: self.both.value,
             beside_copies: self.beside_copies.value,
+            side_by_side: self.side_by_side.value,
             memory_rate: self.memory.value,
             f32_rate: self.f32.value,
             tf32_rate: self.tf32.value,
@@ -176,11 +182,13 @@ mod tests {
     #[test]
     fn every_figure_is_of_use_and_has_a_source() {
         for machine in &MACHINES {
-            let NamedMachine { to_host, to_device, both, memory, f32, tf32, half, launch, beside_copies, .. } = machine;
+            let NamedMachine { to_host, to_device, both, memory, f32, tf32, half, launch, .. } = machine;
+            let NamedMachine { beside_copies, side_by_side, .. } = machine;
             for figure in [to_host, to_device, both, memory, f32, tf32, half, launch] {
                 assert!(figure.value > 0.0 && !figure.source.is_empty(), "{}: {figure:?}", machine.name);
             }
             assert!((0.0..1.0).contains(&beside_copies.value) && !beside_copies.source.is_empty(), "{}", machine.name);
+            assert!((1.0..2.0).contains(&side_by_side.value) && !side_by_side.source.is_empty(), "{}", machine.name);
             assert!(both.value <= to_host.value.max(to_device.value), "{}", machine.name);
             assert_eq!(NamedMachine::named(machine.name).unwrap(), machine);
         }

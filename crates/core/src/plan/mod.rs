@@ -18,6 +18,7 @@ mod draft;
 mod file;
 mod floor;
 mod fronts;
+mod lanes;
 mod lives;
 mod lower;
 mod lower_bound;

@@ -86,6 +86,10 @@ pub struct Options {
     pub algorithms: Algorithms,
     /// Whether to allow dividing a convolution's mini-batch, and that of a stretch of layers; the vDNN paper does not.
     pub divide: bool,
+    /// Whether branches may run side by side on lanes, where the costs say that this pays; only [`Policy::Optimal`] has them
+    /// do so. False in files that do not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lanes: bool,
     /// Largest allowed size of the device arena.
     pub budget: Bytes,
     /// Largest allowed size of the pinned host arena.
@@ -108,6 +112,7 @@ impl Default for Options {
             policy: Policy::default(),
             algorithms: Algorithms::default(),
             divide: true,
+            lanes: false,
             budget: Bytes::UNLIMITED,
             host_budget: Bytes::UNLIMITED,
             plan_time: None,

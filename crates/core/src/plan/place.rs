@@ -17,7 +17,7 @@ mod exact_tests;
 mod fit;
 mod instance;
 
-use super::clock::{is_known, least};
+use super::clock::{STREAMS, is_known, least};
 use super::lives::Life;
 pub(super) use super::skyline::{Effort, is_tight};
 use super::skyline::{Packing, Stay};
@@ -128,7 +128,7 @@ fn stays(lives: &[Life]) -> (Vec<usize>, Vec<Stay>) {
         .collect();
     movable.sort_by_key(|&block| lives[block].begin);
     // The least that any later block knows when it begins.
-    let mut known = vec![[u32::MAX; 3]; movable.len() + 1];
+    let mut known = vec![[u32::MAX; STREAMS]; movable.len() + 1];
     for (place, &block) in movable.iter().enumerate().rev() {
         known[place] = least(known[place + 1], lives[block].start);
     }

@@ -2,6 +2,7 @@
 
 use super::assemble::assemble;
 use super::draft::Drafter;
+use super::lanes::side_by_side;
 use super::policies::{Floors, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Stop};
@@ -44,6 +45,7 @@ pub fn plan_until(step: &Step, costs: &CostModel, options: &Options, stop: Stop<
     let floors = Floors::of(&drafter)?;
     let mut chosen = choose(&drafter, &floors)?;
     chosen.draft = drafter.tightened(chosen.draft);
+    side_by_side(&drafter, &mut chosen);
     drafter.end.proceed()?;
     assemble(&drafter, &floors, chosen)
 }

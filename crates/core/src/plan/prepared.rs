@@ -23,7 +23,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// A recorded step; the machine of the file counts unless `rates` names others. `options` is called once the file
+    /// A recorded step, whose plan has one lane: whoever carries it out may have one stream for computations. The machine
+    /// of the file counts unless `rates` names others. `options` is called once the file
     /// is read; where it sets no limit of host memory, the machine's counts.
     ///
     /// # Errors
@@ -39,7 +40,7 @@ impl Prepared {
             (None, Some(machine)) => machine.costs(),
             (None, None) => CostModel::named(ASSUMED_RATES)?,
         };
-        let mut options = options()?;
+        let mut options = Options { lanes: false, ..options()? };
         if options.host_budget == Bytes::UNLIMITED {
             options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
         }

@@ -309,7 +309,8 @@ pub struct Plan<S = Checked> {
     pub baseline_time: Nanos,
     /// How far the step time is above [`Plan::bound`] at most, as a share of it; `None` if no bound is known.
     pub gap: Option<f64>,
-    /// A time that no plan of [`Plan::bounded`] is below under the budget; `None` if no bound is known.
+    /// A time that no plan of [`Plan::bounded`] is below under the budget; `None` if no bound is known, as for branches side
+    /// by side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Nanos>,
     /// The plans that the bound covers.

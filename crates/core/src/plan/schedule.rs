@@ -1,4 +1,4 @@
-//! The schedule of a plan: a flat list of instructions on three streams, with a fixed place for every block.
+//! The schedule of a plan: a flat list of instructions on a few streams, with a fixed place for every block.
 //!
 //! Instructions on one stream run in list order. Across streams, only waits order them:
 //!
@@ -7,6 +7,8 @@
 //! compute    |--- 0 ---|--- 3 ---|.......(4).|
 //! offload              |------- 2 -------|       x may be overwritten by what the compute stream does from here on
 //! ```
+//!
+//! Branches between a fork and a join may compute on streams of their own, the lanes ([`Stream::LANES`]).
 //!
 //! A block is one stay of a tensor in the device arena: a feature map that is offloaded and prefetched has two blocks,
 //! at two places. A block lives from its `Allocate` to its `Release`, which take no time and run on no stream. Stream
@@ -84,17 +86,30 @@ pub struct HostBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stream {
-    /// Layers and weight updates.
+    /// Layers and weight updates: all of them, unless branches run side by side.
     Compute,
     /// Copies to the host. The paper's single memory stream is this one, for both directions.
     Offload,
     /// Copies from the host, if they have a stream of their own.
     Prefetch,
+    /// Layers of a branch beside those of the compute stream.
+    #[serde(rename = "lane-2")]
+    Lane2,
+    /// The same for a third branch.
+    #[serde(rename = "lane-3")]
+    Lane3,
+    /// The same for a fourth.
+    #[serde(rename = "lane-4")]
+    Lane4,
 }
 
 impl Stream {
-    /// All three.
-    pub const ALL: [Stream; 3] = [Stream::Compute, Stream::Offload, Stream::Prefetch];
+    /// All of them.
+    pub const ALL: [Stream; 6] =
+        [Stream::Compute, Stream::Offload, Stream::Prefetch, Stream::Lane2, Stream::Lane3, Stream::Lane4];
+
+    /// Those that compute; the others copy.
+    pub const LANES: [Stream; 4] = [Stream::Compute, Stream::Lane2, Stream::Lane3, Stream::Lane4];
 
     /// Its index in [`Stream::ALL`].
     pub fn index(self) -> usize {
@@ -102,6 +117,9 @@ impl Stream {
             Stream::Compute => 0,
             Stream::Offload => 1,
             Stream::Prefetch => 2,
+            Stream::Lane2 => 3,
+            Stream::Lane3 => 4,
+            Stream::Lane4 => 5,
         }
     }
 
@@ -111,7 +129,15 @@ impl Stream {
             Stream::Compute => "compute",
             Stream::Offload => "offload",
             Stream::Prefetch => "prefetch",
+            Stream::Lane2 => "lane-2",
+            Stream::Lane3 => "lane-3",
+            Stream::Lane4 => "lane-4",
         }
+    }
+
+    /// Whether it computes.
+    pub fn is_lane(self) -> bool {
+        Stream::LANES.contains(&self)
     }
 }
 
@@ -161,7 +187,7 @@ pub enum Action {
     Allocate(BlockId),
     /// Ends the block's life.
     Release(BlockId),
-    /// Runs an operation on the compute stream.
+    /// Runs an operation on a stream that computes.
     Compute(Box<Compute>),
     /// Copies a block to the host.
     Offload(BlockId, HostBlockId),
@@ -192,7 +218,7 @@ pub struct Instruction {
     pub action: Action,
 }
 
-/// All instructions of one step on three streams, with a place for every block.
+/// All instructions of one step, with a place for every block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// Samples of one step.
@@ -209,4 +235,18 @@ pub struct Schedule {
     pub host_blocks: Vec<HostBlock>,
     /// The instructions, in order.
     pub instructions: Vec<Instruction>,
+}
+
+impl Schedule {
+    /// The compute stream, those for copies, and the lanes that it uses beside them, in the order of [`Stream::ALL`].
+    pub fn streams(&self) -> Vec<Stream> {
+        let is_used = |stream: &Stream| self.instructions.iter().any(|instruction| instruction.stream == *stream);
+        let always = [Stream::Compute, Stream::Offload, Stream::Prefetch];
+        Stream::ALL.into_iter().filter(|stream| always.contains(stream) || is_used(stream)).collect()
+    }
+
+    /// The number of streams that compute.
+    pub fn lanes(&self) -> usize {
+        self.streams().into_iter().filter(|stream| stream.is_lane()).count()
+    }
 }

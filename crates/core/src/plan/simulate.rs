@@ -1,4 +1,4 @@
-//! Simulates a schedule on three streams with given costs: its time, and its memory over time.
+//! Simulates a schedule on its streams with given costs: its time, and its memory over time.
 //!
 //! ```text
 //! compute    |-- conv1 --|-- conv2 --|......|-- conv3 --     waits for the copy of what conv3 overwrites
@@ -6,10 +6,13 @@
 //! ```
 //!
 //! Time advances from event to event. A copy runs slower while a copy in the other direction runs, a layer while any
-//! copy runs. The upload of a mini-batch counts as a layer.
+//! copy runs. The upload of a mini-batch counts as a layer. While several lanes compute, they share the device evenly, which
+//! then does [`CostModel::side_by_side`] times as much as for one; what small mini-batches gain beyond that is not
+//! predicted.
 
 use serde::{Deserialize, Serialize};
 
+use super::clock::STREAMS;
 use super::step::Step;
 use super::{Action, Block, CostModel, Direction, InstructionId, KindBytes, Schedule, Stream, footprint};
 use crate::{Bytes, Nanos};
@@ -49,7 +52,7 @@ pub struct Stall {
 pub struct Simulation {
     /// End of the last stream.
     pub time: Nanos,
-    /// Time of all computations without any copies.
+    /// Time of all computations, on their lanes, without any copies.
     pub compute: Nanos,
     /// Time during which at least one copy runs.
     pub copying: Nanos,
@@ -90,7 +93,7 @@ enum Running {
 }
 
 /// A stream working through its instructions.
-struct Lane {
+struct Track {
     stream: Stream,
     /// Its instructions in order, as indices into the schedule.
     places: Vec<usize>,
@@ -125,13 +128,15 @@ struct Run<'a> {
     step: &'a Step,
     schedule: &'a Schedule,
     costs: &'a CostModel,
-    lanes: [Lane; 3],
+    tracks: [Track; STREAMS],
     started: Vec<f64>,
     ended: Vec<Option<f64>>,
     live: KindBytes,
     levels: Vec<(f64, KindBytes)>,
     stalls: Vec<Stall>,
     compute: f64,
+    /// Time saved by computations side by side.
+    saved: f64,
     copying: f64,
 }
 
@@ -139,7 +144,7 @@ impl<'a> Run<'a> {
     fn new(step: &'a Step, schedule: &'a Schedule, costs: &'a CostModel) -> Run<'a> {
         let all = || schedule.instructions.iter().enumerate();
         let of_stream = |stream| all().filter(move |(_, instruction)| instruction.stream == stream);
-        let lane = |stream| Lane {
+        let track = |stream| Track {
             stream,
             places: of_stream(stream).map(|(place, _)| place).collect(),
             next: 0,
@@ -154,24 +159,25 @@ impl<'a> Run<'a> {
             step,
             schedule,
             costs,
-            lanes: Stream::ALL.map(lane),
+            tracks: Stream::ALL.map(track),
             started: vec![0.0; schedule.instructions.len()],
             ended: vec![None; schedule.instructions.len()],
             live,
             levels: vec![(0.0, live)],
             stalls: Vec::new(),
             compute: 0.0,
+            saved: 0.0,
             copying: 0.0,
         }
     }
 
     /// Starts the next instruction of the first idle stream that can continue; returns whether one did.
     fn begin_next(&mut self, now: f64) -> bool {
-        (0..self.lanes.len()).any(|lane| self.begin(lane, now))
+        (0..self.tracks.len()).any(|track| self.begin(track, now))
     }
 
-    fn begin(&mut self, lane: usize, now: f64) -> bool {
-        let Lane { stream, places, next, running: None, since } = &self.lanes[lane] else { return false };
+    fn begin(&mut self, track: usize, now: f64) -> bool {
+        let Track { stream, places, next, running: None, since } = &self.tracks[track] else { return false };
         let (Some(&place), since) = (places.get(*next), *since) else { return false };
         let stream = *stream;
         let running = match &self.schedule.instructions[place].action {
@@ -191,7 +197,8 @@ impl<'a> Run<'a> {
                 if self.ended[on.0].is_none() {
                     return false;
                 }
-                if stream == Stream::Compute && now > since {
+                let waits_for_copy = !self.schedule.instructions[on.0].stream.is_lane();
+                if stream == Stream::Compute && waits_for_copy && now > since {
                     let span = Span { start: whole(since), end: whole(now) };
                     self.stalls.push(Stall { instruction: InstructionId(place), waits_for: *on, span });
                 }
@@ -207,13 +214,13 @@ impl<'a> Run<'a> {
         };
         let is_wait = matches!(self.schedule.instructions[place].action, Action::Wait(_));
         self.started[place] = if is_wait { since } else { now };
-        let lane = &mut self.lanes[lane];
-        lane.next += 1;
+        let track = &mut self.tracks[track];
+        track.next += 1;
         match running {
-            Some(running) => lane.running = Some((place, running)),
+            Some(running) => track.running = Some((place, running)),
             None => {
                 self.ended[place] = Some(now);
-                lane.since = now;
+                track.since = now;
             }
         }
         true
@@ -234,35 +241,47 @@ impl<'a> Run<'a> {
     /// Whether copies run in both directions.
     fn both(&self) -> bool {
         let runs = |way| {
-            let matches =
-                |lane: &Lane| matches!(lane.running, Some((_, Running::Copying { direction, .. })) if direction == way);
-            self.lanes.iter().any(matches)
+            let matches = |track: &Track| matches!(track.running, Some((_, Running::Copying { direction, .. })) if direction == way);
+            self.tracks.iter().any(matches)
         };
         runs(Direction::ToHost) && runs(Direction::FromHost)
     }
 
-    /// The current slowdown factor of computations.
+    /// How many times as long as alone a computation takes while others share the device.
+    fn share(&self) -> f64 {
+        let computes = |track: &&Track| matches!(track.running, Some((_, Running::Computing { .. })));
+        match self.tracks.iter().filter(computes).count() {
+            0 | 1 => 1.0,
+            several => several as f64 / self.costs.side_by_side,
+        }
+    }
+
+    /// The current slowdown factor of computations by copies.
     fn slower(&self) -> f64 {
-        let copies = self.lanes.iter().any(|lane| matches!(lane.running, Some((_, Running::Copying { .. }))));
+        let copies = self.tracks.iter().any(|track| matches!(track.running, Some((_, Running::Copying { .. }))));
         if copies { 1.0 + self.costs.beside_copies } else { 1.0 }
     }
 
     /// For each stream: when its current work ends if nothing else begins or ends.
-    fn ends(&self, now: f64) -> [Option<f64>; 3] {
-        let (both, slower) = (self.both(), self.slower());
-        std::array::from_fn(|lane| match self.lanes[lane].running? {
+    fn ends(&self, now: f64) -> [Option<f64>; STREAMS] {
+        let (both, slower) = (self.both(), self.slower() * self.share());
+        std::array::from_fn(|track| match self.tracks[track].running? {
             (_, Running::Computing { left }) => Some(now + left * slower),
             (_, Running::Copying { direction, left }) => Some(now + left / self.rate(direction, both) * 1e9),
         })
     }
 
     /// Advances to `next`, the earliest end returned by [`Run::ends`].
-    fn advance(&mut self, now: f64, next: f64, ends: [Option<f64>; 3]) {
-        let (both, slower) = (self.both(), self.slower());
+    fn advance(&mut self, now: f64, next: f64, ends: [Option<f64>; STREAMS]) {
+        let (both, alone, share) = (self.both(), self.slower(), self.share());
+        let slower = alone * share;
+        if share > 1.0 {
+            self.saved += (next - now) / alone * (self.costs.side_by_side - 1.0);
+        }
         let [to_host, from_host] = [Direction::ToHost, Direction::FromHost].map(|way| self.rate(way, both));
         let mut copies = false;
-        for (lane, end) in self.lanes.iter_mut().zip(ends) {
-            match &mut lane.running {
+        for (track, end) in self.tracks.iter_mut().zip(ends) {
+            match &mut track.running {
                 None => continue,
                 Some((_, Running::Computing { left })) => *left -= (next - now) / slower,
                 Some((_, Running::Copying { direction, left })) => {
@@ -273,10 +292,10 @@ impl<'a> Run<'a> {
             }
             // Not by the work left: rounding leaves a remainder.
             if end.is_some_and(|end| end <= next)
-                && let Some((place, _)) = lane.running.take()
+                && let Some((place, _)) = track.running.take()
             {
                 self.ended[place] = Some(next);
-                lane.since = next;
+                track.since = next;
             }
         }
         if copies {
@@ -293,7 +312,7 @@ impl<'a> Run<'a> {
             let level = Level { at: whole(at), live };
             levels.push(level);
         }
-        let (time, compute) = (whole(now), whole(self.compute));
+        let (time, compute) = (whole(now), whole(self.compute - self.saved));
         Simulation {
             time,
             compute,

@@ -2,6 +2,7 @@
 
 use super::assemble::assemble;
 use super::draft::Drafter;
+use super::lanes::side_by_side;
 use super::policies::{Floors, Outcome, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Stop};
@@ -42,6 +43,7 @@ pub fn sweep_until(
         let smaller = plans.iter().rev().find_map(|(_, plan)| plan.as_ref().ok());
         let planned = choose(&drafter, &floors).and_then(|mut chosen| {
             chosen.draft = drafter.tightened(chosen.draft);
+            side_by_side(&drafter, &mut chosen);
             let bound = chosen.bound.clone();
             let plan = assemble(&drafter, &floors, chosen)?;
             match smaller.filter(|smaller| smaller.step_time < plan.step_time) {

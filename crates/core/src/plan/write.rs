@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::clock::Clocks;
+use super::clock::{Clocks, LastAccesses};
 use super::script::{Move, Script};
 use super::step::{Access, Lifetimes, Operation, OperationId, Residence, Step, TensorId};
 use super::{
@@ -54,13 +54,6 @@ pub(super) fn write(
     let left: Vec<Holding> = blocks.filter(|block| !block.resident).map(|block| block.holds).collect();
     left.into_iter().for_each(|holds| writer.give_back(holds));
     writer.schedule
-}
-
-/// The last accesses of a device or host block: the number of the last instruction of each stream, and the last write.
-#[derive(Clone, Copy, Debug, Default)]
-struct LastAccesses {
-    last: [u32; 3],
-    written: Option<(Stream, u32)>,
 }
 
 struct Writer<'a> {
@@ -147,14 +140,8 @@ impl<'a> Writer<'a> {
 
     /// Makes a stream wait until it may access a block.
     fn wait_for(&mut self, stream: Stream, touched: LastAccesses, access: Access) {
-        match (access, touched.written) {
-            (Access::Read, Some((other, number))) => self.wait(stream, other, number),
-            (Access::Read, None) => {}
-            (Access::Write | Access::Add, _) => {
-                for other in Stream::ALL {
-                    self.wait(stream, other, touched.last[other.index()]);
-                }
-            }
+        for (other, number) in touched.before(access) {
+            self.wait(stream, other, number);
         }
     }
 
@@ -192,9 +179,9 @@ impl<'a> Writer<'a> {
         self.wait_for(Stream::Offload, self.touched[block.0], Access::Read);
         let copy = self.push(Stream::Offload, Action::Offload(block, host));
         let number = self.clocks.run(Stream::Offload, copy);
-        self.touched[block.0].last[Stream::Offload.index()] = number;
-        let mut touched = LastAccesses { written: Some((Stream::Offload, number)), ..LastAccesses::default() };
-        touched.last[Stream::Offload.index()] = number;
+        self.touched[block.0].add(Stream::Offload, number, Access::Read);
+        let mut touched = LastAccesses::default();
+        touched.add(Stream::Offload, number, Access::Write);
         self.host_touched.push(touched);
         self.on_host.insert(tensor, host);
     }
@@ -211,10 +198,8 @@ impl<'a> Writer<'a> {
         let block = self.allocate(Holding::Tensor(tensor), bytes, stream);
         let copy = self.push(stream, Action::Prefetch(host, block));
         let number = self.clocks.run(stream, copy);
-        self.host_touched[host.0].last[stream.index()] = number;
-        let touched = &mut self.touched[block.0];
-        touched.last[stream.index()] = number;
-        touched.written = Some((stream, number));
+        self.host_touched[host.0].add(stream, number, Access::Read);
+        self.touched[block.0].add(stream, number, Access::Write);
     }
 
     fn compute(&mut self, id: OperationId, operation: &Operation, configuration: Option<&Configuration>, again: bool) {
@@ -247,11 +232,7 @@ impl<'a> Writer<'a> {
         let compute = self.push(Stream::Compute, Action::Compute(Box::new(compute)));
         let number = self.clocks.run(Stream::Compute, compute);
         for (block, access) in accesses {
-            let touched = &mut self.touched[block.0];
-            touched.last[Stream::Compute.index()] = number;
-            if access != Access::Read {
-                touched.written = Some((Stream::Compute, number));
-            }
+            self.touched[block.0].add(Stream::Compute, number, access);
         }
         self.give_back(scratch);
     }

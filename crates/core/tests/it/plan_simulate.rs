@@ -92,6 +92,24 @@ fn span(start: u64, end: u64) -> Span {
 }
 
 /// ```text
+/// compute   |--100 at 5/8--|-- 50 alone --|-30-|     waits for the lane
+/// lane 2    |--50 at 5/8---|
+/// ```
+#[test]
+fn lanes_share_the_device() {
+    let beside = |operation: usize| Instruction { stream: Stream::Lane2, ..compute(operation) };
+    let steps = vec![compute(0), beside(1), step(Stream::Compute, Action::Wait(InstructionId(1))), compute(2)];
+    let costs = CostModel { side_by_side: 1.25, ..costs() };
+    let simulation = simulate(&small([100, 50, 30]), &schedule(steps.clone()), &costs);
+    assert_eq!(simulation.spans, [span(0, 130), span(0, 80), span(130, 130), span(130, 160)]);
+    assert_eq!((simulation.time, simulation.compute), (Nanos(160), Nanos(160)));
+    assert!(simulation.stalls.is_empty(), "only waits for copies count");
+    let never = CostModel { side_by_side: 1.0, ..costs };
+    let simulation = simulate(&small([100, 50, 30]), &schedule(steps), &never);
+    assert_eq!((simulation.time, simulation.compute), (Nanos(180), Nanos(180)));
+}
+
+/// ```text
 /// compute   |--100--|-50-|.....|-30-|     allocates 0, allocates 1, waits for the copy, releases 0
 /// offload           |----200---|
 /// ```

@@ -91,7 +91,7 @@ fn faults(plan: &Plan, document: &Value) -> Vec<String> {
     if events.len() != work.count() + waits {
         faults.push(format!("{} events", events.len()));
     }
-    for stream in Stream::ALL {
+    for stream in plan.schedule.streams() {
         let number = track(document, stream);
         let on_track: Vec<&Event> = events.iter().filter(|event| event.track == number).collect();
         for event in &on_track {

@@ -149,7 +149,10 @@ impl CudaBackend {
     }
 
     /// A backend of the same libraries in the same context, with a cuDNN handle and a stream of its own.
-    fn sibling(&self) -> Result<CudaBackend, CudaError> {
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`]; [`CudaError::Cudnn`] if cuDNN does not start.
+    pub fn sibling(&self) -> Result<CudaBackend, CudaError> {
         let context = self.handle.context();
         let handle = Arc::new(Handle::open(Some(self.handle.library()), context)?);
         Ok(CudaBackend {

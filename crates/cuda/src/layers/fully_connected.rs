@@ -32,7 +32,7 @@ impl FullyConnected {
     /// A layer of `outputs` numbers from `inputs`, for `samples` at once.
     ///
     /// # Errors
-    /// [`CudaError::TooLarge`] for sizes over 31 bits.
+    /// [`CudaError::TooLarge`] for sizes over 31 bits; those of [`Libraries::blas`].
     pub fn new(
         libraries: &Arc<Libraries>,
         [samples, inputs, outputs]: [usize; 3],
@@ -40,6 +40,7 @@ impl FullyConnected {
     ) -> Result<FullyConnected, CudaError> {
         let (samples, inputs) = (narrow("sample count", samples)?, narrow("input count", inputs)?);
         let outputs = narrow("output count", outputs)?;
+        libraries.blas()?;
         Ok(FullyConnected { libraries: libraries.clone(), samples, inputs, outputs, types })
     }
 
@@ -81,7 +82,7 @@ impl FullyConnected {
             let matrices =
                 [matrix(&w, data, inputs, true), matrix(&x, data, inputs, false), matrix(&y, data, outputs, false)];
             // SAFETY: the regions are alive and were checked to hold the matrices.
-            unsafe { layer.libraries.blas.multiply([outputs, samples, inputs], matrices, 0.0, layer.compute()) }
+            unsafe { layer.libraries.blas()?.multiply([outputs, samples, inputs], matrices, 0.0, layer.compute()) }
         }))
     }
 
@@ -98,7 +99,7 @@ impl FullyConnected {
                 [matrix(&w, data, inputs, false), matrix(&dy, data, outputs, false), matrix(&dx, data, inputs, false)];
             let sizes = [inputs, samples, outputs];
             // SAFETY: the regions are alive and were checked to hold the matrices.
-            unsafe { layer.libraries.blas.multiply(sizes, matrices, beta(write), layer.compute()) }
+            unsafe { layer.libraries.blas()?.multiply(sizes, matrices, beta(write), layer.compute()) }
         }))
     }
 
@@ -115,7 +116,7 @@ impl FullyConnected {
             let matrices = [matrix(&x, data, inputs, false), matrix(&dy, data, outputs, true), result];
             let sizes = [inputs, outputs, samples];
             // SAFETY: the regions are alive and were checked to hold the matrices.
-            unsafe { layer.libraries.blas.multiply(sizes, matrices, beta(write), layer.compute()) }
+            unsafe { layer.libraries.blas()?.multiply(sizes, matrices, beta(write), layer.compute()) }
         }))
     }
 }

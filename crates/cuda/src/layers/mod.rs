@@ -1,5 +1,5 @@
 //! The layers of training, each prepared once on fixed device memory and then enqueued any number of times on the stream of
-//! the cuDNN handle.
+//! the cuDNN handle of its libraries.
 //!
 //! ```text
 //! prepare   descriptors, plans, kernels; memory checked against them        may allocate
@@ -25,8 +25,8 @@ mod strided;
 mod update;
 mod watch;
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tightfit_core::network::{AdamW, Rule, Sgd};
 use tightfit_core::problem::Storage;
@@ -100,7 +100,9 @@ impl Now {
 pub struct Libraries {
     handle: Arc<Handle>,
     layers: CudnnLayers,
-    blas: Blas,
+    blas: OnceLock<Blas>,
+    /// cuBLAS's file or folder, instead of searching for it.
+    cublas: Option<PathBuf>,
     kernels: Arc<Kernels>,
     now: Region,
     scratch: Mutex<Vec<Arc<DeviceBuffer>>>,
@@ -114,12 +116,28 @@ impl Libraries {
     /// Those of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of 32 MiB.
     pub fn open(handle: &Arc<Handle>, cublas: Option<&Path>) -> Result<Arc<Libraries>, CudaError> {
         let now = Arc::new(DeviceBuffer::new(handle.context(), NOW)?);
+        let libraries = Libraries::on(handle, cublas, Region::new(&now, 0..NOW)?)?;
+        libraries.blas()?;
+        Ok(libraries)
+    }
+
+    /// The same libraries on the stream of another handle of the same context, for work beside that of these. cuBLAS opens
+    /// when first needed.
+    ///
+    /// # Errors
+    /// Those of [`load::cudnn_layers`]; [`CudaError::Driver`].
+    pub fn beside(&self, handle: &Arc<Handle>) -> Result<Arc<Libraries>, CudaError> {
+        Libraries::on(handle, self.cublas.as_deref(), self.now.clone())
+    }
+
+    fn on(handle: &Arc<Handle>, cublas: Option<&Path>, now: Region) -> Result<Arc<Libraries>, CudaError> {
         Ok(Arc::new(Libraries {
             handle: handle.clone(),
             layers: load::cudnn_layers(handle.library())?,
-            blas: Blas::open(cublas, handle)?,
+            blas: OnceLock::new(),
+            cublas: cublas.map(Path::to_owned),
             kernels: Arc::new(Kernels::load(handle)?),
-            now: Region::new(&now, 0..NOW)?,
+            now,
             scratch: Mutex::default(),
         }))
     }
@@ -129,9 +147,16 @@ impl Libraries {
         &self.handle
     }
 
-    /// cuBLAS.
-    pub fn blas(&self) -> &Blas {
-        &self.blas
+    /// cuBLAS, opened if it was not before.
+    ///
+    /// # Errors
+    /// Those of [`load::cublas`]; [`CudaError::OutOfMemory`] for its workspace of 32 MiB.
+    pub fn blas(&self) -> Result<&Blas, CudaError> {
+        if let Some(blas) = self.blas.get() {
+            return Ok(blas);
+        }
+        let blas = Blas::open(self.cublas.as_deref(), &self.handle)?;
+        Ok(self.blas.get_or_init(|| blas))
     }
 
     /// The region in which the kernels read [`Now`]; the caller uploads it before each step.

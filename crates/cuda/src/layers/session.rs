@@ -1,8 +1,8 @@
-//! Everything a training run has on the device: both arenas, three streams, events, and prepared work. A whole step can
+//! Everything a training run has on the device: both arenas, its streams, events, and prepared work. A whole step can
 //! be recorded once and then enqueued with one call.
 //!
 //! ```text
-//! capture    upload | begin, compute forks to both copy streams .. work, copies, waits .. join, end | launch
+//! capture    upload | begin, compute forks to all other streams .. work, copies, waits .. join, end | launch
 //! later      upload | launch            upload | launch                                    nothing else from the host
 //! ```
 //!
@@ -26,6 +26,20 @@ pub enum Lane {
     Offload,
     /// Copies from the host.
     Prefetch,
+    /// Prepared work beside that of the compute stream, by the number that [`Session::add_lane`] gave.
+    Beside(usize),
+}
+
+/// A further stream for work, with its libraries, and the end of its work in a step.
+struct Beside {
+    libraries: Arc<Libraries>,
+    end: Event,
+}
+
+/// Prepared work, and the stream that it was prepared for.
+struct Kept {
+    lane: Lane,
+    work: Vec<Work>,
 }
 
 /// Memory, streams and prepared work; nothing is allocated after preparation.
@@ -35,11 +49,12 @@ pub enum Lane {
 pub struct Session {
     recorded: Option<Graph>,
     capture: Option<Capture>,
-    works: Vec<Vec<Work>>,
+    works: Vec<Kept>,
     events: Vec<Event>,
     /// Begin and end of a step, and the ends of the copy streams.
     marks: [Event; 4],
     copies: [Stream; 2],
+    beside: Vec<Beside>,
     arena: Arc<DeviceBuffer>,
     host: PinnedArena,
     staging: Option<Staging>,
@@ -74,6 +89,7 @@ impl Session {
             events: (0..events).map(|_| Event::new(context)).collect::<Result<_, _>>()?,
             marks: [Event::new(context)?, Event::new(context)?, Event::new(context)?, Event::new(context)?],
             copies: [Stream::new(context)?, Stream::new(context)?],
+            beside: Vec::new(),
             arena: Arc::new(DeviceBuffer::new(context, device)?),
             host,
             staging: None,
@@ -101,9 +117,19 @@ impl Session {
         Region::new(&self.arena, range)
     }
 
-    /// Keeps prepared work and returns its number.
-    pub fn keep(&mut self, work: Vec<Work>) -> usize {
-        self.works.push(work);
+    /// Adds the stream of these libraries, for work beside that of the compute stream; returns its number.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn add_lane(&mut self, libraries: &Arc<Libraries>) -> Result<usize, CudaError> {
+        let end = Event::new(libraries.handle().context())?;
+        self.beside.push(Beside { libraries: libraries.clone(), end });
+        Ok(self.beside.len() - 1)
+    }
+
+    /// Keeps work prepared for the stream of a lane and returns its number.
+    pub fn keep(&mut self, lane: Lane, work: Vec<Work>) -> usize {
+        self.works.push(Kept { lane, work });
         self.works.len() - 1
     }
 
@@ -135,22 +161,31 @@ impl Session {
         self.stop(Lane::Compute)
     }
 
-    fn stream(&self, lane: Lane) -> &Stream {
-        match lane {
+    fn stream(&self, lane: Lane) -> Result<&Stream, CudaError> {
+        let unknown = |number| CudaError::OutOfBounds { start: number, end: number + 1, len: self.beside.len() };
+        Ok(match lane {
             Lane::Compute => self.libraries.handle().stream(),
             Lane::Offload => &self.copies[0],
             Lane::Prefetch => &self.copies[1],
-        }
+            Lane::Beside(number) => self.beside.get(number).ok_or_else(|| unknown(number))?.libraries.handle().stream(),
+        })
     }
 
-    /// Enqueues kept work on the compute stream; ignores unknown numbers.
+    /// The streams beside the compute stream, each with its mark at the end of a step.
+    fn others(&self) -> impl Iterator<Item = (&Stream, &Event)> {
+        let beside = self.beside.iter().map(|lane| (lane.libraries.handle().stream(), &lane.end));
+        self.copies.iter().zip(&self.marks[2..]).chain(beside)
+    }
+
+    /// Enqueues kept work on the stream that it was prepared for; ignores unknown numbers.
     ///
     /// # Errors
     /// Those of the work.
     pub fn compute(&mut self, work: usize) -> Result<(), CudaError> {
-        self.start(Lane::Compute)?;
-        self.works.get(work).into_iter().flatten().try_for_each(|work| work())?;
-        self.stop(Lane::Compute)
+        let Some(lane) = self.works.get(work).map(|kept| kept.lane) else { return Ok(()) };
+        self.start(lane)?;
+        self.works[work].work.iter().try_for_each(|work| work())?;
+        self.stop(lane)
     }
 
     /// Enqueues a copy to the host.
@@ -160,7 +195,7 @@ impl Session {
     pub fn offload(&mut self, lane: Lane, device: Range<usize>, host: Range<usize>) -> Result<(), CudaError> {
         let region = self.region(device)?;
         self.start(lane)?;
-        self.host.offload(&region, host, self.stream(lane))?;
+        self.host.offload(&region, host, self.stream(lane)?)?;
         self.stop(lane)
     }
 
@@ -171,7 +206,7 @@ impl Session {
     pub fn prefetch(&mut self, lane: Lane, host: Range<usize>, device: Range<usize>) -> Result<(), CudaError> {
         let region = self.region(device)?;
         self.start(lane)?;
-        self.host.prefetch(host, &region, self.stream(lane))?;
+        self.host.prefetch(host, &region, self.stream(lane)?)?;
         self.stop(lane)
     }
 
@@ -180,7 +215,7 @@ impl Session {
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
     pub fn poison(&self, lane: Lane, device: Range<usize>) -> Result<(), CudaError> {
-        self.region(device)?.fill(0xFF, self.stream(lane))
+        self.region(device)?.fill(0xFF, self.stream(lane)?)
     }
 
     /// Marks a point in a stream.
@@ -188,7 +223,7 @@ impl Session {
     /// # Errors
     /// [`CudaError::OutOfBounds`] for an unknown event; [`CudaError::Driver`].
     pub fn record(&self, lane: Lane, event: usize) -> Result<(), CudaError> {
-        self.event(event)?.record(self.stream(lane))
+        self.event(event)?.record(self.stream(lane)?)
     }
 
     /// Makes the stream wait until the point is passed.
@@ -196,7 +231,7 @@ impl Session {
     /// # Errors
     /// As [`Session::record`].
     pub fn wait(&self, lane: Lane, event: usize) -> Result<(), CudaError> {
-        self.stream(lane).wait(self.event(event)?)
+        self.stream(lane)?.wait(self.event(event)?)
     }
 
     fn event(&self, event: usize) -> Result<&Event, CudaError> {
@@ -204,12 +239,13 @@ impl Session {
         self.events.get(event).ok_or(CudaError::OutOfBounds { start: event, end: event + 1, len })
     }
 
-    /// Waits for all three streams.
+    /// Waits for all streams.
     ///
     /// # Errors
     /// [`CudaError::Driver`] with any of their errors.
     pub fn finish(&self) -> Result<(), CudaError> {
-        [Lane::Compute, Lane::Offload, Lane::Prefetch].into_iter().try_for_each(|lane| self.stream(lane).synchronize())
+        self.stream(Lane::Compute)?.synchronize()?;
+        self.others().try_for_each(|(stream, _)| stream.synchronize())
     }
 
     /// Copies host memory into the arena, after waiting for all earlier work.
@@ -255,16 +291,16 @@ impl Session {
         self.touched.as_ref().map(ArenaWatch::end).transpose()
     }
 
-    /// Starts recording work on all three streams instead of running it.
+    /// Starts recording work on all streams instead of running it.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
     pub fn begin_recording(&mut self) -> Result<(), CudaError> {
         let context = self.libraries.handle().context();
         let fork = Event::new(context)?;
-        self.capture = Some(Capture::begin(self.stream(Lane::Compute))?);
-        fork.record(self.stream(Lane::Compute))?;
-        self.copies.iter().try_for_each(|stream| stream.wait(&fork))
+        self.capture = Some(Capture::begin(self.stream(Lane::Compute)?)?);
+        fork.record(self.stream(Lane::Compute)?)?;
+        self.others().try_for_each(|(stream, _)| stream.wait(&fork))
     }
 
     /// Ends the recording and keeps the step.
@@ -273,10 +309,10 @@ impl Session {
     /// [`CudaError::Driver`] if the step cannot be recorded.
     pub fn end_recording(&mut self) -> Result<(), CudaError> {
         let Some(capture) = self.capture.take() else { return Ok(()) };
-        for stream in &self.copies {
+        for (stream, _) in self.others() {
             let join = Event::new(stream.context())?;
             join.record(stream)?;
-            self.stream(Lane::Compute).wait(&join)?;
+            self.stream(Lane::Compute)?.wait(&join)?;
         }
         self.recorded = Some(capture.end()?);
         Ok(())
@@ -300,7 +336,7 @@ impl Session {
         match &self.recorded {
             // SAFETY: what was recorded is kept work, and copies between the arenas: the session holds all of it, in fields
             // that are dropped after the graph and wait for queued work.
-            Some(graph) => unsafe { graph.launch(self.stream(Lane::Compute)) },
+            Some(graph) => unsafe { graph.launch(self.stream(Lane::Compute)?) },
             None => Ok(()),
         }
     }
@@ -323,21 +359,20 @@ impl Session {
         if let Some(timed) = &mut self.timed {
             timed.lanes.clear();
         }
-        self.marks[0].record(self.stream(Lane::Compute))
+        self.marks[0].record(self.stream(Lane::Compute)?)
     }
 
-    /// Marks the end of a step: the compute stream waits for the other two.
+    /// Marks the end of a step: the compute stream waits for the others.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
     pub fn end_step(&self) -> Result<(), CudaError> {
-        let [_, end, offloaded, prefetched] = &self.marks;
-        let compute = self.stream(Lane::Compute);
-        for (stream, mark) in self.copies.iter().zip([offloaded, prefetched]) {
+        let compute = self.stream(Lane::Compute)?;
+        for (stream, mark) in self.others() {
             mark.record(stream)?;
             compute.wait(mark)?;
         }
-        end.record(compute)
+        self.marks[1].record(compute)
     }
 
     /// Time between the marks of the last step, once it is over.
@@ -378,6 +413,6 @@ impl Session {
     /// Records the first or second event of the current item of work.
     fn mark(&self, lane: Lane, which: usize) -> Result<(), CudaError> {
         let pair = self.timed.as_ref().and_then(|timed| timed.pairs.get(timed.lanes.len().checked_sub(1)?));
-        pair.map_or(Ok(()), |pair| pair[which].record(self.stream(lane)))
+        pair.map_or(Ok(()), |pair| pair[which].record(self.stream(lane)?))
     }
 }

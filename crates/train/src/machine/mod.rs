@@ -1,4 +1,4 @@
-//! Machines run schedules: each has an arena, a pinned host arena, three streams, and the layers.
+//! Machines run schedules: each has an arena, a pinned host arena, streams, and the layers.
 
 pub mod cpu;
 pub mod cuda;
@@ -16,6 +16,8 @@ use crate::Error;
 pub struct Task {
     /// Name of the layer, for messages and traces.
     pub name: String,
+    /// The stream that it runs on, one that computes.
+    pub stream: Stream,
     /// The kind of layer.
     pub kind: LayerKind,
     /// The pass.
@@ -98,7 +100,7 @@ pub struct Span {
 /// Runs the commands of a schedule.
 ///
 /// Call `reserve`, `prepare` and `write` before the first step. From then on, `compute`, `offload`, `prefetch`,
-/// `record` and `wait` only enqueue, in schedule order, and nothing allocates; `finish` waits for all three streams.
+/// `record` and `wait` only enqueue, in schedule order, and nothing allocates; `finish` waits for all streams.
 pub trait Machine {
     /// Its name in messages: `cpu` or `cuda`.
     fn name(&self) -> &'static str;
@@ -116,7 +118,7 @@ pub trait Machine {
     /// too little memory for that.
     fn prepare(&mut self, task: Task) -> Result<TaskId, Error>;
 
-    /// Enqueues a task on the compute stream.
+    /// Enqueues a task on its stream.
     ///
     /// # Errors
     /// [`Error::Step`].
@@ -161,7 +163,7 @@ pub trait Machine {
     /// [`Error::Step`].
     fn wait(&mut self, stream: Stream, event: usize) -> Result<(), Error>;
 
-    /// Waits for all three streams on the host.
+    /// Waits for all streams on the host.
     ///
     /// # Errors
     /// The first [`Error::Step`] of any enqueued work.

@@ -228,7 +228,7 @@ impl<'a> Checker<'a> {
                 self.order.mark(stream, at);
             }
             Action::Compute(compute) => {
-                if stream != Stream::Compute {
+                if !stream.is_lane() {
                     self.refuse(Violation::WrongStream { at, stream });
                 }
                 self.order.begin(stream, at);
@@ -248,7 +248,7 @@ impl<'a> Checker<'a> {
     }
 
     fn copy_stream(&mut self, stream: Stream, at: InstructionId) {
-        if stream == Stream::Compute {
+        if stream.is_lane() {
             self.refuse(Violation::WrongStream { at, stream });
         }
     }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::plan::{InstructionId, Stream};
 
+const STREAMS: usize = Stream::ALL.len();
+
 /// A number of steps for each stream.
-type Count = [u32; 3];
+type Count = [u32; STREAMS];
 
 fn join(one: &mut Count, other: Count) {
     for (one, other) in one.iter_mut().zip(other) {
@@ -15,18 +17,19 @@ fn join(one: &mut Count, other: Count) {
 
 /// The state of the streams as the list is walked.
 pub(super) struct Order {
-    known: [Count; 3],
+    known: [Count; STREAMS],
     /// For each step: what its stream knew after it.
     after: Vec<Count>,
     /// For each stream: its steps that do work.
-    steps: [Vec<InstructionId>; 3],
+    steps: [Vec<InstructionId>; STREAMS],
     /// The stream of the current step.
     current: usize,
 }
 
 impl Order {
     pub(super) fn new(steps: usize) -> Order {
-        Order { known: [[0; 3]; 3], after: vec![[0; 3]; steps], steps: [const { Vec::new() }; 3], current: 0 }
+        let (known, steps_of) = ([[0; STREAMS]; STREAMS], [const { Vec::new() }; STREAMS]);
+        Order { known, after: vec![[0; STREAMS]; steps], steps: steps_of, current: 0 }
     }
 
     /// Begins a step that does work on a stream.
@@ -50,7 +53,7 @@ impl Order {
     /// A counted step that the current step does not know to have ended.
     fn unknown(&self, counted: &Count) -> Option<InstructionId> {
         let known = self.known[self.current];
-        let stream = (0..3).find(|&stream| counted[stream] > known[stream])?;
+        let stream = (0..STREAMS).find(|&stream| counted[stream] > known[stream])?;
         self.steps[stream].get(counted[stream] as usize - 1).copied()
     }
 

@@ -86,7 +86,7 @@ pub enum Violation {
         /// The instruction; the first for blocks.
         at: InstructionId,
     },
-    /// A computation off the compute stream, or a copy on it.
+    /// A computation on a stream for copies, or a copy on one that computes.
     WrongStream {
         /// The instruction.
         at: InstructionId,

@@ -57,6 +57,8 @@ struct Document<'a> {
     bounded: Option<Bounded>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_parts: Option<&'a InParts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lanes: Option<usize>,
     offloaded_bytes: Bytes,
     recomputed_us: f64,
     compute_us: f64,
@@ -180,6 +182,7 @@ impl<'a> Document<'a> {
             bound_us: plan.bound.map(Nanos::as_micros),
             bounded: plan.bound.map(|_| plan.bounded),
             in_parts: plan.in_parts.as_ref(),
+            lanes: Some(plan.schedule.lanes()).filter(|lanes| *lanes > 1),
             offloaded_bytes: plan.offloaded,
             recomputed_us: plan.recomputed.as_micros(),
             compute_us: plan.simulation.compute.as_micros(),

@@ -166,13 +166,14 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         line("counted here", saved(&plan.ours));
         line("as in the paper", saved(&plan.paper));
     }
-    line(
-        "step",
-        format!("{}, {} over the baseline's {}", plan.step_time, percent(plan.overhead()), plan.baseline_time),
-    );
+    let (overhead, of) = (plan.overhead(), if plan.overhead() < 0.0 { "under" } else { "over" });
+    line("step", format!("{}, {} {of} the baseline's {}", plan.step_time, percent(overhead.abs()), plan.baseline_time));
     line("copies", format!("{}, adding {} to the step", plan.simulation.copying, plan.simulation.exposed));
     if let Some(in_parts) = &plan.in_parts {
         line("in parts", in_parts.words());
+    }
+    if plan.schedule.lanes() > 1 {
+        line("lanes", format!("branches run side by side on {} streams", plan.schedule.lanes()));
     }
     if plan.recomputed > Nanos::ZERO {
         line("recomputed", plan.recomputed.to_string());

@@ -43,10 +43,10 @@ pub fn trace(plan: &Plan, device: &Device) -> String {
 pub struct TraceProcess(pub u32);
 
 impl TraceProcess {
-    /// The events that name the process and its tracks, in the order of [`Stream::ALL`].
-    pub fn names(self, name: &str) -> Vec<Value> {
+    /// The events that name the process and the tracks of these streams.
+    pub fn names(self, name: &str, streams: &[Stream]) -> Vec<Value> {
         let mut events = vec![json!({"ph": "M", "name": "process_name", "pid": self.0, "args": {"name": name}})];
-        for stream in Stream::ALL {
+        for &stream in streams {
             for (key, arguments) in [
                 ("thread_name", json!({"name": stream.name()})),
                 ("thread_sort_index", json!({"sort_index": stream.index()})),
@@ -69,7 +69,8 @@ impl TraceProcess {
     /// All events of a planned step: names, work and waits in the order of the schedule, and live bytes.
     pub fn planned(self, plan: &Plan) -> Vec<Value> {
         let Plan { network, batch, options, .. } = plan;
-        let mut events = self.names(&format!("plan of {network}, mini-batch {batch}, {}", options.policy));
+        let name = format!("plan of {network}, mini-batch {batch}, {}", options.policy);
+        let mut events = self.names(&name, &plan.schedule.streams());
         let readers = readers(plan);
         let stalls: HashMap<InstructionId, &Stall> =
             plan.simulation.stalls.iter().map(|stall| (stall.instruction, stall)).collect();

@@ -1,4 +1,4 @@
-//! The CPU as a machine: arenas in host memory, and three streams as threads with queues.
+//! The CPU as a machine: arenas in host memory, and streams as threads with queues.
 //!
 //! ```text
 //! engine     compute, offload, record, wait ..          each call only appends to the queue of its stream
@@ -31,11 +31,11 @@ use crate::{Error, host_memory};
 /// Additional behavior for tests and checks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Threads of the compute stream; `None` for one per core.
+    /// Threads of a stream that computes; `None` for one per core.
     pub threads: Option<usize>,
     /// The maximum pause before each task or copy of a stream, in the order of [`Stream::ALL`]; actual pauses are
     /// random.
-    pub delays: [Duration; 3],
+    pub delays: [Duration; Stream::ALL.len()],
     /// Whether to compare every copy with its source, and data that comes back from the host with the data sent there.
     pub checksums: bool,
     /// Whether to record the spans of tasks and copies.
@@ -54,7 +54,8 @@ pub struct CpuMachine {
 /// The state after memory was reserved. The queues come first, so that they are dropped before the data they work on.
 #[derive(Debug)]
 struct Reservation {
-    queues: [Queue; 3],
+    /// In the order of [`Stream::ALL`].
+    queues: Vec<Queue>,
     shared: Arc<Shared>,
 }
 
@@ -103,8 +104,8 @@ impl Machine for CpuMachine {
         let arena = |bytes: Bytes| Arena::new(bytes.0).map_err(|error| refused("reserve", error));
         let shared = Arc::new(Shared::new(arena(device)?, arena(host)?, events, self.options.clone()));
         let queue = |stream| Queue::start(stream, Arc::clone(&shared), Arc::clone(&self.backend));
-        let [compute, offload, prefetch] = Stream::ALL.map(queue);
-        self.running = Some(Reservation { queues: [compute?, offload?, prefetch?], shared });
+        let queues = Stream::ALL.into_iter().map(queue).collect::<Result<_, _>>()?;
+        self.running = Some(Reservation { queues, shared });
         Ok(())
     }
 
@@ -119,7 +120,7 @@ impl Machine for CpuMachine {
 
     fn compute(&mut self, task: TaskId, iteration: &Iteration) -> Result<(), Error> {
         let task = self.tasks.get(task.0).ok_or_else(|| failed("compute", format!("there is no task {}", task.0)))?;
-        self.enqueue(Stream::Compute, Work::Compute(Arc::clone(task), *iteration))
+        self.enqueue(task.stream, Work::Compute(Arc::clone(task), *iteration))
     }
 
     fn feed(&mut self, samples: &[f32], labels: &[u32]) -> Result<(), Error> {

@@ -1,5 +1,8 @@
-//! A GPU as a machine: one allocation on the device, one pinned on the host, three streams, and every task prepared as
-//! calls to cuDNN, cuBLAS and a few kernels on fixed memory.
+//! A GPU as a machine: one allocation on the device, one pinned on the host, streams, and every task prepared as calls to
+//! cuDNN, cuBLAS and a few kernels on fixed memory.
+//!
+//! Each stream that computes has a cuDNN handle and scratch memory of its own; those beside the compute stream open when a
+//! task first needs them.
 //!
 //! Outside the arena are cuBLAS's workspace, the libraries' code, and scratch memory for sums. [`RESERVED`] leaves room
 //! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be one CUDA graph;
@@ -44,10 +47,19 @@ pub struct CudaMachine {
     tasks: Vec<(String, Option<usize>)>,
     input: Option<Input>,
     iteration: Option<Iteration>,
+    /// What computes on the streams beside the compute stream, in the order of opening, with the session's number.
+    beside: Vec<Beside>,
     backend: CudaBackend,
     libraries: Arc<Libraries>,
     modes: Modes,
     free_at_start: Bytes,
+}
+
+/// What computes on a stream beside the compute stream.
+struct Beside {
+    stream: Stream,
+    backend: CudaBackend,
+    libraries: Arc<Libraries>,
 }
 
 /// The destination of mini-batches.
@@ -77,6 +89,7 @@ impl CudaMachine {
             tasks: Vec::new(),
             input: None,
             iteration: None,
+            beside: Vec::new(),
             backend,
             libraries,
             modes,
@@ -114,7 +127,7 @@ impl CudaMachine {
         touched.map_err(|error| failed("scanning the arena", error))
     }
 
-    /// Time of the last step on the device, from before the upload of its mini-batch to the end of all three streams.
+    /// Time of the last step on the device, from before the upload of its mini-batch to the end of all streams.
     ///
     /// # Errors
     /// [`Error::Step`] before the first step has ended.
@@ -161,10 +174,48 @@ impl CudaMachine {
         if layers::is_input(task) {
             return self.prepare_input(task).map(|()| None);
         }
+        self.open_lane(task.stream).map_err(|error| failed(&task.name, error))?;
+        let lane = self.lane(task.stream)?;
         let missing = || wrong(&task.name, "before the arenas were allocated".to_owned());
         let session = self.session.as_mut().ok_or_else(missing)?;
-        let work = layers::prepare(session, &self.libraries, &mut self.backend, task)?;
-        Ok(Some(session.keep(work)))
+        let (libraries, backend) = match lane {
+            Lane::Beside(number) => {
+                let Beside { libraries, backend, .. } = &mut self.beside[number];
+                (&*libraries, backend)
+            }
+            _ => (&self.libraries, &mut self.backend),
+        };
+        let work = layers::prepare(session, libraries, backend, task)?;
+        Ok(Some(session.keep(lane, work)))
+    }
+
+    /// Opens what computes on a stream beside the compute stream, if that was not done before.
+    fn open_lane(&mut self, stream: Stream) -> Result<(), CudaError> {
+        let is_open = self.beside.iter().any(|beside| beside.stream == stream);
+        if is_open || stream == Stream::Compute || !stream.is_lane() {
+            return Ok(());
+        }
+        let backend = self.backend.sibling()?;
+        let libraries = self.libraries.beside(backend.handle())?;
+        if let Some(session) = &mut self.session {
+            session.add_lane(&libraries)?;
+        }
+        self.beside.push(Beside { stream, backend, libraries });
+        Ok(())
+    }
+
+    /// The lane of a schedule's stream.
+    fn lane(&self, stream: Stream) -> Result<Lane, Error> {
+        let unopened = || wrong("a step", format!("no task was prepared on the stream {}", stream.name()));
+        match stream {
+            Stream::Compute => Ok(Lane::Compute),
+            Stream::Offload => Ok(Lane::Offload),
+            Stream::Prefetch => Ok(Lane::Prefetch),
+            Stream::Lane2 | Stream::Lane3 | Stream::Lane4 => {
+                let number = self.beside.iter().position(|beside| beside.stream == stream);
+                number.map(Lane::Beside).ok_or_else(unopened)
+            }
+        }
     }
 
     /// Enqueues the mini-batch and the step's parameters.
@@ -211,15 +262,6 @@ impl CudaMachine {
     }
 }
 
-/// The lane of a schedule's stream.
-fn lane(stream: Stream) -> Lane {
-    match stream {
-        Stream::Compute => Lane::Compute,
-        Stream::Offload => Lane::Offload,
-        Stream::Prefetch => Lane::Prefetch,
-    }
-}
-
 /// Converts a range of addresses; one that does not fit is rejected when used.
 fn range(bytes: &Range<u64>) -> Range<usize> {
     let narrow = |value| usize::try_from(value).unwrap_or(usize::MAX);
@@ -262,6 +304,9 @@ impl Machine for CudaMachine {
         // Free memory may be fragmented.
         let refused = |error: CudaError| if error.is_out_of_memory() { too_large } else { taking(error) };
         let mut session = Session::new(&self.libraries, device, pinned, events).map_err(refused)?;
+        for beside in &self.beside {
+            session.add_lane(&beside.libraries).map_err(taking)?;
+        }
         if self.modes.watch {
             session.watch().map_err(taking)?;
         }
@@ -315,25 +360,30 @@ impl Machine for CudaMachine {
     }
 
     fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {
-        let copy = self.session()?.offload(lane(stream), range(&device), range(&host));
+        let lane = self.lane(stream)?;
+        let copy = self.session()?.offload(lane, range(&device), range(&host));
         copy.map_err(|error| failed(&format!("offloading {} bytes", device.end - device.start), error))
     }
 
     fn prefetch(&mut self, stream: Stream, host: Range<u64>, device: Range<u64>) -> Result<(), Error> {
-        let copy = self.session()?.prefetch(lane(stream), range(&host), range(&device));
+        let lane = self.lane(stream)?;
+        let copy = self.session()?.prefetch(lane, range(&host), range(&device));
         copy.map_err(|error| failed(&format!("prefetching {} bytes", host.end - host.start), error))
     }
 
     fn poison(&mut self, stream: Stream, device: Range<u64>) -> Result<(), Error> {
-        self.session()?.poison(lane(stream), range(&device)).map_err(|error| failed("poisoning", error))
+        let lane = self.lane(stream)?;
+        self.session()?.poison(lane, range(&device)).map_err(|error| failed("poisoning", error))
     }
 
     fn record(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
-        self.session()?.record(lane(stream), event).map_err(|error| failed("recording an event", error))
+        let lane = self.lane(stream)?;
+        self.session()?.record(lane, event).map_err(|error| failed("recording an event", error))
     }
 
     fn wait(&mut self, stream: Stream, event: usize) -> Result<(), Error> {
-        self.session()?.wait(lane(stream), event).map_err(|error| failed("waiting for an event", error))
+        let lane = self.lane(stream)?;
+        self.session()?.wait(lane, event).map_err(|error| failed("waiting for an event", error))
     }
 
     fn begin(&mut self, iteration: &Iteration) -> Result<bool, Error> {
@@ -390,16 +440,18 @@ impl Machine for CudaMachine {
     fn spans(&mut self) -> Vec<Span> {
         // A device that fails here has failed before, and that was reported.
         let times = self.session.as_ref().map(Session::times).and_then(Result::ok).unwrap_or_default();
-        let mut places = [0; 3];
+        let mut places = [0; Stream::ALL.len()];
         let span = |(lane, [start, end]): (Lane, [Nanos; 2])| {
-            let (stream, which) = match lane {
-                Lane::Compute => (Stream::Compute, 0),
-                Lane::Offload => (Stream::Offload, 1),
-                Lane::Prefetch => (Stream::Prefetch, 2),
+            let stream = match lane {
+                Lane::Compute => Stream::Compute,
+                Lane::Offload => Stream::Offload,
+                Lane::Prefetch => Stream::Prefetch,
+                Lane::Beside(number) => self.beside.get(number)?.stream,
             };
-            places[which] += 1;
-            Span { stream, place: places[which] - 1, start, end }
+            let place = &mut places[stream.index()];
+            *place += 1;
+            Some(Span { stream, place: *place - 1, start, end })
         };
-        times.into_iter().map(span).collect()
+        times.into_iter().filter_map(span).collect()
     }
 }

@@ -4,6 +4,7 @@
 //! compute    |-- conv1 --|-- conv2 --|::::|-- conv3 --|     : waits for a copy
 //! offload    |     |--- conv1 ---|
 //! prefetch                                  |--- conv1 ---|
+//! lane-2          |-- conv2b --|                             only where branches run side by side
 //! ```
 
 use super::super::words;
@@ -14,11 +15,11 @@ use crate::report::svg::axis::{Axis, Frame};
 use crate::report::svg::canvas::{Anchor, Canvas, INK, TEXT};
 use crate::report::svg::legend::{self, Entry, color};
 
-const LANE: f64 = 44.0;
+const ROW: f64 = 44.0;
 const BAR: f64 = 28.0;
 const STALL: &str = "#F0E442";
 
-/// Draws one lane per stream.
+/// Draws one row per stream.
 pub fn streams(plan: &Plan) -> String {
     let entries = [
         Entry::area("forward", color(0)),
@@ -30,12 +31,14 @@ pub fn streams(plan: &Plan) -> String {
     ];
     let time = Axis::of_times_until("time", plan.step_time);
     let top = legend::head_height(&entries, WIDTH);
-    let frame = Frame { left: 100.0, top, width: WIDTH - 140.0, height: LANE * Stream::ALL.len() as f64 };
+    let streams = plan.schedule.streams();
+    let frame = Frame { left: 100.0, top, width: WIDTH - 140.0, height: ROW * streams.len() as f64 };
     let mut canvas = Canvas::new(WIDTH, frame.bottom() + 52.0);
     legend::draw_head("streams", &entries, WIDTH, &mut canvas);
     frame.draw_bottom(&time, &mut canvas);
-    let middle = |stream: Stream| frame.top + LANE * (stream.index() as f64 + 0.5);
-    for stream in Stream::ALL {
+    let row = |stream: Stream| streams.iter().position(|own| *own == stream).unwrap_or_default();
+    let middle = |stream: Stream| frame.top + ROW * (row(stream) as f64 + 0.5);
+    for &stream in &streams {
         let y = middle(stream);
         canvas.text((frame.left - 8.0, y), Anchor::End, TEXT, stream.name());
         canvas.line((frame.left, y), (frame.right(), y), INK);

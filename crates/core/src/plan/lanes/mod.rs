@@ -1,0 +1,73 @@
+//! Branches side by side: gives the branches between a fork and a join streams of their own, where that is faster and fits.
+//!
+//! ```text
+//! one lane     fork | 1x1 | 3x3 . . . . . | 5x5 . . | pool | join        what the planner found
+//! compute      fork | 3x3 . . . . . . . |            join
+//! lane 2            | 5x5 . . . . . . . |                   waits for the fork; the join waits for it
+//! lane 3            | 1x1 . | pool . . .|
+//! ```
+//!
+//! A plan with one lane comes first. Then each section of its schedule, the branches of one fork going forward or backward,
+//! is rewritten, placed and simulated; the plan stays as it is where nothing is gained. What each lane accesses conflicts
+//! with what others do at the same time, so placement gives it bytes of its own until the join.
+
+mod branches;
+mod rewrite;
+mod section;
+
+use branches::Branches;
+use rewrite::rewritten;
+use section::{Section, sections};
+
+use super::draft::{Draft, Drafter};
+use super::place::Effort;
+use super::policies::Outcome;
+use super::{Policy, simulate};
+use crate::Nanos;
+
+/// A plan with lanes must be faster by more than one part in so many.
+const NOISE: u64 = 200;
+
+/// Lets branches of a plan run side by side, if the options allow it and it is faster.
+pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut Outcome) {
+    let options = &drafter.options;
+    if !options.lanes || options.policy != Policy::Optimal || drafter.costs.side_by_side <= 1.0 {
+        return;
+    }
+    let Some(draft) = fastest(drafter, &outcome.draft) else { return };
+    outcome.draft = drafter.tightened(draft);
+    outcome.decisions.iter_mut().for_each(|decision| decision.taken = false);
+    let mut decision = outcome.draft.decision("lanes", options);
+    decision.taken = true;
+    outcome.decisions.push(decision);
+}
+
+/// The draft with as many sections side by side as fit and are faster; `None` if it is hardly faster.
+fn fastest(drafter: &Drafter<'_>, draft: &Draft) -> Option<Draft> {
+    let time = |draft: &Draft| simulate(drafter.step, &draft.schedule, drafter.costs).time;
+    let mut sections = sections(drafter, &draft.schedule, &Branches::of(drafter.step));
+    let alone = time(draft);
+    let attempt = |sections: &[&Section], effort: Effort| {
+        let tried = drafter.placed_again(rewritten(drafter.step, &draft.schedule, sections), effort);
+        tried.fits(&drafter.options).then(|| (time(&tried), tried))
+    };
+    let mut best: Option<(Nanos, Draft)> = None;
+    let all: Vec<&Section> = sections.iter().collect();
+    if !all.is_empty() {
+        best = attempt(&all, Effort::Plan);
+    }
+    if best.is_none() {
+        // Those that save most first.
+        sections.sort_by_key(|section| std::cmp::Reverse(section.saves));
+        let mut taken: Vec<&Section> = Vec::new();
+        for section in sections.iter().take_while(|_| !drafter.end.is_over()) {
+            taken.push(section);
+            let tried = attempt(&taken, Effort::Draft);
+            match tried.filter(|(time, _)| *time < best.as_ref().map_or(alone, |(best, _)| *best)) {
+                Some(faster) => best = Some(faster),
+                None => _ = taken.pop(),
+            }
+        }
+    }
+    best.filter(|(time, _)| time.0 + alone.0 / NOISE < alone.0).map(|(_, draft)| draft)
+}

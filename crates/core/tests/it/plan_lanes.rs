@@ -1,0 +1,215 @@
+//! Branches side by side: where a plan has lanes, what they gain, and that the checker finds every wait that is missing.
+
+use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::plan::{
+    Action, BlockId, Budgets, CostModel, Fronts, InstructionId, Kind, Mode, Options, Plan, Policy, Schedule, Step,
+    Stream, Violation, Workload, check, plan, sweep,
+};
+use tightfit_core::{Bytes, Types};
+
+/// Two modules of branches.
+fn network() -> Network {
+    let mut net = Builder::new("modules");
+    net.input(Shape::image(8, 56, 56)).conv("stem", Filters::new(64, 3).pad(1)).relu();
+    for module in ["one", "two"] {
+        let fork = net.here();
+        let name = |branch: &str| format!("{module}.{branch}");
+        let a = net.conv(name("a"), Filters::new(64, 3).pad(1)).batch_norm().relu().here();
+        let b = net.at(fork).conv(name("b"), Filters::new(64, 1)).relu();
+        let b = b.conv(name("b.wide"), Filters::new(64, 5).pad(2)).relu().here();
+        let c =
+            net.at(fork).max_pool(name("pool"), Window::new(3, 1).pad(1)).conv(name("c"), Filters::new(64, 1)).here();
+        net.concat(name("join"), &[a, b, c]);
+    }
+    net.global_average_pool("pool").flatten().fully_connected("fc", 3).softmax_loss();
+    net.finish().unwrap()
+}
+
+fn costs(side_by_side: f64) -> CostModel {
+    CostModel { side_by_side, ..CostModel::h200() }
+}
+
+fn step_of(network: &Network, batch: usize, mode: Mode) -> Step {
+    let workload = Workload::new(network, batch, Types::F32, mode).unwrap();
+    workload.step(&Fronts::assumed(&workload, &CostModel::h200()).unwrap(), &CostModel::h200()).unwrap()
+}
+
+fn planned(step: &Step, budget: Bytes, lanes: bool) -> Plan {
+    plan(step, &costs(1.12), &Options { budget, lanes, ..Options::default() }).unwrap()
+}
+
+#[test]
+fn branches_run_side_by_side_where_that_is_faster() {
+    let googlenet = Network::open("googlenet").unwrap();
+    for mode in [Mode::Training, Mode::Inference] {
+        let step = step_of(&googlenet, 64, mode);
+        let (one, several) = (planned(&step, Bytes::gib(16), false), planned(&step, Bytes::gib(16), true));
+        assert_eq!((one.schedule.lanes(), several.schedule.lanes()), (1, 4));
+        let faster = 1.0 - several.step_time.ratio(one.step_time);
+        assert!((0.04..1.0 - 1.0 / 1.12).contains(&faster), "{mode:?}: {faster}");
+        assert!(several.peak <= Bytes::gib(16) && several.bound.is_none() && several.gap.is_none());
+        let taken: Vec<&str> =
+            several.decisions.iter().filter(|decision| decision.taken).map(|decision| &*decision.attempt).collect();
+        assert_eq!(taken, ["lanes"]);
+        let sum = several.simulation.compute;
+        assert!(sum < one.simulation.compute && several.simulation.time >= sum, "computations, side by side");
+    }
+}
+
+#[test]
+fn nothing_changes_where_lanes_never_pay_or_another_policy_is_asked_for() {
+    let step = step_of(&network(), 32, Mode::Training);
+    let with = |policy: Policy, lanes: bool, side_by_side: f64| {
+        let options = Options { policy, lanes, ..Options::default() };
+        plan(&step, &costs(side_by_side), &options).unwrap().schedule
+    };
+    assert!(with(Policy::Optimal, true, 1.0) == with(Policy::Optimal, false, 1.0));
+    for policy in Policy::ALL {
+        let is_same = with(policy, true, 1.12) == with(policy, false, 1.12);
+        assert_eq!(is_same, policy != Policy::Optimal, "{policy}");
+    }
+}
+
+#[test]
+fn under_every_budget_a_plan_with_lanes_fits_and_is_no_slower() {
+    let step = step_of(&network(), 64, Mode::Training);
+    let roomy = planned(&step, Bytes::gib(16), false);
+    let mut lanes = Vec::new();
+    for share in [0, 10, 20, 40, 60, 80, 100] {
+        let budget = Bytes(roomy.min_feasible.0 + (roomy.peak.0 - roomy.min_feasible.0) * share / 100);
+        let (one, several) = (planned(&step, budget, false), planned(&step, budget, true));
+        assert!(several.peak <= budget && several.step_time <= one.step_time, "{budget}");
+        lanes.push(several.schedule.lanes());
+    }
+    assert!(lanes.contains(&3), "{lanes:?}");
+    let options = Options { lanes: true, ..Options::default() };
+    let budgets = [roomy.min_feasible, roomy.peak, Bytes::gib(1)];
+    let swept = sweep(&step, &costs(1.12), &options, &budgets).unwrap();
+    let times: Vec<_> = swept.iter().map(|(_, plan)| plan.as_ref().unwrap().step_time).collect();
+    assert!(times.is_sorted_by(|smaller, larger| larger <= smaller), "{times:?}");
+}
+
+#[test]
+fn plans_with_lanes_round_trip() {
+    let network = network();
+    let plan = planned(&step_of(&network, 32, Mode::Training), Bytes::gib(1), true);
+    let text = plan.to_json(&network).unwrap();
+    assert!(text.contains("\"lane-2\"") && text.contains("\"lanes\":true"));
+    let (_, read) = Plan::from_json(&text).unwrap();
+    assert!(read == plan);
+    assert!(
+        !planned(&step_of(&network, 32, Mode::Training), Bytes::gib(1), false)
+            .to_json(&network)
+            .unwrap()
+            .contains("lane")
+    );
+}
+
+/// A plan of the network with lanes, and its step.
+fn with_lanes() -> (Step, Schedule) {
+    let step = step_of(&network(), 32, Mode::Training);
+    let schedule = planned(&step, Bytes::gib(1), true).schedule.into_schedule();
+    assert_eq!(schedule.lanes(), 3);
+    (step, schedule)
+}
+
+fn violations(step: &Step, schedule: &Schedule) -> Vec<Violation> {
+    check(step, schedule, Budgets::default())
+}
+
+/// The schedule without an instruction.
+fn without(schedule: &Schedule, at: usize) -> Schedule {
+    let mut schedule = schedule.clone();
+    schedule.instructions.remove(at);
+    for instruction in &mut schedule.instructions {
+        if let Action::Wait(on) = &mut instruction.action
+            && on.0 > at
+        {
+            on.0 -= 1;
+        }
+    }
+    schedule
+}
+
+/// The blocks of a computation that hold gradients of maps.
+fn gradients(step: &Step, schedule: &Schedule, at: usize) -> Vec<BlockId> {
+    let Action::Compute(compute) = &schedule.instructions[at].action else { return Vec::new() };
+    let is_gradient = |block: &BlockId| step.kind(schedule.blocks[block.0].holds) == Kind::GradientMaps;
+    compute.touched().filter(is_gradient).collect()
+}
+
+#[test]
+fn every_wait_between_lanes_is_needed() {
+    let (step, schedule) = with_lanes();
+    assert_eq!(violations(&step, &schedule), []);
+    let [mut forks, mut joins, mut sums] = [0; 3];
+    for (at, instruction) in schedule.instructions.iter().enumerate() {
+        let Action::Wait(on) = instruction.action else { continue };
+        let is_compute = |at: &usize| matches!(schedule.instructions[*at].action, Action::Compute(_));
+        let next = (at..schedule.instructions.len()).find(is_compute).unwrap();
+        let waits_for = gradients(&step, &schedule, on.0);
+        if gradients(&step, &schedule, next).iter().any(|block| waits_for.contains(block)) {
+            sums += 1;
+        } else if instruction.stream == Stream::Compute {
+            joins += 1;
+        } else {
+            forks += 1;
+        }
+        let found = violations(&step, &without(&schedule, at));
+        let is_named = |violation: &Violation| matches!(violation, Violation::Unordered { .. });
+        assert!(found.iter().any(is_named), "without the wait at {at}, {instruction:?}: {found:?}");
+    }
+    assert!(forks > 0 && joins > 0 && sums > 0, "{forks} {joins} {sums}");
+}
+
+/// A block that ends on one lane, and one that begins after it in the list on another, which does not know of that.
+#[test]
+fn bytes_of_two_lanes_may_not_meet() {
+    let (step, schedule) = with_lanes();
+    let mut ended: Vec<(Stream, BlockId)> = Vec::new();
+    let mut pairs = Vec::new();
+    for instruction in &schedule.instructions {
+        match instruction.action {
+            Action::Wait(_) => ended.clear(),
+            Action::Release(block) => ended.push((instruction.stream, block)),
+            Action::Allocate(block) => {
+                let other = ended.iter().filter(|(stream, _)| *stream != instruction.stream);
+                pairs.extend(other.map(|(_, other)| (*other, block)));
+            }
+            _ => {}
+        }
+    }
+    assert!(!pairs.is_empty());
+    for (one, other) in pairs {
+        let end = |block: BlockId| schedule.blocks[block.0].offset + schedule.blocks[block.0].bytes;
+        let offset = |block: BlockId| schedule.blocks[block.0].offset;
+        assert!(end(one) <= offset(other) || end(other) <= offset(one), "{one:?} {other:?}");
+        let mut shared = schedule.clone();
+        shared.blocks[other.0].offset = offset(one);
+        shared.device_bytes = Bytes(2 * schedule.device_bytes.0);
+        let found = violations(&step, &shared);
+        let is_named =
+            |violation: &Violation| matches!(violation, Violation::Unordered { block, .. } if *block == other);
+        assert!(found.iter().any(is_named), "{one:?} {other:?}: {found:?}");
+    }
+}
+
+#[test]
+fn lanes_do_not_copy_and_copy_streams_do_not_compute() {
+    let (step, schedule) = with_lanes();
+    let at = schedule.instructions.iter().position(|instruction| {
+        instruction.stream == Stream::Lane2 && matches!(instruction.action, Action::Compute(_))
+    });
+    let at = at.unwrap();
+    let mut moved = schedule;
+    moved.instructions[at].stream = Stream::Offload;
+    let wanted = Violation::WrongStream { at: InstructionId(at), stream: Stream::Offload };
+    assert!(violations(&step, &moved).contains(&wanted));
+    let vdnn = plan(&step, &costs(1.0), &Options { policy: Policy::VdnnAll, ..Options::default() }).unwrap();
+    let mut moved = vdnn.schedule.into_schedule();
+    let at = moved.instructions.iter().position(|instruction| matches!(instruction.action, Action::Offload(..)));
+    let at = at.unwrap();
+    moved.instructions[at].stream = Stream::Lane4;
+    let wanted = Violation::WrongStream { at: InstructionId(at), stream: Stream::Lane4 };
+    assert!(violations(&step, &moved).contains(&wanted));
+}
