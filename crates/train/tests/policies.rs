@@ -103,6 +103,26 @@ fn policies_train_alike(network: &Network) {
     assert!(offloaded > 0, "nothing was ever offloaded");
 }
 
+/// Branches side by side, and everything on one stream: the same bits, whichever stream is slow.
+#[test]
+fn branches_side_by_side_train_alike() {
+    for network in [fork_and_join(), residual()] {
+        let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
+        let costs = CostModel { side_by_side: 1.9, launch: Nanos::ZERO, ..CostModel::cpu() };
+        let asked = Asked { algorithms: Algorithms::Memory, divide: false, lanes: true, ..Asked::default() };
+        let schedule =
+            plan(&workload.step(&kernels(&workload, BATCH), &costs).unwrap(), &costs, &asked).unwrap().schedule;
+        assert!(schedule.lanes() > 1);
+        let truth =
+            run(&workload, &everything_resident(&workload, ALGORITHM, BATCH), [Duration::ZERO; Stream::ALL.len()]);
+        for slow in 0..Stream::ALL.len() {
+            let mut delays = [Duration::ZERO; Stream::ALL.len()];
+            delays[slow] = Duration::from_micros(400);
+            assert!(run(&workload, &schedule, delays) == truth, "{}, stream {slow} slow", network.name());
+        }
+    }
+}
+
 #[test]
 fn lenet() {
     policies_train_alike(&Network::open("lenet").unwrap());

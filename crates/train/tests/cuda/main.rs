@@ -1,5 +1,6 @@
 //! The CUDA machine against the CPU machine: on the mock libraries, and (ignored where there is none) on a real GPU.
 
+mod lanes;
 mod limits;
 
 use std::collections::{BTreeMap, HashMap};
