@@ -26,7 +26,7 @@ use super::{Policy, simulate};
 use crate::Nanos;
 
 /// A plan with lanes must be faster by more than one part in so many.
-const NOISE: u64 = 200;
+const NOISE: u64 = 100;
 
 /// Lets branches of a plan run side by side, if the options allow it and it is faster.
 pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut Outcome) {

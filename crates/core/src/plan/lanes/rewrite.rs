@@ -49,7 +49,7 @@ fn streams(schedule: &Schedule, sections: &[&Section]) -> (Vec<Stream>, HashMap<
             let is_compute = |at: &usize| matches!(instructions[*at].action, Action::Compute(_));
             let start = (0..place).rev().find(is_compute).map_or(0, |at| at + 1);
             let is_release = |at: &usize| matches!(instructions[*at].action, Action::Release(_));
-            let released = gap(start).filter(is_release).last();
+            let released = gap(start).rfind(is_release);
             if before.is_none() {
                 begins.insert(released.map_or(start, |released| released + 1), number);
             }
@@ -95,7 +95,7 @@ impl Rewriting {
 
     /// Appends an instruction, after what its accesses must wait for.
     fn instruction(&mut self, step: &Step, stream: Stream, action: &Action) {
-        let (blocks, host_block) = accesses(step, action);
+        let Accesses { blocks, host_block } = accesses(step, action);
         let mut number = 0;
         match action {
             Action::Wait(on) => {
@@ -121,9 +121,14 @@ impl Rewriting {
     }
 }
 
-/// The accesses of an instruction: of device blocks, and of a host block.
-fn accesses(step: &Step, action: &Action) -> (Vec<(usize, Access)>, Option<(usize, Access)>) {
-    match action {
+/// The accesses of an instruction, by the numbers of blocks: of device blocks, and of a host block.
+struct Accesses {
+    blocks: Vec<(usize, Access)>,
+    host_block: Option<(usize, Access)>,
+}
+
+fn accesses(step: &Step, action: &Action) -> Accesses {
+    let (blocks, host_block) = match action {
         Action::Compute(compute) => {
             let uses = step.operation(compute.operation).uses.iter().zip(&compute.blocks);
             let uses = uses.map(|(used, block)| (block.0, compute.access(used, step.tensor(used.tensor))));
@@ -132,5 +137,6 @@ fn accesses(step: &Step, action: &Action) -> (Vec<(usize, Access)>, Option<(usiz
         Action::Offload(block, host) => (vec![(block.0, Access::Read)], Some((host.0, Access::Write))),
         Action::Prefetch(host, block) => (vec![(block.0, Access::Write)], Some((host.0, Access::Read))),
         Action::Allocate(_) | Action::Release(_) | Action::Wait(_) => (Vec::new(), None),
-    }
+    };
+    Accesses { blocks, host_block }
 }
