@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::plan::{self, Algorithms};
@@ -307,7 +307,7 @@ pub struct Planning {
     pub divide: DivideOption,
     /// Whether branches of a network may run side by side on streams of their own, where the device gains by it; only the
     /// policy optimal has them do so
-    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off)]
     pub lanes: bool,
     /// Micro-batch sizes to allow in divided convolutions: undivided, power-of-two, all or fit [default: fit]
     /// [env: TIGHTFIT_SIZES]
@@ -317,6 +317,15 @@ pub struct Planning {
     /// device's]
     #[arg(long, value_name = "DEVICE")]
     pub costs: Option<String>,
+}
+
+/// Parses a switch.
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("`{text}` is neither `on` nor `off`")),
+    }
 }
 
 /// Parses a time in seconds, such as 2 or 0.5s.

@@ -34,6 +34,7 @@ fn unknown_words_are_listed_with_valid_ones() {
             &["vdnn-dynamic", "vdnn-all", "overlap"],
         ),
         ("plan lenet --batch 4 --budget 1MiB --divide maybe", &["maybe"]),
+        ("plan lenet --batch 4 --budget 1MiB --lanes maybe", &["maybe", "`on`", "`off`"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --costs k41", &["k41", "k40"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --out plan.json", &["--assume", "--out", "--format json"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --measure", &["--assume", "--measure"]),
@@ -102,6 +103,27 @@ fn undivided_plans_have_undivided_convolutions() {
     // In micro-batches, or in parts of the whole step.
     assert!(divided.iter().any(|text| text.contains(" + ") || !text.starts_with("256 ")), "{divided:?}");
     assert_eq!(configurations("--budget 3GiB --inference").len(), 5);
+}
+
+#[test]
+fn branches_run_side_by_side_where_a_device_gains_by_it() {
+    let folder = Folder::new();
+    let request = |rest: &str| format!("plan googlenet --batch 128 --budget 8GiB --assume {rest}");
+    let (on, off) = (folder.json(&request("--costs h200")), folder.json(&request("--costs h200 --lanes off")));
+    let time = |plan: &Value| plan["step_time_us"].as_f64().unwrap();
+    let faster = 1.0 - time(&on) / time(&off);
+    assert!((0.05..0.1).contains(&faster), "{faster}; 6 to 10% were measured");
+    assert_eq!((on["lanes"].as_u64(), on.get("bound_us"), &on["gap"]), (Some(4), None, &Value::Null));
+    let streams = |plan: &Value| plan["steps"].as_array().unwrap().iter().any(|step| step["stream"] == "lane-4");
+    assert!(streams(&on) && !streams(&off) && off.get("lanes").is_none() && off["bound_us"].is_number());
+    let table = folder.succeed(&request("--costs h200 --html page.html --trace trace.json"));
+    assert!(table.contains("side by side on 4 streams; no bound is known"), "{table}");
+    for file in ["page.html", "trace.json"] {
+        assert!(std::fs::read_to_string(folder.path().join(file)).unwrap().contains("lane-4"), "{file}");
+    }
+    for rest in ["--costs k40", "--costs cpu", "--costs h200 --policy vdnn-all"] {
+        assert_eq!(folder.json(&request(rest)).get("lanes"), None, "{rest}");
+    }
 }
 
 #[test]

@@ -25,11 +25,11 @@ fn ordinals(schedule: &Schedule) -> Vec<Stream> {
     order
 }
 
-/// Two steps with poison: what a stream reads too early, or after its bytes have another owner, is NaN.
+/// Three steps with poison: what a stream reads too early, or after its bytes have another owner, is NaN.
 fn steps(workload: &Workload<'_>, schedule: &Checked, machine: CudaMachine) -> Result<Vec<bits::Step>, Error> {
     let observed = Observation::of(workload, schedule)?;
     let mut engine = Engine::new(workload, &observed.schedule, machine, Solver::default(), Poison::Freed)?;
-    bits::bits(&mut engine, &observed, (0..2).map(|step| batch(workload, step))).map(|(steps, _)| steps)
+    bits::bits(&mut engine, &observed, (0..3).map(|step| batch(workload, step))).map(|(steps, _)| steps)
 }
 
 #[test]
@@ -49,6 +49,22 @@ fn lanes_give_the_bits_of_one_stream_whichever_is_late() {
                 assert!(same, "{}, late {late:?}, graph {graph}", network.name());
                 mocks.assert_nothing_left("a plan with lanes");
             }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn lanes_give_the_bits_of_one_stream_on_a_gpu() {
+    let options = Options::default();
+    for network in [fork_and_join(), residual()] {
+        let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
+        let kernels = kernels(&workload, &options);
+        let machine = |graph| CudaMachine::open(&options, Modes { graph, ..Modes::default() }).unwrap();
+        let want = steps(&workload, &planned(&workload, &kernels, false), machine(false)).unwrap();
+        for graph in [false, true] {
+            let same = steps(&workload, &planned(&workload, &kernels, true), machine(graph)).unwrap() == want;
+            assert!(same, "{}, graph {graph}", network.name());
         }
     }
 }

@@ -173,7 +173,10 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         line("in parts", in_parts.words());
     }
     if plan.schedule.lanes() > 1 {
-        line("lanes", format!("branches run side by side on {} streams", plan.schedule.lanes()));
+        line(
+            "lanes",
+            format!("branches run side by side on {} streams; no bound is known for such plans", plan.schedule.lanes()),
+        );
     }
     if plan.recomputed > Nanos::ZERO {
         line("recomputed", plan.recomputed.to_string());
