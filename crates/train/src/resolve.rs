@@ -182,6 +182,8 @@ fn task(workload: &Workload<'_>, lowered: &Lowered, schedule: &Schedule, compute
         samples: compute.samples.len(),
         batch: workload.batch,
         types: workload.types,
+        layout: workload.layout,
+        order: workload.order(pass.layer),
         parameters: workload.parameters(pass.layer),
         operands,
         configuration: compute.configuration.clone(),
