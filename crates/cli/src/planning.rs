@@ -182,7 +182,7 @@ fn workload<'a>(
     if common.layout == Some(Layout::Nhwc) && common.types.storage() == Storage::F32 {
         let types = common.types;
         return Err(Failure::Usage(format!(
-            "--layout nhwc: plans support it for f16, f16-f32 and bf16, not for {types}"
+            "--layout nhwc: plans in {types} support nchw only; nhwc is for f16, f16-f32 and bf16"
         )));
     }
     Ok(match common.layout {

@@ -26,6 +26,25 @@ fn partial(libraries: &Libraries, rows: &Rows, more: usize) -> Result<(Region, R
 }
 
 impl BatchNorm {
+    /// Whether the maps have the layer's channels, and are all of one form.
+    fn fit(&self, maps: &[&Map]) -> Result<(), CudaError> {
+        let one = maps[0];
+        for map in maps {
+            let alike =
+                (map.samples, map.shape, map.storage, map.layout) == (one.samples, one.shape, one.storage, one.layout);
+            if !alike || map.shape.channels() != self.channels {
+                let (samples, channels) = (map.samples, self.channels);
+                let what = format!(
+                    "{samples} samples of {} beside {} of {}, for {channels} channels",
+                    map.shape, one.samples, one.shape
+                );
+                return Err(CudaError::Unfit { layer: "batch-normalization", what });
+            }
+            map.check()?;
+        }
+        Ok(())
+    }
+
     /// As [`BatchNorm::training`].
     pub(super) fn training_last(
         self: &Arc<BatchNorm>,
@@ -33,8 +52,7 @@ impl BatchNorm {
         y: &Map,
         kept: Option<(&Statistics, &Statistics)>,
     ) -> Result<Work, CudaError> {
-        x.check()?;
-        y.check()?;
+        self.fit(&[x, y])?;
         let (libraries, channels) = (&self.libraries, self.channels * 4);
         let (summed, written) = (Rows::summing(x, &[&x.region])?, apply_rows(x, y)?);
         let (partial, own) = partial(libraries, &summed, 2 * channels)?;
@@ -83,8 +101,7 @@ impl BatchNorm {
         y: &Map,
         running: &Statistics,
     ) -> Result<Work, CudaError> {
-        x.check()?;
-        y.check()?;
+        self.fit(&[x, y])?;
         let written = apply_rows(x, y)?;
         let apply = self.libraries.kernel_last("norm_apply_last", x.storage)?;
         let (norm, x, y, running) = (self.clone(), x.region.clone(), y.region.clone(), running.clone());
@@ -111,9 +128,7 @@ impl BatchNorm {
         saved: &Statistics,
         [scale_gradient, shift_gradient]: [&Region; 2],
     ) -> Result<Work, CudaError> {
-        for map in [x, dy, dx] {
-            map.check()?;
-        }
+        self.fit(&[x, dy, dx])?;
         let libraries = &self.libraries;
         let summed = Rows::summing(x, &[&x.region, &dy.region])?;
         let written = Rows::copying(x, self.channels, &[&x.region, &dy.region, &dx.region], &[])?;
