@@ -1,4 +1,5 @@
-"""Compiles crates/cuda/src/kernels/kernels.cu to the PTX beside it, which the driver compiles for its GPU when it loads it.
+"""Compiles crates/cuda/src/kernels/kernels.cu to the two files of PTX beside it, which the driver compiles for its GPU when it
+loads one.
 
     pip install nvidia-cuda-nvrtc-cu12==12.4.127
     python scripts/compile-kernels.py
@@ -27,11 +28,12 @@ def text(size, get, program):
 
 with open(os.path.join(here, "kernels.cu"), "rb") as file:
     source = file.read()
-program = ctypes.c_void_p()
-nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
-options = [b"--gpu-architecture=compute_70", b"--fmad=false", b"--std=c++17"]
-status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
-if status != 0:
-    sys.exit(text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program))
-with open(os.path.join(here, "kernels.ptx"), "w") as file:
-    file.write(text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program))
+for name, more in [("kernels.ptx", []), ("kernels_last.ptx", [b"--define-macro=CHANNELS_LAST"])]:
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
+    options = [b"--gpu-architecture=compute_70", b"--fmad=false", b"--std=c++17", *more]
+    status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    if status != 0:
+        sys.exit(text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program))
+    with open(os.path.join(here, name), "w") as file:
+        file.write(text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program))

@@ -7,6 +7,7 @@ use tightfit_core::plan::step::Step;
 use tightfit_core::plan::{
     self, CostModel, Fronts, Mode, Options, Plan, Stop, Swept, Workload, check_budget, plan_until,
 };
+use tightfit_core::problem::Storage;
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
 use tightfit_train::machine::cuda::RESERVED;
@@ -17,7 +18,7 @@ use crate::interrupt;
 use crate::message;
 use crate::options::{Common, Planning, Shares, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
-use crate::session::{Session, env, report_spent};
+use crate::session::{Session, env, is_replay, report_spent};
 
 /// How much slower a plan is than another where that is worth a note.
 const NOTABLY: f64 = 1.05;
@@ -62,8 +63,8 @@ impl Request<'_> {
     ///
     /// # Errors
     /// Those of [`check_budget`], of [`foresee`] and of measuring; [`Failure::Usage`] without a mini-batch, without a
-    /// budget if the device does not report one, and for a layout that plans do not support; [`Error::BadOption`] for
-    /// algorithms under a policy that chooses them.
+    /// budget if the device does not report one; [`Error::BadNetwork`] for a layout that the network does not allow;
+    /// [`Error::BadOption`] for algorithms under a policy that chooses them.
     pub fn prepare(&self, session: &mut Session) -> Result<Prepared, Failure> {
         let &Request { planning, network, goal, common, choices } = self;
         let workload = workload(planning, network, goal, common)?;
@@ -170,16 +171,25 @@ fn workload<'a>(
     goal: Goal,
     common: &Common,
 ) -> Result<Workload<'a>, Failure> {
-    if common.layout != Layout::Nchw {
-        return Err(Failure::Usage(format!("--layout {}: plans support nchw only", common.layout.name())));
-    }
     let batch = planning
         .batch
         .ok_or_else(|| Failure::Usage("a plan needs a mini-batch size; set it with --batch N".to_owned()))?;
     let of = |mode| Workload::new(network, batch, common.types, mode);
-    Ok(match goal {
+    let workload = match goal {
         Goal::Training { momentum, adamw } => of(Mode::Training)?.with_momentum(momentum).with_adamw(adamw),
         Goal::Inference => of(Mode::Inference)?,
+    };
+    if common.layout == Some(Layout::Nhwc) && common.types.storage() == Storage::F32 {
+        let types = common.types;
+        return Err(Failure::Usage(format!(
+            "--layout nhwc: plans in {types} support nchw only; nhwc is for f16, f16-f32 and bf16"
+        )));
+    }
+    Ok(match common.layout {
+        Some(layout) => workload.with_layout(layout)?,
+        // A recording has what `profile` measured: nchw, unless it was asked for another.
+        None if common.types.storage() == Storage::F32 || is_replay(common) => workload,
+        None => workload.clone().with_layout(Layout::Nhwc).unwrap_or(workload),
     })
 }
 
@@ -260,5 +270,5 @@ fn measure(
 
 /// The convolutions of a workload with the layers that they belong to.
 fn kernels_of(workload: &Workload<'_>) -> Result<Vec<Kernel>, Failure> {
-    Ok(workload.network.kernels(Some(workload.batch), &Operation::ALL, workload.types, Layout::Nchw)?)
+    Ok(workload.network.kernels(Some(workload.batch), &Operation::ALL, workload.types, workload.layout)?)
 }

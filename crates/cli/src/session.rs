@@ -154,7 +154,7 @@ fn cuda(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
 }
 
 /// Whether the options name recordings instead of a device.
-fn is_replay(common: &Common) -> bool {
+pub fn is_replay(common: &Common) -> bool {
     common.backend == "replay" || common.backend.starts_with("replay:")
 }
 

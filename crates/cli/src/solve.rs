@@ -23,7 +23,7 @@ pub fn selection(options: &SelectionOptions, common: &Common) -> Result<Selectio
         operations: options.operations.clone(),
         layers: options.layers.clone(),
         types: common.types,
-        layout: common.layout,
+        layout: common.layout.unwrap_or_default(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use crate::error::Code;
+use crate::kernels_last;
 use crate::memory::Block;
 use crate::state::state;
 
@@ -14,10 +15,17 @@ const THREADS: usize = 256;
 
 /// How an element lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Storage {
+pub enum Storage {
     F32,
     F16,
     Bf16,
+}
+
+impl Storage {
+    /// Elements in 16 bytes.
+    pub fn pack(self) -> usize {
+        if self == Storage::F32 { 4 } else { 8 }
+    }
 }
 
 /// A kernel's name without its type, the type, and the bytes of each parameter.
@@ -27,7 +35,7 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
     let (name, storage) = typed.unwrap_or((name, Storage::F32));
     let sizes: &[usize] = match name {
         "loss_gradient" => &[8, 8, 8, 8, 4, 4, 4, 8],
-        "dropout" => &[8, 8, 8, 8, 8, 8, 8, 4, 8],
+        "dropout" => &[8, 8, 8, 8, 4, 4, 8, 8, 8, 4, 8],
         "masked" => &[8, 8, 8, 8, 4, 4],
         "channel_sums" => &[8, 8, 4, 4, 4],
         "sum_parts" => &[8, 8, 4, 4],
@@ -37,7 +45,7 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
         "copy_rows" => &[8, 8, 8, 8, 8, 8, 4],
         "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
         "last_touched" => &[8, 8, 4, 8],
-        _ => return None,
+        _ => kernels_last::sizes(name)?,
     };
     Some((name, storage, sizes))
 }
@@ -58,14 +66,14 @@ pub struct Launch {
 }
 
 /// Elements in memory that is held.
-struct Array {
+pub struct Array {
     at: usize,
     storage: Storage,
     _held: Arc<Block>,
 }
 
 impl Array {
-    fn hold(address: u64, storage: Storage, len: usize) -> Result<Array, Code> {
+    pub fn hold(address: u64, storage: Storage, len: usize) -> Result<Array, Code> {
         let (at, size) = (address as usize, if storage == Storage::F32 { 4 } else { 2 });
         let bytes = len.checked_mul(size).ok_or(Code::ILLEGAL_ADDRESS)?;
         if !at.is_multiple_of(size) {
@@ -90,7 +98,7 @@ impl Array {
         unsafe { (self.at as *mut T).add(i).write_unaligned(value) }
     }
 
-    fn get(&self, i: usize) -> f32 {
+    pub fn get(&self, i: usize) -> f32 {
         match self.storage {
             Storage::F32 => self.read(i),
             Storage::F16 => self.read::<f16>(i).to_f32(),
@@ -98,7 +106,7 @@ impl Array {
         }
     }
 
-    fn set(&self, i: usize, value: f32) {
+    pub fn set(&self, i: usize, value: f32) {
         match self.storage {
             Storage::F32 => self.write(i, value),
             Storage::F16 => self.write(i, f16::from_f32(value)),
@@ -106,7 +114,7 @@ impl Array {
         }
     }
 
-    fn put(&self, i: usize, value: f32, add: bool) {
+    pub fn put(&self, i: usize, value: f32, add: bool) {
         self.set(i, if add { self.get(i) + value } else { value });
     }
 }
@@ -140,7 +148,7 @@ fn mix(z: u64) -> u64 {
 }
 
 /// Most windows that hold any element of a tile; axes are as in [`places`].
-fn windows_of_a_tile(axes: &[[usize; 6]]) -> usize {
+pub fn windows_of_a_tile(axes: &[[usize; 6]]) -> usize {
     let along = |&[input, output, filter, stride, pad, tile]: &[usize; 6]| {
         let held = |begin: usize| {
             let end = (begin + tile).min(input);
@@ -152,7 +160,7 @@ fn windows_of_a_tile(axes: &[[usize; 6]]) -> usize {
 }
 
 /// Places of a plane in a pooling's window, in row order; axes are input, output, filter, stride, padding, tile.
-fn places(axes: &[[usize; 6]], window: usize) -> Vec<usize> {
+pub fn places(axes: &[[usize; 6]], window: usize) -> Vec<usize> {
     let mut at = window;
     let mut ranges: Vec<_> = axes
         .iter()
@@ -200,15 +208,18 @@ impl Launch {
             "dropout" => {
                 let len = p[3] as usize;
                 let (x, y) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], storage, len)?);
-                let (mask, now) = (Array::bytes(p[2], len)?, Now::read(p[8])?);
+                let (mask, now) = (Array::bytes(p[2], len)?, Now::read(p[10])?);
+                let (channels, area) = (number(p[4]), number(p[5]));
                 let key = mix(now.seed.wrapping_add(GOLDEN));
-                let key = mix((key ^ p[5]).wrapping_add(GOLDEN));
+                let key = mix((key ^ p[7]).wrapping_add(GOLDEN));
                 let key = mix((key ^ now.step).wrapping_add(GOLDEN));
                 for i in 0..len {
-                    let place = p[4].wrapping_add(i as u64 + 1);
-                    let kept = mix(key.wrapping_add(GOLDEN.wrapping_mul(place))) >> 32 >= p[6];
+                    let (sample, at, channel) = (i / channels / area, i / channels % area, i % channels);
+                    let place = (sample * channels + channel) * area + at;
+                    let place = p[6].wrapping_add(place as u64 + 1);
+                    let kept = mix(key.wrapping_add(GOLDEN.wrapping_mul(place))) >> 32 >= p[8];
                     mask.write(i, u8::from(kept));
-                    y.set(i, if kept { x.get(i) * float(p[7]) } else { 0.0 });
+                    y.set(i, if kept { x.get(i) * float(p[9]) } else { 0.0 });
                 }
             }
             "masked" => {
@@ -331,7 +342,7 @@ impl Launch {
                 let found = (0..len).rev().find(|&i| words.read::<u32>(i) != p[2] as u32).map_or(0, |i| i as u64 + 1);
                 last.write(0, last.read::<u64>(0).max(found));
             }
-            _ => return Err(Code::INVALID_HANDLE),
+            _ => return kernels_last::run(self, name, storage),
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ mod control;
 mod error;
 mod exports;
 mod kernels;
+mod kernels_last;
 mod memory;
 mod state;
 mod stream;

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
-use tightfit_core::network::{Part, Rule};
+use tightfit_core::network::{LayerId, Part, Rule};
 use tightfit_core::plan::{
-    Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Pass, Role, Schedule, Workload, channel_stride,
+    Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Order, ParameterKind, Pass, Role, Schedule,
+    Workload, channel_stride,
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
@@ -57,6 +58,8 @@ pub struct Engine<M> {
     tasks: Vec<TaskId>,
     /// The location and storage type of all resident tensors.
     residents: BTreeMap<NetworkTensor, (Range<u64>, Storage)>,
+    /// By layer, the elements of its parameters that the machine has in another order than files.
+    turned: BTreeMap<LayerId, (Range<usize>, Order)>,
     /// The location of the probabilities after a step, in sample order.
     probabilities: Vec<Range<u64>>,
     storage: Storage,
@@ -104,6 +107,7 @@ impl<M: Machine> Engine<M> {
             commands,
             tasks,
             residents: residents(workload, &lowered, schedule),
+            turned: turned(workload),
             probabilities,
             storage: workload.types.storage(),
             batch: workload.batch,
@@ -135,6 +139,7 @@ impl<M: Machine> Engine<M> {
                 }
                 _ => {}
             }
+            self.turn(tensor, &mut numbers, Order::to_device);
             self.machine.write(range.start, &storage.encode(&numbers))?;
         }
         Ok(())
@@ -233,13 +238,25 @@ impl<M: Machine> Engine<M> {
         Ok(all)
     }
 
-    /// The content of a resident tensor; `None` if the schedule has no such tensor.
+    /// Brings a tensor of a layer's parameters from the order of files to that of the machine, or back.
+    fn turn(&self, tensor: NetworkTensor, numbers: &mut [f32], to: fn(Order, &[f32]) -> Vec<f32>) {
+        let turned = owner(tensor).and_then(|layer| self.turned.get(&layer));
+        let own = turned.and_then(|(range, order)| Some((numbers.get_mut(range.clone())?, order)));
+        if let Some((own, order)) = own {
+            let there = to(*order, own);
+            own.copy_from_slice(&there);
+        }
+    }
+
+    /// The content of a resident tensor, in the order of files; `None` if the schedule has no such tensor.
     ///
     /// # Errors
     /// [`Error::Step`].
     pub fn read(&mut self, tensor: NetworkTensor) -> Result<Option<Vec<f32>>, Error> {
         let Some((range, storage)) = self.residents.get(&tensor).cloned() else { return Ok(None) };
-        Ok(Some(storage.decode(&self.machine.read(range)?)))
+        let mut numbers = storage.decode(&self.machine.read(range)?);
+        self.turn(tensor, &mut numbers, Order::to_file);
+        Ok(Some(numbers))
     }
 
     /// Weights and running statistics.
@@ -275,12 +292,14 @@ impl<M: Machine> Engine<M> {
     pub fn take_over(&mut self, learned: &Learned) -> Result<(), Error> {
         for (tensor, numbers) in learned {
             let Some((range, storage)) = self.residents.get(tensor).cloned() else { continue };
-            let bytes = storage.encode(numbers);
-            if bytes.len() as u64 != range.end - range.start {
+            let mut numbers = numbers.clone();
+            let given = (numbers.len() * storage.size()) as u64;
+            if given != range.end - range.start {
                 let wanted = format!("{}", Bytes(range.end - range.start));
-                return Err(Error::Batch { what: format!("{tensor:?} of {}", Bytes(bytes.len() as u64)), wanted });
+                return Err(Error::Batch { what: format!("{tensor:?} of {}", Bytes(given)), wanted });
             }
-            self.machine.write(range.start, &bytes)?;
+            self.turn(*tensor, &mut numbers, Order::to_device);
+            self.machine.write(range.start, &storage.encode(&numbers))?;
         }
         Ok(())
     }
@@ -336,6 +355,28 @@ fn check_memory(workload: &Workload<'_>, rule: &Rule) -> Result<(), Error> {
         _ => return Ok(()),
     };
     Err(Error::Unsound { what })
+}
+
+/// The layer whose parameters a tensor has an element for each of.
+fn owner(tensor: NetworkTensor) -> Option<LayerId> {
+    match tensor {
+        NetworkTensor::Weights(layer)
+        | NetworkTensor::MasterWeights(layer)
+        | NetworkTensor::WeightGradient(layer)
+        | NetworkTensor::Momentum(layer)
+        | NetworkTensor::SecondMoment(layer) => Some(layer),
+        _ => None,
+    }
+}
+
+/// The weights of every layer that lie on the device in another order than in files.
+fn turned(workload: &Workload<'_>) -> BTreeMap<LayerId, (Range<usize>, Order)> {
+    let turned = workload.network.iter().filter_map(|(layer, _)| {
+        let order = workload.weight_order(layer)?;
+        let weights = workload.parameters(layer).into_iter().find(|one| one.kind == ParameterKind::Weight)?;
+        Some((layer, (weights.offset..weights.offset + weights.elements, order)))
+    });
+    turned.collect()
 }
 
 /// Whether training changes a tensor and inference needs it.

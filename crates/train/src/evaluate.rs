@@ -96,7 +96,8 @@ pub fn evaluate<M: Machine>(
     learned: &Learned,
     source: Arc<dyn Source>,
 ) -> Result<Score, Error> {
-    let inference = Workload::new(training.network, training.batch, training.types, Mode::Inference)?;
+    let inference = Workload::new(training.network, training.batch, training.types, Mode::Inference)?
+        .with_layout(training.layout)?;
     let options = Options {
         // Without backward passes nothing is offloaded, and each map is released after its last use; the baseline would
         // keep all maps.

@@ -189,6 +189,8 @@ fn task(
         samples: compute.samples.len(),
         batch: workload.batch,
         types: workload.types,
+        layout: workload.layout,
+        order: workload.order(pass.layer),
         parameters: workload.parameters(pass.layer),
         operands,
         configuration: compute.configuration.clone(),

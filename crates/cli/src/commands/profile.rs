@@ -38,7 +38,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
             "batch": selection.batch,
             "device": session.device(),
             "types": common.types,
-            "layout": common.layout,
+            "layout": common.layout.unwrap_or_default(),
             "policy": sizes.name(),
             "divide": options.divide.get().name(),
             "workspace_limit_bytes": options.workspace,

@@ -24,7 +24,7 @@ pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
     };
     let steps = StepOptions {
         types: common.types,
-        layout: common.layout,
+        layout: common.layout.unwrap_or_default(),
         sizes: options.sizes.get()?,
         workspace: options.workspace,
         rest: Nanos::from_micros(options.rest),

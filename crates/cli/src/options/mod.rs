@@ -109,9 +109,9 @@ pub struct Common {
     /// Data types: f32, tf32, f16, f16-f32 or bf16
     #[arg(long, global = true, default_value = "f32", env = "TIGHTFIT_TYPES", help_heading = "Common options")]
     pub types: Types,
-    /// Tensor layout: nchw or nhwc
-    #[arg(long, global = true, default_value = "nchw", env = "TIGHTFIT_LAYOUT", help_heading = "Common options")]
-    pub layout: Layout,
+    /// Tensor layout: nchw or nhwc [default: nchw; for plans in 16-bit types nhwc, where the network allows it]
+    #[arg(long, global = true, env = "TIGHTFIT_LAYOUT", help_heading = "Common options")]
+    pub layout: Option<Layout>,
     /// Threads of the CPU backend [default: one per core]
     #[arg(long, global = true, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,

@@ -3,12 +3,12 @@
 use super::draft::Drafter;
 use super::lives::Lives;
 use super::policies::{Floors, Outcome, proven};
-use super::step::{Access, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
+use super::step::{Access, Cost, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, InParts, Kind, KindBytes, LayerPlan,
     MapPlan, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,
 };
-use crate::{Bytes, Error, Nanos};
+use crate::{Bytes, Error, Layout, Nanos};
 
 /// Makes a plan of a draft, after checking its schedule.
 ///
@@ -36,6 +36,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
         network: step.name.clone(),
         batch: step.batch,
         types: step.types,
+        layout: layout(step),
         mode: step.mode,
         // Inference has no solver, and so none without momentum.
         momentum: step.mode == Mode::Inference || step.tensors.iter().any(|tensor| tensor.kind == Kind::Momentum),
@@ -79,6 +80,15 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
     };
     let budgets = Budgets { device: plan.options.budget, host: plan.options.host_budget };
     Ok(plan.with_schedule(Checked::new(step, schedule, budgets)?))
+}
+
+/// The layout of a step's convolutions, which is that of all its maps.
+fn layout(step: &Step) -> Layout {
+    let chosen = step.operations.iter().find_map(|operation| match &operation.cost {
+        Cost::Choice(front) => Some(front.problem.layout()),
+        Cost::Fixed(_) | Cost::Listed(_) => None,
+    });
+    chosen.unwrap_or_default()
 }
 
 /// Live bytes by kind at the peak, and the mean over the computations.

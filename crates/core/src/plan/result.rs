@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::step::{OperationId, Stage, Step, TensorId};
 use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
-use crate::{Bytes, Error, Nanos, Network, Types};
+use crate::{Bytes, Error, Layout, Nanos, Network, Types};
 
 /// A category of memory in the device arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -266,6 +266,9 @@ pub struct Plan<S = Checked> {
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
+    /// Order of the dimensions of maps and filters on the device; NCHW in files that do not say.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub layout: Layout,
     /// Training or inference.
     #[serde(rename = "inference")]
     pub mode: Mode,
@@ -337,6 +340,11 @@ pub struct Plan<S = Checked> {
     pub simulation: Simulation,
 }
 
+/// Whether a file leaves the layout out.
+fn is_default(layout: &Layout) -> bool {
+    *layout == Layout::default()
+}
+
 /// What files written before the key was added mean.
 fn has_momentum() -> bool {
     true
@@ -349,6 +357,7 @@ impl<S> Plan<S> {
             network: self.network,
             batch: self.batch,
             types: self.types,
+            layout: self.layout,
             mode: self.mode,
             momentum: self.momentum,
             adamw: self.adamw,
@@ -385,10 +394,10 @@ impl<S> Plan<S> {
     /// The workload that it plans, of the network that it was made for.
     ///
     /// # Errors
-    /// Those of [`Workload::new`].
+    /// Those of [`Workload::new`] and [`Workload::with_layout`].
     pub fn workload<'a>(&self, network: &'a Network) -> Result<Workload<'a>, Error> {
         let workload = Workload::new(network, self.batch, self.types, self.mode)?.with_momentum(self.momentum);
-        Ok(workload.with_adamw(self.adamw))
+        workload.with_adamw(self.adamw).with_layout(self.layout)
     }
 
     /// The slowdown of a step compared with everything resident, as a fraction: 0.1 for 10%.

@@ -1,6 +1,7 @@
 //! The work to schedule: a network at a mini-batch, in training or inference, and the sizes of its tensors.
 
-use super::{ALIGNMENT, Mode, NetworkTensor, Pass};
+use super::order::{of_weights, orders};
+use super::{ALIGNMENT, Mode, NetworkTensor, Order, Pass};
 use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Layout, Network, Operation, Problem, Types};
@@ -28,12 +29,16 @@ pub struct Workload<'a> {
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
+    /// Order of the dimensions of maps and filters on the device; set by [`Workload::with_layout`].
+    pub layout: Layout,
     /// Training or inference.
     pub mode: Mode,
     /// Whether the solver keeps the last change of every parameter, or AdamW's first moment.
     pub momentum: bool,
     /// Whether the solver is AdamW and keeps a second moment of every parameter.
     pub second_moment: bool,
+    /// The order of every layer's output.
+    orders: Vec<Order>,
 }
 
 impl<'a> Workload<'a> {
@@ -76,9 +81,11 @@ impl<'a> Workload<'a> {
             maps: FeatureMaps::of(network),
             batch,
             types,
+            layout: Layout::Nchw,
             mode,
             momentum: true,
             second_moment: false,
+            orders: orders(network, Layout::Nchw)?,
         })
     }
 
@@ -90,6 +97,32 @@ impl<'a> Workload<'a> {
     /// The same workload, whose solver is AdamW, with two moments of every parameter, or not.
     pub fn with_adamw(self, adamw: bool) -> Workload<'a> {
         Workload { momentum: self.momentum || adamw, second_moment: adamw, ..self }
+    }
+
+    /// The same workload with maps and filters in another layout; files of weights do not change.
+    ///
+    /// # Errors
+    /// [`Error::BadNetwork`] for channels last in a network with a layer that is not known, or with one other than a fully
+    /// connected layer, a ReLU or dropout that takes a flattened map of several channels and places.
+    pub fn with_layout(self, layout: Layout) -> Result<Workload<'a>, Error> {
+        Ok(Workload { layout, orders: orders(self.network, layout)?, ..self })
+    }
+
+    /// The order of a layer's output on the device.
+    ///
+    /// # Panics
+    /// If `layer` is out of range.
+    pub fn order(&self, layer: LayerId) -> Order {
+        self.orders[layer.index()]
+    }
+
+    /// The order of each filter of a convolution, or of each row of a fully connected layer's matrix, if the device has
+    /// another one than files; `None` for every other layer.
+    ///
+    /// # Panics
+    /// If `layer` is out of range.
+    pub fn weight_order(&self, layer: LayerId) -> Option<Order> {
+        of_weights(self.network, self.layout, &self.orders, layer)
     }
 
     /// The parameters of a layer, in memory order.
@@ -173,7 +206,7 @@ impl<'a> Workload<'a> {
     pub fn problem(&self, layer: LayerId, operation: Operation) -> Result<Problem, Error> {
         match &self.network.layer(layer).kind {
             LayerKind::Convolution { convolution, .. } => {
-                Problem::new(*convolution, operation, self.batch, self.types, Layout::Nchw)
+                Problem::new(*convolution, operation, self.batch, self.types, self.layout)
             }
             kind => Err(Error::BadNetwork {
                 network: self.network.name().to_owned(),

@@ -1,7 +1,8 @@
 // The kernels that neither cuDNN nor cuBLAS has, or has slower: the loss's gradient, dropout, gradients of biases, the solver,
 // conversion; copies of some channels and the gradient of maximum pooling, 20 times and twice as fast as cuDNN's on an H200.
 //
-// Compiled to kernels.ptx by scripts/compile-kernels.py, without fused multiply-adds, so that what is elementwise rounds as it
+// Compiled by scripts/compile-kernels.py to kernels.ptx and, for what is only loaded where maps of 16-bit types have their
+// channels last, to kernels_last.ptx with CHANNELS_LAST defined; without fused multiply-adds, so that what is elementwise rounds as it
 // does on a CPU. Every sum has a fixed order: a kernel gives the same bits whenever it runs. All of them are launched with
 // blocks of 256 threads; mock-cuda has the same functions for the CPU.
 
@@ -71,16 +72,18 @@ static __device__ void loss_gradient(const typename T::type *p, const u32 *label
 }
 
 // Draws which elements stay (mask 1), and y = x * scale there, 0 elsewhere. Seed, layer, step and the element's place in the
-// mini-batch, of which `first` is the first one's, determine the draw.
+// mini-batch, of which `first` is the first one's, determine the draw: its place where samples are `channels` by `area`, while
+// here they are `area` by `channels`.
 template <typename T>
-static __device__ void dropout(const typename T::type *x, typename T::type *y, u8 *mask, u64 len, u64 first, u64 layer,
-                               u64 threshold, float scale, const Iteration *now) {
+static __device__ void dropout(const typename T::type *x, typename T::type *y, u8 *mask, u64 len, u32 channels, u32 area,
+                               u64 first, u64 layer, u64 threshold, float scale, const Iteration *now) {
     const u64 golden = 0x9E3779B97F4A7C15ull;
     u64 key = mix(now->seed + golden);
     key = mix((key ^ layer) + golden);
     key = mix((key ^ now->step) + golden);
     for (u64 i = thread(); i < len; i += threads()) {
-        bool kept = mix(key + golden * (first + i + 1)) >> 32 >= threshold;
+        u64 place = area == 1 ? i : (i / channels / area * channels + i % channels) * area + i / channels % area;
+        bool kept = mix(key + golden * (first + place + 1)) >> 32 >= threshold;
         mask[i] = kept;
         T::store(y, i, kept ? T::load(x, i) * scale : 0.0f);
     }
@@ -116,6 +119,7 @@ static __device__ void channel_sums(const typename T::type *dy, float *partial, 
 }
 
 // db = the sum of each channel's parts.
+#ifndef CHANNELS_LAST
 extern "C" __global__ void sum_parts(const float *partial, float *db, u32 channels, u32 parts) {
     for (u64 channel = thread(); channel < channels; channel += threads()) {
         float sum = 0.0f;
@@ -123,6 +127,7 @@ extern "C" __global__ void sum_parts(const float *partial, float *db, u32 channe
         db[channel] = sum;
     }
 }
+#endif
 
 // Stochastic gradient descent with weight decay, and with momentum unless `change` is null; `stored` gets the weights in the
 // type of the arithmetic.
@@ -293,7 +298,506 @@ static __device__ void max_pooling_gradient(const typename T::type *x, const typ
     }
 }
 
+// With the channels last, a map is rows of channels, one for each place of each sample. A block takes `lanes` packs of N
+// neighbors each from 256 / lanes rows at once: blockIdx.x counts what has as many packs, blockIdx.y the blocks that share it.
+template <typename T, int N>
+struct Pack {
+    union {
+        uint4 all;
+        typename T::type each[N];
+    };
+    __device__ void load(const typename T::type *at) { all = *(const uint4 *)at; }
+    __device__ void store(typename T::type *at) const { *(uint4 *)at = all; }
+    __device__ float get(u32 i) const { return T::load(each, i); }
+    __device__ void set(u32 i, float value) { T::store(each, i, value); }
+};
+
+template <typename T>
+struct Pack<T, 1> {
+    typename T::type each[1];
+    __device__ void load(const typename T::type *at) { each[0] = *at; }
+    __device__ void store(typename T::type *at) const { *at = each[0]; }
+    __device__ float get(u32) const { return T::load(each, 0); }
+    __device__ void set(u32, float value) { T::store(each, 0, value); }
+};
+
+// The rows and the first channel of a thread.
+struct Rows {
+    u64 first, step;
+    u32 channel;
+    bool any;
+    __device__ Rows(u32 channels, u32 lanes, u32 width) {
+        u32 own = threadIdx.x / lanes, count = blockDim.x / lanes;
+        first = (u64)blockIdx.y * count + own, step = (u64)gridDim.y * count;
+        channel = (blockIdx.x * lanes + threadIdx.x % lanes) * width;
+        any = own < count && channel < channels;
+    }
+};
+
+// Adds up what the threads of a block have for each channel, K sums each: partial (gridDim.y, K, channels).
+template <int K, int N>
+static __device__ void store_partial(float (&sum)[K][N], float *partial, u32 channels, u32 lanes) {
+    // One row more than threads, so that neighbors are in different banks.
+    __shared__ float all[K * N * 264];
+    u32 count = blockDim.x / lanes;
+#pragma unroll
+    for (u32 k = 0; k < K; k++) {
+#pragma unroll
+        for (u32 j = 0; j < N; j++) all[(k * N + j) * 264 + threadIdx.x] = sum[k][j];
+    }
+    __syncthreads();
+    for (u32 t = threadIdx.x; t < K * N * lanes; t += blockDim.x) {
+        u32 which = t / lanes, lane = t % lanes, channel = (blockIdx.x * lanes + lane) * N + which % N;
+        float total = 0.0f;
+#pragma unroll 1
+        for (u32 own = 0; own < count; own++) total += all[which * 264 + own * lanes + lane];
+        if (channel < channels) partial[((u64)blockIdx.y * K + which / N) * channels + channel] = total;
+    }
+}
+
+// The sums of all parts of eight channels a block: the first eight threads have the channels' totals.
+template <int K>
+static __device__ void total_parts(const float *partial, u32 channels, u32 parts, double (&total)[K]) {
+    __shared__ double all[K * 256];
+    u32 channel = blockIdx.x * 8 + threadIdx.x % 8;
+    double sum[K] = {};
+    if (channel < channels) {
+        for (u32 part = threadIdx.x / 8; part < parts; part += 32) {
+#pragma unroll
+            for (u32 k = 0; k < K; k++) sum[k] += partial[((u64)part * K + k) * channels + channel];
+        }
+    }
+#pragma unroll
+    for (u32 k = 0; k < K; k++) all[k * 256 + threadIdx.x] = sum[k];
+    for (u32 half = 128; half >= 8; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+#pragma unroll
+            for (u32 k = 0; k < K; k++) all[k * 256 + threadIdx.x] += all[k * 256 + threadIdx.x + half];
+        }
+    }
+#pragma unroll
+    for (u32 k = 0; k < K; k++) total[k] = all[k * 256 + threadIdx.x % 8];
+}
+
+// Sums of each channel, and of its squares, less the channel's first element: so that no large mean hides a small variance.
+template <typename T, int N>
+static __device__ void norm_sums_last(const typename T::type *x, float *partial, u64 rows, u32 channels, u32 lanes) {
+    Rows own(channels, lanes, N);
+    float sum[2][N] = {};
+    if (own.any) {
+        Pack<T, N> first;
+        first.load(x + own.channel);
+#pragma unroll 4
+        for (u64 row = own.first; row < rows; row += own.step) {
+            Pack<T, N> pack;
+            pack.load(x + row * channels + own.channel);
+#pragma unroll
+            for (u32 j = 0; j < N; j++) {
+                float value = pack.get(j) - first.get(j);
+                sum[0][j] += value;
+                sum[1][j] += value * value;
+            }
+        }
+    }
+    store_partial<2, N>(sum, partial, channels, lanes);
+}
+
+// Mean and inverse deviation of each channel from these sums; and what they move the running mean and variance to, if any.
+template <typename T>
+static __device__ void norm_statistics_last(const typename T::type *x, const float *partial, float *mean, float *deviation,
+                                            float *running_mean, float *running_variance, u64 rows, u32 channels,
+                                            u32 parts, float share, float epsilon) {
+    double total[2];
+    total_parts<2>(partial, channels, parts, total);
+    u32 channel = blockIdx.x * 8 + threadIdx.x;
+    if (threadIdx.x >= 8 || channel >= channels) return;
+    double beyond = total[0] / rows, variance = max(total[1] / rows - beyond * beyond, 0.0);
+    float middle = T::load(x, channel) + (float)beyond;
+    mean[channel] = middle;
+    deviation[channel] = (float)(1.0 / sqrt(variance + epsilon));
+    if (running_mean) {
+        float unbiased = (float)(variance * ((double)rows / max((double)rows - 1.0, 1.0)));
+        running_mean[channel] = running_mean[channel] * (1.0f - share) + middle * share;
+        running_variance[channel] = running_variance[channel] * (1.0f - share) + unbiased * share;
+    }
+}
+
+// y = x normalized; `second` is the variance of each channel if `epsilon` is not negative, else its inverse deviation.
+template <typename T, int N>
+static __device__ void norm_apply_last(const typename T::type *x, typename T::type *y, const float *mean, const float *second,
+                                       const float *scale, const float *shift, u64 rows, u32 channels, u32 lanes,
+                                       float epsilon) {
+    Rows own(channels, lanes, N);
+    if (!own.any) return;
+    float middle[N], factor[N], beyond[N];
+#pragma unroll
+    for (u32 j = 0; j < N; j++) {
+        u32 channel = own.channel + j;
+        float deviation = epsilon < 0.0f ? second[channel] : 1.0f / sqrtf(second[channel] + epsilon);
+        middle[j] = mean[channel], factor[j] = scale[channel] * deviation, beyond[j] = shift[channel];
+    }
+    for (u64 row = own.first; row < rows; row += 4 * own.step) {
+        Pack<T, N> pack[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (row + k * own.step < rows) pack[k].load(x + (row + k * own.step) * channels + own.channel);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (row + k * own.step < rows) {
+#pragma unroll
+                for (u32 j = 0; j < N; j++) pack[k].set(j, (pack[k].get(j) - middle[j]) * factor[j] + beyond[j]);
+                pack[k].store(y + (row + k * own.step) * channels + own.channel);
+            }
+        }
+    }
+}
+
+// Sums of the gradient of each channel, and of its products with what x is beyond the mean.
+template <typename T, int N>
+static __device__ void norm_gradient_sums_last(const typename T::type *x, const typename T::type *dy, const float *mean,
+                                               float *partial, u64 rows, u32 channels, u32 lanes) {
+    Rows own(channels, lanes, N);
+    float sum[2][N] = {};
+    if (own.any) {
+        float middle[N];
+#pragma unroll
+        for (u32 j = 0; j < N; j++) middle[j] = mean[own.channel + j];
+#pragma unroll 2
+        for (u64 row = own.first; row < rows; row += own.step) {
+            Pack<T, N> value, gradient;
+            value.load(x + row * channels + own.channel);
+            gradient.load(dy + row * channels + own.channel);
+#pragma unroll
+            for (u32 j = 0; j < N; j++) {
+                sum[0][j] += gradient.get(j);
+                sum[1][j] += gradient.get(j) * (value.get(j) - middle[j]);
+            }
+        }
+    }
+    store_partial<2, N>(sum, partial, channels, lanes);
+}
+
+// The gradients of scales and shifts from these sums.
+#ifdef CHANNELS_LAST
+extern "C" __global__ void norm_gradients_last(const float *partial, const float *deviation, float *scale_gradient,
+                                               float *shift_gradient, u32 channels, u32 parts) {
+    double total[2];
+    total_parts<2>(partial, channels, parts, total);
+    u32 channel = blockIdx.x * 8 + threadIdx.x;
+    if (threadIdx.x >= 8 || channel >= channels) return;
+    scale_gradient[channel] = (float)(total[1] * deviation[channel]);
+    shift_gradient[channel] = (float)total[0];
+}
+#endif
+
+// dx = the gradient of the normalization, added to dx or over it; dx may be dy.
+template <typename T, int N>
+static __device__ void norm_gradient_last(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
+                                          const float *mean, const float *deviation, const float *scale,
+                                          const float *scale_gradient, const float *shift_gradient, u64 rows, u32 channels,
+                                          u32 lanes, u32 add) {
+    Rows own(channels, lanes, N);
+    if (!own.any) return;
+    float middle[N], factor[N], slope[N], offset[N];
+#pragma unroll
+    for (u32 j = 0; j < N; j++) {
+        u32 channel = own.channel + j;
+        middle[j] = mean[channel], factor[j] = scale[channel] * deviation[channel];
+        slope[j] = factor[j] * deviation[channel] * (scale_gradient[channel] / (float)rows);
+        offset[j] = factor[j] * (shift_gradient[channel] / (float)rows);
+    }
+    for (u64 row = own.first; row < rows; row += 2 * own.step) {
+        Pack<T, N> value[2], gradient[2], sum[2];
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            u64 at = (row + k * own.step) * channels + own.channel;
+            if (row + k * own.step < rows) {
+                value[k].load(x + at);
+                gradient[k].load(dy + at);
+                if (add) sum[k].load(dx + at);
+            }
+        }
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            if (row + k * own.step < rows) {
+#pragma unroll
+                for (u32 j = 0; j < N; j++) {
+                    float result = factor[j] * gradient[k].get(j) - slope[j] * (value[k].get(j) - middle[j]) - offset[j];
+                    sum[k].set(j, add ? sum[k].get(j) + result : result);
+                }
+                sum[k].store(dx + (row + k * own.step) * channels + own.channel);
+            }
+        }
+    }
+}
+
+// Sums of each channel: partial (gridDim.y, channels).
+template <typename T, int N>
+static __device__ void bias_sums_last(const typename T::type *dy, float *partial, u64 rows, u32 channels, u32 lanes) {
+    Rows own(channels, lanes, N);
+    float sum[1][N] = {};
+    if (own.any) {
+#pragma unroll 4
+        for (u64 row = own.first; row < rows; row += own.step) {
+            Pack<T, N> pack;
+            pack.load(dy + row * channels + own.channel);
+#pragma unroll
+            for (u32 j = 0; j < N; j++) sum[0][j] += pack.get(j);
+        }
+    }
+    store_partial<1, N>(sum, partial, channels, lanes);
+}
+
+// db = the sum of each channel's parts, added to db or over it.
+#ifdef CHANNELS_LAST
+extern "C" __global__ void bias_gradient_last(const float *partial, float *db, u32 channels, u32 parts, u32 add) {
+    double total[1];
+    total_parts<1>(partial, channels, parts, total);
+    u32 channel = blockIdx.x * 8 + threadIdx.x;
+    if (threadIdx.x >= 8 || channel >= channels) return;
+    db[channel] = (add ? db[channel] : 0.0f) + (float)total[0];
+}
+#endif
+
+// y = y + the bias of each channel.
+template <typename T, int N>
+static __device__ void add_bias_last(const typename T::type *bias, typename T::type *y, u64 rows, u32 channels, u32 lanes) {
+    Rows own(channels, lanes, N);
+    if (!own.any) return;
+    float added[N];
+#pragma unroll
+    for (u32 j = 0; j < N; j++) added[j] = T::load(bias, own.channel + j);
+    for (u64 row = own.first; row < rows; row += 4 * own.step) {
+        Pack<T, N> pack[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (row + k * own.step < rows) pack[k].load(y + (row + k * own.step) * channels + own.channel);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (row + k * own.step < rows) {
+#pragma unroll
+                for (u32 j = 0; j < N; j++) pack[k].set(j, pack[k].get(j) + added[j]);
+                pack[k].store(y + (row + k * own.step) * channels + own.channel);
+            }
+        }
+    }
+}
+
+// Some channels of every row of y = those of x, or the sum of both: `x_row` and `y_row` elements from one row to the next.
+template <typename T, int N>
+static __device__ void copy_channels_last(const typename T::type *x, typename T::type *y, u64 rows, u32 channels, u64 x_row,
+                                          u64 y_row, u32 lanes, u32 add) {
+    Rows own(channels, lanes, N);
+    if (!own.any) return;
+    for (u64 row = own.first; row < rows; row += 4 * own.step) {
+        Pack<T, N> pack[4];
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (row + k * own.step < rows) pack[k].load(x + (row + k * own.step) * x_row + own.channel);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            if (row + k * own.step < rows) {
+                typename T::type *to = y + (row + k * own.step) * y_row + own.channel;
+                if (add) {
+                    Pack<T, N> sum;
+                    sum.load(to);
+#pragma unroll
+                    for (u32 j = 0; j < N; j++) pack[k].set(j, sum.get(j) + pack[k].get(j));
+                }
+                pack[k].store(to);
+            }
+        }
+    }
+}
+
+// The largest element of each window, or the mean of those that are not padding. blockIdx.y counts samples.
+template <typename T, int N>
+static __device__ void pooling_last(const typename T::type *x, typename T::type *y, u64 samples, u32 channels, Axis d, Axis h,
+                                    Axis w, u32 mean) {
+    __shared__ Divisor by[3];
+    u32 packs = channels / N, items = d.output * h.output * w.output * packs;
+    if (threadIdx.x == 0) by[0].set(packs);
+    if (threadIdx.x == 32) by[1].set(w.output);
+    if (threadIdx.x == 64) by[2].set(h.output);
+    __syncthreads();
+    for (u64 sample = blockIdx.y; sample < samples; sample += gridDim.y) {
+        const typename T::type *own = x + sample * d.input * h.input * w.input * channels;
+        for (u32 t = thread(); t < items; t += threads()) {
+            u32 place = by[0].divide(t), row = by[1].divide(place), o = by[2].divide(row), channel = (t - place * packs) * N;
+            u32 p = row - o * h.output, q = place - row * w.output;
+            u32 i_begin = d.begin(o), i_end = d.end(o), j_begin = h.begin(p), j_end = h.end(p), k_begin = w.begin(q), k_end = w.end(q);
+            float value[N];
+#pragma unroll
+            for (u32 n = 0; n < N; n++) value[n] = mean ? 0.0f : -__int_as_float(0x7f800000);
+            for (u32 i = i_begin; i < i_end; i++) {
+                for (u32 j = j_begin; j < j_end; j++) {
+                    const typename T::type *line = own + (u64)(i * h.input + j) * w.input * channels + channel;
+#pragma unroll 1
+                    for (u32 k = k_begin; k < k_end; k++) {
+                        Pack<T, N> pack;
+                        pack.load(line + (u64)k * channels);
+#pragma unroll
+                        for (u32 n = 0; n < N; n++) {
+                            float one = pack.get(n);
+                            if (mean)
+                                value[n] += one;
+                            else if (one > value[n] || one != one)
+                                value[n] = one;
+                        }
+                    }
+                }
+            }
+            float count = mean ? (float)((i_end - i_begin) * (j_end - j_begin) * (k_end - k_begin)) : 1.0f;
+            Pack<T, N> pack;
+#pragma unroll
+            for (u32 n = 0; n < N; n++) pack.set(n, value[n] / count);
+            pack.store(y + (sample * items + t) * N);
+        }
+    }
+}
+
+// The windows that hold an element: from the first to before the end.
+static __device__ u32 first_window(const Axis &axis, u32 at) {
+    return at + axis.pad < axis.filter ? 0 : (at + axis.pad - axis.filter) / axis.stride + 1;
+}
+static __device__ u32 end_window(const Axis &axis, u32 at) { return min((at + axis.pad) / axis.stride + 1, axis.output); }
+
+// dx = each element's share of the means, added to dx or over it. blockIdx.y counts samples.
+template <typename T, int N>
+static __device__ void average_pooling_gradient_last(const typename T::type *dy, typename T::type *dx, u64 samples, u32 channels,
+                                                     Axis d, Axis h, Axis w, u32 add) {
+    __shared__ Divisor by[3];
+    u32 packs = channels / N, items = d.input * h.input * w.input * packs;
+    if (threadIdx.x == 0) by[0].set(packs);
+    if (threadIdx.x == 32) by[1].set(w.input);
+    if (threadIdx.x == 64) by[2].set(h.input);
+    __syncthreads();
+    for (u64 sample = blockIdx.y; sample < samples; sample += gridDim.y) {
+        const typename T::type *own = dy + sample * d.output * h.output * w.output * channels;
+        for (u32 t = thread(); t < items; t += threads()) {
+            u32 place = by[0].divide(t), row = by[1].divide(place), i = by[2].divide(row), channel = (t - place * packs) * N;
+            u32 j = row - i * h.input, k = place - row * w.input;
+            float sum[N] = {};
+            for (u32 o = first_window(d, i); o < end_window(d, i); o++) {
+                for (u32 p = first_window(h, j); p < end_window(h, j); p++) {
+#pragma unroll 1
+                    for (u32 q = first_window(w, k); q < end_window(w, k); q++) {
+                        float count = (d.end(o) - d.begin(o)) * (h.end(p) - h.begin(p)) * (w.end(q) - w.begin(q));
+                        Pack<T, N> pack;
+                        pack.load(own + ((u64)(o * h.output + p) * w.output + q) * channels + channel);
+#pragma unroll
+                        for (u32 n = 0; n < N; n++) sum[n] += pack.get(n) / count;
+                    }
+                }
+            }
+            typename T::type *to = dx + (sample * items + t) * N;
+            Pack<T, N> pack;
+            if (add) pack.load(to);
+#pragma unroll
+            for (u32 n = 0; n < N; n++) pack.set(n, add ? pack.get(n) + sum[n] : sum[n]);
+            pack.store(to);
+        }
+    }
+}
+
+// dx = the sum of dy over those windows of which x is the first largest element, in the windows' order, added to dx or over it.
+// As the kernel above: a block finds where in their windows the largest elements are, of `per` packs of channels at once, at
+// most 8192 places. blockIdx.x counts tiles, and of each its packs; blockIdx.y counts samples.
+template <typename T, int N>
+static __device__ void max_pooling_gradient_last(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
+                                                 u64 samples, u32 channels, Axis d, Axis h, Axis w, u32 per, u32 add) {
+    __shared__ u16 places[8192];
+    __shared__ Tile tiles[3];
+    __shared__ Divisor by_per;
+    u32 packs = channels / N, shares = (packs + per - 1) / per;
+    u32 lines = (h.input + h.tile - 1) / h.tile, columns = (w.input + w.tile - 1) / w.tile, tile = blockIdx.x / shares;
+    if (threadIdx.x == 0) tiles[0].set(d, tile / columns / lines);
+    if (threadIdx.x == 32) tiles[1].set(h, tile / columns % lines);
+    if (threadIdx.x == 64) tiles[2].set(w, tile % columns);
+    if (threadIdx.x == 96) by_per.set(per);
+    __syncthreads();
+    const Tile &depth = tiles[0], &line = tiles[1], &column = tiles[2];
+    u32 begin = blockIdx.x % shares * per, own_packs = min(per, packs - begin);
+    u32 inputs = depth.inputs * line.inputs * column.inputs, windows = depth.windows * line.windows * column.windows;
+    u64 sample_inputs = (u64)d.input * h.input * w.input * channels, sample_outputs = (u64)d.output * h.output * w.output * channels;
+    for (u64 sample = blockIdx.y; sample < samples; sample += gridDim.y) {
+        const typename T::type *from = x + sample * sample_inputs;
+        for (u32 t = threadIdx.x; t < windows * per; t += blockDim.x) {
+            u32 window = by_per.divide(t), pack = t - window * per, channel = (begin + pack) * N;
+            if (pack >= own_packs) continue;
+            u32 row = column.by_windows.divide(window), slice = line.by_windows.divide(row);
+            u32 o = depth.first + slice, p = line.first + row - slice * line.windows;
+            u32 q = column.first + window - row * column.windows;
+            u32 i_end = d.end(o), j_begin = h.begin(p), j_end = h.end(p), k_begin = w.begin(q), k_end = w.end(q);
+            float largest[N];
+            u16 found[N];
+#pragma unroll
+            for (u32 n = 0; n < N; n++) found[n] = 0xffff, largest[n] = 0.0f;
+#pragma unroll 1
+            for (u32 i = d.begin(o); i < i_end; i++) {
+                for (u32 j = j_begin; j < j_end; j++) {
+                    u32 slot = ((i + d.pad - o * d.stride) * h.filter + j + h.pad - p * h.stride) * w.filter + w.pad - q * w.stride;
+                    const typename T::type *values = from + (u64)(i * h.input + j) * w.input * channels + channel;
+#pragma unroll 1
+                    for (u32 k = k_begin; k < k_end; k++) {
+                        Pack<T, N> value;
+                        value.load(values + (u64)k * channels);
+#pragma unroll
+                        for (u32 n = 0; n < N; n++) {
+                            float one = value.get(n);
+                            if (found[n] == 0xffff || one > largest[n]) largest[n] = one, found[n] = slot + k;
+                        }
+                    }
+                }
+            }
+#pragma unroll
+            for (u32 n = 0; n < N; n++) places[(window * per + pack) * N + n] = found[n];
+        }
+        __syncthreads();
+        const typename T::type *gradients = dy + sample * sample_outputs;
+        for (u32 t = threadIdx.x; t < inputs * per; t += blockDim.x) {
+            u32 input = by_per.divide(t), pack = t - input * per, channel = (begin + pack) * N;
+            if (pack >= own_packs) continue;
+            u32 row = column.by_inputs.divide(input), slice = line.by_inputs.divide(row);
+            u32 i = depth.begin + slice, j = line.begin + row - slice * line.inputs, k = column.begin + input - row * column.inputs;
+            typename T::type *to = dx + sample * sample_inputs + (u64)((i * h.input + j) * w.input + k) * channels + channel;
+            Pack<T, N> result;
+            float sum[N];
+            if (add) result.load(to);
+#pragma unroll
+            for (u32 n = 0; n < N; n++) sum[n] = add ? result.get(n) : 0.0f;
+            u32 o_end = depth.end_of(d, i), p_begin = line.first_of(h, j), p_end = line.end_of(h, j);
+            u32 q_begin = column.first_of(w, k), q_end = column.end_of(w, k);
+            for (u32 o = depth.first_of(d, i); o < o_end; o++) {
+                for (u32 p = p_begin; p < p_end; p++) {
+                    u32 first = ((o - depth.first) * line.windows + p - line.first) * column.windows;
+                    u32 slot = ((i + d.pad - o * d.stride) * h.filter + j + h.pad - p * h.stride) * w.filter + k + w.pad;
+#pragma unroll 1
+                    for (u32 q = q_begin; q < q_end; q++) {
+                        const u16 *found = places + ((first + q - column.first) * per + pack) * N;
+                        Pack<T, N> gradient;
+                        gradient.load(gradients + ((u64)(o * h.output + p) * w.output + q) * channels + channel);
+#pragma unroll
+                        for (u32 n = 0; n < N; n++) {
+                            if (found[n] == slot - q * w.stride) sum[n] += gradient.get(n);
+                        }
+                    }
+                }
+            }
+#pragma unroll
+            for (u32 n = 0; n < N; n++) result.set(n, sum[n]);
+            result.store(to);
+        }
+        __syncthreads();
+    }
+}
+
 // The largest 1 + i of words that are not the pattern.
+#ifndef CHANNELS_LAST
 extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, u64 *last) {
     u64 found = 0;
     for (u64 i = thread(); i < len; i += threads()) {
@@ -301,6 +805,7 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
     }
     if (found) atomicMax(last, found);
 }
+#endif
 
 #define AXIS(a) u32 a##_input, u32 a##_output, u32 a##_filter, u32 a##_stride, u32 a##_pad, u32 a##_tile
 #define AN_AXIS(a) Axis { a##_input, a##_output, a##_filter, a##_stride, a##_pad, a##_tile }
@@ -310,9 +815,9 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
                                                     float batch, u32 add, const Iteration *now) {                            \
         loss_gradient<T>(p, labels, dx, len, classes, batch, add, now);                                                      \
     }                                                                                                                        \
-    extern "C" __global__ void dropout_##name(const T::type *x, T::type *y, u8 *mask, u64 len, u64 first, u64 layer,         \
-                                              u64 threshold, float scale, const Iteration *now) {                            \
-        dropout<T>(x, y, mask, len, first, layer, threshold, scale, now);                                                    \
+    extern "C" __global__ void dropout_##name(const T::type *x, T::type *y, u8 *mask, u64 len, u32 channels, u32 area,       \
+                                              u64 first, u64 layer, u64 threshold, float scale, const Iteration *now) {      \
+        dropout<T>(x, y, mask, len, channels, area, first, layer, threshold, scale, now);                                    \
     }                                                                                                                        \
     extern "C" __global__ void masked_##name(const T::type *x, T::type *y, const u8 *mask, u64 len, float scale, u32 add) {  \
         masked<T>(x, y, mask, len, scale, add);                                                                              \
@@ -339,6 +844,98 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
         max_pooling_gradient<T>(x, y, dy, dx, planes, AN_AXIS(d), AN_AXIS(h), AN_AXIS(w), per, add);                         \
     }
 
+#define KERNELS_LAST(T, name)                                                                                                \
+    extern "C" __global__ void __launch_bounds__(256, 4) norm_sums_last_##name(const T::type *x, float *partial, u64         \
+            rows, u32 channels, u32 lanes, u32 wide) {                                                                       \
+        if (wide)                                                                                                            \
+            norm_sums_last<T, 16 / sizeof(T::type)>(x, partial, rows, channels, lanes);                                      \
+        else                                                                                                                 \
+            norm_sums_last<T, 1>(x, partial, rows, channels, lanes);                                                         \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256) norm_statistics_last_##name(const T::type *x, const float              \
+            *partial, float *mean, float *deviation, float *running_mean, float *running_variance, u64 rows, u32             \
+            channels, u32 parts, float share, float epsilon) {                                                               \
+        norm_statistics_last<T>(x, partial, mean, deviation, running_mean, running_variance, rows, channels, parts,          \
+            share, epsilon);                                                                                                 \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) norm_apply_last_##name(const T::type *x, T::type *y, const          \
+            float *mean, const float *second, const float *scale, const float *shift, u64 rows, u32 channels, u32            \
+            lanes, float epsilon, u32 wide) {                                                                                \
+        if (wide)                                                                                                            \
+            norm_apply_last<T, 16 / sizeof(T::type)>(x, y, mean, second, scale, shift, rows, channels, lanes,                \
+                epsilon);                                                                                                    \
+        else                                                                                                                 \
+            norm_apply_last<T, 1>(x, y, mean, second, scale, shift, rows, channels, lanes, epsilon);                         \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) norm_gradient_sums_last_##name(const T::type *x, const              \
+            T::type *dy, const float *mean, float *partial, u64 rows, u32 channels, u32 lanes, u32 wide) {                   \
+        if (wide)                                                                                                            \
+            norm_gradient_sums_last<T, 16 / sizeof(T::type)>(x, dy, mean, partial, rows, channels, lanes);                   \
+        else                                                                                                                 \
+            norm_gradient_sums_last<T, 1>(x, dy, mean, partial, rows, channels, lanes);                                      \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 3) norm_gradient_last_##name(const T::type *x, const T::type           \
+            *dy, T::type *dx, const float *mean, const float *deviation, const float *scale, const float                     \
+            *scale_gradient, const float *shift_gradient, u64 rows, u32 channels, u32 lanes, u32 add, u32 wide) {            \
+        if (wide)                                                                                                            \
+            norm_gradient_last<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, scale_gradient,                   \
+                shift_gradient, rows, channels, lanes, add);                                                                 \
+        else                                                                                                                 \
+            norm_gradient_last<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, rows,                \
+                channels, lanes, add);                                                                                       \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) bias_sums_last_##name(const T::type *dy, float *partial,            \
+            u64 rows, u32 channels, u32 lanes, u32 wide) {                                                                   \
+        if (wide)                                                                                                            \
+            bias_sums_last<T, 16 / sizeof(T::type)>(dy, partial, rows, channels, lanes);                                     \
+        else                                                                                                                 \
+            bias_sums_last<T, 1>(dy, partial, rows, channels, lanes);                                                        \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) add_bias_last_##name(const T::type *bias, T::type *y, u64           \
+            rows, u32 channels, u32 lanes, u32 wide) {                                                                       \
+        if (wide)                                                                                                            \
+            add_bias_last<T, 16 / sizeof(T::type)>(bias, y, rows, channels, lanes);                                          \
+        else                                                                                                                 \
+            add_bias_last<T, 1>(bias, y, rows, channels, lanes);                                                             \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) copy_channels_last_##name(const T::type *x, T::type *y, u64         \
+            rows, u32 channels, u64 x_row, u64 y_row, u32 lanes, u32 add, u32 wide) {                                        \
+        if (wide)                                                                                                            \
+            copy_channels_last<T, 16 / sizeof(T::type)>(x, y, rows, channels, x_row, y_row, lanes, add);                     \
+        else                                                                                                                 \
+            copy_channels_last<T, 1>(x, y, rows, channels, x_row, y_row, lanes, add);                                        \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) pooling_last_##name(const T::type *x, T::type *y, u64               \
+            samples, u32 channels, AXIS(d), AXIS(h), AXIS(w), u32 mean, u32 wide) {                                          \
+        if (wide)                                                                                                            \
+            pooling_last<T, 16 / sizeof(T::type)>(x, y, samples, channels, AN_AXIS(d), AN_AXIS(h), AN_AXIS(w), mean);        \
+        else                                                                                                                 \
+            pooling_last<T, 1>(x, y, samples, channels, AN_AXIS(d), AN_AXIS(h), AN_AXIS(w), mean);                           \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) average_pooling_gradient_last_##name(const T::type *dy,             \
+            T::type *dx, u64 samples, u32 channels, AXIS(d), AXIS(h), AXIS(w), u32 add, u32 wide) {                          \
+        if (wide)                                                                                                            \
+            average_pooling_gradient_last<T, 16 / sizeof(T::type)>(dy, dx, samples, channels, AN_AXIS(d),                    \
+                AN_AXIS(h), AN_AXIS(w), add);                                                                                \
+        else                                                                                                                 \
+            average_pooling_gradient_last<T, 1>(dy, dx, samples, channels, AN_AXIS(d), AN_AXIS(h), AN_AXIS(w), add);         \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) max_pooling_gradient_last_##name(const T::type *x, const            \
+            T::type *dy, T::type *dx, u64 samples, u32 channels, AXIS(d), AXIS(h), AXIS(w), u32 per, u32 add, u32            \
+            wide) {                                                                                                          \
+        if (wide)                                                                                                            \
+            max_pooling_gradient_last<T, 16 / sizeof(T::type)>(x, dy, dx, samples, channels, AN_AXIS(d), AN_AXIS(h),         \
+                AN_AXIS(w), per, add);                                                                                       \
+        else                                                                                                                 \
+            max_pooling_gradient_last<T, 1>(x, dy, dx, samples, channels, AN_AXIS(d), AN_AXIS(h), AN_AXIS(w), per,           \
+                add);                                                                                                        \
+    }
+
+#ifdef CHANNELS_LAST
+KERNELS_LAST(F16, f16)
+KERNELS_LAST(Bf16, bf16)
+#else
 KERNELS(F32, f32)
 KERNELS(F16, f16)
 KERNELS(Bf16, bf16)
+#endif

@@ -46,7 +46,7 @@ impl Drop for Relu {
 /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
 pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaError> {
     let relu = Relu::new(libraries)?;
-    let (x, y) = (x.placed(libraries)?, y.placed(libraries)?);
+    let (x, y) = (x.elements(libraries)?, y.elements(libraries)?);
     Ok(Box::new(move || {
         let (calling, layers) = relu.libraries.enter()?;
         // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
@@ -60,7 +60,7 @@ pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaEr
 /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
 pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, write: Write) -> Result<Work, CudaError> {
     let relu = Relu::new(libraries)?;
-    let (y, dy, dx) = (y.placed(libraries)?, dy.placed(libraries)?, dx.placed(libraries)?);
+    let (y, dy, dx) = (y.elements(libraries)?, dy.elements(libraries)?, dx.elements(libraries)?);
     Ok(Box::new(move || {
         let (calling, layers) = relu.libraries.enter()?;
         // y stands in for x, which was overwritten if ReLU worked in place: both have the same sign.

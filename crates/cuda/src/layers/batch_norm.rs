@@ -22,15 +22,15 @@ pub struct Statistics {
 
 /// Scales and shifts of a layer's channels.
 pub struct BatchNorm {
-    libraries: Arc<Libraries>,
-    channels: usize,
-    epsilon: f64,
-    scale: Region,
-    shift: Region,
+    pub(super) libraries: Arc<Libraries>,
+    pub(super) channels: usize,
+    pub(super) epsilon: f64,
+    pub(super) scale: Region,
+    pub(super) shift: Region,
 }
 
 /// Weight of a mini-batch's statistics in the running ones, per step.
-const SHARE: f64 = 0.1;
+pub(super) const SHARE: f64 = 0.1;
 const NOWHERE: *mut c_void = std::ptr::null_mut();
 
 impl BatchNorm {
@@ -66,19 +66,22 @@ impl BatchNorm {
     /// unbiased variance, as in PyTorch); without both, writes only y, with the same bits.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`]; [`CudaError::OutOfMemory`] for sums.
     pub fn training(
         self: &Arc<BatchNorm>,
         x: &Map,
         y: &Map,
         kept: Option<(&Statistics, &Statistics)>,
     ) -> Result<Work, CudaError> {
-        let (channels, norm) = (self.channels(x)?, self.clone());
-        let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
-        let kept = kept.map(|(saved, running)| (saved.clone(), running.clone()));
         for statistics in kept.iter().flat_map(|(saved, running)| [saved, running]) {
             self.check(statistics)?;
         }
+        if x.is_channels_last() {
+            return self.training_last(x, y, kept);
+        }
+        let (channels, norm) = (self.channels(x)?, self.clone());
+        let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
+        let kept = kept.map(|(saved, running)| (saved.clone(), running.clone()));
         Ok(Box::new(move || {
             let (calling, layers) = norm.libraries.enter()?;
             let (mut saved, mut running) = ([NOWHERE; 2], [NOWHERE; 2]);
@@ -108,6 +111,9 @@ impl BatchNorm {
     /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
     pub fn inference(self: &Arc<BatchNorm>, x: &Map, y: &Map, running: &Statistics) -> Result<Work, CudaError> {
         self.check(running)?;
+        if x.is_channels_last() {
+            return self.inference_last(x, y, running);
+        }
         let (channels, norm, running) = (self.channels(x)?, self.clone(), running.clone());
         let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
         Ok(Box::new(move || {
@@ -124,7 +130,7 @@ impl BatchNorm {
     /// Computes dx, and overwrites the gradients of scales and shifts.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`]; [`CudaError::OutOfMemory`] for sums.
     pub fn backward(
         self: &Arc<BatchNorm>,
         [x, dy, dx]: [&Map; 3],
@@ -135,6 +141,9 @@ impl BatchNorm {
         self.check(saved)?;
         for gradient in gradients {
             gradient.must_hold(self.channels * 4)?;
+        }
+        if x.is_channels_last() {
+            return self.backward_last([x, dy, dx], write, saved, gradients);
         }
         let (channels, norm, saved) = (self.channels(x)?, self.clone(), saved.clone());
         let [scale_gradient, shift_gradient] = gradients.map(Region::clone);

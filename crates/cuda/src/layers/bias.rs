@@ -7,6 +7,7 @@ use tightfit_core::problem::Storage;
 
 use super::convolution::Widen;
 use super::map::TensorView;
+use super::rows::Rows;
 use super::{Libraries, Map, Work, Write, tables};
 use crate::CudaError;
 use crate::call::layers as call;
@@ -21,6 +22,9 @@ const PARTS: usize = 32;
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
 pub fn add_bias(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Work, CudaError> {
+    if y.is_channels_last() && y.area() > 1 {
+        return add_bias_last(libraries, bias, y);
+    }
     let ones = if y.shape.extents().len() == 3 { 3 } else { 2 };
     let extents = [vec![1, y.shape.channels()], vec![1; ones]].concat();
     let bias = TensorView::packed(libraries, y.storage, &extents, bias)?;
@@ -38,6 +42,9 @@ pub fn add_bias(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Wo
 /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::OutOfMemory`] for the partial sums.
 pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region, write: Write) -> Result<Work, CudaError> {
     dy.check()?;
+    if dy.is_channels_last() {
+        return bias_gradient_last(libraries, dy, db, write);
+    }
     let (channels, area, parts) = (dy.shape.channels(), dy.area(), dy.samples.min(PARTS));
     db.must_hold(channels * Storage::F32.size())?;
     let largest = dy.samples.div_ceil(parts.max(1)) * area;
@@ -68,5 +75,42 @@ pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region, write: W
         // SAFETY: as above.
         unsafe { second.launch(blocks(channels), &arguments) }?;
         added.as_ref().map_or(Ok(()), Widen::enqueue)
+    }))
+}
+
+/// The sum with the channels last.
+fn add_bias_last(libraries: &Arc<Libraries>, bias: &Region, y: &Map) -> Result<Work, CudaError> {
+    y.check()?;
+    let channels = y.shape.channels();
+    bias.must_hold(channels * y.storage.size())?;
+    let rows = Rows::copying(y, channels, &[&y.region], &[])?;
+    let kernel = libraries.kernel_last("add_bias_last", y.storage)?;
+    let (bias, y) = (bias.clone(), y.region.clone());
+    Ok(Box::new(move || {
+        let [count, channels, lanes] = rows.arguments();
+        let arguments = [(&bias).into(), (&y).into(), count, channels, lanes, rows.width()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        unsafe { kernel.launch(rows.grid(), &arguments) }
+    }))
+}
+
+/// The gradient with the channels last.
+fn bias_gradient_last(libraries: &Arc<Libraries>, dy: &Map, db: &Region, write: Write) -> Result<Work, CudaError> {
+    let channels = dy.shape.channels();
+    db.must_hold(channels * Storage::F32.size())?;
+    let rows = Rows::summing(dy, &[&dy.region])?;
+    let partial = libraries.scratch(rows.parts as usize * channels * Storage::F32.size())?;
+    let sums = libraries.kernel_last("bias_sums_last", dy.storage)?;
+    let total = libraries.kernels_last()?.get("bias_gradient_last")?;
+    let (dy, db) = (dy.region.clone(), db.clone());
+    Ok(Box::new(move || {
+        let [count, channels, lanes] = rows.arguments();
+        let arguments = [(&dy).into(), (&partial).into(), count, channels, lanes, rows.width()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        unsafe { sums.launch(rows.grid(), &arguments) }?;
+        let add = u32::from(write == Write::Add).into();
+        let arguments = [(&partial).into(), (&db).into(), channels, rows.parts.into(), add];
+        // SAFETY: as above.
+        unsafe { total.launch(rows.totals(), &arguments) }
     }))
 }

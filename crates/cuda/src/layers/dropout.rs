@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use tightfit_core::plan::Order;
+
 use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
+use crate::error::narrow;
 use crate::safe::{Region, blocks};
 
 /// The threshold of a 32-bit random number, below which an element is dropped.
@@ -30,20 +33,23 @@ fn check(x: &Map, y: &Map, mask: &Region) -> Result<(), CudaError> {
 
 /// y = x with a fraction of `rate` zeroed and the rest scaled up; `mask` gets a byte per element, 1 for kept ones. The
 /// maps may be the same; `layer` distinguishes dropout layers, and `first` is the index of the first element in the
-/// mini-batch.
+/// mini-batch. The draw is for the element's place in the order of files, whatever the `order` of a sample here.
 ///
 /// # Errors
-/// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
+/// [`CudaError::OutOfBounds`]; [`CudaError::Driver`]; [`CudaError::TooLarge`].
 pub fn dropout(
     libraries: &Arc<Libraries>,
     x: &Map,
     y: &Map,
     mask: &Region,
     rate: f32,
-    (layer, first): (usize, usize),
+    ((layer, first), order): ((usize, usize), Order),
 ) -> Result<Work, CudaError> {
     check(x, y, mask)?;
     let kernel = libraries.kernel("dropout", x.storage)?;
+    // What is not turned has one place of many channels.
+    let (channels, area) = if order.is_turned() { (order.channels, order.area) } else { (x.shape.len(), 1) };
+    let (channels, area): (u32, u32) = (narrow("channel count", channels)?, narrow("area", area)?);
     let (len, x, y, mask) = (x.len(), x.region.clone(), y.region.clone(), mask.clone());
     let now = libraries.now.clone();
     Ok(Box::new(move || {
@@ -52,6 +58,8 @@ pub fn dropout(
             (&y).into(),
             (&mask).into(),
             (len as u64).into(),
+            channels.into(),
+            area.into(),
             (first as u64).into(),
             (layer as u64).into(),
             threshold(rate).into(),

@@ -1,5 +1,6 @@
-//! A feature map or its gradient on the device: its region and shape.
+//! A feature map or its gradient on the device: its region, shape and layout.
 
+use tightfit_core::Layout;
 use tightfit_core::network::Shape;
 use tightfit_core::problem::Storage;
 
@@ -9,7 +10,7 @@ use crate::call::layers::Part;
 use crate::convolution::data_type;
 use crate::safe::{Region, Tensor};
 
-/// Samples one after another, each c, then spatial, without gaps.
+/// Samples one after another without gaps.
 #[derive(Clone)]
 pub struct Map {
     /// Its bytes.
@@ -20,6 +21,8 @@ pub struct Map {
     pub shape: Shape,
     /// Type of the elements.
     pub storage: Storage,
+    /// Whether a sample is in the order c, then spatial, or has its channels last.
+    pub layout: Layout,
 }
 
 impl Map {
@@ -48,12 +51,28 @@ impl Map {
         self.region.must_hold(self.len() * self.storage.size())
     }
 
+    /// Whether its channels are next to each other.
+    pub(super) fn is_channels_last(&self) -> bool {
+        self.layout == Layout::Nhwc
+    }
+
+    /// The map in cuDNN's form for calls that treat every element alike, in whatever order they lie.
+    pub(super) fn elements(&self, libraries: &Libraries) -> Result<TensorView, CudaError> {
+        Map { layout: Layout::Nchw, ..self.clone() }.placed(libraries)
+    }
+
     /// The map in cuDNN's form: n, c, and at least two spatial dimensions.
     pub(super) fn placed(&self, libraries: &Libraries) -> Result<TensorView, CudaError> {
-        let spatial =
-            if self.shape.extents().len() == 3 { &self.shape.extents3()[..] } else { &self.shape.extents3()[1..] };
-        let extents = [&[self.samples, self.shape.channels()], spatial].concat();
-        TensorView::packed(libraries, self.storage, &extents, &self.region)
+        self.check()?;
+        let used = if self.shape.extents().len() == 3 { 0 } else { 1 };
+        let (channels, spatial) = (self.shape.channels(), self.shape.extents3());
+        // Where a channel has one place, the layouts are the same, and this form is known to every call.
+        let layout = if self.area() > 1 { self.layout } else { Layout::Nchw };
+        let strides = layout.strides(channels, spatial);
+        let extents = [&[self.samples, channels], &spatial[used..]].concat();
+        let strides = [&strides[..2], &strides[2 + used..]].concat();
+        let tensor = Tensor::new(&libraries.handle, data_type(self.storage), &extents, &strides)?;
+        Ok(TensorView { tensor, region: self.region.clone() })
     }
 }
 

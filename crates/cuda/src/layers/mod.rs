@@ -6,12 +6,14 @@
 //! enqueue   one call of cuDNN or cuBLAS, or one kernel of this crate        does not
 //! ```
 //!
-//! Tensors are in the order n, c, then spatial. Values that change between steps (learning rate, seed) are in device
-//! memory, so that a step can be captured once and launched repeatedly. Every layer sums in a fixed order: the same
-//! data always give the same bits. A call with a [`Write`] parameter can add its gradient to the existing content.
+//! Tensors are in the order n, c, then spatial, or with the channels last, as each [`Map`] says. Values that change between
+//! steps (learning rate, seed) are in device memory, so that a step can be captured once and launched repeatedly. Every
+//! layer sums in a fixed order: the same data always give the same bits. A call with a [`Write`] parameter can add its
+//! gradient to the existing content.
 
 mod activation;
 mod batch_norm;
+mod batch_norm_last;
 mod bias;
 mod convolution;
 mod dropout;
@@ -19,6 +21,8 @@ mod fully_connected;
 mod lrn;
 mod map;
 mod pooling;
+mod pooling_last;
+mod rows;
 mod session;
 mod softmax_loss;
 mod strided;
@@ -104,6 +108,7 @@ pub struct Libraries {
     /// cuBLAS's file or folder, instead of searching for it.
     cublas: Option<PathBuf>,
     kernels: Arc<Kernels>,
+    kernels_last: Mutex<Option<Arc<Kernels>>>,
     now: Region,
     scratch: Mutex<Vec<Arc<DeviceBuffer>>>,
 }
@@ -137,6 +142,7 @@ impl Libraries {
             blas: OnceLock::new(),
             cublas: cublas.map(Path::to_owned),
             kernels: Arc::new(Kernels::load(handle)?),
+            kernels_last: Mutex::default(),
             now,
             scratch: Mutex::default(),
         }))
@@ -189,6 +195,26 @@ impl Libraries {
         self.kernels.get(&format!("{name}_{}", suffix(storage)))
     }
 
+    /// A kernel of this crate for maps whose channels come last, in a 16-bit type. The first one takes the driver's time to
+    /// compile them all.
+    fn kernel_last(&self, name: &str, storage: Storage) -> Result<Kernel, CudaError> {
+        if storage == Storage::F32 {
+            let what = format!("{name}: maps with the channels last are f16 or bf16, not f32; use nchw");
+            return Err(CudaError::Unfit { layer: "channels-last", what });
+        }
+        self.kernels_last()?.get(&format!("{name}_{}", suffix(storage)))
+    }
+
+    fn kernels_last(&self) -> Result<Arc<Kernels>, CudaError> {
+        let mut loaded = self.kernels_last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernels) = &*loaded {
+            return Ok(kernels.clone());
+        }
+        let kernels = Arc::new(Kernels::load_last(&self.handle)?);
+        *loaded = Some(kernels.clone());
+        Ok(kernels)
+    }
+
     /// Permission to call cuDNN, including its layers.
     fn enter(&self) -> Result<(Calling<'_>, &CudnnLayers), CudaError> {
         Ok((self.handle.enter()?, &self.layers))
@@ -207,19 +233,6 @@ fn suffix(storage: Storage) -> &'static str {
         Storage::F16 => "f16",
         Storage::Bf16 => "bf16",
     }
-}
-
-/// Rounds values to a type, as bytes one after another.
-///
-/// # Errors
-/// [`CudaError::OutOfBounds`] if `to` is not as long as they are.
-pub fn encode(values: &[f32], storage: Storage, to: &mut [u8]) -> Result<(), CudaError> {
-    let (end, len) = (values.len() * storage.size(), to.len());
-    if end != len {
-        return Err(CudaError::OutOfBounds { start: 0, end, len });
-    }
-    storage.encode_to(values, to);
-    Ok(())
 }
 
 /// How to write an output.

@@ -20,8 +20,8 @@ use crate::sys::layers::{PoolingDescriptor, PoolingMode};
 /// The windows of a pooling layer. If several elements of a window are the largest, the first one gets the gradient, as
 /// on the CPU.
 pub struct Pool {
-    libraries: Arc<Libraries>,
-    pooling: Pooling,
+    pub(super) libraries: Arc<Libraries>,
+    pub(super) pooling: Pooling,
     raw: PoolingDescriptor,
 }
 
@@ -66,6 +66,9 @@ impl Pool {
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
     pub fn forward(self: &Arc<Pool>, x: &Map, y: &Map) -> Result<Work, CudaError> {
+        if x.is_channels_last() {
+            return self.forward_last(x, y);
+        }
         let (pool, x, y) = (self.clone(), x.placed(&self.libraries)?, y.placed(&self.libraries)?);
         Ok(Box::new(move || {
             let (calling, layers) = pool.libraries.enter()?;
@@ -83,7 +86,10 @@ impl Pool {
     /// windows', and for a maximum with more than 4096 windows that hold the same element; [`CudaError::Cudnn`] and
     /// [`CudaError::Driver`].
     pub fn backward(self: &Arc<Pool>, maps: [&Map; 3], dx: &Map, write: Write) -> Result<Work, CudaError> {
+        let [_, dy, x] = maps;
         match self.pooling.method {
+            PoolingMethod::Maximum if dx.is_channels_last() => self.maximum_backward_last([dy, x], dx, write),
+            PoolingMethod::Average if dx.is_channels_last() => self.average_backward_last(dy, dx, write),
             PoolingMethod::Maximum => self.maximum_backward(maps, dx, write),
             PoolingMethod::Average => self.average_backward(maps, dx, write),
         }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::rows::Rows;
 use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
 use crate::safe::{THREADS, row_blocks};
@@ -35,7 +36,7 @@ pub fn copy_channels(
     write: Write,
 ) -> Result<Work, CudaError> {
     let missing = x_first + channels > x.shape.channels() || y_first + channels > y.shape.channels();
-    if x.samples != y.samples || x.area() != y.area() || x.storage != y.storage || missing {
+    if x.samples != y.samples || x.area() != y.area() || x.storage != y.storage || x.layout != y.layout || missing {
         let what = format!(
             "{channels} channels from {x_first} on of {} samples of {} cannot be those from {y_first} on of {} of {}",
             x.samples, x.shape, y.samples, y.shape
@@ -44,6 +45,10 @@ pub fn copy_channels(
     }
     x.check()?;
     y.check()?;
+    let is_whole = x.shape.channels() == channels && y.shape.channels() == channels;
+    if x.is_channels_last() && !is_whole {
+        return copy_channels_last(libraries, (x, x_first), (y, y_first), channels, write);
+    }
     let kernel = libraries.kernel("copy_rows", x.storage)?;
     let (area, size, x_row, y_row) = (x.area(), x.storage.size(), x.shape.len(), y.shape.len());
     // Whole maps are one row.
@@ -59,5 +64,30 @@ pub fn copy_channels(
         // SAFETY: the kernel's parameters in its order; all memory is alive, and each map, of which a row begins with these
         // channels, was checked to be long enough.
         unsafe { kernel.launch(blocks, &arguments) }
+    }))
+}
+
+/// The same with the channels last: each row is one place of a sample.
+fn copy_channels_last(
+    libraries: &Arc<Libraries>,
+    (x, x_first): (&Map, usize),
+    (y, y_first): (&Map, usize),
+    channels: usize,
+    write: Write,
+) -> Result<Work, CudaError> {
+    let kernel = libraries.kernel_last("copy_channels_last", x.storage)?;
+    let size = x.storage.size();
+    let from = |map: &Map, first: usize| map.region.part(first * size..map.region.len());
+    let (x_row, y_row) = (x.shape.channels(), y.shape.channels());
+    let (x_from, y_from) = (from(x, x_first)?, from(y, y_first)?);
+    let rows = Rows::copying(x, channels, &[&x_from, &y_from], &[x_row, y_row])?;
+    Ok(Box::new(move || {
+        let [count, channels, lanes] = rows.arguments();
+        let [x_row, y_row] = [x_row, y_row].map(|row| (row as u64).into());
+        let add = u32::from(write == Write::Add).into();
+        let arguments = [(&x_from).into(), (&y_from).into(), count, channels, x_row, y_row, lanes, add, rows.width()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive, and each map, of which a row begins with these
+        // channels, was checked to be long enough.
+        unsafe { kernel.launch(rows.grid(), &arguments) }
     }))
 }

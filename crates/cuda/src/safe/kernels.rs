@@ -10,6 +10,8 @@ use crate::sys::driver as sys;
 
 /// The kernels' PTX; see the file `kernels.cu` beside it.
 const PTX: &str = concat!(include_str!("../kernels/kernels.ptx"), "\0");
+/// That of kernels for maps whose channels come last, in 16-bit types.
+const PTX_LAST: &str = concat!(include_str!("../kernels/kernels_last.ptx"), "\0");
 /// Threads of a block, for which the kernels are written.
 pub(crate) const THREADS: usize = 256;
 /// Maximum number of blocks of a kernel whose threads process several elements each: enough to fill any device.
@@ -32,9 +34,21 @@ impl Kernels {
     /// # Errors
     /// [`CudaError::Driver`] if the driver cannot compile them, such as one older than CUDA 12.4.
     pub fn load(handle: &Arc<Handle>) -> Result<Kernels, CudaError> {
+        Kernels::compile(handle, PTX)
+    }
+
+    /// Loads the kernels for maps whose channels come last, in 16-bit types.
+    ///
+    /// # Errors
+    /// As [`Kernels::load`].
+    pub(crate) fn load_last(handle: &Arc<Handle>) -> Result<Kernels, CudaError> {
+        Kernels::compile(handle, PTX_LAST)
+    }
+
+    fn compile(handle: &Arc<Handle>, text: &'static str) -> Result<Kernels, CudaError> {
         let driver = handle.context().enter()?;
         // SAFETY: the context is current and the text ends with a zero.
-        let module = unsafe { call::module_load_data(driver, PTX.as_ptr().cast()) }?;
+        let module = unsafe { call::module_load_data(driver, text.as_ptr().cast()) }?;
         Ok(Kernels { handle: handle.clone(), module })
     }
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use tightfit_core::Axis;
 use tightfit_core::network::{Pooling, PoolingMethod, Shape};
 use tightfit_core::problem::Storage;
+use tightfit_core::{Axis, Layout};
 use tightfit_cuda::layers::{Libraries, Map, Pool, Write, copy_channels};
 use tightfit_cuda::safe::{DeviceBuffer, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
@@ -20,7 +20,7 @@ fn map(libraries: &Libraries, storage: Storage, samples: usize, shape: Shape, va
     let buffer = Arc::new(DeviceBuffer::new(libraries.handle().context(), bytes.len()).unwrap());
     let region = Region::new(&buffer, 0..bytes.len()).unwrap();
     region.upload(&bytes).unwrap();
-    Map { region, samples, shape, storage }
+    Map { region, samples, shape, storage, layout: Layout::Nchw }
 }
 
 fn values(map: &Map) -> Vec<f32> {

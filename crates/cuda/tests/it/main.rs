@@ -5,6 +5,7 @@ mod concurrent;
 mod device;
 mod failures;
 mod layers;
+mod layers_last;
 mod loading;
 mod reference;
 mod slices;

@@ -6,8 +6,8 @@ pub mod cuda;
 use std::ops::Range;
 
 use tightfit_core::network::{LayerKind, Rule, Shape};
-use tightfit_core::plan::{Access, Mode, Parameter, Pass, Role, Stream};
-use tightfit_core::{Bytes, Configuration, Nanos, Types};
+use tightfit_core::plan::{Access, Mode, Order, Parameter, Pass, Role, Stream};
+use tightfit_core::{Bytes, Configuration, Layout, Nanos, Types};
 
 use crate::Error;
 
@@ -34,6 +34,10 @@ pub struct Task {
     pub batch: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
+    /// Order of the dimensions of maps and filters.
+    pub layout: Layout,
+    /// Order of the elements of one sample of the output.
+    pub order: Order,
     /// Parts of the blocks of W, dW and momentum.
     pub parameters: Vec<Parameter>,
     /// The place of each operand.

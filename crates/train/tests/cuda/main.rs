@@ -14,7 +14,7 @@ use tightfit_core::plan::{
 };
 use tightfit_core::survey::Slicing;
 use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Notes, Problem, Types,
+    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Network, Notes, Problem, Types,
 };
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
@@ -182,8 +182,15 @@ fn networks_agree(options: &Options, chain: Network) {
         // Its parameters have gradients that are small sums of large numbers: in f16-f32 20% off where halves are only
         // stored, as on the mocks, and 22% on an H200.
         let wide = normalization.map(|(first, _)| (NetworkTensor::WeightGradient(first), 1.25));
-        for (types, tolerance) in [(Types::F32, 3e-2), (Types::Tf32, 0.15), (Types::F16F32, 0.2), (Types::Bf16, 0.5)] {
-            let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
+        for (types, layout, tolerance) in [
+            (Types::F32, Layout::Nchw, 3e-2),
+            (Types::Tf32, Layout::Nchw, 0.15),
+            (Types::F16F32, Layout::Nchw, 0.2),
+            (Types::F16F32, Layout::Nhwc, 0.2),
+            (Types::Bf16, Layout::Nchw, 0.5),
+            (Types::Bf16, Layout::Nhwc, 0.5),
+        ] {
+            let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap().with_layout(layout).unwrap();
             let normalizes = |layer: &Layer| matches!(layer.kind, LayerKind::Lrn { .. });
             if types == Types::Bf16 && network.layers().iter().any(normalizes) {
                 let schedule = for_cuda(
@@ -201,7 +208,7 @@ fn networks_agree(options: &Options, chain: Network) {
                 let schedule = everything_resident(&workload, "direct", BATCH);
                 let schedule = for_cuda(&workload, schedule, options, division);
                 let machine = CudaMachine::open(options, Modes::default()).unwrap();
-                let what = format!("{} {types} in {division:?}", network.name());
+                let what = format!("{} {types} {} in {division:?}", network.name(), layout.name());
                 let got = train(&workload, &schedule, machine, 2).unwrap_or_else(|error| panic!("{what}: {error}"));
                 println!("{what}: losses {:?}, on the CPU {:?}", got.0, want.0);
                 assert_close(&what, &got, &want, tolerance, wide);
@@ -227,13 +234,15 @@ fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
 fn parts_agree(options: &Options) {
     for network in [fork_and_join(), Network::open("lenet").unwrap()] {
         let want = on_cpu(&Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap(), 2);
-        for (types, tolerance) in [(Types::F32, 3e-2), (Types::F16F32, 0.2)] {
-            let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
+        for (types, layout, tolerance) in
+            [(Types::F32, Layout::Nchw, 3e-2), (Types::F16F32, Layout::Nchw, 0.2), (Types::F16F32, Layout::Nhwc, 0.2)]
+        {
+            let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap().with_layout(layout).unwrap();
             let step = workload.step(&kernels_of(&workload, options, &[BATCH, BATCH / 2]), &CostModel::h200()).unwrap();
             let free = plan(&step, &CostModel::h200(), &PlanOptions::default()).unwrap();
             let tight = PlanOptions { budget: free.min_feasible, ..PlanOptions::default() };
             let plan = plan(&step, &CostModel::h200(), &tight).unwrap();
-            let what = format!("{} {types}, {:?}", network.name(), plan.in_parts);
+            let what = format!("{} {types} {}, {:?}", network.name(), layout.name(), plan.in_parts);
             assert_eq!(plan.in_parts.as_ref().map(|in_parts| in_parts.parts), Some(2), "{what}");
             for graph in [false, true] {
                 let machine = CudaMachine::open(options, Modes { graph, ..Modes::default() }).unwrap();
@@ -359,10 +368,24 @@ fn four_steps(
     bits::bits(&mut engine, &observed, (0..4).map(|step| batch(workload, step)))
 }
 
+/// Networks in the forms that maps have on the device.
+fn forms() -> [(Network, Types, Layout); 6] {
+    let (f32, f16, bf16) = (Types::F32, Types::F16F32, Types::Bf16);
+    let (first, last) = (Layout::Nchw, Layout::Nhwc);
+    [
+        (fork_and_join(), f32, first),
+        (residual(), f32, first),
+        (dense(), f32, first),
+        (fork_and_join(), f16, last),
+        (residual(), bf16, last),
+        (dense(), f16, last),
+    ]
+}
+
 #[test]
 fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
-    for network in [fork_and_join(), residual(), dense()] {
-        let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
+    for (network, types, layout) in forms() {
+        let workload = Workload::new(&network, 2, types, Mode::Training).unwrap().with_layout(layout).unwrap();
         let (mut want, mut compared) = (None, 0);
         for policy in Policy::ALL {
             // No stream is late, the compute stream, the offloading one, the prefetching one; and the step as a graph.
@@ -375,7 +398,8 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
                 let (got, copies) = four_steps(&workload, &plan.schedule, machine).unwrap();
                 compared += copies.iter().sum::<usize>();
                 let same = *want.get_or_insert_with(|| got.clone()) == got;
-                assert!(same, "{} under {policy}, late {late:?}, graph {graph}", network.name());
+                let what = format!("{} {types} {}", network.name(), layout.name());
+                assert!(same, "{what} under {policy}, late {late:?}, graph {graph}");
                 mocks.assert_nothing_left("a plan");
             }
         }
@@ -469,8 +493,8 @@ fn without_momentum_a_gpu_learns_the_same_in_less_memory() {
 #[ignore = "needs a CUDA device"]
 fn every_policy_gives_the_same_bits_on_a_gpu() {
     let options = Options::default();
-    for network in [fork_and_join(), residual(), dense()] {
-        let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
+    for (network, types, layout) in forms() {
+        let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap().with_layout(layout).unwrap();
         let kernels = kernels(&workload, &options);
         let mut want = None;
         for policy in Policy::ALL {
@@ -479,7 +503,7 @@ fn every_policy_gives_the_same_bits_on_a_gpu() {
                 let machine = CudaMachine::open(&options, Modes { graph, ..Modes::default() }).unwrap();
                 let (got, _) = four_steps(&workload, &plan.schedule, machine).unwrap();
                 let same = *want.get_or_insert_with(|| got.clone()) == got;
-                assert!(same, "{} under {policy}, graph {graph}", network.name());
+                assert!(same, "{} {types} {} under {policy}, graph {graph}", network.name(), layout.name());
             }
         }
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tightfit_core::network::{LayerKind, Part};
 use tightfit_core::plan::Stream;
-use tightfit_core::{Bytes, Types};
+use tightfit_core::{Bytes, Layout, Types};
 use tightfit_cpu::CpuBackend;
 use tightfit_cpu::arena::{Arena, ArenaError};
 
@@ -112,6 +112,10 @@ impl Machine for CpuMachine {
     fn prepare(&mut self, task: Task) -> Result<TaskId, Error> {
         if task.types != Types::F32 {
             return Err(Error::Types { machine: "cpu", types: task.types, instead: "f32, or the cuda backend" });
+        }
+        if task.layout != Layout::Nchw {
+            let what = "the CPU computes layers in nchw only; use --layout nchw, or the cuda backend".to_owned();
+            return Err(failed(&task.name, what));
         }
         layers::check(&self.backend, &task)?;
         self.tasks.push(Arc::new(task));

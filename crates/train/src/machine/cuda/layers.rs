@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::problem::Storage;
-use tightfit_core::{Convolution, Layout, Operation, Problem};
+use tightfit_core::{Convolution, Operation, Problem};
 use tightfit_cuda::layers::{
     self as cuda, BatchNorm, FullyConnected, Libraries, Lrn, Map, Pool, Session, Solver, Statistics, Work, Write,
 };
@@ -85,7 +85,8 @@ impl Operands<'_> {
 
     fn map(&self, role: Role, shape: Shape) -> Result<Map, Error> {
         let storage = self.task.types.storage();
-        Ok(Map { region: self.get(role)?, samples: self.task.samples, shape, storage })
+        let Task { samples, layout, .. } = *self.task;
+        Ok(Map { region: self.get(role)?, samples, shape, storage, layout })
     }
 
     /// Whether to overwrite an operand or add to it.
@@ -143,7 +144,7 @@ impl Operands<'_> {
             Pass::BackwardData => Operation::BackwardData,
             Pass::BackwardFilter | Pass::Update => Operation::BackwardFilter,
         };
-        let problem = Problem::new(*convolution, operation, task.samples, task.types, Layout::Nchw)?;
+        let problem = Problem::new(*convolution, operation, task.samples, task.types, task.layout)?;
         let missing = || wrong(&task.name, "the schedule has no configuration".to_owned());
         let configuration = task.configuration.as_ref().ok_or_else(missing)?;
         let (data, other, result, write) = match operation {
@@ -298,7 +299,7 @@ impl Operands<'_> {
             cuda::copy(libraries, &x, &y, write)
         } else if task.pass == Pass::Forward && !task.again {
             let place = (task.index, task.first * task.output.len());
-            cuda::dropout(libraries, &x, &y, &self.get(Role::Saved)?, rate, place)
+            cuda::dropout(libraries, &x, &y, &self.get(Role::Saved)?, rate, (place, task.order))
         } else {
             cuda::masked(libraries, &x, &y, &self.get(Role::Saved)?, rate, write)
         };

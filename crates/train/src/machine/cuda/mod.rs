@@ -8,15 +8,16 @@
 //! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be one CUDA graph;
 //! `begin` then reports that it needs no commands.
 
+mod feed;
 mod layers;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use tightfit_core::plan::Stream;
+use tightfit_core::plan::{Order, Stream};
 use tightfit_core::problem::Storage;
 use tightfit_core::{Bytes, Nanos};
-use tightfit_cuda::layers::{Lane, Libraries, Now, Session, encode};
+use tightfit_cuda::layers::{Lane, Libraries, Now, Session};
 use tightfit_cuda::safe::{PinnedArena, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 
@@ -69,6 +70,8 @@ struct Input {
     storage: Storage,
     /// Elements per sample.
     sample: usize,
+    /// Their order.
+    order: Order,
     /// Bytes of the pinned memory before the samples.
     head: usize,
     batch: usize,
@@ -251,7 +254,7 @@ impl CudaMachine {
             let bytes = head + task.batch * sample * storage.size();
             host_memory::check(Bytes(bytes as u64))?;
             self.session()?.stage(bytes).map_err(named)?;
-            self.input = Some(Input { parts: Vec::new(), storage, sample, head, batch: task.batch });
+            self.input = Some(Input { parts: Vec::new(), storage, sample, order: task.order, head, batch: task.batch });
         }
         if let Some(input) = &mut self.input
             && input.parts.iter().all(|(first, ..)| *first != task.first)
@@ -350,13 +353,14 @@ impl Machine for CudaMachine {
             let what = format!("{given} numbers and {} labels, not {wanted} and {}", labels.len(), input.batch);
             return Err(wrong("feeding a mini-batch", what));
         }
-        let (head, storage) = (input.head, input.storage);
+        let (head, storage, order) = (input.head, input.storage, input.order);
         let staging = self.session()?.staging().map_err(feeding)?;
         let (front, back) = staging.split_at_mut(head);
         for (place, label) in front[NUMBERS..].chunks_exact_mut(4).zip(labels) {
             place.copy_from_slice(&label.to_ne_bytes());
         }
-        encode(samples, storage, back).map_err(feeding)
+        feed::encode(samples, order, storage, back);
+        Ok(())
     }
 
     fn offload(&mut self, stream: Stream, device: Range<u64>, host: Range<u64>) -> Result<(), Error> {

@@ -1,0 +1,423 @@
+//! The kernels for maps of 16-bit types whose channels come last, against plain loops in f64: on the mock libraries, and
+//! (ignored where there is none) on a real GPU, where another ignored test prints their rates.
+
+use std::sync::Arc;
+
+use tightfit_core::network::{Pooling, PoolingMethod, Rule, Sgd, Shape};
+use tightfit_core::plan::Order;
+use tightfit_core::problem::Storage;
+use tightfit_core::{Axis, Layout};
+use tightfit_cuda::layers::{
+    BatchNorm, Libraries, Map, Now, Pool, Statistics, Work, Write, add as add_maps, add_bias, bias_gradient, copy,
+    copy_channels, dropout, relu, relu_gradient,
+};
+use tightfit_cuda::safe::{DeviceBuffer, Event, Region};
+use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_test_support::mocks::Mocks;
+
+const HALVES: [Storage; 2] = [Storage::F16, Storage::Bf16];
+const WRITES: [Write; 2] = [Write::Overwrite, Write::Add];
+
+/// Samples, channels, height and width: channels that fill packs of eight, that do not, that take several blocks; one place.
+const FORMS: [(usize, usize, usize, usize); 9] = [
+    (2, 8, 3, 5),
+    (3, 5, 7, 2),
+    (1, 1, 4, 4),
+    (4, 264, 1, 1),
+    (2, 520, 3, 3),
+    (5, 24, 1, 9),
+    (7, 13, 1, 1),
+    (33, 64, 11, 13),
+    (2, 300, 2, 2),
+];
+
+/// Small whole numbers from `from` on, many of them equal.
+fn numbers(len: usize, below: u64, from: f32, seed: u64) -> Vec<f32> {
+    let draw = |i: u64| (i + 1000 * seed).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_pow(3) >> 33;
+    (0..len as u64).map(|i| from + (draw(i) % below) as f32).collect()
+}
+
+fn region(libraries: &Libraries, storage: Storage, values: &[f32]) -> Region {
+    let bytes = storage.encode(values);
+    let buffer = Arc::new(DeviceBuffer::new(libraries.handle().context(), bytes.len()).unwrap());
+    let region = Region::new(&buffer, 0..bytes.len()).unwrap();
+    region.upload(&bytes).unwrap();
+    region
+}
+
+/// A map on the device with these numbers, which are in its order.
+fn map(libraries: &Libraries, storage: Storage, samples: usize, shape: Shape, values: &[f32]) -> Map {
+    assert_eq!(values.len(), samples * shape.len());
+    Map { region: region(libraries, storage, values), samples, shape, storage, layout: Layout::Nhwc }
+}
+
+fn read(region: &Region, storage: Storage) -> Vec<f32> {
+    let mut bytes = vec![0; region.len()];
+    region.slice().unwrap().download(&mut bytes).unwrap();
+    storage.decode(&bytes)
+}
+
+fn run(work: Result<Work, CudaError>) {
+    work.unwrap()().unwrap();
+}
+
+fn assert_near(what: &str, got: &[f32], want: &[f64], relative: f64) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let off = (f64::from(*got) - want).abs();
+        assert!(off <= relative * want.abs().max(1.0), "{what}: {got} at {i}, not {want}");
+    }
+}
+
+/// What rounding to a type may be off by, with a little for what is computed in f32.
+fn rounding(storage: Storage) -> f64 {
+    if storage == Storage::F16 { 1.0 / 1500.0 } else { 1.0 / 200.0 }
+}
+
+fn biases_agree(libraries: &Arc<Libraries>) {
+    for (storage, (samples, channels, height, width)) in HALVES.into_iter().flat_map(|s| FORMS.map(|form| (s, form))) {
+        let shape = Shape::image(channels, height, width);
+        let what = format!("{storage:?}, {samples} samples of {shape}");
+        let values = numbers(samples * shape.len(), 50, -20.0, 1);
+        let biases = numbers(channels, 9, -4.0, 2);
+        let y = map(libraries, storage, samples, shape, &values);
+        run(add_bias(libraries, &region(libraries, storage, &biases), &y));
+        let want: Vec<f32> = values.iter().enumerate().map(|(i, value)| value + biases[i % channels]).collect();
+        assert!(read(&y.region, storage) == want, "{what}: bias");
+        for write in WRITES {
+            let before = numbers(channels, 5, 0.0, 3);
+            let db = region(libraries, Storage::F32, &before);
+            run(bias_gradient(libraries, &map(libraries, storage, samples, shape, &values), &db, write));
+            let mut want = if write == Write::Add { before } else { vec![0.0; channels] };
+            values.iter().enumerate().for_each(|(i, value)| want[i % channels] += value);
+            assert!(read(&db, Storage::F32) == want, "{what}: gradient of the bias, {write:?}");
+        }
+    }
+}
+
+fn copies_agree(libraries: &Arc<Libraries>) {
+    // Samples, extents, channels; of x and of y their channels and the first one.
+    let cases = [
+        (3, [4, 4], 8, (8, 0), (16, 8)),
+        (5, [7, 7], 24, (24, 0), (64, 16)),
+        (2, [7, 7], 3, (9, 1), (12, 2)),
+        (3, [8, 8], 8, (24, 4), (8, 0)),
+        (70, [1, 1], 8, (16, 8), (8, 0)),
+        (1, [3, 5], 300, (304, 2), (301, 1)),
+        (2, [6, 5], 16, (16, 0), (17, 0)),
+        (2, [6, 5], 16, (16, 0), (16, 0)),
+    ];
+    for storage in HALVES {
+        for (samples, [height, width], channels, (x_channels, x_first), (y_channels, y_first)) in cases {
+            for write in WRITES {
+                let shape = |channels| Shape::image(channels, height, width);
+                let (rows, x_shape, y_shape) = (samples * height * width, shape(x_channels), shape(y_channels));
+                let from = numbers(rows * x_channels, 50, 0.0, 1);
+                let mut wanted = numbers(rows * y_channels, 50, 0.0, 2);
+                let x = map(libraries, storage, samples, x_shape, &from);
+                let y = map(libraries, storage, samples, y_shape, &wanted);
+                run(copy_channels(libraries, (&x, x_first), (&y, y_first), channels, write));
+                for (row, i) in (0..rows).flat_map(|row| (0..channels).map(move |i| (row, i))) {
+                    let to = &mut wanted[row * y_channels + y_first + i];
+                    let value = from[row * x_channels + x_first + i];
+                    *to = if write == Write::Add { *to + value } else { value };
+                }
+                assert!(
+                    read(&y.region, storage) == wanted,
+                    "{storage:?}: {channels} channels of {x_shape} to {y_shape}, {write:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Places of a window in its volume, in row order.
+fn places(axes: &[Axis; 3], at: [usize; 3]) -> Vec<usize> {
+    let inside = |axis: &Axis, at: usize| {
+        let places = (at * axis.stride..at * axis.stride + axis.filter).filter_map(|i| i.checked_sub(axis.pad_before));
+        places.filter(|i| *i < axis.input).collect::<Vec<_>>()
+    };
+    let [_, height, width] = axes.map(|axis| axis.input);
+    let mut places = Vec::new();
+    for z in inside(&axes[0], at[0]) {
+        for y in inside(&axes[1], at[1]) {
+            places.extend(inside(&axes[2], at[2]).into_iter().map(|x| (z * height + y) * width + x));
+        }
+    }
+    places
+}
+
+fn poolings_agree(libraries: &Arc<Libraries>) {
+    let axis = Axis::new;
+    let cut = Axis { pad_before: 1, pad_after: 0, ..axis(10, 3).stride(2) };
+    let cases = [
+        ([Axis::UNIT, axis(8, 2).stride(2), axis(8, 2).stride(2)], false),
+        ([Axis::UNIT, axis(7, 3).pad(1), axis(7, 3).pad(1)], false),
+        ([Axis::UNIT, axis(13, 3).stride(2), axis(6, 2)], true),
+        ([Axis::UNIT, cut, axis(5, 5)], true),
+        ([Axis::UNIT, axis(33, 3).stride(2).pad(1), axis(40, 3).stride(3)], false),
+        ([Axis::UNIT, axis(1, 1), axis(300, 4).stride(3)], true),
+        ([Axis::UNIT, axis(9, 2).stride(4), axis(10, 1).stride(3)], false),
+        ([Axis::UNIT, axis(7, 7), axis(7, 7)], false),
+        ([axis(5, 3).stride(2).pad(1), axis(6, 2).stride(2), axis(7, 3).pad(1)], false),
+    ];
+    for (storage, channels) in [(Storage::F16, 8), (Storage::F16, 5), (Storage::Bf16, 72), (Storage::Bf16, 130)] {
+        for ((axes, ceil), method) in
+            cases.into_iter().flat_map(|case| [PoolingMethod::Maximum, PoolingMethod::Average].map(|one| (case, one)))
+        {
+            let samples = 2;
+            let pooling = Pooling { method, axes, ceil };
+            let (inputs, outputs) = (axes.map(|axis| axis.input), pooling.outputs());
+            let volume = axes[0] != Axis::UNIT;
+            let shape = |[depth, height, width]: [usize; 3]| match volume {
+                true => Shape::volume(channels, depth, height, width),
+                false => Shape::image(channels, height, width),
+            };
+            let (x_shape, y_shape) = (shape(inputs), shape(outputs));
+            let (area, windows): (usize, usize) = (inputs.iter().product(), outputs.iter().product());
+            let x = numbers(samples * x_shape.len(), 5, -2.0, 1);
+            let dy = numbers(samples * y_shape.len(), 8, 0.0, 2);
+            let before = numbers(samples * x_shape.len(), 8, 0.0, 3);
+            let (mut y, mut dx) = (vec![0.0; dy.len()], vec![0.0; x.len()]);
+            for (sample, window) in (0..samples).flat_map(|sample| (0..windows).map(move |window| (sample, window))) {
+                let [_, rows, columns] = outputs;
+                let places = places(&axes, [window / columns / rows, window / columns % rows, window % columns]);
+                for channel in 0..channels {
+                    let own = |place: usize| (sample * area + place) * channels + channel;
+                    let to = (sample * windows + window) * channels + channel;
+                    if method == PoolingMethod::Average {
+                        let share = 1.0 / places.len() as f64;
+                        y[to] = places.iter().map(|place| f64::from(x[own(*place)])).sum::<f64>() * share;
+                        places.iter().for_each(|place| dx[own(*place)] += f64::from(dy[to]) * share);
+                    } else {
+                        let largest = places.iter().map(|place| x[own(*place)]).fold(f32::NEG_INFINITY, f32::max);
+                        let first = places.iter().find(|place| x[own(**place)] == largest).unwrap();
+                        y[to] = f64::from(largest);
+                        dx[own(*first)] += f64::from(dy[to]);
+                    }
+                }
+            }
+            let what = format!("{storage:?}, {channels} channels, {method:?} of windows {axes:?}");
+            let map = |shape, values: &[f32]| map(libraries, storage, samples, shape, values);
+            let (x, got, gradient) = (map(x_shape, &x), map(y_shape, &dy), map(y_shape, &dy));
+            let pool = Pool::new(libraries, &pooling, if volume { 3 } else { 2 }).unwrap();
+            run(pool.forward(&x, &got));
+            assert_near(&what, &read(&got.region, storage), &y, rounding(storage));
+            for write in WRITES {
+                let to = map(x_shape, &before);
+                run(pool.backward([&got, &gradient, &x], &to, write));
+                let add = |(new, old): (&f64, &f32)| if write == Write::Add { new + f64::from(*old) } else { *new };
+                let want: Vec<f64> = dx.iter().zip(&before).map(add).collect();
+                assert_near(
+                    &format!("{what}: gradient, {write:?}"),
+                    &read(&to.region, storage),
+                    &want,
+                    rounding(storage),
+                );
+            }
+        }
+    }
+}
+
+fn normalizations_agree(libraries: &Arc<Libraries>) {
+    let epsilon = 1e-3_f64;
+    for (storage, (samples, channels, height, width)) in HALVES.into_iter().flat_map(|s| FORMS.map(|form| (s, form))) {
+        let shape = Shape::image(channels, height, width);
+        let (what, rows) = (format!("{storage:?}, {samples} samples of {shape}"), samples * height * width);
+        // A mean that is large beside the deviation.
+        let x = numbers(rows * channels, 9, 100.0, 1);
+        let dy = numbers(rows * channels, 9, -3.0, 2);
+        let before = numbers(rows * channels, 5, 0.0, 3);
+        let (scale, shift) = (numbers(channels, 4, 1.0, 4), numbers(channels, 4, -2.0, 5));
+        let (old_mean, old_variance) = (numbers(channels, 4, 90.0, 6), numbers(channels, 4, 3.0, 7));
+        let of = |values: &[f32], i: usize| f64::from(values[i]);
+        let all = |sum: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+            (0..channels).map(|c| (0..rows).map(|row| sum(row * channels + c, c)).sum::<f64>() / rows as f64).collect()
+        };
+        let mean = all(&|i, _| of(&x, i));
+        let variance = all(&|i, c| (of(&x, i) - mean[c]).powi(2));
+        let inverse: Vec<f64> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
+        let normal = |i: usize| (of(&x, i) - mean[i % channels]) * inverse[i % channels];
+        let (mean_dy, mean_product) = (all(&|i, _| of(&dy, i)), all(&|i, _| of(&dy, i) * normal(i)));
+        let each = |value: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+            (0..rows * channels).map(|i| value(i, i % channels)).collect()
+        };
+
+        let floats = |values: &[f32]| region(libraries, Storage::F32, values);
+        let zeros = || floats(&vec![0.0; channels]);
+        let map = |values: &[f32]| map(libraries, storage, samples, shape, values);
+        let (scales, shifts) = (floats(&scale), floats(&shift));
+        let norm = BatchNorm::new(libraries, channels, epsilon as f32, [&scales, &shifts]).unwrap();
+        let saved = Statistics { mean: zeros(), deviation: zeros() };
+        let running = Statistics { mean: floats(&old_mean), deviation: floats(&old_variance) };
+        let (input, y, again, inferred) = (map(&x), map(&before), map(&before), map(&before));
+
+        run(norm.inference(&input, &inferred, &running));
+        let want = each(&|i, c| {
+            (of(&x, i) - of(&old_mean, c)) / (of(&old_variance, c) + epsilon).sqrt() * of(&scale, c) + of(&shift, c)
+        });
+        assert_near(&format!("{what}: inference"), &read(&inferred.region, storage), &want, rounding(storage));
+
+        run(norm.training(&input, &y, Some((&saved, &running))));
+        let want = each(&|i, c| normal(i) * of(&scale, c) + of(&shift, c));
+        assert_near(&format!("{what}: y"), &read(&y.region, storage), &want, rounding(storage));
+        assert_near(&format!("{what}: mean"), &read(&saved.mean, Storage::F32), &mean, 1e-5);
+        assert_near(&format!("{what}: deviation"), &read(&saved.deviation, Storage::F32), &inverse, 1e-3);
+        let moved: Vec<f64> = (0..channels).map(|c| 0.9 * of(&old_mean, c) + 0.1 * mean[c]).collect();
+        assert_near(&format!("{what}: running mean"), &read(&running.mean, Storage::F32), &moved, 1e-5);
+        let unbiased = rows as f64 / (rows as f64 - 1.0).max(1.0);
+        let moved: Vec<f64> =
+            (0..channels).map(|c| 0.9 * of(&old_variance, c) + 0.1 * unbiased * variance[c]).collect();
+        assert_near(&format!("{what}: running variance"), &read(&running.deviation, Storage::F32), &moved, 1e-4);
+        run(norm.training(&input, &again, None));
+        assert!(read(&y.region, storage) == read(&again.region, storage), "{what}: a rerun");
+
+        let want = each(&|i, c| of(&scale, c) * inverse[c] * (of(&dy, i) - mean_dy[c] - normal(i) * mean_product[c]));
+        let size = inverse.iter().copied().fold(1.0, f64::max);
+        for write in WRITES {
+            let (gradient, dx, to_scale, to_shift) = (map(&dy), map(&before), zeros(), zeros());
+            run(norm.backward([&input, &gradient, &dx], write, &saved, [&to_scale, &to_shift]));
+            let add = |(new, old): (&f64, &f32)| if write == Write::Add { new + f64::from(*old) } else { *new };
+            let want: Vec<f64> = want.iter().zip(&before).map(add).collect();
+            assert_near(&format!("{what}: dx, {write:?}"), &read(&dx.region, storage), &want, size * rounding(storage));
+            let sums = |means: &[f64]| means.iter().map(|mean| mean * rows as f64).collect::<Vec<_>>();
+            assert_near(&format!("{what}: scales"), &read(&to_scale, Storage::F32), &sums(&mean_product), 1e-2);
+            assert_near(&format!("{what}: shifts"), &read(&to_shift, Storage::F32), &sums(&mean_dy), 1e-5);
+        }
+    }
+}
+
+/// What is dropped does not depend on where an element lies.
+fn draws_agree(libraries: &Arc<Libraries>) {
+    let rule = Rule::Sgd(Sgd::default());
+    libraries.now().upload(&Now { step: 3, seed: 7, rule, loss_scale: 1.0 }.bytes()).unwrap();
+    for (samples, channels, height, width) in FORMS {
+        let (shape, order) = (Shape::image(channels, height, width), Order { channels, area: height * width });
+        let ones = vec![1.0; samples * shape.len()];
+        let drawn = |order: Order| {
+            let (x, y) = (
+                map(libraries, Storage::F16, samples, shape, &ones),
+                map(libraries, Storage::F16, samples, shape, &ones),
+            );
+            // Twice as long as the bytes that it gets.
+            let mask = map(libraries, Storage::F16, samples, shape, &ones);
+            run(dropout(libraries, &x, &y, &mask.region, 0.4, ((2, 5), order)));
+            read(&y.region, Storage::F16)
+        };
+        let (first, last) = (drawn(Order::plain(shape.len())), drawn(order));
+        assert!(order.to_device(&first) == last, "{samples} samples of {shape}");
+    }
+}
+
+fn kernels_agree(options: &Options) {
+    let backend = CudaBackend::open(options).unwrap();
+    let libraries = Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
+    biases_agree(&libraries);
+    copies_agree(&libraries);
+    poolings_agree(&libraries);
+    normalizations_agree(&libraries);
+    draws_agree(&libraries);
+}
+
+#[test]
+fn kernels_with_the_channels_last_compute_what_they_say() {
+    let mocks = Mocks::new();
+    kernels_agree(&mocks.options());
+    mocks.assert_nothing_left("layers");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn kernels_with_the_channels_last_compute_on_a_gpu_what_they_say() {
+    kernels_agree(&Options::default());
+}
+
+#[test]
+fn maps_in_f32_are_refused() {
+    let mocks = Mocks::new();
+    let backend = mocks.backend();
+    let libraries = Libraries::open(backend.handle(), mocks.options().cublas.as_deref()).unwrap();
+    let y = map(&libraries, Storage::F32, 1, Shape::image(2, 2, 2), &[0.0; 8]);
+    let error = add_bias(&libraries, &region(&libraries, Storage::F32, &[0.0; 2]), &y).err().unwrap();
+    assert!(error.to_string().contains("f16 or bf16, not f32"), "{error}");
+}
+
+/// Prints what each kernel takes on maps of ResNet-50 at 256 samples in bf16, in both layouts, and which share of a copy's
+/// rate it has on the bytes that it must move.
+#[test]
+#[ignore = "needs a CUDA device; prints times"]
+fn rates_with_the_channels_last() {
+    let options = Options::default();
+    let backend = CudaBackend::open(&options).unwrap();
+    let libraries = &Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
+    let context = libraries.handle().context();
+    let time = |work: Work| {
+        let (first, last) = (Event::new(context).unwrap(), Event::new(context).unwrap());
+        (0..3).for_each(|_| work().unwrap());
+        first.record(libraries.handle().stream()).unwrap();
+        (0..20).for_each(|_| work().unwrap());
+        last.record(libraries.handle().stream()).unwrap();
+        last.synchronize().unwrap();
+        last.since(&first).unwrap().0 as f64 / 20.0
+    };
+    println!("{:>14} {:>5} {:20} {:>9} {:>9} {:>6}", "map", "order", "pass", "us", "GB/s", "copy");
+    for (channels, extent) in [(64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)] {
+        let samples = 256;
+        let space = |bytes: usize| {
+            let buffer = Arc::new(DeviceBuffer::new(context, bytes).unwrap());
+            let region = Region::new(&buffer, 0..bytes).unwrap();
+            region.upload(&vec![0; bytes]).unwrap();
+            region
+        };
+        for layout in [Layout::Nchw, Layout::Nhwc] {
+            let shape = Shape::image(channels, extent, extent);
+            let of = |shape: Shape| {
+                let region = space(samples * shape.len() * 2);
+                Map { region, samples, shape, storage: Storage::Bf16, layout }
+            };
+            let (x, y, dy) = (of(shape), of(shape), of(shape));
+            let floats = || space(channels * 4);
+            let (scale, shift, to_scale, to_shift) = (floats(), floats(), floats(), floats());
+            let norm = BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift]).unwrap();
+            let saved = Statistics { mean: floats(), deviation: floats() };
+            let running = Statistics { mean: floats(), deviation: floats() };
+            let windows = if extent > 7 { Axis::new(extent, 3).stride(2).pad(1) } else { Axis::new(7, 7) };
+            let axes = [Axis::UNIT, windows, windows];
+            let (maximum, average) = (PoolingMethod::Maximum, PoolingMethod::Average);
+            let pool = |method| Pool::new(libraries, &Pooling { method, axes, ceil: false }, 2).unwrap();
+            let outputs = Pooling { method: maximum, axes, ceil: false }.outputs();
+            let (pooled, to_pooled) = {
+                let shape = Shape::image(channels, outputs[1], outputs[2]);
+                (of(shape), of(shape))
+            };
+            let (map, small) = (x.region.len(), pooled.region.len());
+            let over = Write::Overwrite;
+            let passes = [
+                ("copy", 2 * map, copy(libraries, &x, &y, over)),
+                ("add", 3 * map, add_maps(libraries, &x, &y)),
+                ("relu", 2 * map, relu(libraries, &x, &y)),
+                ("relu gradient", 3 * map, relu_gradient(libraries, &x, &dy, &y, over)),
+                ("norm forward", 3 * map, norm.training(&x, &y, Some((&saved, &running)))),
+                ("norm inference", 2 * map, norm.inference(&x, &y, &running)),
+                ("norm backward", 5 * map, norm.backward([&x, &dy, &y], over, &saved, [&to_scale, &to_shift])),
+                ("bias", 2 * map, add_bias(libraries, &space(channels * 2), &y)),
+                ("bias gradient", map, bias_gradient(libraries, &dy, &to_scale, over)),
+                ("some channels", map, copy_channels(libraries, (&x, 0), (&y, channels / 2), channels / 2, over)),
+                ("maximum", map + small, pool(maximum).forward(&x, &pooled)),
+                ("maximum gradient", 2 * map + small, pool(maximum).backward([&pooled, &to_pooled, &x], &y, over)),
+                ("average", map + small, pool(average).forward(&x, &pooled)),
+                ("average gradient", map + small, pool(average).backward([&pooled, &to_pooled, &x], &y, over)),
+            ];
+            let mut copied = 0.0;
+            for (pass, bytes, work) in passes {
+                let nanos = time(work.unwrap());
+                let rate = bytes as f64 / nanos;
+                if pass == "copy" {
+                    copied = rate;
+                }
+                let (map, share) = (shape.to_string(), 100.0 * rate / copied);
+                println!("{map:>14} {:>5} {pass:20} {:9.1} {rate:9.0} {share:5.0}%", layout.name(), nanos / 1e3);
+            }
+        }
+    }
+}
