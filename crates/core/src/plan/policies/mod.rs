@@ -15,8 +15,8 @@ use vdnn::Offloads;
 use super::draft::{Draft, Drafter};
 use super::lower_bound::LowerBound;
 use super::place::Effort;
-use super::side_by_side::side_by_side;
 use super::stop::End;
+use super::threads::on_threads;
 use super::{Algorithms, Decision, Policy};
 use crate::{Bytes, Error};
 
@@ -117,7 +117,7 @@ impl Floors {
         let recomputes = drafter.options.policy == Policy::Optimal;
         let optimal = Mutex::new(None);
         let in_parts = Mutex::new(None);
-        let drafts = side_by_side(3 + scripts.len(), |place| match place.checked_sub(2) {
+        let drafts = on_threads(3 + scripts.len(), |place| match place.checked_sub(2) {
             None if !recomputes => None,
             None if place == 0 => {
                 *optimal.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least(drafter);

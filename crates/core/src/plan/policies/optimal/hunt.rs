@@ -11,8 +11,8 @@ use crate::plan::Bounded;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::policies::{Floors, Trials};
-use crate::plan::side_by_side::side_by_side;
 use crate::plan::stop::End;
+use crate::plan::threads::on_threads;
 use crate::{Error, Nanos};
 
 /// Rounds of prices before the placements, and after them, for usual networks; fewer for large steps.
@@ -114,7 +114,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
         let relaxation = Mutex::new(relaxation);
         let improved =
             || relaxation.lock().unwrap_or_else(PoisonError::into_inner).improve(target, rounds[1], end).time;
-        let found = side_by_side(1 + rivals.len(), |place| match (place.checked_sub(1), floors) {
+        let found = on_threads(1 + rivals.len(), |place| match (place.checked_sub(1), floors) {
             (Some(rival), Some(floors)) => (0, moving::draft(drafter, floors, rivals[rival])),
             _ => (improved(), None),
         });

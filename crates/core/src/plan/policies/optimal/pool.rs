@@ -9,8 +9,8 @@ use super::starts::{cheapest, checkpoints, everything};
 use crate::plan::draft::Draft;
 use crate::plan::place::Effort;
 use crate::plan::policies::Trials;
-use crate::plan::side_by_side::side_by_side;
 use crate::plan::stop::End;
+use crate::plan::threads::on_threads;
 
 /// Where time limits a search, so many times the work: the limit is what ends it.
 const TIMED: u64 = 16;
@@ -120,7 +120,7 @@ impl<'m, 'a> Pool<'m, 'a> {
         let share = self.visits / 24;
         let end = self.end.part(PHASES);
         let count = starts.len();
-        let found = side_by_side(count, |place| {
+        let found = on_threads(count, |place| {
             let (name, decisions) = &starts[place];
             let mut decisions = decisions.clone();
             let mut search = Search::new(self.model, limit, self.least);
@@ -194,7 +194,7 @@ impl<'m, 'a> Pool<'m, 'a> {
         let other = faster().find(|known| known.2 != first.2).or_else(|| faster().nth(1));
         let placed: Vec<&Known> = [Some(first), other].into_iter().flatten().collect();
         let is_late = self.end.is_over();
-        let drafts = side_by_side(placed.len(), |place| {
+        let drafts = on_threads(placed.len(), |place| {
             let effort = if place == 0 && !is_late { Effort::Plan } else { Effort::Draft };
             self.draft(&placed[place].1, effort)
         });
@@ -236,7 +236,7 @@ impl<'m, 'a> Pool<'m, 'a> {
         // The rest is for placements with more bytes left free, should this one waste too much.
         let end = self.end.part(2);
         let count = self.known.len();
-        let found = side_by_side(count, |place| {
+        let found = on_threads(count, |place| {
             let (_, decisions, name) = &self.known[place];
             let mut decisions = decisions.clone();
             let mut search = self.searching();
@@ -265,7 +265,7 @@ impl<'m, 'a> Pool<'m, 'a> {
         found.sort_by_key(|known| known.0.rank());
         // Two go on, each with other random numbers.
         let best = found.first().cloned();
-        let more = side_by_side(2, |seed| {
+        let more = on_threads(2, |seed| {
             let (outcome, mut decisions, name) = best.clone()?;
             let mut search = self.searching().with_seed(seed as u64 + 2);
             let mut work = Work { visits: 2 * share, end };

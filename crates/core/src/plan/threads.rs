@@ -9,7 +9,7 @@ const THREADS: usize = 2;
 
 /// The results of `count` searches, in order. The first ones begin first; where no thread can be started, one runs after
 /// the other.
-pub(super) fn side_by_side<T: Send>(count: usize, search: impl Fn(usize) -> T + Sync) -> Vec<T> {
+pub(super) fn on_threads<T: Send>(count: usize, search: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(count));
     let work = || {
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn results_are_in_order_and_complete() {
         for count in [0, 1, 2, 7, 100] {
-            let squares: Vec<usize> = side_by_side(count, |place| place * place);
+            let squares: Vec<usize> = on_threads(count, |place| place * place);
             assert_eq!(squares, (0..count).map(|place| place * place).collect::<Vec<_>>());
         }
     }
