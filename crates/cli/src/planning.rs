@@ -228,7 +228,8 @@ fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
                 "assuming that copies on {} are as fast as on an H200; set other rates with --costs",
                 device.name
             ));
-            Ok(CostModel::h200())
+            // What lanes gain is known of devices that were measured.
+            Ok(CostModel { side_by_side: 1.0, ..CostModel::h200() })
         }
     }
 }

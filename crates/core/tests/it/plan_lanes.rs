@@ -71,6 +71,13 @@ fn nothing_changes_where_lanes_never_pay_or_another_policy_is_asked_for() {
 }
 
 #[test]
+fn projections_of_residual_blocks_stay_on_one_lane() {
+    let resnet = Network::open("resnet50").unwrap();
+    let plan = planned(&step_of(&resnet, 64, Mode::Training), Bytes::gib(16), true);
+    assert_eq!((plan.schedule.lanes(), plan.bound.is_some()), (1, true));
+}
+
+#[test]
 fn under_every_budget_a_plan_with_lanes_fits_and_is_no_slower() {
     let step = step_of(&network(), 64, Mode::Training);
     let roomy = planned(&step, Bytes::gib(16), false);
