@@ -11,7 +11,9 @@ fn digits_are_learned_to_97_percent() {
     assert!(roomy["test_accuracy"].as_f64().unwrap() >= 0.97, "{roomy}");
     assert_eq!((&roomy["steps"], &roomy["test_samples"]), (&304.into(), &599.into()), "{roomy}");
     assert_eq!(roomy["losses"].as_array().unwrap().len(), 304);
-    assert!(roomy["peak_bytes"].as_u64().unwrap() >= least && roomy["offloaded_bytes"] == 0);
+    // The plan's peak counts whole allocation units. Where the fastest algorithms need no workspace, it is the least.
+    let (peak, planned) = (roomy["peak_bytes"].as_u64().unwrap(), roomy["planned_peak_bytes"].as_u64().unwrap());
+    assert!(peak <= planned && planned >= least && roomy["offloaded_bytes"] == 0, "{roomy}");
 
     let all = json(&folder.succeed(&format!("{learn} --budget 64MiB --policy vdnn-all --check")));
     assert!(all["test_accuracy"].as_f64().unwrap() >= 0.97 && all["offloaded_bytes"].as_u64().unwrap() > 0, "{all}");
