@@ -14,7 +14,7 @@ use tightfit_core::plan::{
 };
 use tightfit_core::{Bytes, DivisionCost, Nanos, Network, Types};
 use tightfit_test_support::train::{
-    THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual,
+    THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual, sums,
 };
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Score, Solver, data, predict};
@@ -106,7 +106,7 @@ fn policies_train_alike(network: &Network) {
 /// Branches side by side, and everything on one stream: the same bits, whichever stream is slow.
 #[test]
 fn branches_side_by_side_train_alike() {
-    for network in [fork_and_join(), residual()] {
+    for network in [fork_and_join(), sums()] {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let costs = CostModel { side_by_side: 1.9, launch: Nanos::ZERO, ..CostModel::cpu() };
         let asked = Asked { algorithms: Algorithms::Memory, divide: false, lanes: true, ..Asked::default() };
@@ -202,7 +202,7 @@ fn recomputed_maps_train_alike() {
         // Copies so slow that what can run again does.
         let costs = CostModel { offload_rate: 1e7, prefetch_rate: 1e7, both_rate: 1e7, ..CostModel::cpu() };
         let under = |budget| {
-            let asked = Asked { policy: Policy::Optimal, budget, ..Asked::default() };
+            let asked = Asked { policy: Policy::Optimal, divide: false, budget, ..Asked::default() };
             plan(&workload.step(&kernels, &costs).unwrap(), &costs, &asked).unwrap()
         };
         let roomy = under(Bytes::gib(1));

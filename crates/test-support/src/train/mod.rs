@@ -24,6 +24,11 @@ pub fn fork_and_join() -> Network {
     networks::fork_and_join(12, 4).unwrap()
 }
 
+/// A small network with sums of branches.
+pub fn sums() -> Network {
+    networks::sums(10, 4).unwrap()
+}
+
 /// A small residual network.
 pub fn residual() -> Network {
     networks::residual(10, [6, 8]).unwrap()

@@ -35,6 +35,23 @@ pub fn dense(extent: usize, growth: usize) -> Result<Network, Error> {
     net.finish()
 }
 
+/// Two blocks of three normalized branches, whose sum goes on: all of a block's branches add to one gradient.
+pub fn sums(extent: usize, width: usize) -> Result<Network, Error> {
+    let mut net = Builder::new("sums");
+    net.input(Shape::image(3, extent, extent)).conv("conv1", Filters::new(width, 3).pad(1)).relu();
+    for name in ["s1", "s2"] {
+        let from = net.here();
+        let branch = |net: &mut Builder, extent: usize| {
+            let filters = Filters::new(width, extent).pad(extent / 2).no_bias();
+            net.at(from).conv(format!("{name}.{extent}x{extent}"), filters).batch_norm().relu().here()
+        };
+        let branches = [1, 3, 5].map(|extent| branch(&mut net, extent));
+        net.add(name, &branches).relu();
+    }
+    net.global_average_pool("pool").flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish()
+}
+
 /// Three residual blocks, the second of which halves the extents and goes from the first width to the second.
 pub fn residual(extent: usize, [first, second]: [usize; 2]) -> Result<Network, Error> {
     let mut net = Builder::new("residual");

@@ -34,7 +34,7 @@ fn steps(workload: &Workload<'_>, schedule: &Checked, machine: CudaMachine) -> R
 
 #[test]
 fn lanes_give_the_bits_of_one_stream_whichever_is_late() {
-    for network in [fork_and_join(), residual()] {
+    for network in [fork_and_join(), sums()] {
         let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
         let mocks = Mocks::new();
         let kernels = kernels(&workload, &mocks.options());
@@ -57,7 +57,7 @@ fn lanes_give_the_bits_of_one_stream_whichever_is_late() {
 #[ignore = "needs a CUDA device"]
 fn lanes_give_the_bits_of_one_stream_on_a_gpu() {
     let options = Options::default();
-    for network in [fork_and_join(), residual()] {
+    for network in [fork_and_join(), sums()] {
         let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let kernels = kernels(&workload, &options);
         let machine = |graph| CudaMachine::open(&options, Modes { graph, ..Modes::default() }).unwrap();

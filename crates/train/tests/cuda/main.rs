@@ -18,7 +18,7 @@ use tightfit_core::{
 };
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
-use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual};
+use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual, sums};
 use tightfit_train::data::Batch;
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{CudaMachine, Modes, RESERVED};
@@ -387,11 +387,12 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
     for (network, types, layout) in forms() {
         let workload = Workload::new(&network, 2, types, Mode::Training).unwrap().with_layout(layout).unwrap();
         let (mut want, mut compared) = (None, 0);
+        let mocks = Mocks::new();
+        let kernels = kernels(&workload, &mocks.options());
         for policy in Policy::ALL {
+            let plan = plan_of(&workload, &kernels, policy);
             // No stream is late, the compute stream, the offloading one, the prefetching one; and the step as a graph.
             for (late, graph) in [(None, false), (Some(0), false), (Some(1), false), (Some(2), false), (None, true)] {
-                let mocks = Mocks::new();
-                let plan = plan_of(&workload, &kernels(&workload, &mocks.options()), policy);
                 mocks.reset();
                 late.iter().for_each(|&ordinal| mocks.delay_stream(ordinal, 300));
                 let machine = CudaMachine::open(&mocks.options(), Modes { graph, ..Modes::default() }).unwrap();
