@@ -126,7 +126,7 @@ fn half_gradients_are_summed_in_f32() {
 fn filter_gradients_beyond_a_launchs_channel_limit_are_summed() {
     let mocks = Mocks::new();
     let mut backend = mocks.backend();
-    let problem = problem("backward-filter n2 c2048 h1 w1 k1026 r1 s1 f16-f32");
+    let problem = problem("backward-filter n2 c1024 h1 w1 k1025 r1 s1 f16-f32");
     let data = Data::whole(&problem);
     let expected = data.expected(&problem, Scale::OVERWRITE);
     let algorithm = Algorithm::new("legacy:algo-0");
