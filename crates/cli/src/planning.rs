@@ -5,7 +5,7 @@ use std::path::Path;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::Step;
 use tightfit_core::plan::{
-    self, CostModel, Fronts, Mode, Options, Plan, Stop, Swept, Workload, check_budget, plan_until,
+    self, CostModel, Fronts, Mode, Options, Plan, Stop, Swept, Workload, check_budget, part_sizes, plan_until,
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
@@ -75,7 +75,8 @@ impl Request<'_> {
         if !session.backends.iter().any(|backend| backend.is_replay()) {
             check_budget(&workload, &costs, &options)?;
         }
-        let fronts = measure(planning, &workload, (options.budget, free), session, common, choices)?;
+        let parts = part_sizes(&workload, &costs, &options)?;
+        let fronts = measure(planning, &workload, (options.budget, free, parts), session, common, choices)?;
         Ok(Prepared { step: workload.step(&fronts, &costs)?, costs, options })
     }
 }
@@ -234,11 +235,12 @@ fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
     }
 }
 
-/// The fronts of every convolution that the workload runs, for a budget and what is free on the device.
+/// The fronts of every convolution that the workload runs, for a budget, what is free on the device, and smaller
+/// mini-batches.
 fn measure(
     planning: &Planning,
     workload: &Workload<'_>,
-    (budget, free): (Bytes, Option<Bytes>),
+    (budget, free, parts): (Bytes, Option<Bytes>, Vec<usize>),
     session: &mut Session,
     common: &Common,
     choices: &str,
@@ -254,6 +256,7 @@ fn measure(
         divide: planning.divide.get(),
         // The free part of the arena differs from step to step.
         limits: plan::limits(budget),
+        parts,
         // Plans are compared with the time of the fastest algorithms, whatever their workspace.
         baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
         deterministic: common.deterministic,

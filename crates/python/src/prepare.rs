@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
 use tightfit_core::network::{Network, onnx};
-use tightfit_core::plan::{self, ASSUMED_RATES, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget};
+use tightfit_core::plan::{
+    self, ASSUMED_RATES, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes,
+};
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
@@ -140,6 +142,7 @@ impl Words {
         if !opened.backends.iter().any(|backend| backend.is_replay()) {
             check_budget(workload, &costs, &options)?;
         }
+        let parts = part_sizes(workload, &costs, &options)?;
         let problems = workload.problems()?;
         let tensors = tensor_memory(&problems);
         let scope = |budget: Bytes, free: Option<Bytes>| -> Result<Scope, Error> {
@@ -147,6 +150,7 @@ impl Words {
                 sizes: self.sizes.parse()?,
                 divide: self.divide.parse()?,
                 limits: plan::limits(budget),
+                parts: parts.clone(),
                 // Plans are compared with the time of the fastest algorithms, whatever their workspace.
                 baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
                 deterministic: self.deterministic,

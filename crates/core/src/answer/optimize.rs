@@ -50,6 +50,7 @@ impl Request {
             sizes: self.sizes,
             divide: self.divide,
             limits: self.limit.ladder(),
+            parts: Vec::new(),
             baseline: self.baseline.then_some(self.limit.bytes()),
             deterministic: self.deterministic,
             exact_class: self.exact_class,

@@ -3,22 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::parts::PARTS;
+use super::parts::sizes;
 use super::step::Front;
 use super::{CostModel, Workload};
-use crate::candidate::{Candidates, Limit};
+use crate::candidate::Candidates;
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
-
-/// The most that a kernel's workspace may take of any device.
-const LARGEST: Bytes = Bytes::gib(256);
-
-/// The limits on workspaces under which plans within a budget look for sizes: [`Limit::ladder`] of the budget, or of more than
-/// any device has. Plans without a limit so know the sizes that plans within one know, and are not slower for lack of them.
-pub fn limits(budget: Bytes) -> Vec<Bytes> {
-    let rest = Limit::Total(budget.min(LARGEST)).ladder();
-    let whole = (budget > LARGEST).then_some(budget);
-    whole.into_iter().chain(rest).collect()
-}
 
 /// Fronts of a workload's distinct convolutions: configurations by rising workspace, hence falling time.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +54,7 @@ impl Fronts {
                 time: costs.convolution(problem),
                 workspace: Bytes::ZERO,
             };
-            let parts = PARTS.into_iter().filter(|parts| problem.batch().is_multiple_of(*parts));
-            let parts = parts.filter_map(|parts| problem.with_batch(problem.batch() / parts).ok());
+            let parts = sizes(problem.batch()).into_iter().filter_map(|size| problem.with_batch(size).ok());
             let whole = Configuration::new(vec![candidate(&problem)], DivisionCost::default());
             let only: Arc<[Configuration]> = Arc::new([whole]);
             let front = Front {
@@ -92,14 +80,6 @@ mod tests {
     use crate::network::{Builder, Filters, Shape};
     use crate::plan::Mode;
     use crate::{Operation, Types};
-
-    #[test]
-    fn plans_without_a_limit_look_for_the_sizes_of_plans_within_one() {
-        assert_eq!(limits(Bytes::gib(8)), Limit::Total(Bytes::gib(8)).ladder());
-        let unlimited = limits(Bytes::UNLIMITED);
-        assert_eq!(unlimited[..2], [Bytes::UNLIMITED, Bytes::gib(256)]);
-        assert!(limits(Bytes::gib(128)).iter().take(10).all(|limit| unlimited.contains(limit)), "{unlimited:?}");
-    }
 
     #[test]
     fn only_needed_problems_are_listed_and_each_once() {

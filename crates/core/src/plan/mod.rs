@@ -33,6 +33,7 @@ mod policies;
 mod prepared;
 mod result;
 mod schedule;
+mod scope;
 mod script;
 mod simulate;
 mod skyline;
@@ -49,7 +50,7 @@ pub use check::{Budgets, Checked, Violation, check};
 pub use cost_model::{CostModel, Direction};
 pub use decisions::{Rebuilding, TensorDecision, Treatment, decisions};
 pub use floor::check_budget;
-pub use fronts::{Fronts, limits};
+pub use fronts::Fronts;
 pub use lower::{LayerPass, Lowered};
 pub use machines::{Figure, MACHINES, NamedMachine};
 pub use network_terms::{NetworkTensor, Pass, Role};
@@ -62,6 +63,7 @@ pub use schedule::{
     ALIGNMENT, Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule,
     Stream, footprint,
 };
+pub use scope::{limits, part_sizes};
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
 pub use step::{Access, Mode, Step, TensorId};
 pub use stop::Stop;

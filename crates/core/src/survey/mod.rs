@@ -8,6 +8,7 @@ mod env;
 mod fit;
 mod forecast;
 mod grouped;
+mod parts;
 mod sizes;
 mod slices;
 mod slicing;

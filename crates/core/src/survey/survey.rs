@@ -7,6 +7,7 @@ use super::ahead::ahead;
 use super::devices::each_task;
 use super::env::Env;
 use super::fit::Screen;
+use super::parts::add_parts;
 use super::sizes::{Sizes, candidates};
 use super::slices::{Divide, add_slices, least_workspace};
 use crate::candidate::Candidates;
@@ -32,6 +33,9 @@ pub struct Scope {
     pub divide: Divide,
     /// Limits for which to find good candidates; see [`Limit::ladder`](crate::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
+    /// Smaller mini-batches for which to find candidates as well; see [`part_sizes`](crate::plan::part_sizes). Only where
+    /// the allowed sizes are [`Sizes::Fit`] or [`Sizes::PowerOfTwo`].
+    pub parts: Vec<usize>,
     /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best possible
     /// and dividing never loses to it.
     pub baseline: Option<Bytes>,
@@ -54,7 +58,15 @@ impl Scope {
 
     /// A scope with all algorithms, divided along batch and space, and no baseline.
     pub fn new(sizes: Sizes, limits: Vec<Bytes>) -> Scope {
-        Scope { sizes, divide: Divide::default(), limits, baseline: None, deterministic: false, exact_class: false }
+        Scope {
+            sizes,
+            divide: Divide::default(),
+            limits,
+            parts: Vec::new(),
+            baseline: None,
+            deterministic: false,
+            exact_class: false,
+        }
     }
 }
 
@@ -132,6 +144,9 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         found.candidates.extend(undivided.candidates);
         found.candidates.sort();
         found.candidates.dedup();
+    }
+    if matches!(sizes, Sizes::Fit | Sizes::PowerOfTwo) {
+        add_parts(problem, &scope.parts, limit, profiler, &mut found)?;
     }
     if scope.slices() {
         add_slices(problem, &scope.limits, scope.divide, Screen::Twice, profiler, &mut found)?;

@@ -8,7 +8,7 @@ use tightfit_core::candidate::Limit;
 use tightfit_core::network::distinct;
 use tightfit_core::optimize::{check, divide};
 use tightfit_core::profile::{Recording, Replay};
-use tightfit_core::survey::{Env, Scope, Sizes, survey};
+use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
 use tightfit_core::{
     Algorithm, Backend, Bytes, Candidate, Device, Error, Layout, Measurement, Nanos, Network, Notes, Operation,
     Problem, Types,
@@ -90,6 +90,43 @@ fn fit_is_nearly_as_fast_as_all_sizes_for_half_the_cost_of_powers_of_two() {
             assert!(fit.ratio(all) <= 1.01, "{file}, {limit}: {fit} against {all}");
             assert!(fit_cost.ratio(power_cost) <= 0.5, "{file}, {limit}: cost {fit_cost} against {power_cost}");
         }
+    }
+}
+
+/// A plan that computes a stretch in parts knows nearly the least times of these, for a mini-batch of any size.
+#[test]
+fn parts_of_a_mini_batch_are_nearly_as_fast_as_of_all_sizes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded");
+    let [recording] = &Recording::read(&folder.join("h200-legacy-alexnet-1col-all.jsonl.gz")).unwrap()[..] else {
+        panic!("one device")
+    };
+    let network = Network::open("alexnet-1col").unwrap();
+    let limit = Bytes::mib(384);
+    for (batch, parts) in [(176, [88, 44, 22, 11]), (250, [125, 63, 31, 16])] {
+        let kernels = network.kernels(Some(batch), &Operation::ALL, Types::F32, Layout::Nchw).unwrap();
+        let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();
+        let run = |sizes: Sizes, parts: &[usize]| {
+            let scope = Scope { parts: parts.to_vec(), ..Scope::new(sizes, Limit::PerKernel(limit).ladder()) };
+            survey(&problems, &scope, &mut replay(recording), &Env::default()).unwrap()
+        };
+        let (whole, fit, all) = (run(Sizes::Fit, &[]), run(Sizes::Fit, &parts), run(Sizes::All, &[]));
+        let mut unknown = 0;
+        for part in parts {
+            let time = |survey: &Survey| -> Option<Nanos> {
+                let times = problems.iter().map(|problem| {
+                    let found = &survey.candidates[problem];
+                    let part = problem.with_batch(part).unwrap();
+                    divide(&part, &found.candidates, limit, found.cost).ok().map(|found| found.time())
+                });
+                times.sum()
+            };
+            let (fit, all) = (time(&fit).unwrap(), time(&all).unwrap());
+            assert!(fit.ratio(all) <= 1.05, "{part} of {batch}: {fit} against {all}");
+            unknown += usize::from(time(&whole).is_none_or(|whole| whole.ratio(all) > 1.5));
+        }
+        assert!(unknown >= 2, "the sizes for {batch} do not do for its parts");
+        let more = fit.spent.kernel_time.ratio(whole.spent.kernel_time);
+        assert!(more <= 1.7, "{more}");
     }
 }
 

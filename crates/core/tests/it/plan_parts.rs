@@ -69,11 +69,12 @@ fn a_network_without_normalization_takes_gradients_in_parts() {
 
 #[test]
 fn the_least_budget_is_enough_and_one_byte_less_is_refused() {
-    for network in [normalized(), Network::open("lenet").unwrap()] {
-        let step = step(&network, 32, Mode::Training);
+    let networks = [normalized(), Network::open("lenet").unwrap()];
+    for (network, batch) in networks.iter().flat_map(|network| [(network, 32), (network, 29)]) {
+        let step = step(network, batch, Mode::Training);
         let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
         let plan = planned(&step, least, true).unwrap();
-        assert!(plan.in_parts.is_some() && plan.peak <= least, "{}", network.name());
+        assert!(plan.in_parts.is_some() && plan.peak <= least, "{}, {batch}", network.name());
         let budgets = Budgets { device: least, host: plan.host };
         assert!(Checked::new(&step, plan.schedule.clone().into_schedule(), budgets).is_ok());
         match planned(&step, Bytes(least.0 - 256), true) {

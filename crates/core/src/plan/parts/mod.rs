@@ -16,7 +16,7 @@ mod stretches;
 use std::collections::HashMap;
 use std::ops::Range;
 
-pub(super) use stretches::{PARTS, Stretch, stretches};
+pub(super) use stretches::{Stretch, stretches};
 
 use super::step::{Access, Again, Cost, Front, Operation, OperationId, Residence, Stage, Step, Tensor, TensorId, Use};
 use super::{Action, Block, Compute, Holding, HostBlock, Instruction, Schedule};
@@ -31,6 +31,24 @@ struct Run {
     is_first: bool,
 }
 
+/// The numbers of parts that are tried for a mini-batch.
+fn numbers(batch: usize) -> impl Iterator<Item = usize> {
+    [2, 4, 8, 16].into_iter().filter(move |parts| *parts <= batch)
+}
+
+/// The samples of one of so many parts of a mini-batch. No two parts differ by more than one sample.
+fn samples(batch: usize, parts: usize, part: usize) -> Range<usize> {
+    part * batch / parts..(part + 1) * batch / parts
+}
+
+/// The samples that the parts of a mini-batch have, falling.
+pub(super) fn sizes(batch: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = numbers(batch).flat_map(|parts| [batch.div_ceil(parts), batch / parts]).collect();
+    sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+    sizes.dedup();
+    sizes
+}
+
 /// A step in which a stretch runs in parts.
 #[derive(Clone, Debug)]
 pub(super) struct StepInParts {
@@ -40,16 +58,16 @@ pub(super) struct StepInParts {
     runs: Vec<Run>,
     /// For each tensor: what it is in the step itself, and of which samples.
     tensors: Vec<(TensorId, Range<usize>)>,
-    /// Samples of a part.
-    samples: usize,
+    /// Parts of the mini-batch.
+    parts: usize,
 }
 
 impl StepInParts {
     /// The step with a stretch in parts, each of which takes `launch` and its share of the rest of an operation's time;
     /// `None` if a convolution has no configuration for so few samples.
     pub(super) fn of(step: &Step, stretch: &Stretch, launch: Nanos) -> Option<StepInParts> {
-        let samples = step.batch / stretch.parts;
-        let mut in_parts = StepInParts { step: step.clone(), runs: runs(step, stretch), tensors: Vec::new(), samples };
+        let (runs, parts) = (runs(step, stretch), stretch.parts);
+        let mut in_parts = StepInParts { step: step.clone(), runs, tensors: Vec::new(), parts };
         in_parts.step.tensors.clear();
         in_parts.step.operations.clear();
         let inner = stretch.inner(step);
@@ -88,7 +106,7 @@ impl StepInParts {
     }
 
     fn range(&self, part: usize) -> Range<usize> {
-        part * self.samples..(part + 1) * self.samples
+        samples(self.step.batch, self.parts, part)
     }
 
     /// A run as an operation, but for its uses.
@@ -99,15 +117,14 @@ impl StepInParts {
             Stage::Backward if stretch.goes_both_ways => Stage::Forward,
             stage => stage,
         };
-        if run.part.is_none() {
-            return Some(Operation { stage, ..of.clone() });
-        }
-        let time = |time| step.part_of(time, self.samples, launch);
+        let Some(part) = run.part else { return Some(Operation { stage, ..of.clone() }) };
+        let samples = self.range(part).len();
+        let time = |time| step.part_of(time, samples, launch);
         let cost = match &of.cost {
             Cost::Fixed(whole) => Cost::Fixed(time(*whole)),
             Cost::Choice(front) => {
                 let besides = time(front.besides);
-                Cost::Choice(Box::new(Front { besides, ..front.of_samples(self.samples)? }))
+                Cost::Choice(Box::new(Front { besides, ..front.of_samples(samples)? }))
             }
             Cost::Listed(_) => return None,
         };

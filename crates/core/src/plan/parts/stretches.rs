@@ -1,12 +1,11 @@
 //! Which stretches of a step may run in parts of the mini-batch, and the bytes that they need at least.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
+use super::numbers;
 use crate::plan::footprint;
 use crate::plan::step::{Cost, Lifetimes, OperationId, Residence, Resource, Stage, Step, Tensor, TensorId};
-
-/// Numbers of parts that are tried.
-pub(in crate::plan) const PARTS: [usize; 4] = [2, 4, 8, 16];
 
 /// Consecutive forward operations and the backward ones of the same groups, with their updates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +23,9 @@ pub(in crate::plan) struct Stretch {
     pub(in crate::plan) at: usize,
 }
 
-/// The stretches that begin where the operations before may not run in parts, each with every number of parts. Of those
-/// that begin together and need the same bytes, only the shortest one and the longest.
+/// The stretches that begin where the operations before may not run in parts, each with every number of parts for which
+/// its convolutions have configurations. Of those that begin together and need the same bytes, only the shortest one and the
+/// longest.
 ///
 /// - Cost: O(forward operations + bytes that differ × log(forward operations) × uses of the step).
 pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
@@ -43,9 +43,8 @@ pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
             let goes_both_ways = own.end == forward && backward.start == forward;
             let stretch = Stretch { forward: own, backward, goes_both_ways, parts: 1, needs: 0, at: 0 };
             let inner = stretch.inner(step);
-            let parts = PARTS.into_iter().filter(|parts| step.batch.is_multiple_of(*parts));
-            let of = parts.map(|parts| {
-                let (needs, at) = needs.in_parts(&inner, parts as u64);
+            let of = numbers(step.batch).map(|parts| {
+                let (needs, at) = needs.in_parts(&inner, step.batch.div_ceil(parts) as u64);
                 Stretch { parts, needs, at, ..stretch.clone() }
             });
             of.collect()
@@ -58,7 +57,21 @@ pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
         }
         start = end + 1;
     }
+    let mut known = HashMap::new();
+    found.retain(|stretch| has_configurations(step, stretch, &mut known));
     found
+}
+
+/// Whether every convolution of a stretch has configurations for the samples of its parts; `known` has what was found for
+/// operations and samples before.
+fn has_configurations(step: &Step, stretch: &Stretch, known: &mut HashMap<(usize, usize), bool>) -> bool {
+    let sizes = [step.batch / stretch.parts, step.batch.div_ceil(stretch.parts)];
+    stretch.forward.clone().chain(stretch.backward.clone()).all(|at| match &step.operations[at].cost {
+        Cost::Choice(front) => {
+            sizes.into_iter().all(|size| *known.entry((at, size)).or_insert_with(|| front.adds_up_to(size)))
+        }
+        Cost::Fixed(_) | Cost::Listed(_) => true,
+    })
 }
 
 fn may_divide(step: &Step, id: OperationId) -> bool {
@@ -114,6 +127,7 @@ fn add_lower(
 
 /// What every schedule needs at each operation.
 struct Needs {
+    batch: u64,
     /// For each tensor: its bytes, and when it is on the device without being used, if it never leaves.
     tensors: Vec<(u64, Range<usize>)>,
     /// For each operation: the tensors that it uses and that are not resident.
@@ -144,7 +158,8 @@ impl Needs {
             used.dedup();
             used
         });
-        let mut needs = Needs { tensors, used: used.collect(), idle: vec![0; step.operations.len()] };
+        let idle = vec![0; step.operations.len()];
+        let mut needs = Needs { batch: step.batch as u64, tensors, used: used.collect(), idle };
         for id in 0..needs.tensors.len() {
             for at in needs.idle_at(id).collect::<Vec<usize>>() {
                 needs.idle[at] += footprint(needs.tensors[id].0);
@@ -158,10 +173,13 @@ impl Needs {
         self.tensors[id].1.clone().filter(move |at| !self.used[*at].contains(&id))
     }
 
-    /// The most bytes that an operation of any schedule with these tensors in parts needs, but for its workspace, and that
-    /// operation.
-    fn in_parts(&self, inner: &[bool], parts: u64) -> (u64, usize) {
-        let bytes = |id: &usize| footprint(self.tensors[*id].0 / if inner[*id] { parts } else { 1 });
+    /// The most bytes that an operation of any schedule with these tensors in parts of up to so many samples needs, but for
+    /// its workspace, and that operation.
+    fn in_parts(&self, inner: &[bool], samples: u64) -> (u64, usize) {
+        let bytes = |id: &usize| {
+            let whole = self.tensors[*id].0;
+            footprint(if inner[*id] { whole / self.batch * samples } else { whole })
+        };
         let used = self.used.iter().map(|used| used.iter().map(bytes).sum::<u64>());
         let mut needs: Vec<u64> = used.zip(&self.idle).map(|(used, idle)| used + idle).collect();
         // Parts that have not run, or are over, need nothing.

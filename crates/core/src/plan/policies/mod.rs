@@ -15,6 +15,7 @@ use vdnn::Offloads;
 use super::draft::{Draft, Drafter};
 use super::lower_bound::LowerBound;
 use super::place::Effort;
+use super::script::Script;
 use super::stop::End;
 use super::threads::on_threads;
 use super::{Algorithms, Decision, Policy};
@@ -44,7 +45,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
 }
 
 /// A policy with a single script, with the algorithms from the options.
-fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &super::script::Script) -> Result<Outcome, Error> {
+fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> Result<Outcome, Error> {
     let options = &drafter.options;
     let mut draft = drafter.draft(script, options.algorithms, Effort::Plan);
     if !draft.fits(options) {
@@ -72,6 +73,11 @@ fn suffix(algorithms: Algorithms) -> &'static str {
 pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
     let (bytes, at) = optimal::proven_in_parts(drafter).unwrap_or_else(|| optimal::floor(drafter));
     (Bytes(bytes), at)
+}
+
+/// The script that moves nothing.
+pub(super) fn resident(drafter: &Drafter<'_>) -> Script {
+    vdnn::script(drafter, Offloads::None, None)
 }
 
 /// The arena of the network-wide baseline with the fastest algorithms.

@@ -103,6 +103,19 @@ impl Front {
         Front::of(problem, Arc::clone(&self.candidates), self.cost).ok()
     }
 
+    /// Whether there are candidates that add up to so many samples, so that [`Front::of_samples`] has a front.
+    pub(in crate::plan) fn adds_up_to(&self, samples: usize) -> bool {
+        let mut sizes: Vec<usize> = self.candidates.iter().map(|candidate| candidate.micro_batch).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut reached = vec![false; samples + 1];
+        reached[0] = true;
+        for total in 1..=samples {
+            reached[total] = sizes.iter().take_while(|size| **size <= total).any(|size| reached[total - size]);
+        }
+        reached[samples]
+    }
+
     /// The configurations to choose from; never empty.
     ///
     /// # Errors

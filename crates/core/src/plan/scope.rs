@@ -1,0 +1,59 @@
+//! What to measure for a plan: limits on workspaces, and mini-batches.
+
+use super::draft::Drafter;
+use super::parts::sizes;
+use super::place::Effort;
+use super::policies::resident;
+use super::{Algorithms, CostModel, Fronts, Options, Policy, Stop, Workload};
+use crate::candidate::Limit;
+use crate::{Bytes, Error};
+
+/// The most that a kernel's workspace may take of any device.
+const LARGEST: Bytes = Bytes::gib(256);
+
+/// The limits on workspaces under which plans within a budget look for sizes: [`Limit::ladder`] of the budget, or of more than
+/// any device has. Plans without a limit so know the sizes that plans within one know, and are not slower for lack of them.
+pub fn limits(budget: Bytes) -> Vec<Bytes> {
+    let rest = Limit::Total(budget.min(LARGEST)).ladder();
+    let whole = (budget > LARGEST).then_some(budget);
+    whole.into_iter().chain(rest).collect()
+}
+
+/// The smaller mini-batches of which plans with these options need the times: those of the parts that a stretch may run
+/// in, unless all maps fit the budget.
+///
+/// # Errors
+/// [`Error::BadProblem`] if the mini-batch is too large.
+///
+/// ```
+/// use tightfit_core::plan::{CostModel, Mode, Options, Workload, part_sizes};
+/// use tightfit_core::{Bytes, Network, Types};
+/// let network = Network::open("vgg16")?;
+/// let workload = Workload::new(&network, 176, Types::F32, Mode::Training)?;
+/// let sizes = |gib| part_sizes(&workload, &CostModel::h200(), &Options { budget: Bytes::gib(gib), ..Options::default() });
+/// assert_eq!(sizes(5)?, [88, 44, 22, 11]);
+/// assert!(sizes(100)?.is_empty());
+/// # Ok::<(), tightfit_core::Error>(())
+/// ```
+pub fn part_sizes(workload: &Workload<'_>, costs: &CostModel, options: &Options) -> Result<Vec<usize>, Error> {
+    if options.policy != Policy::Optimal || !options.divide {
+        return Ok(Vec::new());
+    }
+    let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
+    let drafter = Drafter::new(&step, costs, *options, Stop::Never)?;
+    let all = drafter.draft(&resident(&drafter), Algorithms::Memory, Effort::Draft);
+    Ok(if all.most_live > options.budget { sizes(step.batch) } else { Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_without_a_limit_look_for_the_sizes_of_plans_within_one() {
+        assert_eq!(limits(Bytes::gib(8)), Limit::Total(Bytes::gib(8)).ladder());
+        let unlimited = limits(Bytes::UNLIMITED);
+        assert_eq!(unlimited[..2], [Bytes::UNLIMITED, Bytes::gib(256)]);
+        assert!(limits(Bytes::gib(128)).iter().take(10).all(|limit| unlimited.contains(limit)), "{unlimited:?}");
+    }
+}
