@@ -1,5 +1,6 @@
 //! From a network to its plan: shared by `plan` and `train`.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use tightfit_core::network::{Kernel, Network};
@@ -9,7 +10,7 @@ use tightfit_core::plan::{
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
-use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation};
+use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation, Problem};
 use tightfit_train::machine::cuda::RESERVED;
 
 use crate::estimate::{Work, foresee, usable};
@@ -240,7 +241,7 @@ fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
 fn measure(
     planning: &Planning,
     workload: &Workload<'_>,
-    (budget, free, parts): (Bytes, Option<Bytes>, Vec<usize>),
+    (budget, free, parts): (Bytes, Option<Bytes>, HashMap<Problem, Vec<usize>>),
     session: &mut Session,
     common: &Common,
     choices: &str,

@@ -4,6 +4,7 @@
 //! Request -> kernels -> profile: from the cache, or measured -> choose: WR, WD, one workspace -> Optimized
 //! ```
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::choose::{Choice, choose};
@@ -50,7 +51,7 @@ impl Request {
             sizes: self.sizes,
             divide: self.divide,
             limits: self.limit.ladder(),
-            parts: Vec::new(),
+            parts: HashMap::new(),
             baseline: self.baseline.then_some(self.limit.bytes()),
             deterministic: self.deterministic,
             exact_class: self.exact_class,

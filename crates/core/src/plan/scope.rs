@@ -1,12 +1,15 @@
 //! What to measure for a plan: limits on workspaces, and mini-batches.
 
+use std::collections::HashMap;
+
 use super::draft::Drafter;
 use super::parts::sizes;
 use super::place::Effort;
 use super::policies::resident;
+use super::step::Cost;
 use super::{Algorithms, CostModel, Fronts, Options, Policy, Stop, Workload};
 use crate::candidate::Limit;
-use crate::{Bytes, Error};
+use crate::{Bytes, Error, Problem};
 
 /// The most that a kernel's workspace may take of any device.
 const LARGEST: Bytes = Bytes::gib(256);
@@ -19,8 +22,8 @@ pub fn limits(budget: Bytes) -> Vec<Bytes> {
     whole.into_iter().chain(rest).collect()
 }
 
-/// The smaller mini-batches of which plans with these options need the times: those of the parts that a stretch may run
-/// in, unless all maps fit the budget.
+/// The smaller mini-batches of which plans with these options need the times, for each convolution that may run in parts:
+/// those of its parts, unless all maps fit the budget. Without a limit, those of plans within one, as of [`limits`].
 ///
 /// # Errors
 /// [`Error::BadProblem`] if the mini-batch is too large.
@@ -30,19 +33,33 @@ pub fn limits(budget: Bytes) -> Vec<Bytes> {
 /// use tightfit_core::{Bytes, Network, Types};
 /// let network = Network::open("vgg16")?;
 /// let workload = Workload::new(&network, 176, Types::F32, Mode::Training)?;
-/// let sizes = |gib| part_sizes(&workload, &CostModel::h200(), &Options { budget: Bytes::gib(gib), ..Options::default() });
-/// assert_eq!(sizes(5)?, [88, 44, 22, 11]);
-/// assert!(sizes(100)?.is_empty());
+/// let within = |budget| part_sizes(&workload, &CostModel::h200(), &Options { budget, ..Options::default() });
+/// let sizes = within(Bytes::gib(5))?;
+/// assert!(workload.problems()?.iter().all(|problem| sizes[problem] == [88, 44, 22, 11]));
+/// assert!(within(Bytes::gib(100))?.is_empty());
+/// assert_eq!(within(Bytes::UNLIMITED)?, sizes);
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
-pub fn part_sizes(workload: &Workload<'_>, costs: &CostModel, options: &Options) -> Result<Vec<usize>, Error> {
+pub fn part_sizes(
+    workload: &Workload<'_>,
+    costs: &CostModel,
+    options: &Options,
+) -> Result<HashMap<Problem, Vec<usize>>, Error> {
     if options.policy != Policy::Optimal || !options.divide {
-        return Ok(Vec::new());
+        return Ok(HashMap::new());
     }
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
     let drafter = Drafter::new(&step, costs, *options, Stop::Never)?;
     let all = drafter.draft(&resident(&drafter), Algorithms::Memory, Effort::Draft);
-    Ok(if all.most_live > options.budget { sizes(step.batch) } else { Vec::new() })
+    if all.most_live <= options.budget && options.budget != Bytes::UNLIMITED {
+        return Ok(HashMap::new());
+    }
+    let operations = drafter.stretches().iter().flat_map(|of| of.forward.clone().chain(of.backward.clone()));
+    let problems = operations.filter_map(|at| match &step.operations[at].cost {
+        Cost::Choice(front) => Some(front.problem),
+        Cost::Fixed(_) | Cost::Listed(_) => None,
+    });
+    Ok(problems.map(|problem| (problem, sizes(step.batch))).collect())
 }
 
 #[cfg(test)]

@@ -33,9 +33,9 @@ pub struct Scope {
     pub divide: Divide,
     /// Limits for which to find good candidates; see [`Limit::ladder`](crate::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
-    /// Smaller mini-batches for which to find candidates as well; see [`part_sizes`](crate::plan::part_sizes). Only where
-    /// the allowed sizes are [`Sizes::Fit`] or [`Sizes::PowerOfTwo`].
-    pub parts: Vec<usize>,
+    /// Smaller mini-batches of a problem for which to find candidates as well; see [`part_sizes`](crate::plan::part_sizes).
+    /// Only where the allowed sizes are [`Sizes::Fit`] or [`Sizes::PowerOfTwo`].
+    pub parts: HashMap<Problem, Vec<usize>>,
     /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best possible
     /// and dividing never loses to it.
     pub baseline: Option<Bytes>,
@@ -62,7 +62,7 @@ impl Scope {
             sizes,
             divide: Divide::default(),
             limits,
-            parts: Vec::new(),
+            parts: HashMap::new(),
             baseline: None,
             deterministic: false,
             exact_class: false,
@@ -145,8 +145,8 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         found.candidates.sort();
         found.candidates.dedup();
     }
-    if matches!(sizes, Sizes::Fit | Sizes::PowerOfTwo) {
-        add_parts(problem, &scope.parts, limit, profiler, &mut found)?;
+    if let (Sizes::Fit | Sizes::PowerOfTwo, Some(parts)) = (sizes, scope.parts.get(problem)) {
+        add_parts(problem, parts, limit, profiler, &mut found)?;
     }
     if scope.slices() {
         add_slices(problem, &scope.limits, scope.divide, Screen::Twice, profiler, &mut found)?;

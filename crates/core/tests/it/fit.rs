@@ -106,7 +106,8 @@ fn parts_of_a_mini_batch_are_nearly_as_fast_as_of_all_sizes() {
         let kernels = network.kernels(Some(batch), &Operation::ALL, Types::F32, Layout::Nchw).unwrap();
         let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();
         let run = |sizes: Sizes, parts: &[usize]| {
-            let scope = Scope { parts: parts.to_vec(), ..Scope::new(sizes, Limit::PerKernel(limit).ladder()) };
+            let parts = problems.iter().map(|problem| (*problem, parts.to_vec())).collect();
+            let scope = Scope { parts, ..Scope::new(sizes, Limit::PerKernel(limit).ladder()) };
             survey(&problems, &scope, &mut replay(recording), &Env::default()).unwrap()
         };
         let (whole, fit, all) = (run(Sizes::Fit, &[]), run(Sizes::Fit, &parts), run(Sizes::All, &[]));
