@@ -5,12 +5,12 @@
 //! the library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs
 //! in the opposite direction.
 
-use super::machines::{APART, BIAS, DENSE};
-use super::step::{Access, Cost, Front, Step};
+use super::machines::{APART, BIAS, DENSE, NORM_AGAIN, NORM_LAST};
+use super::step::{Access, Again, Cost, Front, Step};
 use super::{Fronts, Lowered, MACHINES, NamedMachine, Pass, Workload};
 use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
 use crate::problem::Storage;
-use crate::{Bytes, Error, Nanos, Problem, Types};
+use crate::{Bytes, Error, Layout, Nanos, Problem, Types};
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +111,21 @@ impl CostModel {
         let kind = match &layer.kind {
             LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_apart() => APART,
             LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_dense() => DENSE,
+            LayerKind::BatchNorm { .. } if workload.layout == Layout::Nhwc => NORM_LAST,
             kind => kind.name(),
         };
         self.launch + Nanos::from_micros((time - self.launch).as_micros() * self.slowness(kind, pass))
+    }
+
+    /// Time of a rerun that reads and writes `bytes` in total, where it is not that of the forward pass: batch normalization
+    /// has its statistics.
+    fn again(&self, workload: &Workload<'_>, layer: LayerId, bytes: Bytes) -> Option<Nanos> {
+        let slowness = match &workload.network.layer(layer).kind {
+            LayerKind::BatchNorm { .. } if workload.layout == Layout::Nhwc => 1.0,
+            LayerKind::BatchNorm { .. } => self.slowness(NORM_AGAIN, Pass::Forward),
+            _ => return None,
+        };
+        Some(self.launch + seconds(bytes.0 as f64 / self.memory_rate * slowness))
     }
 
     /// Time of what a pass of a convolution does for its bias: the forward one reads and writes its output, the one of the
@@ -131,8 +143,12 @@ impl CostModel {
 
     /// How many times longer than by the rates this kind of work takes.
     fn slowness(&self, kind: &str, pass: Pass) -> f64 {
-        let slower = self.slower.iter().find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
-        slower.map_or(1.0, |(.., times)| *times)
+        let listed = |kind: &str| {
+            let slower = self.slower.iter().find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
+            slower.map(|(.., times)| *times)
+        };
+        let otherwise = if kind == NORM_LAST { listed("batch-norm") } else { None };
+        listed(kind).or(otherwise).unwrap_or(1.0)
     }
 
     fn product(&self, flops: f64, bytes: Bytes, types: Types) -> Nanos {
@@ -169,6 +185,9 @@ impl Workload<'_> {
                 }
                 Cost::Fixed(_) | Cost::Listed(_) => {
                     let moved = operation.uses.iter().map(|used| traffic(used.access, bytes[used.tensor.0])).sum();
+                    if operation.again == Again::Allowed {
+                        operation.again = costs.again(self, of.layer, moved).map_or(Again::Allowed, Again::Taking);
+                    }
                     Cost::Fixed(costs.pass(self, of.layer, of.pass, moved))
                 }
             };
@@ -281,6 +300,33 @@ mod tests {
             let time = |costs: &CostModel| time_in(&network, costs, "max-pooling", Pass::Forward);
             let (slower, plain) = (time(&costs), time(&plain));
             assert!((slower - times * plain).abs() < 5e-3, "{slower} us, not {times} x {plain}");
+        }
+    }
+
+    #[test]
+    fn a_rerun_of_a_normalization_has_its_statistics() {
+        let network = network();
+        let of = |costs: &CostModel, types: Types, layout: Layout| {
+            let workload = Workload::new(&network, 64, types, Mode::Training).unwrap().with_layout(layout).unwrap();
+            let step = workload.step(&Fronts::default(), costs).unwrap();
+            let passes = workload.lower().unwrap().passes;
+            let kind = |of: &LayerPass| network.layer(of.layer).kind.name();
+            let place = passes.iter().position(|of| kind(of) == "batch-norm" && of.pass == Pass::Forward).unwrap();
+            match (step.operations[place].again, &step.operations[place].cost) {
+                (Again::Taking(again), Cost::Fixed(once)) => {
+                    (*once - costs.launch).as_micros() / (again - costs.launch).as_micros()
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        for (costs, types, layout, times) in [
+            (CostModel::cpu(), Types::F32, Layout::Nchw, 1.5),
+            (CostModel::h200(), Types::F32, Layout::Nchw, 1.0),
+            (CostModel::h200(), Types::Bf16, Layout::Nhwc, 1.6),
+            (CostModel::k40(), Types::F16F32, Layout::Nhwc, 1.5),
+        ] {
+            let found = of(&costs, types, layout);
+            assert!((found - times).abs() < 1e-3, "{} {types}: {found}", costs.name);
         }
     }
 

@@ -63,7 +63,7 @@ impl BatchNorm {
     }
 
     /// y = x normalized by the mini-batch's statistics. Writes them to `saved` and updates the running ones (with the
-    /// unbiased variance, as in PyTorch); without both, writes only y, with the same bits.
+    /// unbiased variance, as in PyTorch).
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`]; [`CudaError::OutOfMemory`] for sums.
@@ -71,14 +71,37 @@ impl BatchNorm {
         self: &Arc<BatchNorm>,
         x: &Map,
         y: &Map,
+        saved: &Statistics,
+        running: &Statistics,
+    ) -> Result<Work, CudaError> {
+        self.check(saved)?;
+        self.check(running)?;
+        match x.is_channels_last() {
+            true => self.training_last(x, y, saved, running),
+            false => self.by_cudnn(x, y, Some((saved, running))),
+        }
+    }
+
+    /// y as [`BatchNorm::training`] has written it, from the statistics that it saved, with the same bits. With the channels
+    /// first, cuDNN computes the statistics again: another of its functions would round otherwise.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    pub fn again(self: &Arc<BatchNorm>, x: &Map, y: &Map, saved: &Statistics) -> Result<Work, CudaError> {
+        self.check(saved)?;
+        match x.is_channels_last() {
+            true => self.again_last(x, y, saved),
+            false => self.by_cudnn(x, y, None),
+        }
+    }
+
+    /// Normalizes by the mini-batch's statistics, and keeps them and updates the running ones if told where.
+    fn by_cudnn(
+        self: &Arc<BatchNorm>,
+        x: &Map,
+        y: &Map,
         kept: Option<(&Statistics, &Statistics)>,
     ) -> Result<Work, CudaError> {
-        for statistics in kept.iter().flat_map(|(saved, running)| [saved, running]) {
-            self.check(statistics)?;
-        }
-        if x.is_channels_last() {
-            return self.training_last(x, y, kept);
-        }
         let (channels, norm) = (self.channels(x)?, self.clone());
         let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
         let kept = kept.map(|(saved, running)| (saved.clone(), running.clone()));

@@ -13,16 +13,12 @@ use super::{BatchNorm, Libraries, Map, Statistics, Work, Write};
 use crate::CudaError;
 use crate::safe::{Argument, Region};
 
-/// An address that is not there.
-fn nowhere() -> Argument {
-    Argument::from(0_u64)
-}
+/// In place of an epsilon: the statistics have inverse deviations, not variances.
+const INVERSE: f32 = -1.0;
 
 /// Memory for two sums of each channel and part.
-fn partial(libraries: &Libraries, rows: &Rows, more: usize) -> Result<(Region, Region), CudaError> {
-    let bytes = rows.parts as usize * 2 * rows.channels as usize * 4;
-    let all = libraries.scratch(bytes + more)?;
-    Ok((all.part(0..bytes)?, all.part(bytes..bytes + more)?))
+fn partial(libraries: &Libraries, rows: &Rows) -> Result<Region, CudaError> {
+    libraries.scratch(rows.parts as usize * 2 * rows.channels as usize * 4)
 }
 
 impl BatchNorm {
@@ -50,17 +46,14 @@ impl BatchNorm {
         self: &Arc<BatchNorm>,
         x: &Map,
         y: &Map,
-        kept: Option<(&Statistics, &Statistics)>,
+        saved: &Statistics,
+        running: &Statistics,
     ) -> Result<Work, CudaError> {
         self.fit(&[x, y])?;
-        let (libraries, channels) = (&self.libraries, self.channels * 4);
+        let libraries = &self.libraries;
         let (summed, written) = (Rows::summing(x, &[&x.region])?, apply_rows(x, y)?);
-        let (partial, own) = partial(libraries, &summed, 2 * channels)?;
-        // A rerun keeps nothing.
-        let (saved, running) = match kept {
-            Some((saved, running)) => (saved.clone(), Some(running.clone())),
-            None => (Statistics { mean: own.part(0..channels)?, deviation: own.part(channels..2 * channels)? }, None),
-        };
+        let partial = partial(libraries, &summed)?;
+        let (saved, running) = (saved.clone(), running.clone());
         let sums = libraries.kernel_last("norm_sums_last", x.storage)?;
         let statistics = libraries.kernel_last("norm_statistics_last", x.storage)?;
         let apply = libraries.kernel_last("norm_apply_last", x.storage)?;
@@ -71,27 +64,29 @@ impl BatchNorm {
             unsafe {
                 sums.launch(summed.grid(), &[(&x).into(), (&partial).into(), rows, channels, lanes, summed.width()])
             }?;
-            let moved = running
-                .as_ref()
-                .map_or([nowhere(); 2], |running| [(&running.mean).into(), (&running.deviation).into()]);
             let arguments = [
                 (&x).into(),
                 (&partial).into(),
                 (&saved.mean).into(),
                 (&saved.deviation).into(),
-                moved[0],
-                moved[1],
+                (&running.mean).into(),
+                (&running.deviation).into(),
                 rows,
                 channels,
                 summed.parts.into(),
                 (SHARE as f32).into(),
                 (norm.epsilon as f32).into(),
             ];
-            // SAFETY: as above; without running statistics their addresses are null, which the kernel takes for none.
+            // SAFETY: as above.
             unsafe { statistics.launch(summed.totals(), &arguments) }?;
             // SAFETY: as above.
-            unsafe { apply.launch(written.grid(), &norm.applied([&x, &y], &saved, &written, -1.0)) }
+            unsafe { apply.launch(written.grid(), &norm.applied([&x, &y], &saved, &written, INVERSE)) }
         }))
+    }
+
+    /// As [`BatchNorm::again`]: the last of the kernels of [`BatchNorm::training`], so y has the same bits.
+    pub(super) fn again_last(self: &Arc<BatchNorm>, x: &Map, y: &Map, saved: &Statistics) -> Result<Work, CudaError> {
+        self.normalized_last([x, y], saved, INVERSE)
     }
 
     /// As [`BatchNorm::inference`].
@@ -101,18 +96,27 @@ impl BatchNorm {
         y: &Map,
         running: &Statistics,
     ) -> Result<Work, CudaError> {
+        self.normalized_last([x, y], running, self.epsilon as f32)
+    }
+
+    fn normalized_last(
+        self: &Arc<BatchNorm>,
+        [x, y]: [&Map; 2],
+        statistics: &Statistics,
+        epsilon: f32,
+    ) -> Result<Work, CudaError> {
         self.fit(&[x, y])?;
         let written = apply_rows(x, y)?;
         let apply = self.libraries.kernel_last("norm_apply_last", x.storage)?;
-        let (norm, x, y, running) = (self.clone(), x.region.clone(), y.region.clone(), running.clone());
+        let (norm, x, y, statistics) = (self.clone(), x.region.clone(), y.region.clone(), statistics.clone());
         Ok(Box::new(move || {
-            let arguments = norm.applied([&x, &y], &running, &written, norm.epsilon as f32);
+            let arguments = norm.applied([&x, &y], &statistics, &written, epsilon);
             // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
             unsafe { apply.launch(written.grid(), &arguments) }
         }))
     }
 
-    /// The arguments of the kernel that normalizes; a negative `epsilon` says that deviations are inverse ones.
+    /// The arguments of the kernel that normalizes.
     fn applied(&self, [x, y]: [&Region; 2], statistics: &Statistics, rows: &Rows, epsilon: f32) -> [Argument; 11] {
         let [count, channels, lanes] = rows.arguments();
         let (scale, shift) = ((&self.scale).into(), (&self.shift).into());
@@ -132,7 +136,7 @@ impl BatchNorm {
         let libraries = &self.libraries;
         let summed = Rows::summing(x, &[&x.region, &dy.region])?;
         let written = Rows::copying(x, self.channels, &[&x.region, &dy.region, &dx.region], &[])?;
-        let (partial, _) = partial(libraries, &summed, 0)?;
+        let partial = partial(libraries, &summed)?;
         let sums = libraries.kernel_last("norm_gradient_sums_last", x.storage)?;
         let gradients = libraries.kernels_last()?.get("norm_gradients_last")?;
         let apply = libraries.kernel_last("norm_gradient_last", x.storage)?;

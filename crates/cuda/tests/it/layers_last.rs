@@ -258,7 +258,7 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         });
         assert_near(&format!("{what}: inference"), &read(&inferred.region, storage), &want, rounding(storage));
 
-        run(norm.training(&input, &y, Some((&saved, &running))));
+        run(norm.training(&input, &y, &saved, &running));
         let want = each(&|i, c| normal(i) * of(&scale, c) + of(&shift, c));
         assert_near(&format!("{what}: y"), &read(&y.region, storage), &want, rounding(storage));
         assert_near(&format!("{what}: mean"), &read(&saved.mean, Storage::F32), &mean, 1e-5);
@@ -269,7 +269,7 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         let moved: Vec<f64> =
             (0..channels).map(|c| 0.9 * of(&old_variance, c) + 0.1 * unbiased * variance[c]).collect();
         assert_near(&format!("{what}: running variance"), &read(&running.deviation, Storage::F32), &moved, 1e-4);
-        run(norm.training(&input, &again, None));
+        run(norm.again(&input, &again, &saved));
         assert!(read(&y.region, storage) == read(&again.region, storage), "{what}: a rerun");
 
         let want = each(&|i, c| of(&scale, c) * inverse[c] * (of(&dy, i) - mean_dy[c] - normal(i) * mean_product[c]));
@@ -397,7 +397,8 @@ fn rates_with_the_channels_last() {
                 ("add", 3 * map, add_maps(libraries, &x, &y)),
                 ("relu", 2 * map, relu(libraries, &x, &y)),
                 ("relu gradient", 3 * map, relu_gradient(libraries, &x, &dy, &y, over)),
-                ("norm forward", 3 * map, norm.training(&x, &y, Some((&saved, &running)))),
+                ("norm forward", 3 * map, norm.training(&x, &y, &saved, &running)),
+                ("norm again", 2 * map, norm.again(&x, &y, &saved)),
                 ("norm inference", 2 * map, norm.inference(&x, &y, &running)),
                 ("norm backward", 5 * map, norm.backward([&x, &dy, &y], over, &saved, [&to_scale, &to_shift])),
                 ("bias", 2 * map, add_bias(libraries, &space(channels * 2), &y)),

@@ -259,11 +259,12 @@ impl Operands<'_> {
             let (norm, y) = (norm(&shift?)?, self.map(Role::Y, task.output)?);
             let work = if task.mode == Mode::Inference {
                 norm.inference(&x, &y, &self.statistics(Role::Statistics, channels)?)
-            } else if task.again {
-                norm.training(&x, &y, None)
             } else {
                 let saved = self.statistics(Role::Saved, channels)?;
-                norm.training(&x, &y, Some((&saved, &self.statistics(Role::Statistics, channels)?)))
+                match task.again {
+                    true => norm.again(&x, &y, &saved),
+                    false => norm.training(&x, &y, &saved, &self.statistics(Role::Statistics, channels)?),
+                }
             };
             return work.map(|work| vec![work]).map_err(|error| self.failed(error));
         }
