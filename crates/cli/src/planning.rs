@@ -64,7 +64,7 @@ impl Request<'_> {
     ///
     /// # Errors
     /// Those of [`check_budget`], of [`foresee`] and of measuring; [`Failure::Usage`] without a mini-batch, without a
-    /// budget if the device does not report one; [`Error::BadNetwork`] for a layout that the network does not allow;
+    /// budget if the device does not report one, and for `--layout nhwc` in 32 bits; [`Error::BadNetwork`] for a layout that the network does not allow;
     /// [`Error::BadOption`] for algorithms under a policy that chooses them.
     pub fn prepare(&self, session: &mut Session) -> Result<Prepared, Failure> {
         let &Request { planning, network, goal, common, choices } = self;
@@ -189,9 +189,7 @@ fn workload<'a>(
     }
     Ok(match common.layout {
         Some(layout) => workload.with_layout(layout)?,
-        // A recording has what `profile` measured: nchw, unless it was asked for another.
-        None if common.types.storage() == Storage::F32 || is_replay(common) => workload,
-        None => workload.clone().with_layout(Layout::Nhwc).unwrap_or(workload),
+        None => workload.with_usual_layout(is_replay(common)),
     })
 }
 

@@ -93,6 +93,8 @@ impl Words {
             Some(true) => None,
             _ => Some(self.on.open(recordings)?).filter(|opened| self.assume == Some(false) || !opened.is_fallback),
         };
+        let is_recorded = opened.iter().flat_map(|opened| &opened.backends).any(|backend| backend.is_replay());
+        let workload = workload.with_usual_layout(is_recorded);
         let plan = match opened {
             Some(opened) => self.measured(&workload, opened, stop, &mut notes)?,
             None => self.assumed(&workload)?,

@@ -10,7 +10,7 @@ use super::{Options, idle, units};
 use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
-const PLANNED: [&str; 11] = [
+const PLANNED: [&str; 12] = [
     "batch",
     "budget",
     "host_budget",
@@ -22,6 +22,7 @@ const PLANNED: [&str; 11] = [
     "sizes",
     "costs",
     "types",
+    "layout",
 ];
 
 impl Options {

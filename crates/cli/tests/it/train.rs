@@ -43,10 +43,10 @@ fn plans_and_traces_are_written_and_read() {
     assert!(other.contains("is a plan for digits-net, not for lenet"), "{other}");
     let both = folder.fail("train digits-net --plan plan.json.gz --batch 8 --data digits", 2);
     assert!(both.contains("cannot be used with"), "{both}");
-    for option in ["--host-budget 1MiB", "--costs cpu", "--types f16", "--policy baseline"] {
+    for option in ["--host-budget 1MiB", "--costs cpu", "--types f16", "--policy baseline", "--layout nhwc"] {
         let both = folder.fail(&format!("train digits-net --plan plan.json.gz --data digits {option}"), 2);
         assert!(both.contains("cannot be used with"), "{option}: {both}");
-        let before = option.starts_with("--types");
+        let before = option.starts_with("--types") || option.starts_with("--layout");
         let both = format!("{option} train digits-net --plan plan.json.gz --data digits");
         assert!(!before || folder.fail(&both, 2).contains("cannot be used with"), "{both}");
     }

@@ -138,6 +138,27 @@ fn gpu_resumes_with_the_bits_of_uninterrupted_training() {
     }
 }
 
+/// Files of weights have one order, whatever that on the device.
+#[test]
+fn weights_trained_in_one_layout_go_on_in_another() {
+    let machine = Machine { folder: tempfile::tempdir().unwrap() };
+    let layouts = ["", "--layout nchw"];
+    let saved = |name: &str| std::fs::read_to_string(machine.folder.path().join(name)).unwrap();
+    let run = |options: &str| {
+        let what = "digits-net --batch 2 --divide off --types f16-f32 --data digits";
+        machine.parsed(&machine.run_with(1 << 30, options, what))
+    };
+    for (layout, is_last) in layouts.into_iter().zip([true, false]) {
+        machine.succeed(1 << 30, &format!("plan --types f16-f32 {layout} --out plan.json"));
+        assert_eq!(saved("plan.json").contains("\"layout\":\"nhwc\""), is_last, "{layout}");
+    }
+    run("train --steps 12 --layout nchw --save first.safetensors");
+    let [last, first] = layouts.map(|layout| run(&format!("train --steps 16 --resume first.safetensors {layout}")));
+    for (last, first) in losses(&last).iter().zip(losses(&first)) {
+        assert!((last - first).abs() <= 2e-2 * first, "{last} {first}");
+    }
+}
+
 #[test]
 fn gpu_and_cpu_take_the_same_steps_with_adamw() {
     let machine = Machine { folder: tempfile::tempdir().unwrap() };

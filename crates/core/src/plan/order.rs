@@ -93,6 +93,8 @@ fn channels_last(kind: &LayerKind, output: Shape, shapes: &[Shape], inputs: &[Or
         LayerKind::Add if is_mixed => inputs.first().copied().filter(|first| inputs.iter().all(|one| one == first)),
         LayerKind::FullyConnected { .. } => Some(of(output)),
         LayerKind::SoftmaxLoss => (!inputs.iter().any(|order| order.is_turned())).then(|| of(output)),
+        // cuDNN normalizes across the channels of volumes with the channels first alone.
+        LayerKind::Lrn { .. } if output.extents().len() > 2 => None,
         LayerKind::Other(_) => None,
         LayerKind::Input { .. }
         | LayerKind::Convolution { .. }

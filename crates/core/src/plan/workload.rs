@@ -108,6 +108,15 @@ impl<'a> Workload<'a> {
         Ok(Workload { layout, orders: orders(self.network, layout)?, ..self })
     }
 
+    /// The same workload in the layout that is planned unless another is asked for: channels last for 16-bit types where
+    /// the network allows it. Recordings have what was measured for them, which is channels first.
+    pub fn with_usual_layout(self, is_recorded: bool) -> Workload<'a> {
+        match self.types.storage() {
+            Storage::F16 | Storage::Bf16 if !is_recorded => self.clone().with_layout(Layout::Nhwc).unwrap_or(self),
+            _ => self,
+        }
+    }
+
     /// The order of a layer's output on the device.
     ///
     /// # Panics
@@ -241,6 +250,41 @@ pub fn channel_stride(channels: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::{Builder, Filters, Shape};
+
+    #[test]
+    fn the_usual_layout_is_channels_last_in_16_bits_where_layers_allow_it() {
+        type Layers = fn(&mut Builder) -> &mut Builder;
+        let networks: [(&str, bool, Layers); 4] = [
+            ("a matrix takes a flattened map", true, |net| net.flatten().fully_connected("fc", 3)),
+            ("flattened maps are not joined", false, |net| {
+                let flat = net.flatten().here();
+                net.concat("join", &[flat, flat]).fully_connected("fc", 3)
+            }),
+            ("pictures are normalized across channels", true, |net| net.lrn().flatten().fully_connected("fc", 3)),
+            ("classes in place", false, |net| net.flatten()),
+        ];
+        for (what, allowed, layers) in networks {
+            let mut net = Builder::new("net");
+            net.input(Shape::image(3, 4, 4)).conv("conv", Filters::new(4, 3).pad(1));
+            layers(&mut net).softmax_loss();
+            let network = net.finish().unwrap();
+            let usual = |types: Types, is_recorded: bool| {
+                let workload = Workload::new(&network, 2, types, Mode::Training).unwrap();
+                workload.with_usual_layout(is_recorded).layout
+            };
+            for types in [Types::F16F32, Types::Bf16] {
+                assert_eq!(usual(types, false) == Layout::Nhwc, allowed, "{what}");
+                assert_eq!(usual(types, true), Layout::Nchw, "{what}, recorded");
+            }
+            assert_eq!(usual(Types::F32, false), Layout::Nchw);
+        }
+        let mut net = Builder::new("volumes");
+        net.input(Shape::volume(3, 4, 4, 4)).lrn().flatten().fully_connected("fc", 3).softmax_loss();
+        let network = net.finish().unwrap();
+        let workload = Workload::new(&network, 2, Types::Bf16, Mode::Training).unwrap();
+        assert_eq!(workload.with_usual_layout(false).layout, Layout::Nchw);
+    }
 
     #[test]
     fn bytes_of_a_small_network_by_hand() {

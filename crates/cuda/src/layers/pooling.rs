@@ -83,8 +83,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::TooLarge`]; [`CudaError::Unfit`] for a map of another shape than the
-    /// windows', and for a maximum with more than 4096 windows that hold the same element; [`CudaError::Cudnn`] and
-    /// [`CudaError::Driver`].
+    /// windows', and for a maximum with more than 4096 windows that hold the same element (8192 with the channels last, of
+    /// at most 65534 elements each); [`CudaError::Cudnn`] and [`CudaError::Driver`].
     pub fn backward(self: &Arc<Pool>, maps: [&Map; 3], dx: &Map, write: Write) -> Result<Work, CudaError> {
         let [_, dy, x] = maps;
         match self.pooling.method {

@@ -87,8 +87,13 @@ impl Pool {
     pub(super) fn maximum_backward_last(&self, [dy, x]: [&Map; 2], dx: &Map, write: Write) -> Result<Work, CudaError> {
         self.extents_of(&[x, dx], &[dy])?;
         let channels = x.shape.channels();
-        let (wide, pack) = packs(x, channels, &[&x.region, &dy.region, &dx.region], &[]);
-        let Tiles { extents, count, packs } = self.tiles(channels, pack)?;
+        let (mut wide, mut pack) = packs(x, channels, &[&x.region, &dy.region, &dx.region], &[]);
+        let tiles = self.tiles(channels, pack).or_else(|_| {
+            // More windows may hold an element where a block keeps places of one channel alone.
+            (wide, pack) = (false, 1);
+            self.tiles(channels, pack)
+        });
+        let Tiles { extents, count, packs } = tiles?;
         let mut arguments: Vec<Argument> = [x, dy, dx].iter().map(|map| (&map.region).into()).collect();
         arguments.push((x.samples as u64).into());
         arguments.push(narrow::<u32>("channel count", channels)?.into());

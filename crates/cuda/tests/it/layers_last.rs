@@ -160,11 +160,17 @@ fn poolings_agree(libraries: &Arc<Libraries>) {
         ([Axis::UNIT, axis(9, 2).stride(4), axis(10, 1).stride(3)], false),
         ([Axis::UNIT, axis(7, 7), axis(7, 7)], false),
         ([axis(5, 3).stride(2).pad(1), axis(6, 2).stride(2), axis(7, 3).pad(1)], false),
+        // So many windows hold the element in the middle that a block keeps the places of one channel alone.
+        ([Axis::UNIT, axis(1, 1), axis(1101, 1101).pad(550)], false),
     ];
     for (storage, channels) in [(Storage::F16, 8), (Storage::F16, 5), (Storage::Bf16, 72), (Storage::Bf16, 130)] {
         for ((axes, ceil), method) in
             cases.into_iter().flat_map(|case| [PoolingMethod::Maximum, PoolingMethod::Average].map(|one| (case, one)))
         {
+            if axes[2].filter > 1000 && channels > 8 {
+                // The loops below would take long.
+                continue;
+            }
             let samples = 2;
             let pooling = Pooling { method, axes, ceil };
             let (inputs, outputs) = (axes.map(|axis| axis.input), pooling.outputs());
