@@ -64,8 +64,8 @@ impl Request<'_> {
     ///
     /// # Errors
     /// Those of [`check_budget`], of [`foresee`] and of measuring; [`Failure::Usage`] without a mini-batch, without a
-    /// budget if the device does not report one, and for `--layout nhwc` in 32 bits; [`Error::BadNetwork`] for a layout that the network does not allow;
-    /// [`Error::BadOption`] for algorithms under a policy that chooses them.
+    /// budget if the device does not report one, and for `--layout nhwc` in 32 bits; [`Error::BadNetwork`] for a layout
+    /// that the network does not allow; [`Error::BadOption`] for algorithms under a policy that chooses them.
     pub fn prepare(&self, session: &mut Session) -> Result<Prepared, Failure> {
         let &Request { planning, network, goal, common, choices } = self;
         let workload = workload(planning, network, goal, common)?;
@@ -228,8 +228,7 @@ fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
                 "assuming that copies on {} are as fast as on an H200; set other rates with --costs",
                 device.name
             ));
-            // What lanes gain is known of devices that were measured.
-            Ok(CostModel { side_by_side: 1.0, ..CostModel::h200() })
+            Ok(CostModel::of_unknown_device())
         }
     }
 }

@@ -5,9 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
 use tightfit_core::network::{Network, onnx};
-use tightfit_core::plan::{
-    self, ASSUMED_RATES, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes,
-};
+use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes};
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
@@ -135,7 +133,7 @@ impl Words {
                 notes.push(format!(
                     "assuming that copies on {name} are as fast as on an H200; give other rates with costs="
                 ));
-                CostModel::named(ASSUMED_RATES)?
+                CostModel::of_unknown_device()
             }
         };
         let free = opened.free();

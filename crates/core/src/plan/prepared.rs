@@ -69,7 +69,7 @@ impl Prepared {
 
 impl CostModel {
     /// The named rates, else those of the device. None if nobody named any and the device is unknown: callers then
-    /// assume [`ASSUMED_RATES`] and say so.
+    /// assume [`CostModel::of_unknown_device`] and say so.
     ///
     /// # Errors
     /// Those of [`CostModel::named`].
@@ -80,6 +80,11 @@ impl CostModel {
         let is_cpu = device.library.starts_with("tightfit-cpu");
         let known = NamedMachine::of_device(&device.name).map(NamedMachine::costs);
         Ok(known.or_else(|| is_cpu.then(CostModel::cpu)))
+    }
+
+    /// An H200's rates, for a device that is not known; what lanes gain is known of devices that were measured alone.
+    pub fn of_unknown_device() -> CostModel {
+        CostModel { side_by_side: 1.0, ..CostModel::h200() }
     }
 }
 

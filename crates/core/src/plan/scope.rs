@@ -51,7 +51,9 @@ pub fn part_sizes(
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
     let drafter = Drafter::new(&step, costs, *options, Stop::Never)?;
     let all = drafter.draft(&resident(&drafter), Algorithms::Memory, Effort::Draft);
-    if all.most_live <= options.budget && options.budget != Bytes::UNLIMITED {
+    // What gaps and the least workspaces take beside the maps is not known yet.
+    let beside = step.tensors.iter().map(|tensor| tensor.bytes).max().unwrap_or_default();
+    if all.peak.0.saturating_add(beside.0) <= options.budget.0 && options.budget != Bytes::UNLIMITED {
         return Ok(HashMap::new());
     }
     let operations = drafter.stretches().iter().flat_map(|of| of.forward.clone().chain(of.backward.clone()));

@@ -5,8 +5,8 @@
 //! problem B   1  2  4  8 .. 256     and a free device takes the next one
 //! ```
 //!
-//! So one large kernel occupies all devices. `fit` finds most of its sizes while it measures; those are left to the device
-//! that completes the problem.
+//! So one large kernel occupies all devices. `fit` finds most of its sizes while it measures, and parts of the
+//! mini-batch take the algorithms that were best; those are left to the device that completes the problem.
 //!
 //! **Source**: Oyama et al. 2018, III.B, parallel evaluation.
 

@@ -147,7 +147,7 @@ fn measure_all(
 
 /// Measures the parts of the answers under `limits` again, divided and undivided, that were given up after a single
 /// timed call: with fewer rivals than when it was made, such a measurement may decide.
-fn settle(
+pub(super) fn settle(
     problem: &Problem,
     limits: &[Bytes],
     cost: DivisionCost,

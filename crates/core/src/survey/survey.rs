@@ -146,7 +146,7 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         found.candidates.dedup();
     }
     if let (Sizes::Fit | Sizes::PowerOfTwo, Some(parts)) = (sizes, scope.parts.get(problem)) {
-        add_parts(problem, parts, limit, profiler, &mut found)?;
+        add_parts(problem, parts, &scope.limits, profiler, &mut found)?;
     }
     if scope.slices() {
         add_slices(problem, &scope.limits, scope.divide, Screen::Twice, profiler, &mut found)?;

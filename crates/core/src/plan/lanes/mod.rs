@@ -54,7 +54,7 @@ fn fastest(drafter: &Drafter<'_>, draft: &Draft) -> Option<Draft> {
     let mut best: Option<(Nanos, Draft)> = None;
     let all: Vec<&Section> = sections.iter().collect();
     if !all.is_empty() {
-        best = attempt(&all, Effort::Plan);
+        best = attempt(&all, Effort::Plan).filter(|(time, _)| *time < alone);
     }
     if best.is_none() {
         // Those that save most first.
