@@ -2,7 +2,7 @@
 """The table of the defaults of `tightfit run` in docs/results.md, from what scripts/gpu-defaults.sh measured.
 
 usage: scripts/defaults-table.py collect OUTPUT ..      one JSON line for each pair of plain and run; the name of a folder in OUTPUT
-                                                        says how it ran: round*, alone*, limit-*, first-*, ddp*
+                                                        says how it ran: round*, alone*, limit-*, layer-*, first-*, ddp*
        scripts/defaults-table.py table FILE             the table, from these lines, a row for the pairs of a case on one GPU
 
 Prints to standard output.
@@ -42,7 +42,7 @@ def options_of(folder, limit):
         return "`--tune first --tune-budget unlimited`"
     if folder.startswith("alone"):
         return "one process at a time"
-    if folder.startswith("limit-"):
+    if folder.startswith(("limit-", "layer-")):
         budget = " --tune-budget 30s" if folder.endswith("-30") else ""
         return f"`--workspace {limit >> 20}MiB{budget}`"
     return ""

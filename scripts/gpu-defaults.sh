@@ -7,7 +7,8 @@
 # the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns, or with
 # PER_GPU=1 one: the host's time varies less then. A round
 # (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of plain and run of every case; none is begun once STOP_AFTER (480) seconds have
-# passed. Afterwards come JAX, which would leave the others no memory, and, with several GPUs, as many pairs of DDP.
+# passed. Afterwards come as many pairs of JAX, which would leave the others no memory, and, with several GPUs, of DDP. Called again
+# with the same OUTPUT, it goes on with what is not done.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)} \
@@ -32,6 +33,9 @@ jobs() {
         for case in ${COMPARED-alexnet:256:fp32 unet2d:16:tf32:256 videodecoder:1:bf16}; do
             echo "first-${case//:/-} anytime CASES=$case SECONDS_TUNING=2 'OPTIONS=$unlimited'"
         done
+        for case in ${LAYERS-depthwise:128:bf16 pointwise:128:bf16}; do
+            echo "layer-${case//:/-} anytime CASES=$case 'OPTIONS=--workspace 64MiB'"
+        done
         for stage in ${OTHERS-uses swapped}; do
             echo "$stage $stage"
         done
@@ -41,15 +45,15 @@ jobs() {
 job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     name=$1 stage=$2 gpu=$((SLOT % GPUS)) && shift 2
+    [ ! -e "$output/$name/done" ] || exit 0
     env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=11 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" \
-        "$stage" >"$output/$name.log" 2>&1
+        "$stage" >"$output/$name.log" 2>&1 && touch "$output/$name/done"
 }
 export -f job
 
 mkdir -p "$output"
 jobs | grep -E "${ONLY:-.}" | xargs -L 1 -P $((PER_GPU * GPUS)) --process-slot-var=SLOT bash -c 'job "$@"' job
-[ $(($(date +%s) - BEGIN)) -ge "$STOP_AFTER" ] || SLOT=0 job jax jax
-[ "$GPUS" = 1 ] || for round in $(seq "$first" "$last"); do
-    [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || break
-    RANKS=2 "$here/gpu-run.sh" "$folder" "$output/round$round-ddp" ddp >"$output/round$round-ddp.log" 2>&1
+for round in $(seq "$first" "$last"); do
+    SLOT=0 bash -c 'job "$@"' job "jax$round" jax_resnet
+    [ "$GPUS" = 1 ] || SLOT=0 RANKS=2 bash -c 'job "$@"' job "ddp$round" ddp CUDA_VISIBLE_DEVICES=0,1
 done

@@ -211,6 +211,9 @@ ddp_curve() { # the losses of several ranks while tuning swaps, beside plain's t
 jax() { # another framework
     plain jax_step.py
     under jax "--workspace 64MiB" jax_step.py
+}
+
+jax_resnet() { # a ResNet-50 of another framework, with the defaults
     plain jax_step.py --network resnet50 --batch 64
     defaults jax-resnet50 "" jax_step.py --network resnet50 --batch 64 --seconds 12
 }

@@ -1,6 +1,6 @@
 """The networks that docs/results.md measures under PyTorch, with their inputs; random weights, random data.
 
-    step.network   densenet40 unet2d unet3d imagedecoder videodecoder small, or torchvision's name
+    step.network   densenet40 unet2d unet3d imagedecoder videodecoder small, a layer (depthwise, pointwise), or torchvision's name
     precision      fp32 (no tensor cores), tf32, fp16, bf16 (channels last)
 """
 
@@ -149,6 +149,13 @@ def small():
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * 4, 10))
 
 
+# Two layers of MobileNetV3-Large that are slow to tune. Source: Howard et al. 2019, table 1.
+LAYERS = {
+    "depthwise": lambda: nn.Conv2d(240, 240, 5, padding=2, groups=240, bias=False),
+    "pointwise": lambda: nn.Conv2d(240, 40, 1, bias=False),
+}
+
+
 def build(network, batch, precision, device="cuda", size=None):
     """A network in training, its input and its target, all of one precision, the same for one seed.
 
@@ -160,6 +167,8 @@ def build(network, batch, precision, device="cuda", size=None):
         model, shape = UNet3d(), (1, *[size or 96] * 3)
     elif network in ("densenet40", "small"):
         model, shape, classes = {"densenet40": densenet40, "small": small}[network](), (3, 32, 32), 10
+    elif network in LAYERS:
+        model, shape = LAYERS[network](), (240, 28, 28)
     elif network in ("unet2d", "imagedecoder", "videodecoder"):
         model, shape = {"unet2d": UNet2d, "imagedecoder": ImageDecoder, "videodecoder": VideoDecoder}[network]().with_input(size)
     else:
@@ -181,7 +190,7 @@ def build(network, batch, precision, device="cuda", size=None):
         target = torch.randint(2, (batch, *shape[1:]))
     elif network.startswith(("deeplab", "fcn")):
         target = torch.randint(21, (batch, *shape[1:]))
-    elif network.endswith("decoder"):
+    elif network.endswith("decoder") or network in LAYERS:
         target = torch.zeros(1)
     else:
         target = torch.randint(classes, (batch,))
@@ -189,6 +198,8 @@ def build(network, batch, precision, device="cuda", size=None):
     if precision == "bf16":
         layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
         model, x = model.to(memory_format=layout), x.to(memory_format=layout)
+    # A layer alone has a gradient of its input too, as in the middle of a network.
+    x.requires_grad_(network in LAYERS)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     return model.train(), x, target.to(device)
 
