@@ -56,6 +56,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "train")?;
     must_run_on(&session.device().backend, &network, "train")?;
+    let mut planning = None;
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network, Mode::Training)?,
         None => {
@@ -63,7 +64,10 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
             let goal = Goal::training(options.solver.unwrap_or_default(), momentum);
             let request =
                 Request { planning: &options.model.planning, network: &network, goal, common, choices: CHOICES };
-            let plan = request.prepare(&mut session)?.plan()?;
+            let prepared = request.prepare(&mut session)?;
+            let begin = Instant::now();
+            let plan = prepared.plan()?;
+            planning = Some(Nanos::from(begin.elapsed()));
             (network, plan)
         }
     };
@@ -75,6 +79,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         common,
         network: &network,
         plan: &plan,
+        planning,
         start,
         names,
         seed,
@@ -98,6 +103,8 @@ pub struct Job<'a> {
     pub common: &'a Common,
     pub network: &'a Network,
     pub plan: &'a Plan,
+    /// Time that planning took, without measuring; `None` if the plan was read from a file.
+    planning: Option<Nanos>,
     pub start: Start,
     pub names: Names,
     /// Seed of the initial weights, of dropout and of the order of the data: that of a resumed run, if there is one.
@@ -354,7 +361,9 @@ impl Job<'_> {
             "min_feasible_bytes": min_feasible.0,
             "baseline_bytes": baseline.0, "offloaded_bytes": offloaded.0, "data": self.dataset.name,
             "steps": outcomes.len(), "steps_before": self.position(0).step, "samples": samples, "step_time_us": median(outcomes.iter().map(|outcome| outcome.time)).as_micros(),
-            "planned_step_time_us": self.plan.step_time.as_micros(),
+            "planned_step_time_us": self.plan.step_time.as_micros(), "recomputed_us": self.plan.recomputed.as_micros(),
+            "bound_us": self.plan.bound.map(Nanos::as_micros), "gap": self.plan.gap,
+            "planning_us": self.planning.map(Nanos::as_micros),
             "loss": losses.last(), "losses": losses,
             "correct": outcomes.iter().map(|outcome| outcome.correct).collect::<Vec<_>>(),
             "step_times_us": outcomes.iter().map(|outcome| outcome.time.as_micros()).collect::<Vec<_>>(),
