@@ -6,7 +6,7 @@ use std::path::Path;
 use tightfit_core::network::{Kernel, Network};
 use tightfit_core::plan::step::Step;
 use tightfit_core::plan::{
-    self, CostModel, Fronts, Mode, Options, Plan, Stop, Swept, Workload, check_budget, part_sizes, plan_until,
+    self, CostModel, Fronts, Mode, Options, Plan, Rivals, Stop, Swept, Workload, check_budget, part_sizes, plan_until,
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
@@ -92,11 +92,11 @@ pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Devi
 }
 
 impl Prepared {
-    /// Plans under several shares of the bytes of the network-wide baseline; also returns the baseline.
+    /// Plans under several shares of the bytes of the network-wide baseline, as others do, too; also returns the baseline.
     ///
     /// # Errors
     /// Those of [`plan::sweep`].
-    pub fn sweep(&self, shares: Shares) -> Result<(Vec<Swept>, Bytes), Failure> {
+    pub fn sweep(&self, shares: Shares) -> Result<(Vec<Swept>, Vec<Rivals>, Bytes), Failure> {
         let bar = Bar::new(format!("planning {}", self.step.name), None);
         let free = Options { policy: plan::Policy::Baseline, budget: Bytes::UNLIMITED, ..self.options };
         let flag = interrupt::current();
@@ -105,8 +105,9 @@ impl Prepared {
         let budgets: Vec<Bytes> =
             shares.iter().map(|share| Bytes((u128::from(whole.0) * u128::from(share) / 100) as u64)).collect();
         let plans = plan::sweep_until(&self.step, &self.costs, &self.options, &budgets, stop)?;
+        let rivals = plan::rivals(&self.step, &self.costs, &self.options, &budgets, stop)?;
         drop(bar);
-        Ok((plans, whole))
+        Ok((plans, rivals, whole))
     }
 
     /// Searches for the plan, with a progress bar, and says so if the default policy has a clearly faster one.

@@ -88,7 +88,7 @@ pub fn run<R: Report>(
     must_compute(session.device(), options.graph, what)?;
     must_run_on(&session.device().backend, &network, what)?;
     let (network, plan) = match &options.plan {
-        Some(path) => read_plan(path, &network, Mode::Inference)?,
+        Some(path) => read_plan(path, &network, Mode::Inference, session.device())?,
         None => {
             let (planning, goal) = (&options.model.planning, Goal::Inference);
             let request = Request { planning, network: &network, goal, common, choices: CHOICES };

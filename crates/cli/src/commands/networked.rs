@@ -48,11 +48,11 @@ pub fn must_compute(device: &Device, graph: bool, what: &str) -> Result<(), Fail
     }
 }
 
-/// The plan in a file with its network, if it is for these layers and this mode.
+/// The plan in a file with its network, if it is for these layers, this mode and this device.
 ///
 /// # Errors
 /// Those of [`Plan::read`]; [`Failure::Usage`] for a plan for something else.
-pub fn read_plan(path: &Path, network: &Network, mode: Mode) -> Result<(Network, Plan), Failure> {
+pub fn read_plan(path: &Path, network: &Network, mode: Mode, device: &Device) -> Result<(Network, Plan), Failure> {
     let (planned, plan) = Plan::read(path)?;
     if planned.layers() != network.layers() {
         let (planned, given) = (planned.name(), network.name());
@@ -65,7 +65,21 @@ pub fn read_plan(path: &Path, network: &Network, mode: Mode) -> Result<(Network,
         };
         return Err(Failure::Usage(format!("{} is a plan for {what}", path.display())));
     }
-    Ok((planned, plan))
+    match &plan.device {
+        Some(measured) if !is_same(measured, device) => Err(Failure::Usage(format!(
+            "{} was planned with the times of {measured}, but this is {device}: algorithms and times may differ; plan again \
+             here with `tightfit plan .. --out {}`",
+            path.display(),
+            path.display()
+        ))),
+        _ => Ok((planned, plan)),
+    }
+}
+
+/// Whether both are one device with the same versions, on any number of threads.
+fn is_same(one: &Device, other: &Device) -> bool {
+    let one = Device { threads: other.threads, ..one.clone() };
+    one.more_specific(other).is_some()
 }
 
 /// The median time, without the first, which pays for first touches, unless it is the only one.

@@ -8,7 +8,7 @@ use tightfit_core::{Backend, Bytes, Device};
 use crate::failure::{Failure, check_writable, first, print, write_file};
 use crate::message;
 use crate::model::{self, Opened};
-use crate::options::{Common, Format, PlanOptions, Planning};
+use crate::options::{Common, Format, PlanOptions, Planning, Shares};
 use crate::planning::{Goal, Prepared, Request, assumed_of, recorded_step};
 use crate::session::{Session, backends};
 
@@ -26,7 +26,7 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         let why = "--measure cannot be used with --backend replay: a recording is already measured; drop one of them";
         return Err(Failure::Usage(why.to_owned()));
     }
-    for path in [&options.out, &options.html, &options.trace].into_iter().flatten() {
+    for path in [&options.out, &options.html, &options.trace, &options.plot].into_iter().flatten() {
         check_writable(path)?;
     }
     // A sweep sets the budgets itself.
@@ -56,14 +56,24 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         (None, None) => return Err(Failure::Usage("name a network, or a recorded step with --step FILE".to_owned())),
     };
     if let Some(shares) = options.sweep {
-        let (plans, whole) = prepared.sweep(shares)?;
-        let rows = match common.format {
-            Format::Table => report::sweep_grid(&plans, whole),
-            Format::Csv | Format::Json => report::sweep_values(&plans, whole),
-        };
-        return super::print_grid(&rows, common.format);
+        return write_sweep(options, common, &prepared, shares);
     }
     write_out(options, common, &prepared, &device, network.as_ref())
+}
+
+/// Plans under several budgets, prints the rows and writes the pictures.
+fn write_sweep(options: &PlanOptions, common: &Common, prepared: &Prepared, shares: Shares) -> Result<(), Failure> {
+    let (plans, rivals, whole) = prepared.sweep(shares)?;
+    let title = format!("{}, mini-batch {}", prepared.step.name, prepared.step.batch);
+    let sweep = report::Sweep { title: &title, plans: &plans, rivals: &rivals, whole };
+    let rows = match common.format {
+        Format::Table => sweep.table(),
+        Format::Csv | Format::Json => sweep.values(),
+    };
+    let printed = super::print_grid(&rows, common.format);
+    let plotted = options.plot.as_ref().map_or(Ok(()), |path| write_file(path, sweep.picture()));
+    let drawn = options.html.as_ref().map_or(Ok(()), |path| write_file(path, sweep.page()));
+    first([printed, plotted, drawn])
 }
 
 /// Plans, prints the plan and writes its files.
@@ -74,7 +84,9 @@ fn write_out(
     device: &Device,
     network: Option<&Network>,
 ) -> Result<(), Failure> {
-    let plan = prepared.plan()?;
+    let mut plan = prepared.plan()?;
+    // Only what was measured can be written.
+    plan.device = Some(device.clone()).filter(|_| options.out.is_some() && network.is_some());
     let printed = print(&match common.format {
         Format::Table => report::table(&plan, device, super::terminal()),
         Format::Json => report::json(&plan, device),

@@ -58,7 +58,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     must_run_on(&session.device().backend, &network, "train")?;
     let mut planning = None;
     let (network, plan) = match &options.plan {
-        Some(path) => read_plan(path, &network, Mode::Training)?,
+        Some(path) => read_plan(path, &network, Mode::Training, session.device())?,
         None => {
             let momentum = options.momentum.unwrap_or(Sgd::default().momentum);
             let goal = Goal::training(options.solver.unwrap_or_default(), momentum);

@@ -382,9 +382,12 @@ pub struct PlanOptions {
     )]
     pub step: Option<PathBuf>,
     /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,
-    /// or 25..100:5 in steps of 5; prints one row each
-    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "html", "trace"])]
+    /// or 25..100:5 in steps of 5; prints one row each, beside the policy vdnn-dynamic and checkpoints
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "trace"])]
     pub sweep: Option<Shares>,
+    /// Draw the time of a step under each budget of a sweep
+    #[arg(long, value_name = "FILE.svg", requires = "sweep")]
+    pub plot: Option<PathBuf>,
     #[command(flatten)]
     pub planning: Planning,
     /// Plan the forward pass only, freeing each feature map after its last use. This is the default for an ONNX model
@@ -411,7 +414,7 @@ pub struct PlanOptions {
     /// name ends in .gz); without a GPU, add --measure or --backend cpu
     #[arg(long, value_name = "PLAN")]
     pub out: Option<PathBuf>,
-    /// Write an HTML page with pictures
+    /// Write an HTML page with pictures, also of a sweep
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
     /// Write a trace of the planned step (its streams, waits and live bytes over time) for Perfetto or chrome://tracing

@@ -320,6 +320,23 @@ fn a_sweep_prints_a_row_for_each_budget() {
 }
 
 #[test]
+fn a_sweep_is_drawn_beside_others() {
+    let folder = Folder::new();
+    folder.succeed("plan resnet18 --batch 8 --assume --sweep 40..100:30 --plot front.svg --html front.html");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let (picture, page) = (read("front.svg"), read("front.html"));
+    for curve in ["optimal", "vdnn-dynamic", "checkpoints"] {
+        assert!(picture.contains(curve) && page.contains(curve), "{curve}");
+    }
+    assert!(picture.starts_with("<svg") && picture.contains("resnet18, mini-batch 8"));
+    for share in ["40%", "70%", "100%"] {
+        assert!(page.contains(&format!(", {share}</h2>")), "{share}");
+    }
+    let without = folder.fail("plan resnet18 --batch 8 --assume --plot front.svg", 2);
+    assert!(without.contains("--sweep"), "{without}");
+}
+
+#[test]
 fn a_trace_has_the_times_and_bytes_that_are_printed() {
     let folder = Folder::new();
     let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/data/steps/residual-4.json");

@@ -39,6 +39,14 @@ fn plans_and_traces_are_written_and_read() {
     let event = |name: &str| events.iter().find(|event| event["pid"] == 1 && event["name"] == name).unwrap();
     assert!(ends(event("offload feature map input")) <= event("prefetch feature map input")["ts"].as_f64().unwrap());
 
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --policy vdnn-conv --out plan.json");
+    let path = folder.path().join("plan.json");
+    let mut plan = json(&std::fs::read_to_string(&path).unwrap());
+    plan["plan"]["device"]["library"] = "tightfit-cpu 0.0.1".into();
+    std::fs::write(&path, plan.to_string()).unwrap();
+    let elsewhere = folder.fail("train digits-net --plan plan.json --data synthetic --steps 1", 2);
+    assert!(elsewhere.contains("tightfit-cpu 0.0.1") && elsewhere.contains("plan again"), "{elsewhere}");
+
     let other = folder.fail("train lenet --plan plan.json.gz --data synthetic --steps 1", 2);
     assert!(other.contains("is a plan for digits-net, not for lenet"), "{other}");
     let both = folder.fail("train digits-net --plan plan.json.gz --batch 8 --data digits", 2);

@@ -43,6 +43,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
         // Every parameter has one gradient, and as many solver tensors as the solver has moments.
         adamw: count(Kind::Momentum) > count(Kind::WeightGradients),
         options: drafter.options,
+        device: None,
         peak: draft.peak,
         most_live: draft.most_live,
         average: simulation.average(KindBytes::total),

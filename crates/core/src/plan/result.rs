@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::step::{OperationId, Stage, Step, TensorId};
 use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
-use crate::{Bytes, Error, Layout, Nanos, Network, Types};
+use crate::{Bytes, Device, Error, Layout, Nanos, Network, Types};
 
 /// A category of memory in the device arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -280,6 +280,9 @@ pub struct Plan<S = Checked> {
     pub adamw: bool,
     /// The options it was made with.
     pub options: Options,
+    /// The device whose measurements it rests on; `None` if nothing was measured, and in files that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
     /// The instructions and the place of every block.
     pub schedule: S,
     /// Size of the device arena: the highest end of any block.
@@ -362,6 +365,7 @@ impl<S> Plan<S> {
             momentum: self.momentum,
             adamw: self.adamw,
             options: self.options,
+            device: self.device,
             schedule,
             peak: self.peak,
             most_live: self.most_live,

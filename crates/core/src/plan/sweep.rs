@@ -3,10 +3,10 @@
 use super::assemble::assemble;
 use super::draft::Drafter;
 use super::lanes::side_by_side;
-use super::policies::{Floors, Outcome, choose};
+use super::policies::{Floors, Outcome, checkpointing, choose};
 use super::step::Step;
-use super::{CostModel, Options, Plan, Stop};
-use crate::{Bytes, Error};
+use super::{CostModel, Options, Plan, Policy, Stop};
+use crate::{Bytes, Error, Nanos};
 
 /// A budget, and its plan or why there is none.
 pub type Swept = (Bytes, Result<Plan, Error>);
@@ -66,4 +66,43 @@ pub fn sweep_until(
         }
     }
     Ok(plans)
+}
+
+/// How long a step takes under a budget as others plan it; `None` where their plans do not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rivals {
+    /// The policy vdnn-dynamic, which copies feature maps to the host and chooses algorithms.
+    pub vdnn: Option<Nanos>,
+    /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is computed again. The
+    /// fastest of several numbers of segments that fits, with the fastest algorithms that fit beside it.
+    pub checkpoints: Option<Nanos>,
+}
+
+/// Plans a step under each of these budgets as others do, to compare [`sweep`] with.
+///
+/// **Source**: Rhu et al. 2016, 3.4 (vDNN); Chen et al. 2016, 4 (checkpoints).
+///
+/// # Errors
+/// Those of [`super::plan_until`] that no budget changes.
+pub fn rivals(
+    step: &Step,
+    costs: &CostModel,
+    options: &Options,
+    budgets: &[Bytes],
+    stop: Stop<'_>,
+) -> Result<Vec<Rivals>, Error> {
+    let under = |budget: &Bytes| {
+        let options = Options { policy: Policy::VdnnDynamic, budget: *budget, ..*options };
+        let drafter = Drafter::new(step, costs, options, stop)?;
+        let floors = Floors::of(&drafter)?;
+        let time = |outcome: Outcome| assemble(&drafter, &floors, outcome).map(|plan| plan.step_time);
+        let vdnn = match choose(&drafter, &floors) {
+            Ok(outcome) => Some(time(outcome)?),
+            Err(error) if error.is_over_limit() => None,
+            Err(error) => return Err(error),
+        };
+        let checkpoints = checkpointing(&drafter).map(time);
+        Ok(Rivals { vdnn, checkpoints: checkpoints.transpose()? })
+    };
+    budgets.iter().map(under).collect()
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::{
-    Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Workload, check,
-    plan, simulate, sweep,
+    Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Stop, Workload,
+    check, plan, rivals, simulate, sweep,
 };
 use tightfit_core::{Bytes, Error, Nanos, Types};
 
@@ -138,6 +138,25 @@ fn larger_budgets_of_a_sweep_are_never_slower() {
 }
 
 #[test]
+fn no_rival_is_faster() {
+    let step = step(&Network::open("resnet18").unwrap(), 64, Mode::Training);
+    let whole = planned(&step, Bytes::UNLIMITED, true).unwrap();
+    let budgets: Vec<Bytes> = [100, 85, 70, 60].map(|share| Bytes(whole.peak.0 / 100 * share)).into();
+    let options = Options::default();
+    let rivals = rivals(&step, &costs(), &options, &budgets, Stop::Never).unwrap();
+    for (budget, rivals) in budgets.iter().zip(&rivals) {
+        let ours = planned(&step, *budget, true).unwrap().step_time;
+        for (name, time) in [("vdnn", rivals.vdnn), ("checkpoints", rivals.checkpoints)] {
+            assert!(time.is_none_or(|time| ours <= time), "{name} in {budget}: {time:?}, ours {ours}");
+        }
+    }
+    // All fits, and vDNN moves nothing; checkpoints compute again whatever the budget.
+    assert_eq!(rivals[0].vdnn, Some(whole.step_time));
+    assert!(rivals[0].checkpoints.is_some_and(|time| time > whole.step_time), "{rivals:?}");
+    assert!(rivals[2].checkpoints.is_some(), "segments need less: {rivals:?}");
+}
+
+#[test]
 fn larger_budgets_alone_are_hardly_ever_slower() {
     let step = step(&Network::open("vgg16").unwrap(), 64, Mode::Training);
     let whole = planned(&step, Bytes::UNLIMITED, false).unwrap();
@@ -208,9 +227,10 @@ fn damaged_plans_of_steps_are_refused() {
     let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
     let whole: Value = serde_json::from_str(&planned(&step, least, true).unwrap().to_step_json().unwrap()).unwrap();
     type Damage = fn(&mut Value);
-    let damages: [(&str, Damage); 9] = [
+    let damages: [(&str, Damage); 10] = [
         ("version 2, but this program reads", |plan| plan["version"] = 2.into()),
         ("it is the plan of other, 32 samples", |plan| plan["step"] = "other".into()),
+        ("it was made for another recording", |plan| plan["step_crc32"] = "0badcafe".into()),
         ("it states peak_bytes 1", |plan| plan["peak_bytes"] = 1.into()),
         ("it states host_bytes 1", |plan| plan["host_bytes"] = 1.into()),
         ("the checker rejects its schedule", |plan| plan["budget_bytes"] = 256.into()),

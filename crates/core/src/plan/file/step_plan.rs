@@ -13,10 +13,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use flate2::Crc;
 use serde::{Deserialize, Serialize};
 
 use super::step_schedule::Document as ScheduleDocument;
 use super::{Head, MAX_TEXT, bad};
+use crate::plan::step::StepFile;
 use crate::plan::{Action, Bounded, Budgets, Checked, InParts, Plan, Step, TensorDecision, decisions};
 use crate::{Bytes, Error, Nanos, bounded};
 
@@ -31,6 +33,7 @@ struct Document<'a> {
     version: u32,
     step: &'a str,
     batch: usize,
+    step_crc32: String,
     policy: &'a str,
     budget_bytes: Option<Bytes>,
     peak_bytes: Bytes,
@@ -59,6 +62,9 @@ struct Document<'a> {
 struct Body {
     step: String,
     batch: usize,
+    /// Missing in older files.
+    #[serde(default)]
+    step_crc32: Option<String>,
     peak_bytes: Bytes,
     host_bytes: Bytes,
     #[serde(default)]
@@ -71,6 +77,13 @@ struct ChoiceObject {
     operation: usize,
     time_us: f64,
     workspace_bytes: Bytes,
+}
+
+/// The CRC-32 of a step's file without times, in hexadecimal digits: other operations or tensors have another.
+fn checksum(step: &Step) -> Result<String, Error> {
+    let mut crc = Crc::new();
+    crc.update(StepFile { step: step.without_costs(), machine: None }.to_json()?.as_bytes());
+    Ok(format!("{:08x}", crc.sum()))
 }
 
 impl Plan {
@@ -99,6 +112,7 @@ impl Plan {
             version: VERSION,
             step: &self.network,
             batch: self.batch,
+            step_crc32: checksum(self.schedule.step())?,
             policy: self.options.policy.name(),
             budget_bytes: Some(self.options.budget).filter(|budget| *budget != Bytes::UNLIMITED),
             peak_bytes: self.peak,
@@ -130,8 +144,8 @@ impl Checked {
     /// - Cost: that of [`crate::plan::check`].
     ///
     /// # Errors
-    /// [`Error::BadDocument`] if the text is no such plan, has another version, is the plan of another step, states a size
-    /// that disagrees with its schedule, or if the checker rejects the schedule.
+    /// [`Error::BadDocument`] if the text is no such plan, has another version, is the plan of another step or of another
+    /// recording of it, states a size that disagrees with its schedule, or if the checker rejects the schedule.
     pub fn from_step_plan(text: &str, step: &Step) -> Result<Checked, Error> {
         let Head { format, version } = serde_json::from_str(text).map_err(bad)?;
         if (format.as_str(), version) != (FORMAT, VERSION) {
@@ -144,6 +158,14 @@ impl Checked {
             let (of, own) =
                 (format!("{}, {} samples", body.step, body.batch), format!("{}, {}", step.name, step.batch));
             return Err(bad(format!("it is the plan of {of}, but the step is {own}")));
+        }
+        let own = checksum(step)?;
+        if let Some(planned) = body.step_crc32.filter(|planned| *planned != own) {
+            return Err(bad(format!(
+                "it was made for another recording of {} (checksum {planned}, now {own}): its operations or tensors have \
+                 changed; plan the step again",
+                step.name
+            )));
         }
         let schedule = body.schedule.schedule(step);
         for (fact, stated, actual) in [

@@ -9,6 +9,7 @@ mod vdnn;
 
 use std::sync::{Mutex, PoisonError};
 
+pub(in crate::plan) use optimal::checkpointing;
 use trials::Trials;
 use vdnn::Offloads;
 

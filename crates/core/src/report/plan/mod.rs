@@ -5,6 +5,7 @@
 //! Plan --+-> json    a program: the same, and every step with its times
 //!        +-> trace   a trace viewer: streams and live bytes over time
 //!        `-> page    a browser: memory over time, streams, layers, maps (one HTML file that needs nothing else)
+//! Plans under several budgets -> sweep   rows, a picture, a page
 //! ```
 
 mod grid;
@@ -26,7 +27,7 @@ pub use json::json;
 pub use page::page;
 #[cfg(feature = "tables")]
 pub use pictures::memory;
-pub use sweep::{sweep_grid, sweep_values};
+pub use sweep::Sweep;
 #[cfg(feature = "tables")]
 pub use table::table;
 pub use trace::{TraceProcess, trace};

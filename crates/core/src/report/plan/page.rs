@@ -29,12 +29,7 @@ use it is read again.";
 /// (average and maximum), and 10 (offloaded bytes), for this one plan.
 pub fn page(plan: &Plan, device: &Device) -> String {
     let title = format!("{}, mini-batch {}, {}", plan.network, plan.batch, plan.options.policy);
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
-        escape(&title),
-        escape(&title)
-    );
-    page += &preformatted(&summary(plan, device));
+    let mut page = preformatted(&summary(plan, device));
     page += "<p><label>Find a layer: <input id=\"find\" type=\"search\"/></label></p>\n";
     for (heading, text, picture) in [
         ("Memory over time", MEMORY, pictures::memory(plan)),
@@ -49,10 +44,18 @@ pub fn page(plan: &Plan, device: &Device) -> String {
     }
     page += "<h2>Every layer</h2>\n";
     page += &preformatted(&grid(plan).table(Terminal::default()));
-    page + &format!("<script>{SCRIPT}</script>\n</body>\n</html>\n")
+    framed(&title, &page)
 }
 
-fn preformatted(text: &str) -> String {
+/// A whole page with this title and body.
+pub(super) fn framed(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+}
+
+pub(super) fn preformatted(text: &str) -> String {
     format!("<pre>{}</pre>\n", escape_lines(text))
 }
 

@@ -1,80 +1,158 @@
-//! Plans of one step under several budgets as rows.
+//! Plans of one step under several budgets: as rows, as a picture, and as a page.
 
-use crate::plan::{Plan, Swept};
+#[cfg(feature = "tables")]
+use super::{
+    page::{framed, preformatted},
+    pictures,
+};
+use crate::plan::{Plan, Rivals, Swept};
+use crate::report::svg::{Curve, limits};
 use crate::report::{Align, Grid};
+#[cfg(feature = "tables")]
+use crate::report::{Terminal, svg::canvas::escape};
 use crate::{Bytes, Error, Nanos};
 
-/// One row per budget for programs: bytes, µs, and shares from 0 to 1; empty where there is no value.
-pub fn sweep_values(plans: &[Swept], whole: Bytes) -> Grid {
-    let names = [
-        "share",
-        "budget_bytes",
-        "peak_bytes",
-        "step_time_us",
-        "overhead",
-        "offloaded_bytes",
-        "recomputed_us",
-        "gap",
-        "outcome",
-        "needed_bytes",
-    ];
-    let head = |budget: Bytes| [format!("{:.4}", share(budget, whole)), budget.0.to_string()];
-    let values = |plan: &Plan| {
-        [
-            plan.peak.0.to_string(),
-            plan.step_time.as_micros().to_string(),
-            plan.overhead().to_string(),
-            plan.offloaded.0.to_string(),
-            plan.recomputed.as_micros().to_string(),
-            plan.gap.map_or_else(String::new, |gap| gap.to_string()),
-        ]
-    };
-    grid(&names, plans, head, values)
+/// Plans under rising budgets, and what they are compared with.
+#[derive(Clone, Copy)]
+pub struct Sweep<'a> {
+    /// What is planned, such as `vgg16, mini-batch 256`.
+    pub title: &'a str,
+    /// A budget and its plan, or why there is none.
+    pub plans: &'a [Swept],
+    /// Of each budget: how long a step takes as others plan it.
+    pub rivals: &'a [Rivals],
+    /// The bytes that budgets are shares of: the network-wide baseline.
+    pub whole: Bytes,
 }
 
-/// One row per budget for people; a budget that is too small shows what is needed.
-pub fn sweep_grid(plans: &[Swept], whole: Bytes) -> Grid {
-    let names =
-        ["share [%]", "budget", "peak", "step [ms]", "overhead [%]", "moved", "rebuilt [ms]", "gap [%]", "outcome"];
-    let millis = |time: Nanos| format!("{:.2}", time.as_micros() / 1e3);
-    let percent = |part: f64| format!("{:.2}", part * 100.0);
-    let head = |budget: Bytes| [format!("{:.0}", share(budget, whole) * 100.0), budget.to_string()];
-    let values = |plan: &Plan| {
-        [
-            plan.peak.to_string(),
-            millis(plan.step_time),
-            percent(plan.overhead()),
-            plan.offloaded.to_string(),
-            millis(plan.recomputed),
-            plan.gap.map_or_else(String::new, percent),
-        ]
-    };
-    grid(&names, plans, head, values)
-}
-
-/// One row per budget: what `head` says of it, what `values` says of its plan, the outcome, and the bytes needed if it is
-/// too small; without the last cell where there is no column for it.
-fn grid(
-    names: &[&str],
-    plans: &[Swept],
-    head: impl Fn(Bytes) -> [String; 2],
-    values: impl Fn(&Plan) -> [String; 6],
-) -> Grid {
-    let align = |name: &str| if name == "outcome" { Align::Left } else { Align::Right };
-    let mut grid = Grid::new(names.iter().map(|name| (*name, align(name))));
-    for (budget, plan) in plans {
-        let values = plan.as_ref().map(&values).unwrap_or_default();
-        let needed = match plan {
-            Err(Error::OverBudget { needed, .. }) => needed.0.to_string(),
-            _ => String::new(),
+impl Sweep<'_> {
+    /// One row per budget for programs: bytes, µs, and shares from 0 to 1; empty where there is no value.
+    pub fn values(&self) -> Grid {
+        let names = [
+            "share",
+            "budget_bytes",
+            "peak_bytes",
+            "step_time_us",
+            "overhead",
+            "offloaded_bytes",
+            "recomputed_us",
+            "gap",
+            "vdnn_step_time_us",
+            "checkpoints_step_time_us",
+            "outcome",
+            "needed_bytes",
+        ];
+        let head = |budget: Bytes| [format!("{:.4}", self.share(budget)), budget.0.to_string()];
+        let values = |plan: &Plan| {
+            [
+                plan.peak.0.to_string(),
+                plan.step_time.as_micros().to_string(),
+                plan.overhead().to_string(),
+                plan.offloaded.0.to_string(),
+                plan.recomputed.as_micros().to_string(),
+                plan.gap.map_or_else(String::new, |gap| gap.to_string()),
+            ]
         };
-        grid.push(head(*budget).into_iter().chain(values).chain([outcome(plan), needed]));
+        self.grid(&names, head, values, |time| time.as_micros().to_string())
     }
-    grid
+
+    /// One row per budget for people; a budget that is too small shows what is needed.
+    pub fn table(&self) -> Grid {
+        let names = [
+            "share [%]",
+            "budget",
+            "peak",
+            "step [ms]",
+            "overhead [%]",
+            "moved",
+            "rebuilt [ms]",
+            "gap [%]",
+            "vdnn [ms]",
+            "checkpoints [ms]",
+            "outcome",
+        ];
+        let percent = |part: f64| format!("{:.2}", part * 100.0);
+        let head = |budget: Bytes| [format!("{:.0}", self.share(budget) * 100.0), budget.to_string()];
+        let values = |plan: &Plan| {
+            [
+                plan.peak.to_string(),
+                millis(plan.step_time),
+                percent(plan.overhead()),
+                plan.offloaded.to_string(),
+                millis(plan.recomputed),
+                plan.gap.map_or_else(String::new, percent),
+            ]
+        };
+        self.grid(&names, head, values, millis)
+    }
+
+    /// Draws the time of a step against the budget, ours and as others plan it.
+    pub fn picture(&self) -> String {
+        let curve = |name: &str, time: &dyn Fn(usize) -> Option<Nanos>| Curve {
+            name: name.to_owned(),
+            points: (0..self.plans.len()).filter_map(|at| Some((self.plans[at].0, time(at)?))).collect(),
+        };
+        let curves = [
+            curve("optimal", &|at| self.plans[at].1.as_ref().ok().map(|plan| plan.step_time)),
+            curve("vdnn-dynamic", &|at| self.rivals.get(at)?.vdnn),
+            curve("checkpoints", &|at| self.rivals.get(at)?.checkpoints),
+        ];
+        limits(&format!("{}: time of a step", self.title), "budget", &curves)
+    }
+
+    #[cfg(feature = "tables")]
+    /// Writes the rows, the picture, and what is live over time under each budget as one self-contained HTML page.
+    pub fn page(&self) -> String {
+        let mut body = format!("<h2>Time and memory</h2>\n<p>{}</p>\n<div>{}</div>\n", escape(FRONT), self.picture());
+        body += &preformatted(&self.table().table(Terminal::default()));
+        for (budget, plan) in self.plans {
+            let share = self.share(*budget) * 100.0;
+            body += &format!("<h2>{budget}, {share:.0}%</h2>\n");
+            body += &match plan {
+                Ok(plan) => format!("<div>{}</div>\n<div>{}</div>\n", pictures::memory(plan), pictures::arena(plan)),
+                Err(error) => format!("<p>{}</p>\n", escape(&error.to_string())),
+            };
+        }
+        framed(self.title, &body)
+    }
+
+    /// One row per budget: what `head` says of it, what `values` says of its plan, the times of others, the outcome, and the
+    /// bytes needed if it is too small; without the last cell where there is no column for it.
+    fn grid(
+        &self,
+        names: &[&str],
+        head: impl Fn(Bytes) -> [String; 2],
+        values: impl Fn(&Plan) -> [String; 6],
+        time: impl Fn(Nanos) -> String,
+    ) -> Grid {
+        let align = |name: &str| if name == "outcome" { Align::Left } else { Align::Right };
+        let mut grid = Grid::new(names.iter().map(|name| (*name, align(name))));
+        for (at, (budget, plan)) in self.plans.iter().enumerate() {
+            let values = plan.as_ref().map(&values).unwrap_or_default();
+            let rivals = self.rivals.get(at).copied().unwrap_or_default();
+            let rivals = [rivals.vdnn, rivals.checkpoints].map(|of| of.map_or_else(String::new, &time));
+            let needed = match plan {
+                Err(Error::OverBudget { needed, .. }) => needed.0.to_string(),
+                _ => String::new(),
+            };
+            grid.push(head(*budget).into_iter().chain(values).chain(rivals).chain([outcome(plan), needed]));
+        }
+        grid
+    }
+
+    fn share(&self, budget: Bytes) -> f64 {
+        budget.0 as f64 / self.whole.0.max(1) as f64
+    }
 }
 
-fn share(budget: Bytes, whole: Bytes) -> f64 {
-    budget.0 as f64 / whole.0.max(1) as f64
+/// The caption of the picture.
+#[cfg(feature = "tables")]
+const FRONT: &str = "How long a step takes under each budget: planned here, under the policy vdnn-dynamic, and with checkpoints. \
+A curve begins at the least budget that its plans fit. Below, what is live over the step under each budget; point at a box for its \
+name, size, life and fate.";
+
+fn millis(time: Nanos) -> String {
+    format!("{:.2}", time.as_micros() / 1e3)
 }
 
 /// What was chosen, or why there is no plan.

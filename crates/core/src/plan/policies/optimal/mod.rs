@@ -11,6 +11,7 @@ mod model;
 mod moving;
 mod parts;
 mod pool;
+mod rival;
 mod search;
 mod slots;
 mod starts;
@@ -18,6 +19,7 @@ mod starts;
 pub(super) use least::{Least, least};
 use model::Model;
 pub(super) use parts::{DraftInParts, least as least_in_parts, proven as proven_in_parts};
+pub(in crate::plan) use rival::checkpointing;
 
 use super::vdnn::{self, Offloads};
 use super::{Floors, Outcome, Trials};

@@ -1,0 +1,32 @@
+//! Checkpointing as others do it, to compare with.
+
+use super::model::Model;
+use super::search::{Search, Work};
+use super::starts::checkpoints;
+use crate::plan::Algorithms;
+use crate::plan::draft::Drafter;
+use crate::plan::place::Effort;
+use crate::plan::policies::{Outcome, Trials};
+use crate::plan::stop::End;
+use crate::plan::threads::on_threads;
+
+/// Numbers of segments that are tried.
+const SEGMENTS: [usize; 13] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48];
+
+/// The fastest plan that fits of those which keep what crosses the cuts between segments of equal bytes, compute everything else
+/// of the forward pass again, and move nothing; `None` if none fits.
+pub(in crate::plan) fn checkpointing(drafter: &Drafter<'_>) -> Option<Outcome> {
+    let model = Model::of(drafter);
+    let drafts = on_threads(SEGMENTS.len(), |place| {
+        let decisions = checkpoints(&model, SEGMENTS[place]);
+        let mut search = Search::new(&model, u64::MAX >> 1, 0);
+        search.evaluate(&decisions, &mut Work { visits: u64::MAX, end: End::default() })?;
+        let script = search.evaluator().script();
+        Some(drafter.draft(&script, Algorithms::Fit, Effort::Draft))
+    });
+    let mut trials = Trials::new(drafter);
+    for (segments, draft) in SEGMENTS.iter().zip(drafts) {
+        draft.into_iter().for_each(|draft| _ = trials.consider(&format!("{segments} segments"), draft));
+    }
+    trials.outcome().ok()
+}
