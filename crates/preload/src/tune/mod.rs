@@ -20,6 +20,7 @@ mod rates;
 mod room;
 mod similar;
 mod state;
+mod steps;
 mod task;
 
 use std::sync::atomic::{AtomicBool, Ordering};
