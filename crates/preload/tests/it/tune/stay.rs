@@ -48,20 +48,34 @@ fn an_algorithm_that_computes_wrongly_is_not_used() {
 
 #[test]
 fn deterministic_programs_run_what_the_cache_held_at_their_start() {
-    for arguments in [REPLACED, DIVIDED] {
-        let arguments = format!("{arguments} {WATCHED}");
-        let alone = alone(&arguments);
-        let folder = tempfile::tempdir().unwrap();
-        let cache = folder.path().join("cache.db");
-        let in_cache = ("CACHE", cache.to_str().unwrap());
-        let deterministic = || right(tuned(&arguments, &[in_cache, ("DETERMINISTIC", "1")]), &alone, &arguments);
-        let run = deterministic();
-        assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (vec!["kept"], 0), "{}", run.errors);
-        let found = right(tuned(&arguments, &[in_cache]), &alone, "fills the cache");
-        assert_ne!(decisions(&found), ["kept"]);
-        let run = deterministic();
-        assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (decisions(&found), 0), "{}", run.errors);
+    for tune in ["measure", "first"] {
+        for arguments in [REPLACED, DIVIDED] {
+            let arguments = format!("{arguments} {WATCHED}");
+            let alone = alone(&arguments);
+            let folder = tempfile::tempdir().unwrap();
+            let cache = folder.path().join("cache.db");
+            let in_cache = [("CACHE", cache.to_str().unwrap()), ("TUNE", tune)];
+            let deterministic = || {
+                let client = tuned(&arguments, &in_cache).preloaded(&[("DETERMINISTIC", "1")]);
+                right(client, &alone, &arguments)
+            };
+            let run = deterministic();
+            assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (vec!["kept"], 0), "{}", run.errors);
+            let found = right(tuned(&arguments, &in_cache), &alone, "fills the cache");
+            assert_ne!(decisions(&found), ["kept"]);
+            let run = deterministic();
+            assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (decisions(&found), 0), "{}", run.errors);
+        }
     }
+}
+
+#[test]
+fn nothing_is_measured_for_a_total_of_deterministic_programs() {
+    let arguments = format!("{DIVIDED} times=20 watch=1");
+    let variables = [("WORKSPACE", ""), ("TOTAL_WORKSPACE", "64KiB"), ("DETERMINISTIC", "1")];
+    let run = tuned(&arguments, &variables).run();
+    run.assert_gives(&alone(&arguments).output, &arguments);
+    assert_eq!(total(&run, "tuning_measurements"), 0, "{}", run.errors);
 }
 
 #[test]
