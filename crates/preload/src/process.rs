@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! the tuner -> a handle's session                           nobody waits for the tuner: one thread at a time tunes
-//! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped
+//! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped | unsaved
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued
 //! the blocks of loans                                       while a call is enqueued in one, and nothing else is held

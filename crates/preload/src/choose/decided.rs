@@ -9,6 +9,7 @@ use tightfit_core::{Bytes, Configuration, Device, DivisionCost, Measurement, Pro
 use tightfit_cuda::Host;
 
 use super::chooser::{Chooser, admission, is_deterministic};
+use super::unsaved::Entry;
 use super::{Choice, answer, own_if_fits};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
@@ -83,9 +84,8 @@ impl Chooser {
         decision: &Decision,
     ) {
         let Some(cache) = self.cache(settings, terms.tune) else { return };
-        if let Err(error) = cache.keep_decision(device, &key(question, terms, settings), decision) {
-            trace!("could not save a decision: {}", error.chain());
-        }
+        let entry = Entry::Decision(key(question, terms, settings), decision.clone());
+        self.unsaved.write(cache, device, entry);
     }
 
     /// What the cache has of a convolution: times, and what dividing costs.
@@ -123,10 +123,17 @@ impl Chooser {
             shapes.entry(problem.shape()).or_insert((problem, Vec::new())).1.push(measurement);
         }
         let Some(cache) = self.cache(settings, tune) else { return };
-        for (problem, new) in shapes.values() {
-            if let Err(error) = cache.keep_new(device, problem, new) {
-                trace!("could not save measurements: {}", error.chain());
-            }
+        for (problem, new) in shapes.into_values() {
+            self.unsaved.write(cache, device, Entry::Measured(problem, new));
+        }
+    }
+
+    /// Saves what another process has held up so far; called when the process ends.
+    pub fn end(&self, settings: &Settings) {
+        if !self.unsaved.is_empty()
+            && let Some(cache) = self.cache(settings, Tune::Measure)
+        {
+            self.unsaved.end(cache);
         }
     }
 

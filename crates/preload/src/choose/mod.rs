@@ -22,10 +22,10 @@ mod sliced;
 mod spending;
 mod surveyed;
 mod turn;
+mod unsaved;
 
 use std::sync::Arc;
 
-use chooser::Knowledge;
 pub use chooser::{Chooser, admission};
 use chooser::{Knowledge, is_deterministic};
 pub use proof::Prover;

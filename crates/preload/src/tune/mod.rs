@@ -120,6 +120,7 @@ impl Tuner {
             chooser.proofs().finish();
             state.save(chooser, settings);
         }
+        chooser.end(settings);
     }
 }
 
