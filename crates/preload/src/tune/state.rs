@@ -131,13 +131,11 @@ impl State {
             drop(trial);
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
-                let times = outcome.times.iter().flatten();
-                let time: Nanos = times.clone().copied().sum();
-                call.around.chooser.spending().add_device_time(time);
-                let spent = Duration::from_nanos(time.0);
+                call.around.chooser.spending().add_device_time(outcome.took);
+                let spent = Duration::from_nanos(outcome.took.0);
                 self.pace.spend(spent);
                 job.spend(spent, 1);
-                self.measured += times.count() as u64;
+                self.measured += outcome.times.iter().flatten().count() as u64;
                 if let (Purpose::Part(problem, algorithm) | Purpose::Pilot(problem, algorithm), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
                 {
