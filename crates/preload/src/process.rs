@@ -186,7 +186,7 @@ impl Process {
         self.original().map(Original::path)
     }
 
-    /// Tunes before a kernel is executed, as [`Tuner::between_calls`]; requests the report when that has come to an end.
+    /// Tunes before a kernel is executed, as [`Tuner::between_calls`]; requests the report when that has something new.
     ///
     /// # Safety
     /// As there.

@@ -62,6 +62,8 @@ pub(super) struct State {
     /// How many of these the log has told of.
     told: u64,
     is_over: bool,
+    /// Whether the first step was seen to be over.
+    has_begun: bool,
 }
 
 /// A measurement on its way.
@@ -82,6 +84,11 @@ impl State {
     /// Whether an execution may go on with something.
     pub fn has_work(&self) -> bool {
         self.pace.is_steady() || !self.flights.is_empty()
+    }
+
+    /// Whether this is asked for the first time.
+    pub fn begins(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_begun, true)
     }
 
     /// Adds what was spent on the host.

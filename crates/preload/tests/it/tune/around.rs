@@ -136,6 +136,16 @@ fn a_thousand_convolutions_are_right_in_bounded_memory() {
 }
 
 #[test]
+fn a_program_that_is_killed_while_tuning_leaves_a_report() {
+    // Far more is to be measured than there are executions.
+    let killed = tuned(&format!("{DIVIDED} times=40 killed=6"), &[]).run();
+    assert_eq!(killed.code, None, "{}", killed.errors);
+    let kernel = &killed.kernels()[0];
+    assert_eq!(kernel["decision"], "kept");
+    assert!(kernel["calls"].as_u64() > Some(1), "{kernel:#}");
+}
+
+#[test]
 fn ranks_tune_on_one_cache() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");
