@@ -20,6 +20,7 @@ pub fn at_exit(process: &Process) {
     if !process.settings().is_some_and(speaks) {
         return;
     }
+    process.voice.clear();
     let (called, _) = process.kernels.called();
     let mut times = Times::default();
     called.iter().for_each(|kernel| times.add(kernel));

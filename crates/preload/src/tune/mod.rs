@@ -109,6 +109,7 @@ impl Tuner {
         }
         let is_news = state.end(&call);
         self.is_idle.store(true, Ordering::Relaxed);
+        around.voice.clear();
         if is_news {
             around.voice.tuned(around.kernels, settings, state.spent());
         }
