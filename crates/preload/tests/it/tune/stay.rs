@@ -87,6 +87,20 @@ fn nondeterministic_algorithms_do_not_replace_deterministic_ones() {
     assert!(!algorithms(&run).iter().any(|name| forbidden.contains(name)), "{:#}", run.kernels()[0]);
 }
 
+#[test]
+fn what_is_plainly_wrong_is_not_used_where_the_own_choice_has_no_room() {
+    // Engine 9 fits on fewer samples at a time, and engine 4 is faster.
+    let arguments = format!("engine=9 op=filter size=5 c=4 k=4 {WATCHED}");
+    let limit = format!("{}B", alone(&arguments).workspace() - 1);
+    let limited = || tuned(&arguments, &[("WORKSPACE", &limit), ("EXACT_CLASS", "1")]);
+    let uses_other = |run: &Run| algorithms(run).iter().any(|name| name.starts_with("engine4"));
+    let found = limited().run();
+    assert!(uses_other(&found), "{}", found.errors);
+    let run = limited().with("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE", "4").run();
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    assert!(!uses_other(&run) && total(&run, "less_accurate") == 1, "{}", run.errors);
+}
+
 /// A library under the name and with the functions of PyTorch's, which answers as the variable `TEST_TORCH` says.
 fn torch(folder: &Path) -> PathBuf {
     let (source, library) = (folder.join("torch.c"), folder.join("libtorch_cpu.so"));
