@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! the tuner -> a handle's session                           nobody waits for the tuner: one thread at a time tunes
-//! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped
+//! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped | unsaved
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued
 //! the blocks of loans                                       while a call is enqueued in one, and nothing else is held
@@ -186,7 +186,7 @@ impl Process {
         self.original().map(Original::path)
     }
 
-    /// Tunes before a kernel is executed, as [`Tuner::between_calls`]; requests the report when that has come to an end.
+    /// Tunes before a kernel is executed, as [`Tuner::between_calls`]; requests the report when that has something new.
     ///
     /// # Safety
     /// As there.

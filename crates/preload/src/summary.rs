@@ -20,6 +20,7 @@ pub fn at_exit(process: &Process) {
     if !process.settings().is_some_and(speaks) {
         return;
     }
+    process.voice.clear();
     let (called, _) = process.kernels.called();
     let mut times = Times::default();
     called.iter().for_each(|kernel| times.add(kernel));
@@ -29,7 +30,8 @@ pub fn at_exit(process: &Process) {
     let kernels = Tally::of(&process.kernels);
     let cost = process.chooser.spending().so_far();
     let spent = cost.time.0 as f64 * 1e-9;
-    let tuned = if process.voice.has_told() { String::new() } else { format!("; tuned for {spent:.1} s so far") };
+    let so_far = if called.iter().any(|kernel| kernel.is_open()) { " so far" } else { "" };
+    let tuned = if process.voice.has_told() { String::new() } else { format!("; tuned for {spent:.1} s{so_far}") };
     let shipped = match cost.shipped {
         0 => String::new(),
         shipped => format!(", {} with a shipped decision", shipped),
@@ -40,8 +42,10 @@ pub fn at_exit(process: &Process) {
     slower.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     for (factor, kernel) in slower.iter().take(LINES) {
         let (name, told) = (kernel.name().unwrap_or_default(), kernel.terms.limit.bytes());
-        let own = kernel.question.chosen.workspace;
-        log::line(format_args!("{name} is {factor:.1} times slower within {told}; {own} would do"));
+        let (operation, own) = (kernel.question.problem.operation(), kernel.question.chosen.workspace);
+        log::line(format_args!(
+            "{name} {operation} takes {factor:.1} times as long within {told}; with {own} it would not"
+        ));
     }
     if slower.len() > LINES {
         log::line(format_args!("so are {}", count(slower.len() - LINES, "other kernel")));
@@ -85,17 +89,19 @@ impl Times {
 
     fn words(&self) -> String {
         let share = 100.0 * (self.now / self.own - 1.0);
+        let [now, own] = [self.now, self.own].map(Nanos::from_micros);
+        let algorithms = "with the program's own algorithms";
         let times = match share {
-            share if share.abs() < 0.05 => "as fast as the program's own choices".to_owned(),
-            share if share < 0.0 => format!("{:.1}% faster than by the program's own choices", -share),
-            share => format!("{share:.1}% slower than by the program's own choices"),
+            share if share.abs() < 0.05 => format!("as long as {algorithms} ({own})"),
+            share if share < 0.0 => format!("{:.1}% less time than {algorithms} ({now}, not {own})", -share),
+            share => format!("{share:.1}% more time than {algorithms} ({now}, not {own})"),
         };
         let workspace = if self.now_workspace == self.own_workspace {
-            format!("in their workspace of {}", self.own_workspace)
+            format!("in the same workspace ({})", self.own_workspace)
         } else {
             format!("in {} of workspace, not {}", self.now_workspace, self.own_workspace)
         };
-        format!("convolutions run {times}, {workspace}")
+        format!("convolutions take {times}, {workspace}")
     }
 }
 
@@ -104,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_says_how_much_faster_in_how_much_workspace() {
+    fn a_summary_says_how_much_less_time_in_how_much_workspace() {
         let words = |own, now, own_workspace, now_workspace| {
             let times = Times {
                 known: 1,
@@ -117,12 +123,14 @@ mod tests {
         };
         assert_eq!(
             words(100.0, 87.5, 64, 64),
-            "convolutions run 12.5% faster than by the program's own choices, in their workspace of 64 MiB"
+            "convolutions take 12.5% less time than with the program's own algorithms (87.5 µs, not 100.0 µs), in the same \
+             workspace (64 MiB)"
         );
         assert_eq!(
             words(100.0, 300.0, 128, 32),
-            "convolutions run 200.0% slower than by the program's own choices, in 32 MiB of workspace, not 128 MiB"
+            "convolutions take 200.0% more time than with the program's own algorithms (300.0 µs, not 100.0 µs), in 32 MiB of \
+             workspace, not 128 MiB"
         );
-        assert!(words(100.0, 100.0, 1, 1).contains("as fast as"));
+        assert!(words(100.0, 100.0, 1, 1).contains("take as long as with"));
     }
 }

@@ -45,6 +45,13 @@ impl Voice {
         log::part(format_args!("\r\x1b[Ktightfit: tuning: {done} of {all} kernels done{left}"));
     }
 
+    /// Takes back the line on the terminal, if there is one.
+    pub fn clear(&self) {
+        if self.is_line_open.swap(false, Ordering::Relaxed) {
+            log::part(format_args!("\r\x1b[K"));
+        }
+    }
+
     /// Whether the user was told that tuning has ended.
     pub fn has_told(&self) -> bool {
         self.has_told.load(Ordering::Relaxed)
@@ -52,9 +59,7 @@ impl Voice {
 
     /// Tuning has ended for now.
     pub fn tuned(&self, kernels: &Kernels, settings: &Settings, spent: Duration) {
-        if self.is_line_open.swap(false, Ordering::Relaxed) {
-            log::part(format_args!("\r\x1b[K"));
-        }
+        self.clear();
         self.has_told.store(true, Ordering::Relaxed);
         if speaks(settings) {
             let kernels = Tally::of(kernels);

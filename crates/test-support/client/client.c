@@ -457,6 +457,7 @@ static Status convolve(const Problem *p, const char *out) {
     Watch watch = watch_of(p, addresses);
     for (int64_t i = 0; i < option("times", 1); i++) {
         if (i == option("signal", -1)) kill(getpid(), SIGUSR1);
+        if (i == option("killed", -1)) kill(getpid(), SIGKILL);
         before_execution(&watch);
         status = DNN(cudnnBackendExecute)(w.handle, plan, packed);
         if (status) break;

@@ -44,6 +44,9 @@ pub fn install(form: Form, path: &Path) {
     assert!(Command::new("cp").arg(built).arg(path).status().unwrap().success(), "{}", path.display());
 }
 
+/// Runs its arguments on a terminal, and passes on what they write there.
+const ON_TERMINAL: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+
 /// Gives up root's right to write read-only files, for what is executed next. Who may not give it up has it as little.
 fn drop_override() -> io::Result<()> {
     /// `PR_CAPBSET_DROP`
@@ -80,6 +83,7 @@ pub struct Client {
     library: Option<PathBuf>,
     is_bound: bool,
     is_unheard: bool,
+    is_on_terminal: bool,
     /// Holds its files.
     pub folder: TempDir,
 }
@@ -95,6 +99,7 @@ impl Client {
             library: None,
             is_bound: false,
             is_unheard: false,
+            is_on_terminal: false,
             folder: tempfile::tempdir().unwrap(),
         }
     }
@@ -137,6 +142,12 @@ impl Client {
         self
     }
 
+    /// On a terminal, of which both its outputs are what it wrote to standard output.
+    pub fn on_terminal(mut self) -> Client {
+        self.is_on_terminal = true;
+        self
+    }
+
     /// Runs it.
     pub fn run(self) -> Run {
         self.run_keeping().0
@@ -147,7 +158,11 @@ impl Client {
         let (cuda, cudnn, folder) = (library("mock_cuda"), library("mock_cudnn"), installed());
         let output = self.folder.path().join("output");
         let report = self.folder.path().join("report.json");
-        let mut command = Command::new(folder.join(format!("{:?}", self.form)));
+        let program = folder.join(format!("{:?}", self.form));
+        let mut command = if self.is_on_terminal { Command::new("python3") } else { Command::new(&program) };
+        if self.is_on_terminal {
+            command.args(["-c", ON_TERMINAL]).arg(program);
+        }
         command.args(&self.arguments).arg(format!("out={}", output.display()));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIGHTFIT_") {

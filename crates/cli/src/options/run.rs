@@ -21,8 +21,8 @@ pub struct RunOptions {
     /// one part [env: TIGHTFIT_TOTAL_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
-    /// GPU memory for PyTorch models, weights and optimizer included: what passes save is kept, moved to the host or
-    /// computed again; auto for all that is free
+    /// GPU memory for PyTorch models, weights and optimizer included: saved activations are kept, offloaded to host memory,
+    /// or recomputed; auto for all that is free
     #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
     pub budget: Option<AutoOrBytes>,
     #[command(flatten)]
@@ -32,18 +32,18 @@ pub struct RunOptions {
     /// How to choose configurations
     #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
     pub tune: Tune,
-    /// Time that measuring may take in each process, such as 30s or 2m; 0 measures nothing, unlimited is thorough
+    /// Time that measuring may take in each process, such as 30s or 2m; 0 measures nothing, unlimited tries every candidate
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TIGHTFIT_TUNE_BUDGET")]
     pub tune_budget: TuneBudget,
-    /// Say nothing about tuning
+    /// Print nothing: no first line, no progress, no summary; warnings remain
     #[arg(long)]
     pub quiet: bool,
     /// Profile file of decisions to begin with where the cache has none, such as `cache export` writes, or none [default:
     /// what ships with tightfit for this GPU and cuDNN]
     #[arg(long, value_name = "FILE", env = "TIGHTFIT_SHIPPED")]
     pub shipped: Option<PathBuf>,
-    /// Write what was done to each kernel as JSON when the program exits (%p becomes the process ID); the list is empty
-    /// if no convolution ran [env: TIGHTFIT_REPORT]
+    /// Write a JSON report when tuning ends and when the program exits (%p becomes the process ID); its list of kernels is
+    /// empty if no convolution ran [env: TIGHTFIT_REPORT]
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Program to run and its arguments, after `--`

@@ -83,8 +83,8 @@ conv2   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0         
 conv3   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0          50.0     96 MiB  own choice        50.0     96 MiB      -  kept
 conv4   forward    n256 c64 h27 w27 k192 r5 s5 pad2 f32     10  engine0             -     96 MiB  own choice           -     96 MiB      -  nothing fits the limit
 
-time        19.50 ms plain, 10.00 ms now, 1.95x as fast (calls x time of a call); 1 kernel without both times left out
-workspace   96 MiB plain, 96 MiB now, the largest of a kernel
+time        19.50 ms plain, 10.00 ms now, 1.95x as fast (calls x time of a call); 1 kernel without measured times not counted
+workspace   96 MiB plain, 96 MiB now (largest kernel)
 kernels     1 divided, 1 replaced, 1 kept, 1 unchanged (nothing fits the limit); 3 more planned but never run
 tuning      3200.00 ms, 143 measured, 2 from the cache; 1 left out as less accurate
 unchanged   10 calls: 9 fused graph, 1 shape

@@ -68,6 +68,8 @@ pub struct Trial {
     programs: Vec<Arc<GuestProgram>>,
     /// Start and end of each run, by round.
     runs: Vec<[Event; 2]>,
+    /// Before the tensors are filled, and after all.
+    begun: Event,
     done: Event,
     /// The outputs asked for, if any.
     outputs: Option<PinnedBuffer>,
@@ -90,6 +92,8 @@ const BUFFERS: usize = 32;
 pub struct Outcome {
     /// Times by program, in the order of the rounds.
     pub times: Vec<Vec<Nanos>>,
+    /// How long the device was at it, filling the tensors included.
+    pub took: Nanos,
     /// The outputs that were asked for, by program.
     pub outputs: Vec<Vec<f32>>,
 }
@@ -155,7 +159,8 @@ impl Host {
         let mut trial = Trial {
             programs: programs.to_vec(),
             runs: Vec::with_capacity(programs.len() * rounds),
-            done: Event::untimed(&context)?,
+            begun: Event::new(&context)?,
+            done: Event::new(&context)?,
             outputs: None,
             brought,
             buffers: self.buffers.clone(),
@@ -218,6 +223,8 @@ impl Trial {
             // SAFETY: the host keeps its patterns, and nobody writes to them.
             unsafe { memory.fill(places[tensor], lengths[tensor], pattern.part(tensor)) }
         };
+        // SAFETY: forwarded to the caller.
+        unsafe { self.begun.record_on(stream) }?;
         for tensor in 0..3 {
             fill(tensor)?;
         }
@@ -266,7 +273,8 @@ impl Trial {
         let values = self.outputs.as_deref().map_or(Vec::new(), |bytes| self.storage.decode(&bytes[..self.brought]));
         let each = values.len() / count.max(1);
         let outputs = (0..count).map(|index| values[index * each..(index + 1) * each].to_vec()).collect();
-        Ok(Some(Outcome { times, outputs }))
+        let took = self.done.since(&self.begun)?;
+        Ok(Some(Outcome { times, took, outputs }))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use tightfit_core::Error;
 use tightfit_core::profile::Cache;
 
+use super::unsaved::IN_TRAINING;
 use crate::log::warn;
 use crate::settings::{Settings, Tune};
 
@@ -27,7 +28,11 @@ impl CacheFile {
                     _ => Err(error),
                 };
                 let opened = Cache::open(path).or_else(looked_up);
-                opened.map_err(|error| warn!("continuing without a cache: {}", error.chain())).ok()
+                let cache = opened.map_err(|error| warn!("continuing without a cache: {}", error.chain())).ok()?;
+                if tune == Tune::Measure {
+                    cache.set_patience(IN_TRAINING);
+                }
+                Some(cache)
             })
             .as_ref()
     }

@@ -8,6 +8,7 @@ use super::measurements::Measurements;
 use super::proof::Proofs;
 use super::shipped::Stores;
 use super::spending::Spending;
+use super::unsaved::Unsaved;
 use crate::kernel::Question;
 use crate::settings::{Settings, Tune};
 use crate::torch;
@@ -28,6 +29,7 @@ pub struct Chooser {
     pub(super) measurements: Measurements,
     pub(super) spending: Spending,
     pub(super) proofs: Proofs,
+    pub(super) unsaved: Unsaved,
 }
 
 impl Chooser {

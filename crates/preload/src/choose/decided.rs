@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tightfit_core::profile::{Decision, DecisionKey};
 use tightfit_core::survey::Sizes;
@@ -10,6 +9,7 @@ use tightfit_core::{Bytes, Configuration, Device, DivisionCost, Measurement, Pro
 use tightfit_cuda::Host;
 
 use super::chooser::{Chooser, admission, is_deterministic};
+use super::unsaved::Entry;
 use super::{Choice, answer, own_if_fits};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
@@ -55,8 +55,10 @@ impl Chooser {
             self.spending().add_shipped();
             trace!("{}: begins with a shipped decision", question.problem);
         }
-        let is_open = !is_final && can_tune(terms, settings);
-        let told = own_if_fits(question, terms);
+        let is_open = !is_final && self.can_tune(terms, settings);
+        // What is still to be found is not bound to what was found before.
+        let in_play = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
+        let told = own_if_fits(question, terms).max(in_play);
         Some(Choice { answer, told, is_open, framework_time, is_lasting: true })
     }
 
@@ -82,9 +84,8 @@ impl Chooser {
         decision: &Decision,
     ) {
         let Some(cache) = self.cache(settings, terms.tune) else { return };
-        if let Err(error) = cache.keep_decision(device, &key(question, terms, settings), decision) {
-            trace!("could not save a decision: {}", error.chain());
-        }
+        let entry = Entry::Decision(key(question, terms, settings), decision.clone());
+        self.unsaved.write(cache, device, entry);
     }
 
     /// What the cache has of a convolution: times, and what dividing costs.
@@ -122,10 +123,17 @@ impl Chooser {
             shapes.entry(problem.shape()).or_insert((problem, Vec::new())).1.push(measurement);
         }
         let Some(cache) = self.cache(settings, tune) else { return };
-        for (problem, new) in shapes.values() {
-            if let Err(error) = cache.keep_new(device, problem, new) {
-                trace!("could not save measurements: {}", error.chain());
-            }
+        for (problem, new) in shapes.into_values() {
+            self.unsaved.write(cache, device, Entry::Measured(problem, new));
+        }
+    }
+
+    /// Saves what another process has held up so far; called when the process ends.
+    pub fn end(&self, settings: &Settings) {
+        if !self.unsaved.is_empty()
+            && let Some(cache) = self.cache(settings, Tune::Measure)
+        {
+            self.unsaved.end(cache);
         }
     }
 
@@ -143,7 +151,7 @@ impl Chooser {
         if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
-        let is_open = !is_capturing && can_tune(terms, settings);
+        let is_open = !is_capturing && self.can_tune(terms, settings);
         let sliced = if is_open { self.in_slices(question, terms, settings, session, host) } else { None };
         let answer = match sliced {
             Some(sliced) => Answer::Ours(sliced),
@@ -151,6 +159,11 @@ impl Chooser {
         };
         let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
         Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
+    }
+
+    /// Whether anything may still be measured between the program's calls.
+    fn can_tune(&self, terms: Terms, settings: &Settings) -> bool {
+        terms.is_anytime() && !is_deterministic(settings) && !self.is_spent(settings)
     }
 }
 
@@ -164,11 +177,6 @@ pub(super) fn answer_of(
     let Some(ours) = configuration else { return Some(Answer::Kept) };
     let fits = ours.workspace() <= terms.limit.bytes() && session.set_up(question, &ours).is_some();
     fits.then_some(Answer::Ours(ours))
-}
-
-/// Whether anything may be measured between the program's calls.
-fn can_tune(terms: Terms, settings: &Settings) -> bool {
-    terms.is_anytime() && !is_deterministic(settings) && settings.budget.limit() != Some(Duration::ZERO)
 }
 
 /// The largest workspace within the limit that a configuration may ask for, by queries alone; none if that is no more than the

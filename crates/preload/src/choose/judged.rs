@@ -150,7 +150,7 @@ fn judge(
     let pattern = host.pattern(question.device, storage).ok()?;
     let truth = Truth::begin(problem, question.scale(), pattern, outputs)?;
     let [theirs, own] = outcome.outputs.as_slice() else { return None };
-    Some(match truth.allows(storage, terms.is_auto, theirs, own) {
+    Some(match truth.allows(storage, terms.is_auto, Some(theirs), own) {
         true => Judgment::Better(timed(ours.clone(), speedup.ours), speedup.theirs),
         false => Judgment::Inaccurate,
     })

@@ -22,11 +22,12 @@ mod sliced;
 mod spending;
 mod surveyed;
 mod turn;
+mod unsaved;
 
 use std::sync::Arc;
 
-use chooser::Knowledge;
 pub use chooser::{Chooser, admission};
+use chooser::{Knowledge, is_deterministic};
 pub use proof::Prover;
 use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
@@ -66,6 +67,7 @@ impl Chooser {
         host: &Arc<Host>,
         is_capturing: bool,
     ) -> Choice {
+        let terms = without_measuring(terms, settings);
         if terms.is_anytime() {
             return self.choose_anytime(question, terms, settings, session, host, is_capturing);
         }
@@ -122,7 +124,7 @@ impl Chooser {
         session: &mut Session,
         is_capturing: bool,
     ) -> Answer {
-        let is_looked_up = asked.tune == Tune::Cached && !is_capturing;
+        let is_looked_up = without_measuring(asked, settings).tune == Tune::Cached && !is_capturing;
         let mut look_up = || self.look_up(question, terms, settings, &mut session.guest).map(|found| found.known);
         let measured = self.recall(question, asked, settings);
         let mut known = measured.or_else(|| is_looked_up.then(&mut look_up).flatten());
@@ -134,6 +136,12 @@ impl Chooser {
         }
         answer(question, terms, known.as_ref(), settings, session)
     }
+}
+
+/// The terms by which to choose: where the program asks for determinism, the cache says what runs.
+fn without_measuring(terms: Terms, settings: &Settings) -> Terms {
+    let is_measured = !terms.is_anytime() && matches!(terms.tune, Tune::Measure | Tune::First);
+    if is_measured && is_deterministic(settings) { Terms { tune: Tune::Cached, ..terms } } else { terms }
 }
 
 /// What to run within a limit, by what is known.

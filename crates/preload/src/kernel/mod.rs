@@ -176,6 +176,7 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::change`].
     pub fn adopt(&self, running: Running) -> Result<(), Bytes> {
+        self.check(&running)?;
         let is_on_own_terms = self.running() == self.best.get();
         self.best.replace(running.clone());
         if is_on_own_terms { self.change(running) } else { Ok(()) }
@@ -186,14 +187,17 @@ impl Kernel {
     /// # Errors
     /// The workspace that it would need, if the program was told less: nothing changes then.
     pub fn change(&self, running: Running) -> Result<(), Bytes> {
-        let needed = running.needs(self.question.chosen.workspace);
-        if needed > self.told.workspace() {
-            return Err(needed);
-        }
+        self.check(&running)?;
         if *self.running() != running {
             self.running.replace(running);
         }
         Ok(())
+    }
+
+    /// Refuses what needs more than the program was told, with the workspace that it needs.
+    fn check(&self, running: &Running) -> Result<(), Bytes> {
+        let needed = running.needs(self.question.chosen.workspace);
+        if needed > self.told.workspace() { Err(needed) } else { Ok(()) }
     }
 
     /// These layers share it from now on.
@@ -268,11 +272,12 @@ impl Kernel {
         if !self.may_be_replaced() && is_replaced { &Running::Kept } else { running }
     }
 
-    /// What ran has failed: from now on the framework's choice runs.
+    /// What ran has failed: from now on the framework's choice runs, whatever limits hold.
     pub fn give_up(&self) {
         self.close();
         // It can run, or nobody would give up.
-        let _ = self.adopt(Running::Left(Reason::Failed));
+        let failed = Running::Left(Reason::Failed);
+        let _ = self.adopt(failed.clone()).and_then(|()| self.change(failed));
     }
 
     /// Whether it goes on being executed, or is the only choice for its convolution.
@@ -456,6 +461,10 @@ mod tests {
     }
 
     fn kernel_of(problem: &str, answer: Answer, kernels: &Kernels) -> Arc<Kernel> {
+        kernel_told(problem, answer, None, kernels)
+    }
+
+    fn kernel_told(problem: &str, answer: Answer, told: Option<Bytes>, kernels: &Kernels) -> Arc<Kernel> {
         let question = Question {
             device: 0,
             problem: problem.parse().unwrap(),
@@ -469,7 +478,7 @@ mod tests {
             terms: terms(1024),
             layers: vec![None],
             answer,
-            told: None,
+            told,
             is_open: false,
             framework_time: None,
         };
@@ -540,6 +549,26 @@ mod tests {
         }
         ours.set_captured();
         assert!(ours.follows(Some(terms(1024))) && !ours.follows(Some(terms(64))));
+    }
+
+    #[test]
+    fn what_fails_gives_way_also_behind_what_was_refused_and_under_other_limits() {
+        let ours = || {
+            let (problem, ours) = ("forward n4 c3 h8 w8 k4 r3 s3 f32", Answer::Ours(configuration(64)));
+            kernel_told(problem, ours, Some(Bytes(4096)), &Kernels::default())
+        };
+        let given_up = |ours: &Kernel| {
+            assert!(ours.can_run_own());
+            ours.give_up();
+            assert_eq!(*ours.running(), Running::Left(Reason::Failed));
+        };
+        let refused = ours();
+        assert_eq!(refused.adopt(Running::Ours(Arc::new(configuration(8192)))), Err(Bytes(8192)));
+        assert_eq!(refused.within(terms(64)).as_ref(), Some(refused.running()), "nothing was adopted");
+        given_up(&refused);
+        let limited = ours();
+        limited.change(Running::Ours(Arc::new(configuration(32)))).unwrap();
+        given_up(&limited);
     }
 
     #[test]

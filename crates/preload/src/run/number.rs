@@ -9,7 +9,7 @@ use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 use super::device::{place, run_in_total, status_of};
 use crate::decide::{Action, Request};
 use crate::process::Process;
-use crate::reason::{Function, Reason};
+use crate::reason::{Function, Reason, failed};
 use crate::report;
 
 /// What a call computes with.
@@ -99,9 +99,14 @@ pub unsafe fn run_number(
         };
     }
     match enqueue(call.workspace) {
-        // Nothing was enqueued, and the workspace is large enough for the algorithm itself.
-        Err(failure) if !failure.is_begun && own_workspace().is_some_and(|bytes| bytes <= call.bytes) => {
-            left(Reason::Failed, own)
+        // What was written is written over, and the workspace is large enough for the algorithm itself.
+        Err(failure)
+            if (!failure.is_begun || scale.beta == 0.0) && own_workspace().is_some_and(|bytes| bytes <= call.bytes) =>
+        {
+            if kernel.can_run_own() {
+                kernel.give_up();
+            }
+            left(failed(failure.error), own)
         }
         result => Outcome::Done(status_of(result)),
     }

@@ -73,8 +73,9 @@ enum Stage {
 struct Comparison {
     ours: Configuration,
     truth: Truth,
-    /// Of the framework's choice, and of the configuration.
-    outputs: [Vec<f32>; 2],
+    /// Of the framework's choice, where that has room, and of the configuration.
+    theirs: Option<Vec<f32>>,
+    own: Vec<f32>,
 }
 
 /// How it ended.
@@ -438,12 +439,10 @@ impl Job {
                         // Of the framework's choice, which is the last if it is not what runs now.
                         let mut outputs = outcome.outputs;
                         let theirs = if outputs.len() > 2 { outputs.pop() } else { outputs.first().cloned() };
-                        let of_both = theirs.zip(outputs.pop());
-                        match of_both.zip(is_comparable.then(|| truth(task.outputs)).flatten()) {
-                            Some(((theirs, own), truth)) => {
-                                Stage::Compare(Box::new(Comparison { ours, truth, outputs: [theirs, own] }))
-                            }
-                            // Where the framework's choice has no room, the limit alone decides.
+                        let theirs = theirs.filter(|_| is_comparable);
+                        let own = outputs.pop().filter(|_| theirs.is_some() || !is_comparable);
+                        match own.zip(truth(task.outputs)) {
+                            Some((own, truth)) => Stage::Compare(Box::new(Comparison { ours, truth, theirs, own })),
                             None if !is_comparable => Stage::Done(Verdict::Ours(ours)),
                             None => Stage::Done(Verdict::Stays),
                         }
@@ -478,9 +477,9 @@ impl Job {
         let Stage::Compare(comparison) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else {
             return;
         };
-        let Comparison { ours, truth, outputs: [theirs, own] } = *comparison;
+        let Comparison { ours, truth, theirs, own } = *comparison;
         let is_strict = self.kernel.terms.is_auto;
-        if truth.allows(self.problem().types().storage(), is_strict, &theirs, &own) {
+        if truth.allows(self.problem().types().storage(), is_strict, theirs.as_deref(), &own) {
             self.stage = Stage::Done(Verdict::Ours(ours));
             return;
         }

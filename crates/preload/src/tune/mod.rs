@@ -20,6 +20,7 @@ mod rates;
 mod room;
 mod similar;
 mod state;
+mod steps;
 mod task;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,8 +59,8 @@ impl Tuner {
         !self.is_idle.load(Ordering::Relaxed) || kernel.is_open()
     }
 
-    /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs. Gives whether tuning has come
-    /// to an end with something new.
+    /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs. Gives whether there is something
+    /// new to report: the first step is over, or tuning has come to an end with something.
     ///
     /// # Safety
     /// `handle` is alive, on the kernel's device, and used on this thread; `plan`, if the program has one, is the kernel's,
@@ -85,15 +86,16 @@ impl Tuner {
         if !state.has_work() {
             return false;
         }
+        let is_first = state.begins();
         let Around { settings, host, chooser, sessions, .. } = *around;
         // SAFETY: forwarded to the caller.
         if unsafe { host.is_capturing(handle) } {
-            return false;
+            return is_first;
         }
-        let Ok(_beside) = host.beside_captures() else { return false };
+        let Ok(_beside) = host.beside_captures() else { return is_first };
         let device = kernel.question.device;
         // SAFETY: forwarded to the caller.
-        let Ok(session) = (unsafe { sessions.on(host, handle, device) }) else { return false };
+        let Ok(session) = (unsafe { sessions.on(host, handle, device) }) else { return is_first };
         let started = Instant::now();
         let mut session = lock(&session);
         let call = Call { around, handle, device, own: Own { kernel, plan } };
@@ -103,14 +105,15 @@ impl Tuner {
         state.spend(started.elapsed());
         if !state.is_over() {
             state.show(&call);
-            return false;
+            return is_first;
         }
         let is_news = state.end(&call);
         self.is_idle.store(true, Ordering::Relaxed);
+        around.voice.clear();
         if is_news {
             around.voice.tuned(around.kernels, settings, state.spent());
         }
-        is_news
+        is_news || is_first
     }
 
     /// Saves what was measured so far; called when the process ends.
@@ -119,6 +122,7 @@ impl Tuner {
             chooser.proofs().finish();
             state.save(chooser, settings);
         }
+        chooser.end(settings);
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn leave(call: &Call<'_>, mut job: Job) {
     save(call.around.chooser, call.around.settings, &mut job);
     let kernel = &job.kernel;
     kernel.close();
-    // Under an explicit limit, later processes would be told no more than the framework's choice needs.
+    // Under an explicit limit, what runs may be no more than a first guess.
     if ranks::are_several() && kernel.terms.is_auto {
         let running = kernel.running();
         let configuration =

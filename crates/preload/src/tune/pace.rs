@@ -1,6 +1,6 @@
 //! How much measuring may hold up: nothing before the second step, a quarter of a second a step, and the budget in all.
 //!
-//! Nobody says where a step begins. A program is taken to be in its first step until it has met no new convolution for twice
+//! A program is taken to be in its first step until it has met no new convolution for twice
 //! as many executions as it has convolutions.
 
 use std::time::Duration;
@@ -19,29 +19,21 @@ const SEARCH: f64 = 0.7;
 pub(super) struct Pace {
     /// Convolutions met.
     met: u64,
-    executions: u64,
     /// Executions since the last new convolution.
     since_new: u64,
-    /// Executions of a step, as far as known.
-    step: u64,
-    /// The execution with which the current step began.
-    began: u64,
     held_up: Duration,
     spent: Duration,
 }
 
 impl Pace {
-    /// A convolution is executed, perhaps a new one; `steps` is how often those were that are executed once a step.
-    pub fn on_execution(&mut self, is_new: bool, steps: impl FnOnce() -> u64) {
-        self.executions += 1;
+    /// A convolution is executed, perhaps a new one, with which a step may end.
+    pub fn on_execution(&mut self, is_new: bool, is_end_of_step: bool) {
         self.since_new += 1;
         if is_new {
             self.met += 1;
             self.since_new = 0;
         }
-        if self.executions >= self.began + self.step {
-            self.step = (self.executions / steps().max(1)).max(self.met);
-            self.began = self.executions;
+        if is_end_of_step {
             self.held_up = Duration::ZERO;
         }
     }
@@ -49,11 +41,6 @@ impl Pace {
     /// Whether the program is past its first step.
     pub fn is_steady(&self) -> bool {
         self.since_new >= 2 * self.met
-    }
-
-    /// Executions of a step.
-    pub fn step(&self) -> u64 {
-        self.step.max(1)
     }
 
     /// Takes down what was spent.
@@ -100,19 +87,19 @@ mod tests {
         let mut calls = 0;
         for step in 0..3 {
             for kernel in 0..10 {
-                pace.on_execution(step == 0, || step);
+                pace.on_execution(step == 0, kernel == 9);
                 calls += 1;
                 assert_eq!(pace.is_steady(), calls > 29, "step {step}, kernel {kernel}");
             }
         }
-        pace.on_execution(true, || 3);
+        pace.on_execution(true, false);
         assert!(!pace.is_steady(), "a new convolution is a new first step");
     }
 
     #[test]
     fn a_step_and_the_budget_bound_what_is_spent() {
         let mut pace = Pace::default();
-        (0..4).for_each(|_| pace.on_execution(true, || 1));
+        (0..4).for_each(|_| pace.on_execution(true, false));
         let budget = "1s".parse().unwrap();
         assert!(pace.has_room(Duration::ZERO) && !pace.has_room(STEP));
         assert_eq!(pace.left(Duration::ZERO), None);
@@ -120,7 +107,7 @@ mod tests {
         pace.spend(STEP);
         assert_eq!(pace.left(STEP), Some(Duration::ZERO));
         assert!(!pace.has_room(Duration::ZERO) && !pace.is_late(budget));
-        (0..8).for_each(|_| pace.on_execution(false, || 3));
+        (0..4).for_each(|place| pace.on_execution(false, place == 3));
         assert!(pace.has_room(Duration::ZERO), "the next step");
         pace.spend(Duration::from_millis(500));
         assert!(pace.is_late(budget) && !pace.is_over(budget));

@@ -15,6 +15,7 @@ use super::pace::Pace;
 use super::rates::Rates;
 use super::room::Room;
 use super::similar::Similar;
+use super::steps::Steps;
 use super::task::{Purpose, Task};
 use crate::choose::{Chooser, Prover, admission};
 use crate::judge::{RESERVE, Truth};
@@ -44,8 +45,8 @@ pub(super) struct State {
     pace: Pace,
     rates: Rates,
     similar: Similar,
-    /// The kernels met, by address.
-    met: HashSet<usize>,
+    steps: Steps,
+    /// The kernels met.
     kernels: Vec<Arc<Kernel>>,
     jobs: Vec<Job>,
     /// Kernels that another rank measures.
@@ -54,10 +55,6 @@ pub(super) struct State {
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
-    /// When the first kernel was last executed, and how often it was before.
-    step: Option<(Instant, u64)>,
-    /// The shortest step so far: others were held up.
-    step_time: Option<Duration>,
     /// What the kernels that are done could have gained in a step, and have, in nanoseconds.
     hoped: f64,
     gained: f64,
@@ -65,6 +62,8 @@ pub(super) struct State {
     /// How many of these the log has told of.
     told: u64,
     is_over: bool,
+    /// Whether the first step was seen to be over.
+    has_begun: bool,
 }
 
 /// A measurement on its way.
@@ -87,6 +86,11 @@ impl State {
         self.pace.is_steady() || !self.flights.is_empty()
     }
 
+    /// Whether this is asked for the first time.
+    pub fn begins(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_begun, true)
+    }
+
     /// Adds what was spent on the host.
     pub fn spend(&mut self, time: Duration) {
         self.pace.spend(time);
@@ -105,27 +109,14 @@ impl State {
 
     /// Takes down an execution.
     pub fn meet(&mut self, kernel: &Arc<Kernel>) {
-        let is_new = self.met.insert(Arc::as_ptr(kernel).addr());
+        let address = Arc::as_ptr(kernel).addr();
+        let is_new = !self.steps.knows(address);
         if is_new {
             self.kernels.push(kernel.clone());
         }
         self.is_over &= !kernel.is_open();
-        let kernels = &self.kernels;
-        self.pace.on_execution(is_new, || {
-            let mut calls: Vec<u64> = kernels.iter().map(|kernel| kernel.calls()).collect();
-            calls.sort_unstable();
-            // Most are executed for several layers; some, in a while, for other data.
-            calls.get(calls.len() / 10).copied().unwrap_or(1)
-        });
-        let calls = kernel.calls();
-        let is_anchor = self.kernels.first().is_some_and(|first| Arc::ptr_eq(first, kernel));
-        if is_anchor {
-            if let Some((began, before)) = self.step.filter(|(_, before)| calls > *before) {
-                let took = began.elapsed() / u32::try_from(calls - before).unwrap_or(1);
-                self.step_time = Some(self.step_time.map_or(took, |least| least.min(took)));
-            }
-            self.step = Some((Instant::now(), calls));
-        }
+        let is_end_of_step = self.steps.on_execution(address, Instant::now());
+        self.pace.on_execution(is_new, is_end_of_step);
     }
 
     /// Reads what has ended.
@@ -147,13 +138,11 @@ impl State {
             drop(trial);
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
-                let times = outcome.times.iter().flatten();
-                let time: Nanos = times.clone().copied().sum();
-                call.around.chooser.spending().add_device_time(time);
-                let spent = Duration::from_nanos(time.0);
+                call.around.chooser.spending().add_device_time(outcome.took);
+                let spent = Duration::from_nanos(outcome.took.0);
                 self.pace.spend(spent);
                 job.spend(spent, 1);
-                self.measured += times.count() as u64;
+                self.measured += outcome.times.iter().flatten().count() as u64;
                 if let (Purpose::Part(problem, algorithm) | Purpose::Pilot(problem, algorithm), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
                 {
@@ -325,27 +314,21 @@ impl State {
         self.others.append(&mut left);
     }
 
-    /// Steps so far, as far as known.
-    fn steps(&self) -> f64 {
-        let executions: u64 = self.kernels.iter().map(|kernel| kernel.calls()).sum();
-        (executions / self.pace.step()).max(1) as f64
-    }
-
-    /// What a job could gain in a step of so many so far, in nanoseconds.
-    fn gain(&self, job: &Job, steps: f64) -> f64 {
+    /// What a job could gain in a step, in nanoseconds.
+    fn gain(&self, job: &Job) -> f64 {
         let a_call = match (job.now(), job.theirs()) {
             (Some(now), _) => self.rates.gain(job.problem(), now),
             (None, Some(theirs)) => theirs * OVER_LIMIT,
             (None, None) => return f64::INFINITY,
         };
-        a_call.0 as f64 * job.kernel.calls() as f64 / steps
+        a_call.0 as f64 * self.steps.calls_a_step(id(job))
     }
 
     /// Takes down what a job that has ended could have gained, and has.
     fn learn(&mut self, job: &Job, verdict: &Verdict) {
         let Some(theirs) = job.theirs().filter(|_| job.kernel.can_run_own()) else { return };
         let ours = if let Verdict::Ours(ours) = verdict { ours.time() } else { job.now().unwrap_or(theirs) };
-        let a_step = |a_call: Nanos| a_call.0 as f64 * job.kernel.calls() as f64 / self.steps();
+        let a_step = |a_call: Nanos| a_call.0 as f64 * self.steps.calls_a_step(id(job));
         let [hoped, gained] =
             [self.rates.gain(job.problem(), theirs), Nanos(theirs.0.saturating_sub(ours.0))].map(a_step);
         self.hoped += hoped;
@@ -354,9 +337,8 @@ impl State {
 
     /// Whether all that is left promises too little, after what others that promised as much have gained.
     fn is_little_left(&self) -> bool {
-        let Some(step) = self.step_time.map(|step| step.as_nanos() as f64) else { return false };
-        let steps = self.steps();
-        let left: f64 = self.jobs.iter().map(|job| self.gain(job, steps)).sum();
+        let Some(step) = self.steps.time().map(|step| step.as_nanos() as f64) else { return false };
+        let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
         let doubt = DOUBT * step;
         left * (self.gained + doubt) / (self.hoped + doubt) < LITTLE * step
     }
@@ -372,10 +354,8 @@ impl State {
         };
         let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
         let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);
-        let steps = self.steps();
-        let worth = |job: &Job| {
-            self.gain(job, steps) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64
-        };
+        let worth =
+            |job: &Job| self.gain(job) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64;
         let free = self.jobs.iter().enumerate().filter(|(_, job)| is_free(job));
         let best =
             free.max_by(|(_, a), (_, b)| a.needs_own().cmp(&b.needs_own()).then_with(|| worth(a).total_cmp(&worth(b))));

@@ -84,14 +84,14 @@ impl Summary<'_> {
             let ([theirs, ours], [own, now]) = (self.times, self.workspaces);
             let untimed = match self.untimed {
                 0 => String::new(),
-                n => format!("; {} without both times left out", count(n, "kernel")),
+                n => format!("; {} without measured times not counted", count(n, "kernel")),
             };
             let time = self.gain().map_or_else(
                 || "not measured".to_owned(),
                 |gain| format!("{theirs} plain, {ours} now, {gain:.2}x as fast (calls x time of a call){untimed}"),
             );
             lines.push(format!("time        {time}"));
-            lines.push(format!("workspace   {own} plain, {now} now, the largest of a kernel"));
+            lines.push(format!("workspace   {own} plain, {now} now (largest kernel)"));
         }
         let [divided, replaced, kept] = DECISIONS.map(|decision| self.decided(decision));
         let mut kernels = format!("kernels     {divided} divided, {replaced} replaced, {kept} kept");

@@ -48,7 +48,7 @@ pub(super) fn refuse(path: &Path, fault: Fault) -> Error {
             }
             Some(ErrorCode::ReadOnly) => "is read-only; copy it and use the copy".to_owned(),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                format!("has been locked by another program for over {} s; try again", BUSY.as_secs())
+                "is locked by another program; try again".to_owned()
             }
             _ => "cannot be used as a cache; name another file".to_owned(),
         },
@@ -58,6 +58,13 @@ pub(super) fn refuse(path: &Path, fault: Fault) -> Error {
         _ => None,
     };
     Error::File { path: path.to_owned(), what, source }
+}
+
+/// Whether this is because another program writes to the file.
+pub(super) fn is_locked(error: &Error) -> bool {
+    let Error::File { source: Some(source), .. } = error else { return false };
+    let code = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
+    matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 fn damaged(how: &str) -> String {

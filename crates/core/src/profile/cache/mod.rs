@@ -15,6 +15,7 @@ mod rows;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
@@ -73,6 +74,17 @@ impl Cache {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Waits for at most so long from now on while another program writes; 10 s unless told.
+    pub fn set_patience(&self, patience: Duration) {
+        // It only fails on a closed connection.
+        let _ = self.lock().busy_timeout(patience);
+    }
+
+    /// Whether an error is only that another program was writing.
+    pub fn is_locked(error: &Error) -> bool {
+        fault::is_locked(error)
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {

@@ -109,6 +109,19 @@ fn a_measurement_that_hangs_does_not_hold_up_calls_or_the_end() {
 }
 
 #[test]
+fn the_line_on_a_terminal_is_taken_back_in_the_end() {
+    // Tuning comes to its end, or the program does.
+    for times in [200, 6] {
+        let client = tuned(&format!("{DIVIDED} times={times} watch=1"), &[("LOG", "0")]);
+        let run = client.on_terminal().run();
+        assert_eq!((run.code, run.status()), (Some(0), "0"), "{}", run.words);
+        let (_, after) = run.words.rsplit_once("tightfit: tuning: ").expect("it was shown");
+        let (_, then) = after.split_once("\r\x1b[K").expect("it was not taken back");
+        assert!(then.starts_with("tightfit: "), "{}", run.words);
+    }
+}
+
+#[test]
 fn a_thousand_convolutions_are_right_in_bounded_memory() {
     for (arguments, is_swapped) in
         [("many=1000 steps=4 size=4 engine=1", false), ("many=40 steps=60 size=4 engine=1 op=filter", true)]
@@ -133,6 +146,16 @@ fn a_thousand_convolutions_are_right_in_bounded_memory() {
             run.words
         );
     }
+}
+
+#[test]
+fn a_program_that_is_killed_while_tuning_leaves_a_report() {
+    // Far more is to be measured than there are executions.
+    let killed = tuned(&format!("{DIVIDED} times=40 killed=6"), &[]).run();
+    assert_eq!(killed.code, None, "{}", killed.errors);
+    let kernel = &killed.kernels()[0];
+    assert_eq!(kernel["decision"], "kept");
+    assert!(kernel["calls"].as_u64() > Some(1), "{kernel:#}");
 }
 
 #[test]

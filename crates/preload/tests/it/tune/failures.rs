@@ -79,11 +79,12 @@ fn an_unknown_status_of_the_driver_ends_measuring_alone() {
 
 #[test]
 fn a_configuration_that_fails_gives_way_to_the_programs_own_choice() {
-    for arguments in [REPLACED, DIVIDED] {
+    let legacy = DIVIDED.replace("engine=1", "legacy=size algorithm=1");
+    for arguments in [REPLACED, DIVIDED, &legacy] {
         let arguments = format!("{arguments} {WATCHED}");
         let expected = alone(&arguments);
         // By the 190th, it is a configuration of ours that runs; if it has several parts, the others may be on their way.
-        for nth in if arguments.starts_with(DIVIDED) { vec![1, 4, 7] } else { vec![1] } {
+        for nth in if arguments.starts_with(REPLACED) { vec![1] } else { vec![1, 4, 7] } {
             let failing = format!("{arguments} failing=190 nth={nth}");
             let run = right(tuned(&failing, &[]), &expected, &failing);
             assert_eq!(decisions(&run), ["failed"], "{failing}: {}", run.errors);

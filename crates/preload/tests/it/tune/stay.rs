@@ -48,20 +48,34 @@ fn an_algorithm_that_computes_wrongly_is_not_used() {
 
 #[test]
 fn deterministic_programs_run_what_the_cache_held_at_their_start() {
-    for arguments in [REPLACED, DIVIDED] {
-        let arguments = format!("{arguments} {WATCHED}");
-        let alone = alone(&arguments);
-        let folder = tempfile::tempdir().unwrap();
-        let cache = folder.path().join("cache.db");
-        let in_cache = ("CACHE", cache.to_str().unwrap());
-        let deterministic = || right(tuned(&arguments, &[in_cache, ("DETERMINISTIC", "1")]), &alone, &arguments);
-        let run = deterministic();
-        assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (vec!["kept"], 0), "{}", run.errors);
-        let found = right(tuned(&arguments, &[in_cache]), &alone, "fills the cache");
-        assert_ne!(decisions(&found), ["kept"]);
-        let run = deterministic();
-        assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (decisions(&found), 0), "{}", run.errors);
+    for tune in ["measure", "first"] {
+        for arguments in [REPLACED, DIVIDED] {
+            let arguments = format!("{arguments} {WATCHED}");
+            let alone = alone(&arguments);
+            let folder = tempfile::tempdir().unwrap();
+            let cache = folder.path().join("cache.db");
+            let in_cache = [("CACHE", cache.to_str().unwrap()), ("TUNE", tune)];
+            let deterministic = || {
+                let client = tuned(&arguments, &in_cache).preloaded(&[("DETERMINISTIC", "1")]);
+                right(client, &alone, &arguments)
+            };
+            let run = deterministic();
+            assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (vec!["kept"], 0), "{}", run.errors);
+            let found = right(tuned(&arguments, &in_cache), &alone, "fills the cache");
+            assert_ne!(decisions(&found), ["kept"]);
+            let run = deterministic();
+            assert_eq!((decisions(&run), total(&run, "tuning_measurements")), (decisions(&found), 0), "{}", run.errors);
+        }
     }
+}
+
+#[test]
+fn nothing_is_measured_for_a_total_of_deterministic_programs() {
+    let arguments = format!("{DIVIDED} times=20 watch=1");
+    let variables = [("WORKSPACE", ""), ("TOTAL_WORKSPACE", "64KiB"), ("DETERMINISTIC", "1")];
+    let run = tuned(&arguments, &variables).run();
+    run.assert_gives(&alone(&arguments).output, &arguments);
+    assert_eq!(total(&run, "tuning_measurements"), 0, "{}", run.errors);
 }
 
 #[test]
@@ -71,6 +85,20 @@ fn nondeterministic_algorithms_do_not_replace_deterministic_ones() {
     let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
     let forbidden = ["engine6", "legacy:algo-0", "legacy:algo-3"];
     assert!(!algorithms(&run).iter().any(|name| forbidden.contains(name)), "{:#}", run.kernels()[0]);
+}
+
+#[test]
+fn what_is_plainly_wrong_is_not_used_where_the_own_choice_has_no_room() {
+    // Engine 9 fits on fewer samples at a time, and engine 4 is faster.
+    let arguments = format!("engine=9 op=filter size=5 c=4 k=4 {WATCHED}");
+    let limit = format!("{}B", alone(&arguments).workspace() - 1);
+    let limited = || tuned(&arguments, &[("WORKSPACE", &limit), ("EXACT_CLASS", "1")]);
+    let uses_other = |run: &Run| algorithms(run).iter().any(|name| name.starts_with("engine4"));
+    let found = limited().run();
+    assert!(uses_other(&found), "{}", found.errors);
+    let run = limited().with("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE", "4").run();
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    assert!(!uses_other(&run) && total(&run, "less_accurate") == 1, "{}", run.errors);
 }
 
 /// A library under the name and with the functions of PyTorch's, which answers as the variable `TEST_TORCH` says.

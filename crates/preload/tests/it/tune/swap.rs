@@ -123,3 +123,37 @@ fn what_is_far_faster_runs_before_all_is_measured() {
     let is_early = (4..20).map(run).any(|(is_used, measured)| is_used && measured < all);
     assert!(is_early, "it was used only when all {all} were measured");
 }
+
+#[test]
+fn what_is_left_to_find_under_a_limit_may_use_all_of_it_in_later_processes() {
+    // The own choice needs no workspace.
+    let arguments = format!("engine=0 op=filter size=5 c=4 k=4 {WATCHED}");
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let limited = [("CACHE", cache.to_str().unwrap()), ("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1")];
+    let first = tuned(&arguments, &limited).run();
+    let needs = |run: &Run| run.kernels()[0]["ours"]["workspace_bytes"].as_u64().unwrap();
+    assert!(needs(&first) > 0 && first.workspace() > 0, "{}", first.errors);
+    // As a budget leaves it that ends before there was anything to compare.
+    let file = rusqlite::Connection::open(&cache).unwrap();
+    assert_eq!(file.execute("UPDATE decision SET configuration = 'null', is_final = 0", []), Ok(1));
+    let second = tuned(&arguments, &limited).run();
+    assert_eq!((second.workspace(), needs(&second)), (first.workspace(), needs(&first)), "{}", second.errors);
+    // From then on it is told what it needs.
+    assert_eq!(tuned(&arguments, &limited).run().workspace() as u64, needs(&first));
+}
+
+#[test]
+fn what_comes_after_the_budget_is_told_what_it_needs() {
+    // The own choices need no workspace; others, within the limit.
+    let arguments = "size=5 c=4 k=4 script=engine:0;plan:2;run:0x60;plan:5;run:1";
+    let limit = [("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1")];
+    let told = |budget: &str| -> Vec<u64> {
+        let run = tuned(arguments, &limit).preloaded(&[("TUNE_BUDGET", budget)]).run();
+        assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+        run.lines("workspace").iter().map(|bytes| bytes.parse().unwrap()).collect()
+    };
+    assert!(told("unlimited").iter().all(|bytes| *bytes > 0));
+    let late = told("1ms");
+    assert!(late[0] > 0 && late[1] == 0, "{late:?}");
+}

@@ -1,0 +1,113 @@
+//! What is on its way to the cache. In mid-training nobody waits for another process that writes to it: what cannot be written
+//! at once is written with what comes next, or when the process ends.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tightfit_core::profile::{Cache, Decision, DecisionKey};
+use tightfit_core::{Device, Error, Measurement, Problem};
+
+use crate::lock::lock;
+use crate::log::trace;
+
+/// How long the cache is waited for while the program trains, and when it ends.
+pub(super) const IN_TRAINING: Duration = Duration::from_millis(20);
+const AT_EXIT: Duration = Duration::from_secs(10);
+
+/// What is to be written.
+pub(super) enum Entry {
+    Decision(DecisionKey, Decision),
+    /// Of one shape.
+    Measured(Problem, Vec<Measurement>),
+}
+
+impl Entry {
+    fn write(&self, cache: &Cache, device: &Device) -> Result<(), Error> {
+        match self {
+            Entry::Decision(key, decision) => cache.keep_decision(device, key, decision),
+            Entry::Measured(problem, new) => cache.keep_new(device, problem, new),
+        }
+    }
+}
+
+/// By the time of their coming.
+#[derive(Default)]
+pub(super) struct Unsaved(Mutex<VecDeque<(Device, Entry)>>);
+
+impl Unsaved {
+    /// Writes this behind what is left from before, as far as the cache can be written now.
+    pub fn write(&self, cache: &Cache, device: &Device, entry: Entry) {
+        lock(&self.0).push_back((device.clone(), entry));
+        self.write_all(cache);
+    }
+
+    /// Writes what is left, and waits for that if need be.
+    pub fn end(&self, cache: &Cache) {
+        cache.set_patience(AT_EXIT);
+        self.write_all(cache);
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
+    fn write_all(&self, cache: &Cache) {
+        let mut left = lock(&self.0);
+        while let Some((device, entry)) = left.front() {
+            if let Err(error) = entry.write(cache, device) {
+                trace!("could not save what was found: {}", error.chain());
+                if Cache::is_locked(&error) {
+                    return;
+                }
+            }
+            left.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+    use tightfit_core::{Algorithm, Bytes, Nanos, Notes};
+
+    use super::*;
+
+    #[test]
+    fn what_another_process_holds_up_is_written_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache.db");
+        let (cache, unsaved) = (Cache::open(&path).unwrap(), Unsaved::default());
+        cache.set_patience(IN_TRAINING);
+        let problem: Problem = "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap();
+        let device = Device { backend: "cuda".into(), name: "a".into(), library: "1".into(), threads: 0 };
+        let measured = |algorithm: &str| {
+            let measurement = Measurement {
+                algorithm: Algorithm::new(algorithm),
+                micro_batch: 4,
+                time: Nanos(5),
+                single: None,
+                workspace: Bytes::ZERO,
+                spread: 0.0,
+                repeats: 1,
+                notes: Notes(0),
+            };
+            Entry::Measured(problem, vec![measurement])
+        };
+        let saved = || cache.measurements(&device, &problem).unwrap().len();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        unsaved.write(&cache, &device, measured("a"));
+        unsaved.write(&cache, &device, measured("b"));
+        assert_eq!(saved(), 0);
+        other.execute_batch("ROLLBACK").unwrap();
+        unsaved.write(&cache, &device, measured("c"));
+        assert_eq!(saved(), 3);
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        unsaved.write(&cache, &device, measured("d"));
+        other.execute_batch("ROLLBACK").unwrap();
+        unsaved.end(&cache);
+        assert_eq!(saved(), 4);
+    }
+}
