@@ -1,4 +1,4 @@
-"""Compiles crates/cuda/src/kernels/kernels.cu to the two files of PTX beside it, which the driver compiles for its GPU when it
+"""Compiles crates/cuda/src/kernels/kernels.cu to the files of PTX beside it, which the driver compiles for its GPU when it
 loads one.
 
     pip install nvidia-cuda-nvrtc-cu12==12.4.127
@@ -28,10 +28,10 @@ def text(size, get, program):
 
 with open(os.path.join(here, "kernels.cu"), "rb") as file:
     source = file.read()
-for name, more in [("kernels.ptx", []), ("kernels_last.ptx", [b"--define-macro=CHANNELS_LAST"])]:
+for name, macro in [("kernels.ptx", b"PLAIN"), ("kernels_norm.ptx", b"NORMALIZATION"), ("kernels_last.ptx", b"CHANNELS_LAST")]:
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
-    options = [b"--gpu-architecture=compute_70", b"--fmad=false", b"--std=c++17", *more]
+    options = [b"--gpu-architecture=compute_70", b"--fmad=false", b"--std=c++17", b"--define-macro=" + macro]
     status = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
     if status != 0:
         sys.exit(text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program))

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use crate::error::Code;
-use crate::kernels_last;
 use crate::memory::Block;
 use crate::state::state;
+use crate::{kernels_last, kernels_norm};
 
 /// Threads of a block.
 const THREADS: usize = 256;
@@ -45,7 +45,7 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
         "copy_rows" => &[8, 8, 8, 8, 8, 8, 4],
         "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
         "last_touched" => &[8, 8, 4, 8],
-        _ => kernels_last::sizes(name)?,
+        _ => kernels_norm::sizes(name).or_else(|| kernels_last::sizes(name))?,
     };
     Some((name, storage, sizes))
 }
@@ -342,6 +342,7 @@ impl Launch {
                 let found = (0..len).rev().find(|&i| words.read::<u32>(i) != p[2] as u32).map_or(0, |i| i as u64 + 1);
                 last.write(0, last.read::<u64>(0).max(found));
             }
+            _ if kernels_norm::sizes(name).is_some() => return kernels_norm::run(self, name, storage),
             _ => return kernels_last::run(self, name, storage),
         }
         Ok(())

@@ -7,12 +7,6 @@ use crate::kernels::{Array, Launch, Storage, places, windows_of_a_tile};
 /// Bytes of each parameter of a kernel, if it is one of these.
 pub fn sizes(name: &str) -> Option<&'static [usize]> {
     Some(match name {
-        "norm_sums_last" => &[8, 8, 8, 4, 4, 4],
-        "norm_statistics_last" => &[8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
-        "norm_apply_last" => &[8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
-        "norm_gradient_sums_last" => &[8, 8, 8, 8, 8, 4, 4, 4],
-        "norm_gradients_last" => &[8, 8, 8, 8, 4, 4],
-        "norm_gradient_last" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
         "bias_sums_last" => &[8, 8, 8, 4, 4, 4],
         "bias_gradient_last" => &[8, 8, 4, 4, 4],
         "add_bias_last" => &[8, 8, 8, 4, 4, 4],
@@ -56,38 +50,15 @@ impl Rows {
         Array::hold(address, self.storage, self.rows * self.channels)
     }
 
-    fn floats(&self, address: u64) -> Result<Array, Code> {
-        Array::hold(address, Storage::F32, self.channels)
-    }
-
-    /// Sums of some values of each element, by the rows of each part: partial (parts, sums, channels).
-    fn sum<const SUMS: usize>(
-        &self,
-        partial: u64,
-        parts: usize,
-        values: impl Fn(usize, usize) -> [f32; SUMS],
-    ) -> Result<(), Code> {
-        let partial = Array::hold(partial, Storage::F32, parts * SUMS * self.channels)?;
-        for part in 0..parts {
-            for channel in 0..self.channels {
-                let mut sums = [0.0_f32; SUMS];
-                for row in (part..self.rows).step_by(parts) {
-                    let values = values(row * self.channels + channel, channel);
-                    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-                }
-                sums.iter()
-                    .enumerate()
-                    .for_each(|(k, sum)| partial.set((part * SUMS + k) * self.channels + channel, *sum));
-            }
+    /// Sums of each channel by the rows of each part: partial (parts, channels).
+    fn sum(&self, partial: u64, parts: usize, value: impl Fn(usize) -> f32) -> Result<(), Code> {
+        let partial = Array::hold(partial, Storage::F32, parts * self.channels)?;
+        for (part, channel) in (0..parts).flat_map(|part| (0..self.channels).map(move |channel| (part, channel))) {
+            let own = (part..self.rows).step_by(parts).map(|row| value(row * self.channels + channel));
+            partial.set(part * self.channels + channel, own.sum());
         }
         Ok(())
     }
-}
-
-/// The sums of all parts of a channel.
-fn total<const SUMS: usize>(partial: &Array, channels: usize, parts: usize, channel: usize) -> [f64; SUMS] {
-    let of = |k: usize| (0..parts).map(|part| f64::from(partial.get((part * SUMS + k) * channels + channel))).sum();
-    std::array::from_fn(of)
 }
 
 /// The windows of a launch of a pooling.
@@ -133,97 +104,21 @@ impl Windows {
 /// As [`Launch::run`].
 pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
     let p = &launch.parameters;
-    let float = |bits: u64| f32::from_bits(bits as u32);
     let flag = |bits: u64| bits as u32 != 0;
     let number = |bits: u64| bits as u32 as usize;
     let parts = launch.grid[1];
     match name {
-        "norm_sums_last" => {
-            let rows = Rows::new(launch, storage, [p[2], p[3], p[4], p[5]], &p[..1])?;
-            let x = rows.map(p[0])?;
-            rows.sum(p[1], parts, |i, channel| {
-                let value = x.get(i) - x.get(channel);
-                [value, value * value]
-            })
-        }
-        "norm_statistics_last" => {
-            let (rows, channels, parts) = (p[6] as usize, number(p[7]), number(p[8]));
-            let first = Array::hold(p[0], storage, channels)?;
-            let partial = Array::hold(p[1], Storage::F32, parts * 2 * channels)?;
-            let each = |address| Array::hold(address, Storage::F32, channels);
-            let (means, deviations) = (each(p[2])?, each(p[3])?);
-            let running = if p[4] == 0 { None } else { Some((each(p[4])?, each(p[5])?)) };
-            for channel in 0..channels {
-                let [sum, squares] = total::<2>(&partial, channels, parts, channel);
-                let beyond = sum / rows as f64;
-                let variance = (squares / rows as f64 - beyond * beyond).max(0.0);
-                let mean = first.get(channel) + beyond as f32;
-                means.set(channel, mean);
-                deviations.set(channel, (1.0 / (variance + f64::from(float(p[10]))).sqrt()) as f32);
-                if let Some((running_means, running_variances)) = &running {
-                    let unbiased = (variance * (rows as f64 / (rows as f64 - 1.0).max(1.0))) as f32;
-                    for (running, new) in [(running_means, mean), (running_variances, unbiased)] {
-                        running.set(channel, running.get(channel) * (1.0 - float(p[9])) + new * float(p[9]));
-                    }
-                }
-            }
-            Ok(())
-        }
-        "norm_apply_last" => {
-            let rows = Rows::new(launch, storage, [p[6], p[7], p[8], p[10]], &p[..2])?;
-            let (x, y, epsilon) = (rows.map(p[0])?, rows.map(p[1])?, float(p[9]));
-            let [means, seconds, scales, shifts] =
-                [rows.floats(p[2])?, rows.floats(p[3])?, rows.floats(p[4])?, rows.floats(p[5])?];
-            for i in 0..rows.rows * rows.channels {
-                let channel = i % rows.channels;
-                let second = seconds.get(channel);
-                let deviation = if epsilon < 0.0 { second } else { 1.0 / (second + epsilon).sqrt() };
-                y.set(i, (x.get(i) - means.get(channel)) * (scales.get(channel) * deviation) + shifts.get(channel));
-            }
-            Ok(())
-        }
-        "norm_gradient_sums_last" => {
-            let rows = Rows::new(launch, storage, [p[4], p[5], p[6], p[7]], &p[..2])?;
-            let (x, dy, means) = (rows.map(p[0])?, rows.map(p[1])?, rows.floats(p[2])?);
-            rows.sum(p[3], parts, |i, channel| [dy.get(i), dy.get(i) * (x.get(i) - means.get(channel))])
-        }
-        "norm_gradients_last" => {
-            let (channels, parts) = (number(p[4]), number(p[5]));
-            let partial = Array::hold(p[0], Storage::F32, parts * 2 * channels)?;
-            let each = |address| Array::hold(address, Storage::F32, channels);
-            let (deviations, scales, shifts) = (each(p[1])?, each(p[2])?, each(p[3])?);
-            for channel in 0..channels {
-                let [sum, product] = total::<2>(&partial, channels, parts, channel);
-                scales.set(channel, (product * f64::from(deviations.get(channel))) as f32);
-                shifts.set(channel, sum as f32);
-            }
-            Ok(())
-        }
-        "norm_gradient_last" => {
-            let rows = Rows::new(launch, storage, [p[8], p[9], p[10], p[12]], &p[..3])?;
-            let (x, dy, dx) = (rows.map(p[0])?, rows.map(p[1])?, rows.map(p[2])?);
-            let [means, deviations, scales] = [rows.floats(p[3])?, rows.floats(p[4])?, rows.floats(p[5])?];
-            let (to_scales, to_shifts, count) = (rows.floats(p[6])?, rows.floats(p[7])?, rows.rows as f32);
-            for i in 0..rows.rows * rows.channels {
-                let channel = i % rows.channels;
-                let factor = scales.get(channel) * deviations.get(channel);
-                let slope = factor * deviations.get(channel) * (to_scales.get(channel) / count);
-                let offset = factor * (to_shifts.get(channel) / count);
-                dx.put(i, factor * dy.get(i) - slope * (x.get(i) - means.get(channel)) - offset, flag(p[11]));
-            }
-            Ok(())
-        }
         "bias_sums_last" => {
             let rows = Rows::new(launch, storage, [p[2], p[3], p[4], p[5]], &p[..1])?;
             let dy = rows.map(p[0])?;
-            rows.sum(p[1], parts, |i, _| [dy.get(i)])
+            rows.sum(p[1], parts, |i| dy.get(i))
         }
         "bias_gradient_last" => {
             let (channels, parts) = (number(p[2]), number(p[3]));
             let partial = Array::hold(p[0], Storage::F32, parts * channels)?;
             let db = Array::hold(p[1], Storage::F32, channels)?;
             (0..channels).for_each(|channel| {
-                let [sum] = total::<1>(&partial, channels, parts, channel);
+                let sum: f64 = (0..parts).map(|part| f64::from(partial.get(part * channels + channel))).sum();
                 db.put(channel, sum as f32, flag(p[4]));
             });
             Ok(())

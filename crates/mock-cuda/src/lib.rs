@@ -19,6 +19,7 @@ mod error;
 mod exports;
 mod kernels;
 mod kernels_last;
+mod kernels_norm;
 mod memory;
 mod state;
 mod stream;

@@ -1,9 +1,10 @@
 // The kernels that neither cuDNN nor cuBLAS has, or has slower: the loss's gradient, dropout, gradients of biases, the solver,
-// conversion; copies of some channels and the gradient of maximum pooling, 20 times and twice as fast as cuDNN's on an H200.
+// conversion, batch normalization; copies of some channels and the gradient of maximum pooling, 20 times and twice as fast as
+// cuDNN's on an H200.
 //
-// Compiled by scripts/compile-kernels.py to kernels.ptx and, for what is only loaded where maps of 16-bit types have their
-// channels last, to kernels_last.ptx with CHANNELS_LAST defined; without fused multiply-adds, so that what is elementwise rounds as it
-// does on a CPU. Every sum has a fixed order: a kernel gives the same bits whenever it runs. All of them are launched with
+// Compiled by scripts/compile-kernels.py to kernels.ptx (with PLAIN defined) and, for what is only loaded where it is needed, to
+// kernels_norm.ptx (NORMALIZATION) and kernels_last.ptx (CHANNELS_LAST: maps of 16-bit types with their channels last); without
+// fused multiply-adds, so that what is elementwise rounds as it does on a CPU. Every sum has a fixed order: a kernel gives the same bits whenever it runs. All of them are launched with
 // blocks of 256 threads; mock-cuda has the same functions for the CPU.
 
 typedef unsigned char u8;
@@ -119,7 +120,7 @@ static __device__ void channel_sums(const typename T::type *dy, float *partial, 
 }
 
 // db = the sum of each channel's parts.
-#ifndef CHANNELS_LAST
+#ifdef PLAIN
 extern "C" __global__ void sum_parts(const float *partial, float *db, u32 channels, u32 parts) {
     for (u64 channel = thread(); channel < channels; channel += threads()) {
         float sum = 0.0f;
@@ -380,7 +381,95 @@ static __device__ void total_parts(const float *partial, u32 channels, u32 parts
     for (u32 k = 0; k < K; k++) total[k] = all[k * 256 + threadIdx.x % 8];
 }
 
+// The channels first: a channel has a plane of `area` elements in each sample. A block takes 256 / lanes channels with `lanes`
+// threads for each: blockIdx.x counts what has as many channels, blockIdx.y the blocks that share them. The packs of a channel
+// are counted over all samples, fewer than 2^31.
+struct Planes {
+    u64 sample, plane;
+    u32 first, end, step, channel, packs, width;
+    bool any;
+    Divisor by;
+    __device__ Planes(u32 samples, u32 channels, u32 area, u32 lanes, u32 pack) {
+        __shared__ Divisor shared;
+        packs = area / pack, width = pack, step = lanes;
+        if (threadIdx.x == 0) shared.set(packs);
+        __syncthreads();
+        by = shared;
+        u32 own = threadIdx.x / lanes, count = blockDim.x / lanes;
+        channel = blockIdx.x * count + own;
+        any = own < count && channel < channels;
+        plane = (u64)channel * area, sample = (u64)channels * area;
+        u32 all = samples * packs, each = (all + gridDim.y - 1) / gridDim.y;
+        first = blockIdx.y * each + threadIdx.x % lanes, end = min((blockIdx.y + 1) * each, all);
+    }
+    // Where one of the packs is.
+    __device__ u64 at(u32 index) const {
+        u32 in = by.divide(index);
+        return in * sample + plane + (index - in * packs) * width;
+    }
+};
+
+// Adds up what the threads of each channel have, K sums each: partial (gridDim.y, K, channels).
+template <int K, int N>
+static __device__ void store_planes(const float (&sum)[K][N], const Planes &own, float *partial, u32 channels) {
+    __shared__ float all[K * 256];
+    u32 lane = threadIdx.x % own.step;
+#pragma unroll
+    for (u32 k = 0; k < K; k++) {
+        float total = sum[k][0];
+#pragma unroll
+        for (u32 j = 1; j < N; j++) total += sum[k][j];
+        all[k * 256 + threadIdx.x] = total;
+    }
+    for (u32 half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if (own.any && lane < half && lane + half < own.step) {
+#pragma unroll
+            for (u32 k = 0; k < K; k++) all[k * 256 + threadIdx.x] += all[k * 256 + threadIdx.x + half];
+        }
+    }
+    if (!own.any || lane > 0) return;
+#pragma unroll
+    for (u32 k = 0; k < K; k++) partial[((u64)blockIdx.y * K + k) * channels + own.channel] = all[k * 256 + threadIdx.x];
+}
+
+// How many packs of planes a thread has in flight.
+template <int N>
+struct Flight {
+    static const u32 one = N == 1 ? 8 : 4, two = N == 1 ? 4 : 2;
+};
+
 // Sums of each channel, and of its squares, less the channel's first element: so that no large mean hides a small variance.
+template <typename T, int N>
+static __device__ void norm_sums(const typename T::type *x, float *partial, u32 samples, u32 channels, u32 area, u32 lanes) {
+    const u32 flight = Flight<N>::one;
+    Planes own(samples, channels, area, lanes, N);
+    float sum[2][N] = {};
+    if (own.any) {
+        float first = T::load(x, own.plane);
+        for (u32 i = own.first; i < own.end; i += flight * own.step) {
+            Pack<T, N> pack[flight];
+#pragma unroll
+            for (u32 k = 0; k < flight; k++) {
+                if (i + k * own.step < own.end) pack[k].load(x + own.at(i + k * own.step));
+            }
+#pragma unroll
+            for (u32 k = 0; k < flight; k++) {
+                if (i + k * own.step < own.end) {
+#pragma unroll
+                    for (u32 j = 0; j < N; j++) {
+                        float value = pack[k].get(j) - first;
+                        sum[0][j] += value;
+                        sum[1][j] += value * value;
+                    }
+                }
+            }
+        }
+    }
+    store_planes<2, N>(sum, own, partial, channels);
+}
+
+// The same with the channels last.
 template <typename T, int N>
 static __device__ void norm_sums_last(const typename T::type *x, float *partial, u64 rows, u32 channels, u32 lanes) {
     Rows own(channels, lanes, N);
@@ -403,40 +492,75 @@ static __device__ void norm_sums_last(const typename T::type *x, float *partial,
     store_partial<2, N>(sum, partial, channels, lanes);
 }
 
-// Mean and inverse deviation of each channel from these sums; and what they move the running mean and variance to, if any.
+// Mean and inverse deviation of each channel from these sums over `count` elements; and what they move the running mean and
+// variance to, if any. `plane` is from the first element of a channel to that of the next one.
 template <typename T>
-static __device__ void norm_statistics_last(const typename T::type *x, const float *partial, float *mean, float *deviation,
-                                            float *running_mean, float *running_variance, u64 rows, u32 channels,
-                                            u32 parts, float share, float epsilon) {
+static __device__ void norm_statistics(const typename T::type *x, const float *partial, float *mean, float *deviation,
+                                       float *running_mean, float *running_variance, u64 count, u64 plane, u32 channels,
+                                       u32 parts, float share, float epsilon) {
     double total[2];
     total_parts<2>(partial, channels, parts, total);
     u32 channel = blockIdx.x * 8 + threadIdx.x;
     if (threadIdx.x >= 8 || channel >= channels) return;
-    double beyond = total[0] / rows, variance = max(total[1] / rows - beyond * beyond, 0.0);
-    float middle = T::load(x, channel) + (float)beyond;
+    double beyond = total[0] / count, variance = max(total[1] / count - beyond * beyond, 0.0);
+    float middle = T::load(x, channel * plane) + (float)beyond;
     mean[channel] = middle;
     deviation[channel] = (float)(1.0 / sqrt(variance + epsilon));
     if (running_mean) {
-        float unbiased = (float)(variance * ((double)rows / max((double)rows - 1.0, 1.0)));
+        float unbiased = (float)(variance * ((double)count / max((double)count - 1.0, 1.0)));
         running_mean[channel] = running_mean[channel] * (1.0f - share) + middle * share;
         running_variance[channel] = running_variance[channel] * (1.0f - share) + unbiased * share;
     }
 }
 
-// y = x normalized; `second` is the variance of each channel if `epsilon` is not negative, else its inverse deviation.
+// How a channel is normalized; `second` is its variance if `epsilon` is not negative, else its inverse deviation.
+struct Normal {
+    float middle, factor, beyond;
+    __device__ void set(u32 channel, const float *mean, const float *second, const float *scale, const float *shift,
+                        float epsilon) {
+        float deviation = epsilon < 0.0f ? second[channel] : 1.0f / sqrtf(second[channel] + epsilon);
+        middle = mean[channel], factor = scale[channel] * deviation, beyond = shift[channel];
+    }
+    __device__ float of(float x) const { return (x - middle) * factor + beyond; }
+};
+
+// y = x normalized; y may be x.
+template <typename T, int N>
+static __device__ void norm_apply(const typename T::type *x, typename T::type *y, const float *mean, const float *second,
+                                  const float *scale, const float *shift, u32 samples, u32 channels, u32 area, u32 lanes,
+                                  float epsilon) {
+    const u32 flight = Flight<N>::one;
+    Planes own(samples, channels, area, lanes, N);
+    if (!own.any) return;
+    Normal normal;
+    normal.set(own.channel, mean, second, scale, shift, epsilon);
+    for (u32 i = own.first; i < own.end; i += flight * own.step) {
+        Pack<T, N> pack[flight];
+#pragma unroll
+        for (u32 k = 0; k < flight; k++) {
+            if (i + k * own.step < own.end) pack[k].load(x + own.at(i + k * own.step));
+        }
+#pragma unroll
+        for (u32 k = 0; k < flight; k++) {
+            if (i + k * own.step < own.end) {
+#pragma unroll
+                for (u32 j = 0; j < N; j++) pack[k].set(j, normal.of(pack[k].get(j)));
+                pack[k].store(y + own.at(i + k * own.step));
+            }
+        }
+    }
+}
+
+// The same with the channels last.
 template <typename T, int N>
 static __device__ void norm_apply_last(const typename T::type *x, typename T::type *y, const float *mean, const float *second,
                                        const float *scale, const float *shift, u64 rows, u32 channels, u32 lanes,
                                        float epsilon) {
     Rows own(channels, lanes, N);
     if (!own.any) return;
-    float middle[N], factor[N], beyond[N];
+    Normal normal[N];
 #pragma unroll
-    for (u32 j = 0; j < N; j++) {
-        u32 channel = own.channel + j;
-        float deviation = epsilon < 0.0f ? second[channel] : 1.0f / sqrtf(second[channel] + epsilon);
-        middle[j] = mean[channel], factor[j] = scale[channel] * deviation, beyond[j] = shift[channel];
-    }
+    for (u32 j = 0; j < N; j++) normal[j].set(own.channel + j, mean, second, scale, shift, epsilon);
     for (u64 row = own.first; row < rows; row += 4 * own.step) {
         Pack<T, N> pack[4];
 #pragma unroll
@@ -447,7 +571,7 @@ static __device__ void norm_apply_last(const typename T::type *x, typename T::ty
         for (u32 k = 0; k < 4; k++) {
             if (row + k * own.step < rows) {
 #pragma unroll
-                for (u32 j = 0; j < N; j++) pack[k].set(j, (pack[k].get(j) - middle[j]) * factor[j] + beyond[j]);
+                for (u32 j = 0; j < N; j++) pack[k].set(j, normal[j].of(pack[k].get(j)));
                 pack[k].store(y + (row + k * own.step) * channels + own.channel);
             }
         }
@@ -455,6 +579,40 @@ static __device__ void norm_apply_last(const typename T::type *x, typename T::ty
 }
 
 // Sums of the gradient of each channel, and of its products with what x is beyond the mean.
+template <typename T, int N>
+static __device__ void norm_gradient_sums(const typename T::type *x, const typename T::type *dy, const float *mean,
+                                          float *partial, u32 samples, u32 channels, u32 area, u32 lanes) {
+    const u32 flight = Flight<N>::two;
+    Planes own(samples, channels, area, lanes, N);
+    float sum[2][N] = {};
+    if (own.any) {
+        float middle = mean[own.channel];
+        for (u32 i = own.first; i < own.end; i += flight * own.step) {
+            Pack<T, N> value[flight], gradient[flight];
+#pragma unroll
+            for (u32 k = 0; k < flight; k++) {
+                if (i + k * own.step < own.end) {
+                    u64 at = own.at(i + k * own.step);
+                    value[k].load(x + at);
+                    gradient[k].load(dy + at);
+                }
+            }
+#pragma unroll
+            for (u32 k = 0; k < flight; k++) {
+                if (i + k * own.step < own.end) {
+#pragma unroll
+                    for (u32 j = 0; j < N; j++) {
+                        sum[0][j] += gradient[k].get(j);
+                        sum[1][j] += gradient[k].get(j) * (value[k].get(j) - middle);
+                    }
+                }
+            }
+        }
+    }
+    store_planes<2, N>(sum, own, partial, channels);
+}
+
+// The same with the channels last.
 template <typename T, int N>
 static __device__ void norm_gradient_sums_last(const typename T::type *x, const typename T::type *dy, const float *mean,
                                                float *partial, u64 rows, u32 channels, u32 lanes) {
@@ -480,9 +638,9 @@ static __device__ void norm_gradient_sums_last(const typename T::type *x, const 
 }
 
 // The gradients of scales and shifts from these sums.
-#ifdef CHANNELS_LAST
-extern "C" __global__ void norm_gradients_last(const float *partial, const float *deviation, float *scale_gradient,
-                                               float *shift_gradient, u32 channels, u32 parts) {
+#ifdef NORMALIZATION
+extern "C" __global__ void norm_gradients(const float *partial, const float *deviation, float *scale_gradient,
+                                          float *shift_gradient, u32 channels, u32 parts) {
     double total[2];
     total_parts<2>(partial, channels, parts, total);
     u32 channel = blockIdx.x * 8 + threadIdx.x;
@@ -492,7 +650,55 @@ extern "C" __global__ void norm_gradients_last(const float *partial, const float
 }
 #endif
 
+// The gradient of how a channel of `count` elements is normalized.
+struct Gradient {
+    float middle, factor, slope, offset;
+    __device__ void set(u32 channel, const float *mean, const float *deviation, const float *scale,
+                        const float *scale_gradient, const float *shift_gradient, float count) {
+        middle = mean[channel], factor = scale[channel] * deviation[channel];
+        slope = factor * deviation[channel] * (scale_gradient[channel] / count);
+        offset = factor * (shift_gradient[channel] / count);
+    }
+    __device__ float of(float x, float dy) const { return factor * dy - slope * (x - middle) - offset; }
+};
+
 // dx = the gradient of the normalization, added to dx or over it; dx may be dy.
+template <typename T, int N>
+static __device__ void norm_gradient(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
+                                     const float *mean, const float *deviation, const float *scale,
+                                     const float *scale_gradient, const float *shift_gradient, u32 samples, u32 channels,
+                                     u32 area, u32 lanes, u32 add) {
+    const u32 flight = Flight<N>::two;
+    Planes own(samples, channels, area, lanes, N);
+    if (!own.any) return;
+    Gradient normal;
+    normal.set(own.channel, mean, deviation, scale, scale_gradient, shift_gradient, (float)((u64)samples * area));
+    for (u32 i = own.first; i < own.end; i += flight * own.step) {
+        Pack<T, N> value[flight], gradient[flight], sum[flight];
+#pragma unroll
+        for (u32 k = 0; k < flight; k++) {
+            if (i + k * own.step < own.end) {
+                u64 at = own.at(i + k * own.step);
+                value[k].load(x + at);
+                gradient[k].load(dy + at);
+                if (add) sum[k].load(dx + at);
+            }
+        }
+#pragma unroll
+        for (u32 k = 0; k < flight; k++) {
+            if (i + k * own.step < own.end) {
+#pragma unroll
+                for (u32 j = 0; j < N; j++) {
+                    float result = normal.of(value[k].get(j), gradient[k].get(j));
+                    sum[k].set(j, add ? sum[k].get(j) + result : result);
+                }
+                sum[k].store(dx + own.at(i + k * own.step));
+            }
+        }
+    }
+}
+
+// The same with the channels last.
 template <typename T, int N>
 static __device__ void norm_gradient_last(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
                                           const float *mean, const float *deviation, const float *scale,
@@ -500,14 +706,10 @@ static __device__ void norm_gradient_last(const typename T::type *x, const typen
                                           u32 lanes, u32 add) {
     Rows own(channels, lanes, N);
     if (!own.any) return;
-    float middle[N], factor[N], slope[N], offset[N];
+    Gradient normal[N];
 #pragma unroll
-    for (u32 j = 0; j < N; j++) {
-        u32 channel = own.channel + j;
-        middle[j] = mean[channel], factor[j] = scale[channel] * deviation[channel];
-        slope[j] = factor[j] * deviation[channel] * (scale_gradient[channel] / (float)rows);
-        offset[j] = factor[j] * (shift_gradient[channel] / (float)rows);
-    }
+    for (u32 j = 0; j < N; j++)
+        normal[j].set(own.channel + j, mean, deviation, scale, scale_gradient, shift_gradient, (float)rows);
     for (u64 row = own.first; row < rows; row += 2 * own.step) {
         Pack<T, N> value[2], gradient[2], sum[2];
 #pragma unroll
@@ -524,7 +726,7 @@ static __device__ void norm_gradient_last(const typename T::type *x, const typen
             if (row + k * own.step < rows) {
 #pragma unroll
                 for (u32 j = 0; j < N; j++) {
-                    float result = factor[j] * gradient[k].get(j) - slope[j] * (value[k].get(j) - middle[j]) - offset[j];
+                    float result = normal[j].of(value[k].get(j), gradient[k].get(j));
                     sum[k].set(j, add ? sum[k].get(j) + result : result);
                 }
                 sum[k].store(dx + (row + k * own.step) * channels + own.channel);
@@ -797,7 +999,7 @@ static __device__ void max_pooling_gradient_last(const typename T::type *x, cons
 }
 
 // The largest 1 + i of words that are not the pattern.
-#ifndef CHANNELS_LAST
+#ifdef PLAIN
 extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, u64 *last) {
     u64 found = 0;
     for (u64 i = thread(); i < len; i += threads()) {
@@ -844,6 +1046,47 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
         max_pooling_gradient<T>(x, y, dy, dx, planes, AN_AXIS(d), AN_AXIS(h), AN_AXIS(w), per, add);                         \
     }
 
+#define KERNELS_NORM(T, name)                                                                                                \
+    extern "C" __global__ void __launch_bounds__(256, 4) norm_sums_##name(const T::type *x, float *partial, u32 samples,     \
+            u32 channels, u32 area, u32 lanes, u32 wide) {                                                                   \
+        if (wide)                                                                                                            \
+            norm_sums<T, 16 / sizeof(T::type)>(x, partial, samples, channels, area, lanes);                                  \
+        else                                                                                                                 \
+            norm_sums<T, 1>(x, partial, samples, channels, area, lanes);                                                     \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256) norm_statistics_##name(const T::type *x, const float *partial,         \
+            float *mean, float *deviation, float *running_mean, float *running_variance, u64 count, u64 plane, u32           \
+            channels, u32 parts, float share, float epsilon) {                                                               \
+        norm_statistics<T>(x, partial, mean, deviation, running_mean, running_variance, count, plane, channels, parts,       \
+            share, epsilon);                                                                                                 \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) norm_apply_##name(const T::type *x, T::type *y, const float *mean,  \
+            const float *second, const float *scale, const float *shift, u32 samples, u32 channels, u32 area, u32 lanes,     \
+            float epsilon, u32 wide) {                                                                                       \
+        if (wide)                                                                                                            \
+            norm_apply<T, 16 / sizeof(T::type)>(x, y, mean, second, scale, shift, samples, channels, area, lanes,            \
+                epsilon);                                                                                                    \
+        else                                                                                                                 \
+            norm_apply<T, 1>(x, y, mean, second, scale, shift, samples, channels, area, lanes, epsilon);                     \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) norm_gradient_sums_##name(const T::type *x, const T::type *dy,      \
+            const float *mean, float *partial, u32 samples, u32 channels, u32 area, u32 lanes, u32 wide) {                   \
+        if (wide)                                                                                                            \
+            norm_gradient_sums<T, 16 / sizeof(T::type)>(x, dy, mean, partial, samples, channels, area, lanes);               \
+        else                                                                                                                 \
+            norm_gradient_sums<T, 1>(x, dy, mean, partial, samples, channels, area, lanes);                                  \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256, 4) norm_gradient_##name(const T::type *x, const T::type *dy,           \
+            T::type *dx, const float *mean, const float *deviation, const float *scale, const float *scale_gradient,         \
+            const float *shift_gradient, u32 samples, u32 channels, u32 area, u32 lanes, u32 add, u32 wide) {                \
+        if (wide)                                                                                                            \
+            norm_gradient<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient,        \
+                samples, channels, area, lanes, add);                                                                        \
+        else                                                                                                                 \
+            norm_gradient<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, samples, channels,        \
+                area, lanes, add);                                                                                           \
+    }
+
 #define KERNELS_LAST(T, name)                                                                                                \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_sums_last_##name(const T::type *x, float *partial, u64         \
             rows, u32 channels, u32 lanes, u32 wide) {                                                                       \
@@ -851,12 +1094,6 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
             norm_sums_last<T, 16 / sizeof(T::type)>(x, partial, rows, channels, lanes);                                      \
         else                                                                                                                 \
             norm_sums_last<T, 1>(x, partial, rows, channels, lanes);                                                         \
-    }                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(256) norm_statistics_last_##name(const T::type *x, const float              \
-            *partial, float *mean, float *deviation, float *running_mean, float *running_variance, u64 rows, u32             \
-            channels, u32 parts, float share, float epsilon) {                                                               \
-        norm_statistics_last<T>(x, partial, mean, deviation, running_mean, running_variance, rows, channels, parts,          \
-            share, epsilon);                                                                                                 \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_apply_last_##name(const T::type *x, T::type *y, const          \
             float *mean, const float *second, const float *scale, const float *shift, u64 rows, u32 channels, u32            \
@@ -931,11 +1168,17 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
                 add);                                                                                                        \
     }
 
-#ifdef CHANNELS_LAST
-KERNELS_LAST(F16, f16)
-KERNELS_LAST(Bf16, bf16)
-#else
+#ifdef PLAIN
 KERNELS(F32, f32)
 KERNELS(F16, f16)
 KERNELS(Bf16, bf16)
+#endif
+#ifdef NORMALIZATION
+KERNELS_NORM(F32, f32)
+KERNELS_NORM(F16, f16)
+KERNELS_NORM(Bf16, bf16)
+#endif
+#ifdef CHANNELS_LAST
+KERNELS_LAST(F16, f16)
+KERNELS_LAST(Bf16, bf16)
 #endif

@@ -1,15 +1,19 @@
-//! Batch normalization: each channel's statistics over the mini-batch and the area. Parameters and statistics are f32.
+//! Batch normalization: each channel's statistics over the mini-batch and the area. Parameters and statistics are f32. By kernels
+//! of this crate: cuDNN's take two to three times their memory traffic.
+//!
+//! ```text
+//! forward    sums of each part of a channel -> statistics of each channel -> y
+//! rerun                                                                   -> y
+//! backward   sums of each part of a channel -> gradients of scales and shifts -> dx
+//! ```
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
-use tightfit_core::problem::Storage;
-
-use super::map::TensorView;
-use super::{Libraries, Map, Work, Write, beta, tables};
+use super::planes::Planes;
+use super::rows::Rows;
+use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
-use crate::call::layers::{self as call, Channels};
-use crate::safe::Region;
+use crate::safe::{Argument, Kernel, Region};
 
 /// Two numbers per channel: a mean, and a variance or an inverse deviation.
 #[derive(Clone)]
@@ -20,18 +24,25 @@ pub struct Statistics {
     pub deviation: Region,
 }
 
+impl Statistics {
+    fn arguments(&self) -> [Argument; 2] {
+        [(&self.mean).into(), (&self.deviation).into()]
+    }
+}
+
 /// Scales and shifts of a layer's channels.
 pub struct BatchNorm {
-    pub(super) libraries: Arc<Libraries>,
-    pub(super) channels: usize,
-    pub(super) epsilon: f64,
-    pub(super) scale: Region,
-    pub(super) shift: Region,
+    libraries: Arc<Libraries>,
+    channels: usize,
+    epsilon: f32,
+    scale: Region,
+    shift: Region,
 }
 
 /// Weight of a mini-batch's statistics in the running ones, per step.
-pub(super) const SHARE: f64 = 0.1;
-const NOWHERE: *mut c_void = std::ptr::null_mut();
+const SHARE: f32 = 0.1;
+/// In place of an epsilon: the statistics have inverse deviations, not variances.
+const INVERSE: f32 = -1.0;
 
 impl BatchNorm {
     /// A layer on these parameters.
@@ -47,26 +58,37 @@ impl BatchNorm {
         scale.must_hold(channels * 4)?;
         shift.must_hold(channels * 4)?;
         let (scale, shift) = (scale.clone(), shift.clone());
-        Ok(Arc::new(BatchNorm { libraries: libraries.clone(), channels, epsilon: epsilon.into(), scale, shift }))
+        Ok(Arc::new(BatchNorm { libraries: libraries.clone(), channels, epsilon, scale, shift }))
     }
 
-    /// The layout of the numbers per channel, for maps of `dimensions` spatial dimensions.
-    fn channels(&self, map: &Map) -> Result<TensorView, CudaError> {
-        let ones = if map.shape.extents().len() == 3 { 3 } else { 2 };
-        let extents = [vec![1, self.channels], vec![1; ones]].concat();
-        TensorView::packed(&self.libraries, Storage::F32, &extents, &self.scale)
-    }
-
-    fn check(&self, statistics: &Statistics) -> Result<(), CudaError> {
-        statistics.mean.must_hold(self.channels * 4)?;
-        statistics.deviation.must_hold(self.channels * 4)
+    /// Fails unless the maps have the layer's channels and are all of one form, and the statistics are as long.
+    fn check(&self, maps: &[&Map], statistics: &[&Statistics]) -> Result<(), CudaError> {
+        let one = maps[0];
+        for map in maps {
+            let alike =
+                (map.samples, map.shape, map.storage, map.layout) == (one.samples, one.shape, one.storage, one.layout);
+            if !alike || map.shape.channels() != self.channels {
+                let (samples, channels) = (map.samples, self.channels);
+                let what = format!(
+                    "{samples} samples of {} beside {} of {}, for {channels} channels",
+                    map.shape, one.samples, one.shape
+                );
+                return Err(CudaError::Unfit { layer: "batch-normalization", what });
+            }
+            map.check()?;
+        }
+        for statistics in statistics {
+            statistics.mean.must_hold(self.channels * 4)?;
+            statistics.deviation.must_hold(self.channels * 4)?;
+        }
+        Ok(())
     }
 
     /// y = x normalized by the mini-batch's statistics. Writes them to `saved` and updates the running ones (with the
     /// unbiased variance, as in PyTorch).
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`]; [`CudaError::OutOfMemory`] for sums.
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`]; [`CudaError::TooLarge`]; [`CudaError::OutOfMemory`] for sums.
     pub fn training(
         self: &Arc<BatchNorm>,
         x: &Map,
@@ -74,86 +96,72 @@ impl BatchNorm {
         saved: &Statistics,
         running: &Statistics,
     ) -> Result<Work, CudaError> {
-        self.check(saved)?;
-        self.check(running)?;
-        match x.is_channels_last() {
-            true => self.training_last(x, y, saved, running),
-            false => self.by_cudnn(x, y, Some((saved, running))),
-        }
+        self.check(&[x, y], &[saved, running])?;
+        let summed = Form::summing(x, &[&x.region])?;
+        let partial = self.partial(&summed)?;
+        let sums = summed.kernel(&self.libraries, "norm_sums", x)?;
+        let statistics = self.libraries.kernel_norm("norm_statistics", x.storage)?;
+        let apply = self.apply(x, y, saved, INVERSE)?;
+        // From a channel's first element to that of the next one.
+        let plane = if x.is_channels_last() { 1 } else { x.area() };
+        let (count, totals, channels) = (self.count(x), self.totals()?, self.channels as u32);
+        let (x, saved, running) = (x.region.clone(), saved.clone(), running.clone());
+        let epsilon = self.epsilon;
+        Ok(Box::new(move || {
+            let data = [(&x).into(), (&partial).into()];
+            // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+            unsafe { sums.launch(summed.grid(), &[&data[..], &summed.arguments(), &[summed.width()]].concat()) }?;
+            let numbers = [count.into(), (plane as u64).into(), channels.into(), summed.parts().into()];
+            let factors = [SHARE.into(), epsilon.into()];
+            let arguments = [&data[..], &saved.arguments(), &running.arguments(), &numbers, &factors].concat();
+            // SAFETY: as above.
+            unsafe { statistics.launch(totals, &arguments) }?;
+            apply()
+        }))
     }
 
-    /// y as [`BatchNorm::training`] has written it, from the statistics that it saved, with the same bits. With the channels
-    /// first, cuDNN computes the statistics again: another of its functions would round otherwise.
+    /// y as [`BatchNorm::training`] has written it, from the statistics that it saved: by the last of its kernels, so y has
+    /// the same bits.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`]; [`CudaError::TooLarge`].
     pub fn again(self: &Arc<BatchNorm>, x: &Map, y: &Map, saved: &Statistics) -> Result<Work, CudaError> {
-        self.check(saved)?;
-        match x.is_channels_last() {
-            true => self.again_last(x, y, saved),
-            false => self.by_cudnn(x, y, None),
-        }
-    }
-
-    /// Normalizes by the mini-batch's statistics, and keeps them and updates the running ones if told where.
-    fn by_cudnn(
-        self: &Arc<BatchNorm>,
-        x: &Map,
-        y: &Map,
-        kept: Option<(&Statistics, &Statistics)>,
-    ) -> Result<Work, CudaError> {
-        let (channels, norm) = (self.channels(x)?, self.clone());
-        let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
-        let kept = kept.map(|(saved, running)| (saved.clone(), running.clone()));
-        Ok(Box::new(move || {
-            let (calling, layers) = norm.libraries.enter()?;
-            let (mut saved, mut running) = ([NOWHERE; 2], [NOWHERE; 2]);
-            if let Some(kept) = &kept {
-                saved = [kept.0.mean.raw().as_void(), kept.0.deviation.raw().as_void()];
-                running = [kept.1.mean.raw().as_void(), kept.1.deviation.raw().as_void()];
-            }
-            let channels = norm.parameters(&channels, running);
-            let (handle, maps) = (calling.handle, (x.part(), y.part()));
-            // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
-            unsafe {
-                call::batch_norm_training(
-                    tables(&calling, layers),
-                    handle,
-                    maps,
-                    channels,
-                    (SHARE, norm.epsilon),
-                    saved,
-                )
-            }
-        }))
+        self.apply(x, y, saved, INVERSE)
     }
 
     /// y = x normalized by running statistics.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+    /// As [`BatchNorm::again`].
     pub fn inference(self: &Arc<BatchNorm>, x: &Map, y: &Map, running: &Statistics) -> Result<Work, CudaError> {
-        self.check(running)?;
-        if x.is_channels_last() {
-            return self.inference_last(x, y, running);
-        }
-        let (channels, norm, running) = (self.channels(x)?, self.clone(), running.clone());
-        let (x, y) = (x.placed(&self.libraries)?, y.placed(&self.libraries)?);
+        self.apply(x, y, running, self.epsilon)
+    }
+
+    /// y = x normalized by these statistics, which have variances unless `epsilon` is [`INVERSE`].
+    fn apply(
+        self: &Arc<BatchNorm>,
+        x: &Map,
+        y: &Map,
+        statistics: &Statistics,
+        epsilon: f32,
+    ) -> Result<Work, CudaError> {
+        self.check(&[x, y], &[statistics])?;
+        let form = Form::copying(x, &[&x.region, &y.region])?;
+        let kernel = form.kernel(&self.libraries, "norm_apply", x)?;
+        let (norm, x, y, statistics) = (self.clone(), x.region.clone(), y.region.clone(), statistics.clone());
         Ok(Box::new(move || {
-            let (calling, layers) = norm.libraries.enter()?;
-            let running = [running.mean.raw().as_void(), running.deviation.raw().as_void()];
-            let (channels, maps) = (norm.parameters(&channels, running), (x.part(), y.part()));
-            // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
-            unsafe {
-                call::batch_norm_inference(tables(&calling, layers), calling.handle, maps, channels, norm.epsilon)
-            }
+            let parameters = [(&norm.scale).into(), (&norm.shift).into()];
+            let [maps, numbers] = [[(&x).into(), (&y).into()], [epsilon.into(), form.width()]];
+            let arguments = [&maps[..], &statistics.arguments(), &parameters, &form.arguments(), &numbers].concat();
+            // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+            unsafe { kernel.launch(form.grid(), &arguments) }
         }))
     }
 
     /// Computes dx, and overwrites the gradients of scales and shifts.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`]; [`CudaError::OutOfMemory`] for sums.
+    /// As [`BatchNorm::training`].
     pub fn backward(
         self: &Arc<BatchNorm>,
         [x, dy, dx]: [&Map; 3],
@@ -161,34 +169,106 @@ impl BatchNorm {
         saved: &Statistics,
         gradients: [&Region; 2],
     ) -> Result<Work, CudaError> {
-        self.check(saved)?;
+        self.check(&[x, dy, dx], &[saved])?;
         for gradient in gradients {
             gradient.must_hold(self.channels * 4)?;
         }
-        if x.is_channels_last() {
-            return self.backward_last([x, dy, dx], write, saved, gradients);
-        }
-        let (channels, norm, saved) = (self.channels(x)?, self.clone(), saved.clone());
-        let [scale_gradient, shift_gradient] = gradients.map(Region::clone);
-        let libraries = &self.libraries;
-        let (x, dy, dx) = (x.placed(libraries)?, dy.placed(libraries)?, dx.placed(libraries)?);
+        let summed = Form::summing(x, &[&x.region, &dy.region])?;
+        let written = Form::copying(x, &[&x.region, &dy.region, &dx.region])?;
+        let partial = self.partial(&summed)?;
+        let sums = summed.kernel(&self.libraries, "norm_gradient_sums", x)?;
+        let totaled = self.libraries.kernels_norm()?.get("norm_gradients")?;
+        let apply = written.kernel(&self.libraries, "norm_gradient", x)?;
+        let (norm, totals, channels) = (self.clone(), self.totals()?, self.channels as u32);
+        let ([x, dy, dx], saved) = ([x, dy, dx].map(|map| map.region.clone()), saved.clone());
+        let gradients = gradients.map(Region::clone);
         Ok(Box::new(move || {
-            let (calling, layers) = norm.libraries.enter()?;
-            let statistics = [saved.mean.raw().as_void(), saved.deviation.raw().as_void()];
-            let channels = Channels {
-                second: scale_gradient.raw().as_void(),
-                third: shift_gradient.raw().as_void(),
-                ..norm.parameters(&channels, statistics)
-            };
-            let maps = [x.part(), dy.part(), dx.part()];
-            let factors = (beta(write), norm.epsilon);
-            // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
-            unsafe { call::batch_norm_backward(tables(&calling, layers), calling.handle, maps, channels, factors) }
+            let [mean, deviation] = saved.arguments();
+            let [to_scale, to_shift] = gradients.each_ref().map(Argument::from);
+            let data = [(&x).into(), (&dy).into(), mean, (&partial).into()];
+            // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+            unsafe { sums.launch(summed.grid(), &[&data[..], &summed.arguments(), &[summed.width()]].concat()) }?;
+            let arguments = [(&partial).into(), deviation, to_scale, to_shift, channels.into(), summed.parts().into()];
+            // SAFETY: as above.
+            unsafe { totaled.launch(totals, &arguments) }?;
+            let data = [(&x).into(), (&dy).into(), (&dx).into(), mean, deviation];
+            let parameters = [(&norm.scale).into(), to_scale, to_shift];
+            let flags = [u32::from(write == Write::Add).into(), written.width()];
+            // SAFETY: as above.
+            unsafe { apply.launch(written.grid(), &[&data[..], &parameters, &written.arguments(), &flags].concat()) }
         }))
     }
 
-    fn parameters(&self, channels: &TensorView, [mean, variance]: [*mut c_void; 2]) -> Channels {
-        let (scale, second) = (self.scale.raw().as_void(), self.shift.raw().as_void());
-        Channels { tensor: channels.part().tensor, scale, second, third: NOWHERE, mean, variance }
+    /// Elements of a channel.
+    fn count(&self, map: &Map) -> u64 {
+        (map.samples * map.area()) as u64
+    }
+
+    /// Memory for two sums of each channel and part.
+    fn partial(&self, form: &Form) -> Result<Region, CudaError> {
+        self.libraries.scratch(form.parts() as usize * 2 * self.channels * 4)
+    }
+
+    /// Blocks of a kernel that adds the parts of eight channels up.
+    fn totals(&self) -> Result<[u32; 2], CudaError> {
+        Ok([crate::error::narrow("channel count", self.channels.div_ceil(8))?, 1])
+    }
+}
+
+/// How kernels go over a map, by its layout.
+#[derive(Clone, Copy)]
+enum Form {
+    First(Planes),
+    Last(Rows),
+}
+
+impl Form {
+    fn summing(map: &Map, regions: &[&Region]) -> Result<Form, CudaError> {
+        match map.is_channels_last() {
+            true => Rows::summing(map, regions).map(Form::Last),
+            false => Planes::summing(map, regions).map(Form::First),
+        }
+    }
+
+    fn copying(map: &Map, regions: &[&Region]) -> Result<Form, CudaError> {
+        match map.is_channels_last() {
+            true => Rows::copying(map, map.shape.channels(), regions, &[]).map(Form::Last),
+            false => Planes::copying(map, regions).map(Form::First),
+        }
+    }
+
+    fn kernel(&self, libraries: &Libraries, name: &str, map: &Map) -> Result<Kernel, CudaError> {
+        match self {
+            Form::First(_) => libraries.kernel_norm(name, map.storage),
+            Form::Last(_) => libraries.kernel_last(&format!("{name}_last"), map.storage),
+        }
+    }
+
+    fn grid(&self) -> [u32; 2] {
+        match self {
+            Form::First(planes) => planes.grid(),
+            Form::Last(rows) => rows.grid(),
+        }
+    }
+
+    fn parts(&self) -> u32 {
+        match self {
+            Form::First(planes) => planes.parts,
+            Form::Last(rows) => rows.parts,
+        }
+    }
+
+    fn arguments(&self) -> Vec<Argument> {
+        match self {
+            Form::First(planes) => planes.arguments().to_vec(),
+            Form::Last(rows) => rows.arguments().to_vec(),
+        }
+    }
+
+    fn width(&self) -> Argument {
+        match self {
+            Form::First(planes) => planes.width(),
+            Form::Last(rows) => rows.width(),
+        }
     }
 }

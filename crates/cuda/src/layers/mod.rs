@@ -13,13 +13,13 @@
 
 mod activation;
 mod batch_norm;
-mod batch_norm_last;
 mod bias;
 mod convolution;
 mod dropout;
 mod fully_connected;
 mod lrn;
 mod map;
+mod planes;
 mod pooling;
 mod pooling_last;
 mod rows;
@@ -108,6 +108,7 @@ pub struct Libraries {
     /// cuBLAS's file or folder, instead of searching for it.
     cublas: Option<PathBuf>,
     kernels: Arc<Kernels>,
+    kernels_norm: Mutex<Option<Arc<Kernels>>>,
     kernels_last: Mutex<Option<Arc<Kernels>>>,
     now: Region,
     scratch: Mutex<Vec<Arc<DeviceBuffer>>>,
@@ -142,6 +143,7 @@ impl Libraries {
             blas: OnceLock::new(),
             cublas: cublas.map(Path::to_owned),
             kernels: Arc::new(Kernels::load(handle)?),
+            kernels_norm: Mutex::default(),
             kernels_last: Mutex::default(),
             now,
             scratch: Mutex::default(),
@@ -206,19 +208,37 @@ impl Libraries {
     }
 
     fn kernels_last(&self) -> Result<Arc<Kernels>, CudaError> {
-        let mut loaded = self.kernels_last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernels) = &*loaded {
-            return Ok(kernels.clone());
-        }
-        let kernels = Arc::new(Kernels::load_last(&self.handle)?);
-        *loaded = Some(kernels.clone());
-        Ok(kernels)
+        loaded(&self.kernels_last, || Kernels::load_last(&self.handle))
+    }
+
+    /// A kernel of batch normalization for maps whose channels come first, or for the numbers of channels.
+    fn kernel_norm(&self, name: &str, storage: Storage) -> Result<Kernel, CudaError> {
+        self.kernels_norm()?.get(&format!("{name}_{}", suffix(storage)))
+    }
+
+    /// The kernels of batch normalization, compiled like those with the first one.
+    fn kernels_norm(&self) -> Result<Arc<Kernels>, CudaError> {
+        loaded(&self.kernels_norm, || Kernels::load_norm(&self.handle))
     }
 
     /// Permission to call cuDNN, including its layers.
     fn enter(&self) -> Result<(Calling<'_>, &CudnnLayers), CudaError> {
         Ok((self.handle.enter()?, &self.layers))
     }
+}
+
+/// Kernels that are loaded when first needed.
+fn loaded(
+    place: &Mutex<Option<Arc<Kernels>>>,
+    load: impl FnOnce() -> Result<Kernels, CudaError>,
+) -> Result<Arc<Kernels>, CudaError> {
+    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kernels) = &*place {
+        return Ok(kernels.clone());
+    }
+    let kernels = Arc::new(load()?);
+    *place = Some(kernels.clone());
+    Ok(kernels)
 }
 
 /// Both of cuDNN's tables.

@@ -10,6 +10,8 @@ use crate::sys::driver as sys;
 
 /// The kernels' PTX; see the file `kernels.cu` beside it.
 const PTX: &str = concat!(include_str!("../kernels/kernels.ptx"), "\0");
+/// That of batch normalization.
+const PTX_NORM: &str = concat!(include_str!("../kernels/kernels_norm.ptx"), "\0");
 /// That of kernels for maps whose channels come last, in 16-bit types.
 const PTX_LAST: &str = concat!(include_str!("../kernels/kernels_last.ptx"), "\0");
 /// Threads of a block, for which the kernels are written.
@@ -35,6 +37,14 @@ impl Kernels {
     /// [`CudaError::Driver`] if the driver cannot compile them, such as one older than CUDA 12.4.
     pub fn load(handle: &Arc<Handle>) -> Result<Kernels, CudaError> {
         Kernels::compile(handle, PTX)
+    }
+
+    /// Loads the kernels of batch normalization.
+    ///
+    /// # Errors
+    /// As [`Kernels::load`].
+    pub(crate) fn load_norm(handle: &Arc<Handle>) -> Result<Kernels, CudaError> {
+        Kernels::compile(handle, PTX_NORM)
     }
 
     /// Loads the kernels for maps whose channels come last, in 16-bit types.

@@ -24,8 +24,6 @@ integers! {
     PoolingMode: MAX = 0, AVERAGE_COUNT_INCLUDE_PADDING = 1, AVERAGE_COUNT_EXCLUDE_PADDING = 2;
     /// The dimension of a local response normalization (`cudnnLRNMode_t`).
     LrnMode: CROSS_CHANNEL_DIM1 = 0;
-    /// What shares statistics (`cudnnBatchNormMode_t`).
-    BatchNormMode: PER_ACTIVATION = 0, SPATIAL = 1, SPATIAL_PERSISTENT = 2;
     /// How a softmax is computed (`cudnnSoftmaxAlgorithm_t`).
     SoftmaxAlgorithm: FAST = 0, ACCURATE = 1;
     /// What sums to one (`cudnnSoftmaxMode_t`).
@@ -70,20 +68,6 @@ functions! {
     lrn_backward = "cudnnLRNCrossChannelBackward": fn(
         Handle, LrnDescriptor, LrnMode, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor,
         *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
-    ) -> CudnnStatus;
-    batch_norm_training = "cudnnBatchNormalizationForwardTraining": fn(
-        Handle, BatchNormMode, *const c_void, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor,
-        *mut c_void, TensorDescriptor, *const c_void, *const c_void, f64, *mut c_void, *mut c_void, f64, *mut c_void,
-        *mut c_void
-    ) -> CudnnStatus;
-    batch_norm_inference = "cudnnBatchNormalizationForwardInference": fn(
-        Handle, BatchNormMode, *const c_void, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor,
-        *mut c_void, TensorDescriptor, *const c_void, *const c_void, *const c_void, *const c_void, f64
-    ) -> CudnnStatus;
-    batch_norm_backward = "cudnnBatchNormalizationBackward": fn(
-        Handle, BatchNormMode, *const c_void, *const c_void, *const c_void, *const c_void, TensorDescriptor,
-        *const c_void, TensorDescriptor, *const c_void, TensorDescriptor, *mut c_void, TensorDescriptor,
-        *const c_void, *mut c_void, *mut c_void, f64, *const c_void, *const c_void
     ) -> CudnnStatus;
     softmax_forward = "cudnnSoftmaxForward": fn(
         Handle, SoftmaxAlgorithm, SoftmaxMode, *const c_void, TensorDescriptor, *const c_void, *const c_void,

@@ -16,10 +16,10 @@ use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_test_support::mocks::Mocks;
 
 const HALVES: [Storage; 2] = [Storage::F16, Storage::Bf16];
-const WRITES: [Write; 2] = [Write::Overwrite, Write::Add];
+pub const WRITES: [Write; 2] = [Write::Overwrite, Write::Add];
 
 /// Samples, channels, height and width: channels that fill packs of eight, that do not, that take several blocks; one place.
-const FORMS: [(usize, usize, usize, usize); 9] = [
+pub const FORMS: [(usize, usize, usize, usize); 9] = [
     (2, 8, 3, 5),
     (3, 5, 7, 2),
     (1, 1, 4, 4),
@@ -32,12 +32,12 @@ const FORMS: [(usize, usize, usize, usize); 9] = [
 ];
 
 /// Small whole numbers from `from` on, many of them equal.
-fn numbers(len: usize, below: u64, from: f32, seed: u64) -> Vec<f32> {
+pub fn numbers(len: usize, below: u64, from: f32, seed: u64) -> Vec<f32> {
     let draw = |i: u64| (i + 1000 * seed).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_pow(3) >> 33;
     (0..len as u64).map(|i| from + (draw(i) % below) as f32).collect()
 }
 
-fn region(libraries: &Libraries, storage: Storage, values: &[f32]) -> Region {
+pub fn region(libraries: &Libraries, storage: Storage, values: &[f32]) -> Region {
     let bytes = storage.encode(values);
     let buffer = Arc::new(DeviceBuffer::new(libraries.handle().context(), bytes.len()).unwrap());
     let region = Region::new(&buffer, 0..bytes.len()).unwrap();
@@ -51,17 +51,17 @@ fn map(libraries: &Libraries, storage: Storage, samples: usize, shape: Shape, va
     Map { region: region(libraries, storage, values), samples, shape, storage, layout: Layout::Nhwc }
 }
 
-fn read(region: &Region, storage: Storage) -> Vec<f32> {
+pub fn read(region: &Region, storage: Storage) -> Vec<f32> {
     let mut bytes = vec![0; region.len()];
     region.slice().unwrap().download(&mut bytes).unwrap();
     storage.decode(&bytes)
 }
 
-fn run(work: Result<Work, CudaError>) {
+pub fn run(work: Result<Work, CudaError>) {
     work.unwrap()().unwrap();
 }
 
-fn assert_near(what: &str, got: &[f32], want: &[f64], relative: f64) {
+pub fn assert_near(what: &str, got: &[f32], want: &[f64], relative: f64) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
         let off = (f64::from(*got) - want).abs();
@@ -70,8 +70,12 @@ fn assert_near(what: &str, got: &[f32], want: &[f64], relative: f64) {
 }
 
 /// What rounding to a type may be off by, with a little for what is computed in f32.
-fn rounding(storage: Storage) -> f64 {
-    if storage == Storage::F16 { 1.0 / 1500.0 } else { 1.0 / 200.0 }
+pub fn rounding(storage: Storage) -> f64 {
+    match storage {
+        Storage::F32 => 1e-4,
+        Storage::F16 => 1.0 / 1500.0,
+        Storage::Bf16 => 1.0 / 200.0,
+    }
 }
 
 fn biases_agree(libraries: &Arc<Libraries>) {
@@ -225,74 +229,6 @@ fn poolings_agree(libraries: &Arc<Libraries>) {
     }
 }
 
-fn normalizations_agree(libraries: &Arc<Libraries>) {
-    let epsilon = 1e-3_f64;
-    for (storage, (samples, channels, height, width)) in HALVES.into_iter().flat_map(|s| FORMS.map(|form| (s, form))) {
-        let shape = Shape::image(channels, height, width);
-        let (what, rows) = (format!("{storage:?}, {samples} samples of {shape}"), samples * height * width);
-        // A mean that is large beside the deviation.
-        let x = numbers(rows * channels, 9, 100.0, 1);
-        let dy = numbers(rows * channels, 9, -3.0, 2);
-        let before = numbers(rows * channels, 5, 0.0, 3);
-        let (scale, shift) = (numbers(channels, 4, 1.0, 4), numbers(channels, 4, -2.0, 5));
-        let (old_mean, old_variance) = (numbers(channels, 4, 90.0, 6), numbers(channels, 4, 3.0, 7));
-        let of = |values: &[f32], i: usize| f64::from(values[i]);
-        let all = |sum: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
-            (0..channels).map(|c| (0..rows).map(|row| sum(row * channels + c, c)).sum::<f64>() / rows as f64).collect()
-        };
-        let mean = all(&|i, _| of(&x, i));
-        let variance = all(&|i, c| (of(&x, i) - mean[c]).powi(2));
-        let inverse: Vec<f64> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
-        let normal = |i: usize| (of(&x, i) - mean[i % channels]) * inverse[i % channels];
-        let (mean_dy, mean_product) = (all(&|i, _| of(&dy, i)), all(&|i, _| of(&dy, i) * normal(i)));
-        let each = |value: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
-            (0..rows * channels).map(|i| value(i, i % channels)).collect()
-        };
-
-        let floats = |values: &[f32]| region(libraries, Storage::F32, values);
-        let zeros = || floats(&vec![0.0; channels]);
-        let map = |values: &[f32]| map(libraries, storage, samples, shape, values);
-        let (scales, shifts) = (floats(&scale), floats(&shift));
-        let norm = BatchNorm::new(libraries, channels, epsilon as f32, [&scales, &shifts]).unwrap();
-        let saved = Statistics { mean: zeros(), deviation: zeros() };
-        let running = Statistics { mean: floats(&old_mean), deviation: floats(&old_variance) };
-        let (input, y, again, inferred) = (map(&x), map(&before), map(&before), map(&before));
-
-        run(norm.inference(&input, &inferred, &running));
-        let want = each(&|i, c| {
-            (of(&x, i) - of(&old_mean, c)) / (of(&old_variance, c) + epsilon).sqrt() * of(&scale, c) + of(&shift, c)
-        });
-        assert_near(&format!("{what}: inference"), &read(&inferred.region, storage), &want, rounding(storage));
-
-        run(norm.training(&input, &y, &saved, &running));
-        let want = each(&|i, c| normal(i) * of(&scale, c) + of(&shift, c));
-        assert_near(&format!("{what}: y"), &read(&y.region, storage), &want, rounding(storage));
-        assert_near(&format!("{what}: mean"), &read(&saved.mean, Storage::F32), &mean, 1e-5);
-        assert_near(&format!("{what}: deviation"), &read(&saved.deviation, Storage::F32), &inverse, 1e-3);
-        let moved: Vec<f64> = (0..channels).map(|c| 0.9 * of(&old_mean, c) + 0.1 * mean[c]).collect();
-        assert_near(&format!("{what}: running mean"), &read(&running.mean, Storage::F32), &moved, 1e-5);
-        let unbiased = rows as f64 / (rows as f64 - 1.0).max(1.0);
-        let moved: Vec<f64> =
-            (0..channels).map(|c| 0.9 * of(&old_variance, c) + 0.1 * unbiased * variance[c]).collect();
-        assert_near(&format!("{what}: running variance"), &read(&running.deviation, Storage::F32), &moved, 1e-4);
-        run(norm.again(&input, &again, &saved));
-        assert!(read(&y.region, storage) == read(&again.region, storage), "{what}: a rerun");
-
-        let want = each(&|i, c| of(&scale, c) * inverse[c] * (of(&dy, i) - mean_dy[c] - normal(i) * mean_product[c]));
-        let size = inverse.iter().copied().fold(1.0, f64::max);
-        for write in WRITES {
-            let (gradient, dx, to_scale, to_shift) = (map(&dy), map(&before), zeros(), zeros());
-            run(norm.backward([&input, &gradient, &dx], write, &saved, [&to_scale, &to_shift]));
-            let add = |(new, old): (&f64, &f32)| if write == Write::Add { new + f64::from(*old) } else { *new };
-            let want: Vec<f64> = want.iter().zip(&before).map(add).collect();
-            assert_near(&format!("{what}: dx, {write:?}"), &read(&dx.region, storage), &want, size * rounding(storage));
-            let sums = |means: &[f64]| means.iter().map(|mean| mean * rows as f64).collect::<Vec<_>>();
-            assert_near(&format!("{what}: scales"), &read(&to_scale, Storage::F32), &sums(&mean_product), 1e-2);
-            assert_near(&format!("{what}: shifts"), &read(&to_shift, Storage::F32), &sums(&mean_dy), 1e-5);
-        }
-    }
-}
-
 /// What is dropped does not depend on where an element lies.
 fn draws_agree(libraries: &Arc<Libraries>) {
     let rule = Rule::Sgd(Sgd::default());
@@ -321,7 +257,6 @@ fn kernels_agree(options: &Options) {
     biases_agree(&libraries);
     copies_agree(&libraries);
     poolings_agree(&libraries);
-    normalizations_agree(&libraries);
     draws_agree(&libraries);
 }
 
@@ -348,6 +283,18 @@ fn maps_in_f32_are_refused() {
     assert!(error.to_string().contains("f16 or bf16, not f32"), "{error}");
 }
 
+/// Nanoseconds of this work, of twenty in a row.
+pub fn time(libraries: &Libraries, work: &Work) -> f64 {
+    let context = libraries.handle().context();
+    let (first, last) = (Event::new(context).unwrap(), Event::new(context).unwrap());
+    (0..3).for_each(|_| work().unwrap());
+    first.record(libraries.handle().stream()).unwrap();
+    (0..20).for_each(|_| work().unwrap());
+    last.record(libraries.handle().stream()).unwrap();
+    last.synchronize().unwrap();
+    last.since(&first).unwrap().0 as f64 / 20.0
+}
+
 /// Prints what each kernel takes on maps of ResNet-50 at 256 samples in bf16, in both layouts, and which share of a copy's
 /// rate it has on the bytes that it must move.
 #[test]
@@ -357,15 +304,6 @@ fn rates_with_the_channels_last() {
     let backend = CudaBackend::open(&options).unwrap();
     let libraries = &Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
     let context = libraries.handle().context();
-    let time = |work: Work| {
-        let (first, last) = (Event::new(context).unwrap(), Event::new(context).unwrap());
-        (0..3).for_each(|_| work().unwrap());
-        first.record(libraries.handle().stream()).unwrap();
-        (0..20).for_each(|_| work().unwrap());
-        last.record(libraries.handle().stream()).unwrap();
-        last.synchronize().unwrap();
-        last.since(&first).unwrap().0 as f64 / 20.0
-    };
     println!("{:>14} {:>5} {:20} {:>9} {:>9} {:>6}", "map", "order", "pass", "us", "GB/s", "copy");
     for (channels, extent) in [(64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)] {
         let samples = 256;
@@ -417,7 +355,7 @@ fn rates_with_the_channels_last() {
             ];
             let mut copied = 0.0;
             for (pass, bytes, work) in passes {
-                let nanos = time(work.unwrap());
+                let nanos = time(libraries, &work.unwrap());
                 let rate = bytes as f64 / nanos;
                 if pass == "copy" {
                     copied = rate;

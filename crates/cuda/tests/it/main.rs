@@ -6,6 +6,7 @@ mod device;
 mod failures;
 mod layers;
 mod layers_last;
+mod layers_norm;
 mod loading;
 mod reference;
 mod slices;

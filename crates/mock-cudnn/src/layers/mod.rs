@@ -1,8 +1,7 @@
 //! The layers beside convolutions, computed in f32 and rounded once, every sum in the order of the index.
 //!
-//! `descriptor` what describes a layer · `elementwise` activation, sums, copies · `pooling`, `lrn`, `batch_norm`, `softmax`
+//! `descriptor` what describes a layer · `elementwise` activation, sums, copies · `pooling`, `lrn`, `softmax`
 
-mod batch_norm;
 mod descriptor;
 mod elementwise;
 mod lrn;
@@ -74,30 +73,6 @@ impl Place {
     /// Refuses another shape.
     pub fn same(&self, other: &Place) -> Result<(), Status> {
         if self.tensor.dims == other.tensor.dims { Ok(()) } else { Err(Status::BAD_PARAM) }
-    }
-}
-
-/// Channels of f32, one after another.
-#[derive(Clone, Copy)]
-struct Channels {
-    address: usize,
-    count: usize,
-}
-
-impl Channels {
-    fn load(self) -> Result<Vec<f32>, c_int> {
-        let _held = HeldRange::range(self.address, self.count * 4)?;
-        // SAFETY: as many f32 are held.
-        Ok((0..self.count).map(|i| unsafe { (self.address as *const f32).add(i).read_unaligned() }).collect())
-    }
-
-    fn store(self, values: &[f32]) -> Result<(), c_int> {
-        let _held = HeldRange::range(self.address, self.count * 4)?;
-        for (i, value) in values.iter().enumerate().take(self.count) {
-            // SAFETY: as many f32 are held.
-            unsafe { (self.address as *mut f32).add(i).write_unaligned(*value) };
-        }
-        Ok(())
     }
 }
 

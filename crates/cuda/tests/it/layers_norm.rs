@@ -1,0 +1,197 @@
+//! Batch normalization in both layouts against plain loops in f64: on the mock libraries, and (ignored where there is none) on a
+//! real GPU, where another ignored test prints its rates.
+
+use std::sync::Arc;
+
+use tightfit_core::Layout;
+use tightfit_core::network::Shape;
+use tightfit_core::problem::Storage;
+use tightfit_cuda::layers::{BatchNorm, Libraries, Map, Statistics, Write, copy};
+use tightfit_cuda::safe::{DeviceBuffer, Region};
+use tightfit_cuda::{CudaBackend, Options};
+use tightfit_test_support::mocks::Mocks;
+
+use crate::layers_last::{FORMS, WRITES, assert_near, numbers, read, region, rounding, run, time};
+
+const CASES: [(Storage, Layout); 5] = [
+    (Storage::F32, Layout::Nchw),
+    (Storage::F16, Layout::Nchw),
+    (Storage::Bf16, Layout::Nchw),
+    (Storage::F16, Layout::Nhwc),
+    (Storage::Bf16, Layout::Nhwc),
+];
+
+/// Those of the other kernels; large and odd areas, many samples of one channel, and volumes.
+fn forms() -> Vec<(usize, Shape)> {
+    let images = FORMS.map(|(samples, channels, height, width)| (samples, Shape::image(channels, height, width)));
+    let more = [
+        (1, Shape::image(3, 56, 56)),
+        (2, Shape::image(5, 113, 61)),
+        (300, Shape::image(1, 7, 7)),
+        (6, Shape::image(70, 14, 14)),
+        (1, Shape::volume(3, 8, 12, 10)),
+        (3, Shape::volume(9, 3, 5, 7)),
+    ];
+    images.into_iter().chain(more).collect()
+}
+
+fn normalizations_agree(libraries: &Arc<Libraries>) {
+    let epsilon = 1e-3_f64;
+    let cases = CASES.into_iter().flat_map(|case| forms().into_iter().map(move |form| (case, form)));
+    for ((storage, layout), (samples, shape)) in cases {
+        let what = format!("{storage:?}, {}, {samples} samples of {shape}", layout.name());
+        let (channels, area) = (shape.channels(), shape.len() / shape.channels());
+        let (rows, plane) = (samples * area, if layout == Layout::Nhwc { 1 } else { area });
+        let channel = |i: usize| i / plane % channels;
+        // A mean that is large beside the deviation.
+        let x = numbers(rows * channels, 9, 100.0, 1);
+        let dy = numbers(rows * channels, 9, -3.0, 2);
+        let before = numbers(rows * channels, 5, 0.0, 3);
+        let (scale, shift) = (numbers(channels, 4, 1.0, 4), numbers(channels, 4, -2.0, 5));
+        let (old_mean, old_variance) = (numbers(channels, 4, 90.0, 6), numbers(channels, 4, 3.0, 7));
+        let of = |values: &[f32], i: usize| f64::from(values[i]);
+        let all = |sum: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+            let mut sums = vec![0.0; channels];
+            (0..rows * channels).for_each(|i| sums[channel(i)] += sum(i, channel(i)));
+            sums.iter().map(|sum| sum / rows as f64).collect()
+        };
+        let mean = all(&|i, _| of(&x, i));
+        let variance = all(&|i, c| (of(&x, i) - mean[c]).powi(2));
+        let inverse: Vec<f64> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
+        let normal = |i: usize| (of(&x, i) - mean[channel(i)]) * inverse[channel(i)];
+        let (mean_dy, mean_product) = (all(&|i, _| of(&dy, i)), all(&|i, _| of(&dy, i) * normal(i)));
+        let each = |value: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+            (0..rows * channels).map(|i| value(i, channel(i))).collect()
+        };
+
+        let floats = |values: &[f32]| region(libraries, Storage::F32, values);
+        let zeros = || floats(&vec![0.0; channels]);
+        let map = |values: &[f32]| Map { region: region(libraries, storage, values), samples, shape, storage, layout };
+        let (scales, shifts) = (floats(&scale), floats(&shift));
+        let norm = BatchNorm::new(libraries, channels, epsilon as f32, [&scales, &shifts]).unwrap();
+        let saved = Statistics { mean: zeros(), deviation: zeros() };
+        let running = Statistics { mean: floats(&old_mean), deviation: floats(&old_variance) };
+        let (input, y, again, inferred) = (map(&x), map(&before), map(&before), map(&before));
+
+        run(norm.inference(&input, &inferred, &running));
+        let want = each(&|i, c| {
+            (of(&x, i) - of(&old_mean, c)) / (of(&old_variance, c) + epsilon).sqrt() * of(&scale, c) + of(&shift, c)
+        });
+        assert_near(&format!("{what}: inference"), &read(&inferred.region, storage), &want, rounding(storage));
+
+        run(norm.training(&input, &y, &saved, &running));
+        let want = each(&|i, c| normal(i) * of(&scale, c) + of(&shift, c));
+        assert_near(&format!("{what}: y"), &read(&y.region, storage), &want, rounding(storage));
+        assert_near(&format!("{what}: mean"), &read(&saved.mean, Storage::F32), &mean, 1e-5);
+        assert_near(&format!("{what}: deviation"), &read(&saved.deviation, Storage::F32), &inverse, 1e-3);
+        let moved: Vec<f64> = (0..channels).map(|c| 0.9 * of(&old_mean, c) + 0.1 * mean[c]).collect();
+        assert_near(&format!("{what}: running mean"), &read(&running.mean, Storage::F32), &moved, 1e-5);
+        let unbiased = rows as f64 / (rows as f64 - 1.0).max(1.0);
+        let moved: Vec<f64> =
+            (0..channels).map(|c| 0.9 * of(&old_variance, c) + 0.1 * unbiased * variance[c]).collect();
+        assert_near(&format!("{what}: running variance"), &read(&running.deviation, Storage::F32), &moved, 1e-4);
+        run(norm.again(&input, &again, &saved));
+        assert!(read(&y.region, storage) == read(&again.region, storage), "{what}: a rerun");
+        let in_place = map(&x);
+        run(norm.training(&in_place, &in_place, &saved, &running));
+        assert!(read(&y.region, storage) == read(&in_place.region, storage), "{what}: in place");
+
+        let want = each(&|i, c| of(&scale, c) * inverse[c] * (of(&dy, i) - mean_dy[c] - normal(i) * mean_product[c]));
+        let size = inverse.iter().copied().fold(1.0, f64::max);
+        let mut written = Vec::new();
+        for write in WRITES {
+            let (gradient, dx, to_scale, to_shift) = (map(&dy), map(&before), zeros(), zeros());
+            run(norm.backward([&input, &gradient, &dx], write, &saved, [&to_scale, &to_shift]));
+            let add = |(new, old): (&f64, &f32)| if write == Write::Add { new + f64::from(*old) } else { *new };
+            let want: Vec<f64> = want.iter().zip(&before).map(add).collect();
+            assert_near(&format!("{what}: dx, {write:?}"), &read(&dx.region, storage), &want, size * rounding(storage));
+            let sums = |means: &[f64]| means.iter().map(|mean| mean * rows as f64).collect::<Vec<_>>();
+            assert_near(&format!("{what}: scales"), &read(&to_scale, Storage::F32), &sums(&mean_product), 1e-2);
+            assert_near(&format!("{what}: shifts"), &read(&to_shift, Storage::F32), &sums(&mean_dy), 1e-5);
+            written.push(read(&dx.region, storage));
+        }
+        let in_place = map(&dy);
+        run(norm.backward([&input, &in_place, &in_place], Write::Overwrite, &saved, [&zeros(), &zeros()]));
+        assert!(written[0] == read(&in_place.region, storage), "{what}: dx in place");
+    }
+}
+
+fn kernels_agree(options: &Options) {
+    let backend = CudaBackend::open(options).unwrap();
+    normalizations_agree(&Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap());
+}
+
+#[test]
+fn normalization_computes_what_it_says() {
+    let mocks = Mocks::new();
+    kernels_agree(&mocks.options());
+    mocks.assert_nothing_left("layers");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn normalization_computes_on_a_gpu_what_it_says() {
+    kernels_agree(&Options::default());
+}
+
+/// Prints what batch normalization takes on maps of ResNet-50, and its rates on what it must move (forward three maps, a rerun
+/// two, backward five), beside that of a copy.
+#[test]
+#[ignore = "needs a CUDA device; prints times"]
+fn rates_of_normalization() {
+    let options = Options::default();
+    let backend = CudaBackend::open(&options).unwrap();
+    let libraries = &Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
+    let context = libraries.handle().context();
+    println!(
+        "{:>8} {:>14} {:>5} {:>5} {:>9} {:>9} {:>9} {:>6}",
+        "samples", "map", "type", "order", "pass", "us", "GB/s", "copy"
+    );
+    let forms = [
+        (256, 64, 112),
+        (256, 64, 56),
+        (256, 256, 56),
+        (256, 512, 28),
+        (256, 1024, 14),
+        (256, 2048, 7),
+        (32, 256, 56),
+        (1, 64, 112),
+        (4, 2048, 7),
+    ];
+    let cases = [(Storage::F32, Layout::Nchw), (Storage::Bf16, Layout::Nchw), (Storage::Bf16, Layout::Nhwc)];
+    for ((samples, channels, extent), (storage, layout)) in
+        forms.into_iter().flat_map(|form| cases.map(|case| (form, case)))
+    {
+        let shape = Shape::image(channels, extent, extent);
+        let space = |bytes: usize| {
+            let buffer = Arc::new(DeviceBuffer::new(context, bytes).unwrap());
+            let region = Region::new(&buffer, 0..bytes).unwrap();
+            region.upload(&vec![0; bytes]).unwrap();
+            region
+        };
+        let bytes = samples * shape.len() * storage.size();
+        let map = || Map { region: space(bytes), samples, shape, storage, layout };
+        let (x, y, dy) = (map(), map(), map());
+        let floats = || space(channels * 4);
+        let (scale, shift, to_scale, to_shift) = (floats(), floats(), floats(), floats());
+        let norm = BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift]).unwrap();
+        let saved = Statistics { mean: floats(), deviation: floats() };
+        let running = Statistics { mean: floats(), deviation: floats() };
+        let passes = [
+            ("copy", 2, copy(libraries, &x, &y, Write::Overwrite)),
+            ("forward", 3, norm.training(&x, &y, &saved, &running)),
+            ("again", 2, norm.again(&x, &y, &saved)),
+            ("backward", 5, norm.backward([&x, &dy, &y], Write::Overwrite, &saved, [&to_scale, &to_shift])),
+        ];
+        let mut copied = 0.0;
+        for (pass, maps, work) in passes {
+            let nanos = time(libraries, &work.unwrap());
+            let rate = (maps * bytes) as f64 / nanos;
+            if pass == "copy" {
+                copied = rate;
+            }
+            let (map, share, us, order) = (shape.to_string(), 100.0 * rate / copied, nanos / 1e3, layout.name());
+            println!("{samples:>8} {map:>14} {storage:>5?} {order:>5} {pass:>9} {us:9.1} {rate:9.0} {share:5.0}%");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The kernels of batch normalization, in both layouts. What the caller chooses for speed alone (lanes, parts, packs of 16 bytes)
+//! is checked and otherwise ignored.
+
+use crate::error::Code;
+use crate::kernels::{Array, Launch, Storage};
+
+/// Bytes of each parameter of a kernel, if it is one of these.
+pub fn sizes(name: &str) -> Option<&'static [usize]> {
+    Some(match name {
+        "norm_sums" => &[8, 8, 4, 4, 4, 4, 4],
+        "norm_sums_last" => &[8, 8, 8, 4, 4, 4],
+        "norm_statistics" => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
+        "norm_apply" => &[8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
+        "norm_apply_last" => &[8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
+        "norm_gradient_sums" => &[8, 8, 8, 8, 4, 4, 4, 4, 4],
+        "norm_gradient_sums_last" => &[8, 8, 8, 8, 8, 4, 4, 4],
+        "norm_gradients" => &[8, 8, 8, 8, 4, 4],
+        "norm_gradient" => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
+        "norm_gradient_last" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
+        _ => return None,
+    })
+}
+
+/// A map as a launch goes over it: samples of channels of planes. With the channels last, a sample is one row of channels.
+struct Planes {
+    storage: Storage,
+    samples: usize,
+    channels: usize,
+    area: usize,
+}
+
+impl Planes {
+    /// From the arguments from `at` on (rows, channels and lanes with the channels last, else samples, channels, area and lanes)
+    /// and the last one, for packs of 16 bytes, with which the addresses must agree.
+    fn new(launch: &Launch, storage: Storage, last: bool, at: usize, addresses: &[u64]) -> Result<Planes, Code> {
+        let p = &launch.parameters;
+        let number = |i: usize| p[i] as u32 as usize;
+        let (samples, channels) = (if last { p[at] as usize } else { number(at) }, number(at + 1));
+        let (area, lanes) = if last { (1, number(at + 2)) } else { (number(at + 2), number(at + 3)) };
+        let pack = if number(p.len() - 1) == 0 { 1 } else { storage.pack() };
+        if lanes == 0 || lanes > 256 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // Every channel has a thread, and packs do not go beyond what is next to each other.
+        let (beside, reached) = if last { (channels, lanes * pack) } else { (area, 256 / lanes) };
+        if !beside.is_multiple_of(pack) || launch.grid[0] * reached < channels {
+            return Err(Code::INVALID_VALUE);
+        }
+        if pack > 1 && addresses.iter().any(|address| !address.is_multiple_of(16)) {
+            return Err(Code::MISALIGNED_ADDRESS);
+        }
+        Ok(Planes { storage, samples, channels, area })
+    }
+
+    fn map(&self, address: u64) -> Result<Array, Code> {
+        Array::hold(address, self.storage, self.samples * self.channels * self.area)
+    }
+
+    fn floats(&self, address: u64) -> Result<Array, Code> {
+        Array::hold(address, Storage::F32, self.channels)
+    }
+
+    /// Calls with every element and its channel.
+    fn each(&self, mut call: impl FnMut(usize, usize)) {
+        (0..self.samples * self.channels * self.area).for_each(|i| call(i, i / self.area % self.channels));
+    }
+
+    /// Two sums over each channel by parts: partial (parts, 2, channels).
+    fn sum(&self, partial: u64, parts: usize, values: impl Fn(usize, usize) -> [f32; 2]) -> Result<(), Code> {
+        let partial = Array::hold(partial, Storage::F32, parts * 2 * self.channels)?;
+        for (part, channel) in (0..parts).flat_map(|part| (0..self.channels).map(move |channel| (part, channel))) {
+            let mut sums = [0.0_f32; 2];
+            for own in (part..self.samples * self.area).step_by(parts) {
+                let i = (own / self.area * self.channels + channel) * self.area + own % self.area;
+                sums.iter_mut().zip(values(i, channel)).for_each(|(sum, value)| *sum += value);
+            }
+            for (k, sum) in sums.into_iter().enumerate() {
+                partial.set((part * 2 + k) * self.channels + channel, sum);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Both sums of all parts of a channel.
+fn total(partial: &Array, channels: usize, parts: usize, channel: usize) -> [f64; 2] {
+    [0, 1].map(|k| (0..parts).map(|part| f64::from(partial.get((part * 2 + k) * channels + channel))).sum())
+}
+
+/// Runs one of these kernels.
+///
+/// # Errors
+/// As [`Launch::run`].
+pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
+    let p = &launch.parameters;
+    let float = |i: usize| f32::from_bits(p[i] as u32);
+    let number = |i: usize| p[i] as u32 as usize;
+    let (name, last) = name.strip_suffix("_last").map_or((name, false), |name| (name, true));
+    let planes = |at: usize, addresses: &[u64]| Planes::new(launch, storage, last, at, addresses);
+    // One argument less with the channels last.
+    let beyond = |at: usize| if last { at - 1 } else { at };
+    match name {
+        "norm_sums" => {
+            let planes = planes(2, &p[..1])?;
+            let x = planes.map(p[0])?;
+            planes.sum(p[1], launch.grid[1], |i, channel| {
+                let value = x.get(i) - x.get(channel * planes.area);
+                [value, value * value]
+            })?;
+        }
+        "norm_statistics" => {
+            let (count, plane, channels, parts) = (p[6] as usize, p[7] as usize, number(8), number(9));
+            let first = Array::hold(p[0], storage, channels.saturating_sub(1) * plane + 1)?;
+            let partial = Array::hold(p[1], Storage::F32, parts * 2 * channels)?;
+            let each = |address| Array::hold(address, Storage::F32, channels);
+            let (means, deviations) = (each(p[2])?, each(p[3])?);
+            let running = if p[4] == 0 { None } else { Some((each(p[4])?, each(p[5])?)) };
+            for channel in 0..channels {
+                let [sum, squares] = total(&partial, channels, parts, channel);
+                let beyond = sum / count as f64;
+                let variance = (squares / count as f64 - beyond * beyond).max(0.0);
+                let mean = first.get(channel * plane) + beyond as f32;
+                means.set(channel, mean);
+                deviations.set(channel, (1.0 / (variance + f64::from(float(11))).sqrt()) as f32);
+                if let Some((running_means, running_variances)) = &running {
+                    let unbiased = (variance * (count as f64 / (count as f64 - 1.0).max(1.0))) as f32;
+                    for (running, new) in [(running_means, mean), (running_variances, unbiased)] {
+                        running.set(channel, running.get(channel) * (1.0 - float(10)) + new * float(10));
+                    }
+                }
+            }
+        }
+        "norm_apply" => {
+            let planes = planes(6, &p[..2])?;
+            let (x, y, epsilon) = (planes.map(p[0])?, planes.map(p[1])?, float(beyond(10)));
+            let [means, seconds] = [planes.floats(p[2])?, planes.floats(p[3])?];
+            let [scales, shifts] = [planes.floats(p[4])?, planes.floats(p[5])?];
+            planes.each(|i, channel| {
+                let second = seconds.get(channel);
+                let deviation = if epsilon < 0.0 { second } else { 1.0 / (second + epsilon).sqrt() };
+                y.set(i, (x.get(i) - means.get(channel)) * (scales.get(channel) * deviation) + shifts.get(channel));
+            });
+        }
+        "norm_gradient_sums" => {
+            let planes = planes(4, &p[..2])?;
+            let (x, dy, means) = (planes.map(p[0])?, planes.map(p[1])?, planes.floats(p[2])?);
+            planes.sum(p[3], launch.grid[1], |i, channel| [dy.get(i), dy.get(i) * (x.get(i) - means.get(channel))])?;
+        }
+        "norm_gradients" => {
+            let (channels, parts) = (number(4), number(5));
+            let partial = Array::hold(p[0], Storage::F32, parts * 2 * channels)?;
+            let each = |address| Array::hold(address, Storage::F32, channels);
+            let (deviations, scales, shifts) = (each(p[1])?, each(p[2])?, each(p[3])?);
+            for channel in 0..channels {
+                let [sum, product] = total(&partial, channels, parts, channel);
+                scales.set(channel, (product * f64::from(deviations.get(channel))) as f32);
+                shifts.set(channel, sum as f32);
+            }
+        }
+        "norm_gradient" => {
+            let planes = planes(8, &p[..3])?;
+            let (x, dy, dx) = (planes.map(p[0])?, planes.map(p[1])?, planes.map(p[2])?);
+            let [means, deviations, scales] = [planes.floats(p[3])?, planes.floats(p[4])?, planes.floats(p[5])?];
+            let (to_scales, to_shifts) = (planes.floats(p[6])?, planes.floats(p[7])?);
+            let (count, add) = ((planes.samples * planes.area) as f32, number(beyond(12)) != 0);
+            planes.each(|i, channel| {
+                let factor = scales.get(channel) * deviations.get(channel);
+                let slope = factor * deviations.get(channel) * (to_scales.get(channel) / count);
+                let offset = factor * (to_shifts.get(channel) / count);
+                dx.put(i, factor * dy.get(i) - slope * (x.get(i) - means.get(channel)) - offset, add);
+            });
+        }
+        _ => return Err(Code::INVALID_HANDLE),
+    }
+    Ok(())
+}
