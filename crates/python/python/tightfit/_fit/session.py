@@ -18,7 +18,7 @@ from .aside import say_compiled, unrehearsed, unsupported
 from .budget import enforce, expand_segments, reserve_of, slack_of, within
 from .compiled import compiled_parts
 from .compiled import within as within_parts
-from .copies import Copies, copies_for
+from .copies import Copies, copies_for, current
 from .cost import rates_of
 from .fitted import Fitted, make_plan, too_small
 from .forms import covers, form_of, has_gradients
@@ -172,7 +172,8 @@ class Session:
         if signature not in self.plans:
             if not self._room(signature):
                 return None if self._fits(signature) else SafePass(None, Counts())
-            fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
+            with current(self.where):
+                fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
             if isinstance(fitted, RealRecording):
                 return fitted.safe
             if isinstance(fitted, SafePass):
@@ -235,8 +236,9 @@ class Session:
             return
         active.seal()
         if isinstance(active, Pass):
-            self._judge(active)
-            self._watch(active)
+            with current(self._copies().device):
+                self._judge(active)
+                self._watch(active)
 
     def _follow(self, model: nn.Module) -> None:
         """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
@@ -318,7 +320,8 @@ class Session:
 
         def done(rehearsal: Rehearsal) -> None:
             self._recording = None
-            self.plan(rehearsal, module, signature, time.monotonic())
+            with current(self.device(module)):
+                self.plan(rehearsal, module, signature, time.monotonic())
 
         self._recording = RealRecording(module, flat, done)
         return self._recording
