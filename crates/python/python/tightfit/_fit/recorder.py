@@ -293,6 +293,14 @@ class Recorder(TorchDispatchMode):
         if owns_tensors(module):
             self.calls.append(name)
 
+    def undo(self, operations: int, events: int) -> None:
+        """Forgets what came after so many operations and events."""
+        del self.operations[operations:]
+        del self.timeline[events:]
+        for storage in self.storages:
+            for span in storage.spans:
+                span[:] = [min(place, events) for place in span]
+
     def finish(self) -> None:
         """Ends every span that is still open; call it once, after the step."""
         for storage in self.storages:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from .compiled import compiled_parts
 from .compiled import within as within_parts
 from .copies import Copies, copies_for, current
 from .cost import rates_of
+from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted, make_plan, too_small
 from .forms import covers, form_of, has_gradients
 from .host import host_bytes
@@ -45,6 +48,7 @@ PLANS = 8
 IDLE = 64
 # Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
 WATCHED = 4
+# What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
@@ -80,8 +84,8 @@ class Session:
         self.plans: dict[Any, Fitted | None] = {}
         self.last: Fitted | None = None
         self._entered = threading.local()
-        self._host: Tensor | None = None
-        self._host_of: weakref.ref[Pass] | None = None
+        # Arenas, and the pass that each was last given to.
+        self.arenas: list[tuple[Tensor, weakref.ref[Pass]]] = []
         self._aside = False
         self._said: set[str] = set()
         self._passes = 0
@@ -95,6 +99,8 @@ class Session:
         # The pass that is told of the calls of modules, and the model whose modules tell of them.
         self.following: Pass | None = None
         self.handles: list[Any] = []
+        # Plans made so far: modules may have been replaced between two of them.
+        self._made = 0
 
     def __deepcopy__(self, memo: Any) -> Session:
         # Copies of the model (rehearsals, averages of weights) are not fitted anew.
@@ -105,20 +111,21 @@ class Session:
 
     # Hooks of the model.
 
-    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Called before the model's forward pass."""
+    def before(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType | None = None) -> None:
+        """Called before the model's forward pass; `frame` is that of the call, if it is not the caller's."""
         if torch.compiler.is_compiling():
             say_compiled(self.name)
             return
+        self.recover()
         stack = self._stack()
-        if stack or not self.applies(module):
-            stack.append(None)
+        nested = bool(stack)
+        stack.append([frame or sys._getframe(1), None])
+        if nested or not self.applies(module):
             return
-        stack.append(None)
         active = self.enter(module, (args, kwargs))
         if active is not None:
-            torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
-            stack[-1] = active
+            push_hooks(active)
+            stack[-1][1] = active
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         """Called after it, whether it raised or not."""
@@ -127,9 +134,22 @@ class Session:
         stack = self._stack()
         if not stack:
             return
-        active = stack.pop()
+        active = stack.pop()[1]
         if active is not None:
             self.leave(active)
+
+    def recover(self) -> None:
+        """Clears up after forward passes that ended without a call of `after`, as on Ctrl-C."""
+        stack = self._stack()
+        while stack and not running(stack[-1][0]):
+            active = stack.pop()[1]
+            self.following = None
+            if self._recording is not None:
+                self._recording.abandon()
+                self._recording = None
+            if active is not None:
+                pop_hooks(active)
+                active.seal()
 
     def say_once(self, why: str) -> None:
         """Says why memory is left alone, once for each reason."""
@@ -186,7 +206,7 @@ class Session:
             return None
         copies = self._copies()
         copies.begin()
-        if fitted.bound.programs and not getattr(module, FOLLOWED, False):
+        if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
             self._follow(module)
         active = self.following = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
         active.signature = signature  # type: ignore[attr-defined]
@@ -243,9 +263,12 @@ class Session:
     def _follow(self, model: nn.Module) -> None:
         """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
         # Copies of the model have copies of its hooks, and of this mark.
-        object.__setattr__(model, FOLLOWED, True)
+        object.__setattr__(model, FOLLOWED, self._made)
         parts = compiled_parts(model)
         for name, module in model.named_modules():
+            for key, hook in list(module._forward_pre_hooks.items()):
+                if isinstance(hook, _Called) and hook.session is self:
+                    del module._forward_pre_hooks[key]
             # The model itself is being called already: see `enter`.
             if name and owns_tensors(module) and not within_parts(name, parts):
                 self.handles.append(module.register_forward_pre_hook(_Called(self, name), prepend=True))
@@ -348,8 +371,8 @@ class Session:
         if self.reserve is None:
             self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
         host = self.host_budget if self.host_budget is not None else host_bytes()
-        if host is not None and self._host is not None:
-            host = max(host, self._host.numel())
+        if host is not None and self.arenas:
+            host = max(host, max(arena.numel() for arena, _ in self.arenas))
         expand_segments(device)
         try:
             fitted = make_plan(
@@ -374,6 +397,7 @@ class Session:
         for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
             fitted.step.assumed.append(note)
         self.plans[signature] = fitted
+        self._made += 1
         self._replaced.pop(signature, None)
         if fitted.bound is None:
             enforce(self.budget, device)
@@ -421,17 +445,36 @@ class Session:
         return self.copies
 
     def _arena(self, active: Pass) -> Tensor:
-        """The arena; fresh memory while an earlier graph still needs it."""
+        """An arena that no earlier graph needs any more; another one while they all do."""
         size = active.bound.host_bytes
-        owner = self._host_of() if self._host_of is not None else None
-        if owner is not None and owner is not active:
+        free = [place for place, (_, owner) in enumerate(self.arenas) if owner() is None or owner() is active]
+        fitting = [place for place in free if self.arenas[place][0].numel() >= size]
+        if fitting:
+            place = min(fitting, key=lambda place: self.arenas[place][0].numel())
+            arena = self.arenas[place][0]
+            self.arenas[place] = arena, weakref.ref(active)
+            return arena
+        # What is too small makes room before more is taken.
+        for place in reversed(free):
+            del self.arenas[place]
+        if self.arenas:
+            held = sum(arena.numel() for arena, _ in self.arenas)
             active.counts.fresh_bytes += size
-            return self._copies().arena(size)
-        if self._host is None or self._host.numel() < size:
-            self._host = None
-            self._host = self._copies().arena(size)
-        self._host_of = weakref.ref(active)
-        return self._host
+            most = self.host_budget if self.host_budget is not None else host_bytes()
+            if most is not None and size + (held if self.host_budget is not None else 0) > most:
+                self._say_arenas(len(self.arenas) + 1, held + size)
+                return self._copies().arena(size)
+        arena = self._copies().arena(size)
+        self.arenas.append((arena, weakref.ref(active)))
+        return arena
+
+    def _say_arenas(self, count: int, size: int) -> None:
+        if "arenas" not in self._said:
+            self._said.add("arenas")
+            say(
+                f"{self.name} has {count} forward passes before their backward passes, which takes {text(size)} of host memory, "
+                "more than it may; run fewer of them at once, or raise host_budget"
+            )
 
 
 class _Called:
