@@ -80,12 +80,25 @@ class _Pinned(mmap.mmap):
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self))
         runtime = torch.cuda.cudart()
         self.pinned = int(runtime.cudaHostRegister(self.address, len(self), 0)) == 0
+        if not self.pinned:
+            _forget_error()
 
     def __del__(self) -> None:
         # Before the memory is unmapped.
         if self.pinned:
             torch.cuda.synchronize(self.device)
             torch.cuda.cudart().cudaHostUnregister(self.address)
+
+
+def _forget_error() -> None:
+    """Clears the runtime's last error, which the next kernel's launch would be blamed for."""
+    # The runtime that PyTorch loaded has it; PyTorch's own bindings have no such call.
+    for name in (None, f"libcudart.so.{(torch.version.cuda or '12').split('.')[0]}"):
+        try:
+            ctypes.CDLL(name).cudaGetLastError()
+        except (OSError, AttributeError):
+            continue
+        return
 
 
 class _Ticket:

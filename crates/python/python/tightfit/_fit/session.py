@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import enforce, expand_segments, reserve_of, slack_of, within
+from .budget import enforce, expand_segments, release, reserve_of, slack_of, within
 from .compiled import compiled_parts
 from .compiled import within as within_parts
 from .copies import Copies, copies_for, current
@@ -48,6 +48,10 @@ PLANS = 8
 IDLE = 64
 # Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
 WATCHED = 4
+# Bytes that are planned for beyond a peak that was seen.
+SPARE = 8 << 20
+# Kinds of devices that have such statistics.
+WATCHES = {"cuda"}
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
@@ -101,6 +105,10 @@ class Session:
         self.handles: list[Any] = []
         # Plans made so far: modules may have been replaced between two of them.
         self._made = 0
+        # Where the last pass that took another path left its plan, in words.
+        self._differs = ""
+        # The plan of the pass that PyTorch's peak statistics were reset for last.
+        self._peak_of: Fitted | None = None
 
     def __deepcopy__(self, memo: Any) -> Session:
         # Copies of the model (rehearsals, averages of weights) are not fitted anew.
@@ -186,6 +194,8 @@ class Session:
         if signature in self._offloaded:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
+        if known is not None:
+            self._watch(known)
         if known is not None and known.stale:
             self._replaced[signature] = self.plans.pop(signature)
         self._passes += 1
@@ -203,6 +213,8 @@ class Session:
         if fitted is not None:
             fitted.used = self._passes
         if fitted is None or fitted.bound is None:
+            if fitted is not None:
+                self._begin_watch(fitted, None)
             return None
         copies = self._copies()
         copies.begin()
@@ -210,6 +222,7 @@ class Session:
             self._follow(module)
         active = self.following = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
         active.signature = signature  # type: ignore[attr-defined]
+        self._begin_watch(fitted, active)
         if owns_tensors(module):
             active.called("")
         return active
@@ -232,7 +245,7 @@ class Session:
             if self._passes - used[covered] < IDLE:
                 if "forms" not in self._said:
                     self._said.add("forms")
-                    say(f"{self.name} takes more than {PLANS} forms of inputs in turn; what it saves of further ones is offloaded")
+                    say(f"{self.name} gets more than {PLANS} different input shapes; the rest run without a plan, slowly; pad to fewer shapes")
                 return False
         del self.plans[covered]
         return True
@@ -256,9 +269,7 @@ class Session:
             return
         active.seal()
         if isinstance(active, Pass):
-            with current(self._copies().device):
-                self._judge(active)
-                self._watch(active)
+            self._judge(active)
 
     def _follow(self, model: nn.Module) -> None:
         """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
@@ -278,31 +289,51 @@ class Session:
         counts = active.counts
         if active.lost or counts.out_of_order >= TOLERATED:
             signature = active.signature  # type: ignore[attr-defined]
+            self._differs = active.differs or "its backward pass reads in another order"
             if self.plans.pop(signature, None) is not None:
                 self._recorded.setdefault(signature, 0)
-                say(f"{self.name} did not run as recorded; its next step is recorded again, with everything offloaded")
+                say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
 
-    def _watch(self, active: Pass) -> None:
-        """Compares the peak of a plan's first passes with its prediction, on a GPU; plans anew if it was higher."""
-        device = self._copies().device
-        signature = active.signature  # type: ignore[attr-defined]
-        fitted = self.plans.get(signature)
-        if device.type != "cuda" or fitted is None or fitted.watched >= WATCHED:
+    def _watch(self, fitted: Fitted) -> None:
+        """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
+        device = self.where
+        if device.type not in WATCHES or fitted.watched >= WATCHED or fitted.stale:
             return
-        if fitted.watched > 0:
-            # The step before this one has ended.
-            seen = torch.cuda.max_memory_allocated(device)
-            if seen > self.budget and self.reserve is not None:
-                self.reserve += seen - self.budget + (8 << 20)
-                say(f"{self.name} needed {text(seen)}, {text(seen - self.budget)} over the budget; planning again")
-                fitted.stale = True
-            beside = torch.cuda.max_memory_reserved(device) - seen
-            if fitted.watched == WATCHED - 1 and beside > self.budget // 32:
-                say(f"{self.name} allocates at most {text(seen)}; PyTorch's allocator reserves {text(beside)} more")
+        if fitted.bound is None and self._peak_of is fitted:
+            # Nothing of ours sees the end of its backward pass.
+            fitted.seen = torch.cuda.max_memory_allocated(device)
+        if fitted.seen > self.budget and self.reserve is not None:
+            # What was predicted was too little by so much.
+            self.reserve += fitted.seen - min(self.budget, fitted.peak) + SPARE
+            say(f"{self.name} needed {text(fitted.seen)}, {text(fitted.seen - self.budget)} over the budget; planning again")
+            fitted.stale = True
+            return
         fitted.watched += 1
+        if fitted.watched < WATCHED:
+            return
+        beside = torch.cuda.max_memory_reserved(device) - fitted.seen if fitted.seen else 0
+        if beside > self.budget // 32:
+            say(f"{self.name} allocates at most {text(fitted.seen)}; PyTorch's allocator reserves {text(beside)} more")
+        beyond = enforce(self.budget, device, self)
+        if beyond:
+            say(
+                f"{self.name} is bounded by what PyTorch's allocator has reserved, {text(beyond)} more than its budget allows and "
+                "cannot give back"
+            )
+
+    def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
+        """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
+        device = self.where
+        if device.type not in WATCHES or fitted.watched >= WATCHED:
+            return
         torch.cuda.reset_peak_memory_stats(device)
-        if fitted.watched == WATCHED and not fitted.stale:
-            enforce(self.budget, device)
+        self._peak_of = fitted
+        if active is not None:
+
+            def ended() -> None:
+                fitted.seen = max(fitted.seen, torch.cuda.max_memory_allocated(device))
+
+            active.ended = ended
 
     def device(self, module: nn.Module | None) -> torch.device:
         """Where the model is."""
@@ -319,7 +350,7 @@ class Session:
             return None
         if why := unrehearsed(module):
             if rehearsed and not self._recorded:
-                say(f"{self.name} has {why}; recording its first step, with everything offloaded")
+                say(f"{self.name} has {why}, so it is not rehearsed; recording its first step, with everything offloaded")
         elif rehearsed and signature not in self._recorded:
             args, kwargs = inputs
             try:
@@ -336,7 +367,11 @@ class Session:
             self._refuse_early(module)
         self._recorded[signature] = self._recorded.get(signature, 0) + 1
         if self._recorded[signature] > RECORDINGS:
-            say(f"{self.name} runs differently in every step, so it has no plan; from now on, everything it saves is offloaded")
+            first = f" ({self._differs})" if self._differs else ""
+            say(
+                f"{self.name} runs differently in every step{first}, so it has no plan; from now on, everything it saves is offloaded; "
+                "call tightfit.torch.unfit to stop"
+            )
             self._offloaded.add(signature)
             return SafePass(None, Counts())
         flat = tree_flatten(inputs)[0]
@@ -382,7 +417,8 @@ class Session:
         except DoesNotFit as error:
             before = self._replaced.pop(signature, None)
             if before is not None:
-                say(f"{self.name} continues over its budget: no plan that needs less was found")
+                seen = f" ({text(before.seen)} seen)" if before.seen else ""
+                say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
                 before.stale, before.watched = False, WATCHED
                 self.plans[signature] = before
                 return
@@ -399,8 +435,8 @@ class Session:
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
-        if fitted.bound is None:
-            enforce(self.budget, device)
+        # Its first passes are watched instead: what was predicted may be too little.
+        release(self)
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
@@ -412,7 +448,8 @@ class Session:
             return True
         step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, optimizer)
         outside = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        return simulate(Lives(step.data), {}).peak + outside + reserve_of(self.budget, device) <= self.budget
+        reserve = max(self.reserve or 0, reserve_of(self.budget, device))
+        return simulate(Lives(step.data), {}).peak + outside + reserve <= self.budget
 
     def _measured(
         self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, of_optimizer: int
