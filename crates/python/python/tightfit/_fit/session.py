@@ -395,6 +395,7 @@ class Session:
 
     def plan(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any, started: float) -> None:
         """Plans what was recorded."""
+        recorded = time.monotonic() - started
         device = self.device(module)
         state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
         times = None
@@ -432,6 +433,7 @@ class Session:
             return
         for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
             fitted.step.assumed.append(note)
+        fitted.recorded_s = recorded
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
