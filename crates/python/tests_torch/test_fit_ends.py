@@ -261,3 +261,48 @@ def test_blocks_keep_no_model_alive(monkeypatch):
         del model, optimizer, loss, copied
     gc.collect()
     assert [place() for place in places] == [None, None]
+
+
+class Chain(nn.Module):
+    """A model whose parts may be used for the loss one by one, so that the backward pass ends early or begins in the middle."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Sequential(nn.Linear(64, 64), nn.Softplus(), nn.Linear(64, 64)) for _ in range(4)])
+
+    def forward(self, x):
+        found = []
+        for part in self.parts:
+            x = part(x)
+            found.append(x)
+        return found
+
+
+@pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
+def test_parts_of_the_graph_run_early_late_or_never(link, monkeypatch):
+    """Backward passes in another order than recorded, of parts only, twice, and given up: what is fetched is what was saved."""
+    set_link(monkeypatch, link)
+    torch.manual_seed(1)
+    model, x = Chain().train(), torch.randn(256, 64)
+
+    def loss(net, given):
+        return sum(out.square().mean() for out in net(given))
+
+    fitted = copy.deepcopy(model)
+    plan = tt.plan(fitted, x, optimizer=sgd(fitted), loss=lambda outs: sum(out.square().mean() for out in outs))
+    tt.fit(fitted, max(int(plan.plain * 0.8), plan.least), optimizer=sgd(fitted), loss=lambda outs: sum(o.square().mean() for o in outs))
+    for net in (model, fitted):
+        loss(net, x).backward()
+    assert equal(gradients(model), gradients(fitted))
+
+    def backwards(net, order):
+        net.zero_grad()
+        outs = net(x)
+        for place in order:
+            outs[place].square().mean().backward(retain_graph=True)
+        return gradients(net)
+
+    for order in ((0,), (3,), (0, 3), (3, 0), (1, 2, 1), (), (2, 3, 0, 1)):
+        assert equal(backwards(model, order), backwards(fitted, order)), order
+    gc.collect()
+    assert all(owner() is None for _, owner in session_of(fitted).arenas), "no pass is left"
