@@ -60,7 +60,7 @@ class _Launched:
         state = self.state
         outermost = getattr(state, "outermost", None)
         if outermost is not None:
-            if running(state.frame):
+            if torch.compiler.is_compiling() or running(state.frame):
                 return
             self.sessions[outermost].recover()
             state.outermost = None
