@@ -4,20 +4,20 @@
 # usage: scripts/gpu-fit.sh OUTPUT [CASE ..]
 #
 # One process a case, with a time limit (SECONDS_EACH, 300): plain, a checkpoint a block, ours at 102, 80, 60 and 40% of plain's
-# measured peak, with --least at the least budget and 2% below it, and plain again; then `save_on_cpu`, the same on a stream of its
+# measured peak, with --least at the least budget and 1% below it, and plain again; then `save_on_cpu`, the same on a stream of its
 # own, `torch.compile` with half of an `activation_memory_budget` (--compiled 100 50 measures both), and our backend of it in the
 # same budgets. What fails has a line that says so, and loses no other. A JSON line each, written as it is measured, in
 # OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log. Measured times of operations are kept in OUTPUT, so only a case's first budget
 # measures. `smoke` is a small case: run it first, with PEERS="" in seconds. PYTHON (python3) needs torch and torchvision. The
 # extension module of tightfit is that of this checkout's package, or else NATIVE (.gpu/_native.abi3.so), a release build: planning
 # is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint offload streams compile backend") and OPTIONS (--least,
-# --benchmark, --compiled, or --third for a third of the multiprocessors) choose what is measured.
+# --sweep, --bits 20, --long 200, --types tf32, --benchmark, --compiled, or --third for a third of the multiprocessors) choose what is measured.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 output=$1
 shift
 mkdir -p "$output"
-[ $# -gt 0 ] || set -- smoke resnet50:256 vitl:128 convnextb:128 vae:4 unet3d:2 detector:8
+[ $# -gt 0 ] || set -- smoke resnet50:256 vitl:128 convnextb:128 vae:4 unet2d:16 unet3d:2 detector:8
 package=$here/../crates/python/python/tightfit
 [ -e "$package/_native.abi3.so" ] || cp "${NATIVE:-$here/../.gpu/_native.abi3.so}" "$package/_native.abi3.so" || exit 2
 export TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/cache.db} PYTHONUNBUFFERED=1

@@ -1,6 +1,6 @@
 """One case of scripts/gpu-fit.sh: training steps plain, within budgets, and as others save memory; a JSON line each.
 
-bf16 by autocast, channels last, AdamW (fused). Peaks are torch's allocated and reserved bytes; times are medians of steps.
+bf16 by autocast (--types tf32: none), channels last, AdamW (fused). Peaks are torch's allocated and reserved bytes; times are medians of steps.
 """
 
 import argparse
@@ -12,13 +12,14 @@ import json
 import math
 import statistics
 import time
+import zlib
+from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-import models
+from fit_models import build
 
 import tightfit.torch as tt
 from tightfit import DoesNotFit
@@ -26,105 +27,6 @@ from tightfit._fit import backend
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
 from tightfit._fit.times import times_of
-
-
-class ResBlock(nn.Module):
-    """Two convolutions after group norm and SiLU. Source: Rombach et al. 2022, the autoencoder."""
-
-    def __init__(self, before, after):
-        super().__init__()
-        self.n1, self.c1 = nn.GroupNorm(32, before), nn.Conv2d(before, after, 3, padding=1)
-        self.n2, self.c2 = nn.GroupNorm(32, after), nn.Conv2d(after, after, 3, padding=1)
-        self.skip = nn.Conv2d(before, after, 1) if before != after else nn.Identity()
-
-    def forward(self, x):
-        return self.skip(x) + self.c2(F.silu(self.n2(self.c1(F.silu(self.n1(x))))))
-
-
-class Vae(nn.Module):
-    """Encoder and decoder of Stable Diffusion's size, 128 to 512 channels, without attention."""
-
-    def __init__(self, widths=(128, 256, 512, 512)):
-        super().__init__()
-        down, up, c = [nn.Conv2d(3, widths[0], 3, padding=1)], [], widths[0]
-        for level, width in enumerate(widths):
-            down += [ResBlock(c, width), ResBlock(width, width)]
-            c = width
-            if level < len(widths) - 1:
-                down.append(nn.Conv2d(c, c, 3, stride=2, padding=1))
-        down += [nn.GroupNorm(32, c), nn.SiLU(), nn.Conv2d(c, 4, 3, padding=1)]
-        up.append(nn.Conv2d(4, c, 3, padding=1))
-        for level, width in enumerate(widths[::-1]):
-            up += [ResBlock(c, width), ResBlock(width, width), ResBlock(width, width)]
-            c = width
-            if level < len(widths) - 1:
-                up += [nn.Upsample(scale_factor=2.0), nn.Conv2d(c, c, 3, padding=1)]
-        up += [nn.GroupNorm(32, c), nn.SiLU(), nn.Conv2d(c, 3, 3, padding=1)]
-        self.encoder, self.decoder = nn.Sequential(*down), nn.Sequential(*up)
-
-    def forward(self, x):
-        return self.decoder(self.encoder(x))
-
-
-class Detector(nn.Module):
-    """FCOS with ResNet-50 (torchvision), ten boxes an image; its losses read values, so it is recorded on a real step."""
-
-    def __init__(self, batch):
-        super().__init__()
-        import torchvision
-
-        self.net = torchvision.models.detection.fcos_resnet50_fpn(weights=None, weights_backbone=None, min_size=640, max_size=640)
-        corner = torch.rand(batch, 10, 2) * 400
-        self.register_buffer("boxes", torch.cat([corner, corner + 40 + torch.rand(batch, 10, 2) * 160], 2))
-        self.register_buffer("labels", torch.randint(1, 91, (batch, 10)))
-
-    def forward(self, x):
-        targets = [{"boxes": boxes, "labels": labels} for boxes, labels in zip(self.boxes, self.labels, strict=True)]
-        return sum(self.net(list(x.unbind(0)), targets).values())
-
-
-def build(case):
-    """The model, its input, its loss, and the modules that a checkpoint is put around."""
-    name, _, batch = case.partition(":")
-    batch = int(batch or 8)
-    labels = torch.randint(1000, (batch,), device="cuda")
-    if name == "smoke":
-        import torchvision
-
-        model, x = torchvision.models.resnet18(), torch.randn(32, 3, 224, 224)
-        labels = torch.randint(1000, (32,), device="cuda")
-        return model, x, lambda y: F.cross_entropy(y, labels), (torchvision.models.resnet.BasicBlock,)
-    if name == "resnet50":
-        import torchvision
-
-        model, x = torchvision.models.resnet50(), torch.randn(batch, 3, 224, 224)
-        return model, x, lambda y: F.cross_entropy(y, labels), (torchvision.models.resnet.Bottleneck,)
-    if name == "vitl":
-        import torchvision
-
-        model, x = torchvision.models.vit_l_16(), torch.randn(batch, 3, 224, 224)
-        block = torchvision.models.vision_transformer.EncoderBlock
-        return model, x, lambda y: F.cross_entropy(y, labels), (block,)
-    if name == "convnextb":
-        import torchvision
-
-        model, x = torchvision.models.convnext_base(stochastic_depth_prob=0.0), torch.randn(batch, 3, 224, 224)
-        return model, x, lambda y: F.cross_entropy(y, labels), (torchvision.models.convnext.CNBlock,)
-    if name == "detector":
-        import torchvision
-
-        return Detector(batch), torch.rand(batch, 3, 640, 640), lambda y: y, (torchvision.models.resnet.Bottleneck,)
-    if name == "vae":
-        x = torch.randn(batch, 3, 512, 512)
-        target = x.cuda()
-        return Vae(), x, lambda y: F.mse_loss(y.float(), target), (ResBlock,)
-    if name == "unet3d":
-        x = torch.randn(batch, 1, 128, 128, 128)
-        volume = torch.randint(2, (batch, 128, 128, 128), device="cuda")
-        model = models.UNet3d()
-        blocks = {id(block) for part in (model.down, model.join) for block in part}
-        return model, x, lambda y: F.cross_entropy(y.float(), volume), blocks
-    raise SystemExit(f"{case}: not smoke, resnet50, vitl, convnextb, vae, unet3d or detector")
 
 
 class Streams(torch.autograd.graph.saved_tensors_hooks):
@@ -169,9 +71,16 @@ def length(tensors):
     return math.hypot(*(float(tensor.norm()) for tensor in tensors))
 
 
+def checksum(tensor):
+    """Of all bytes of a tensor."""
+    return zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+
+
 class Case:
     def __init__(self, options):
-        self.case, self.count = options.case, options.steps
+        self.case, self.count, self.bits, self.long = options.case, options.steps, options.bits, options.long
+        self.cast = options.types == "bf16"
+        self.plain_trace = None
         torch.manual_seed(0)
         model, x, self.loss, self.blocks = build(options.case)
         layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
@@ -183,7 +92,7 @@ class Case:
         self.around = contextlib.nullcontext
 
     def forward(self):
-        with torch.autocast("cuda", torch.bfloat16), self.around():
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.cast), self.around():
             return self.loss(self.model(self.x))
 
     def step(self):
@@ -199,6 +108,66 @@ class Case:
         found = [p.grad.cpu() for p in self.model.parameters() if p.grad is not None]
         self.optimizer.zero_grad()
         return found
+
+    def trace(self):
+        """Checksums of the gradients and statistics of some steps that change the weights, and of the random state after them."""
+        before = {name: value.cpu() for name, value in self.model.state_dict().items()}
+        torch.manual_seed(1)
+        found = []
+        for _ in range(self.bits):
+            self.optimizer.zero_grad()
+            self.forward().backward()
+            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            found.append([checksum(value) for value in (*gradients, *self.model.buffers())])
+            with torch.no_grad():
+                for parameter in self.model.parameters():
+                    if parameter.grad is not None:
+                        parameter.add_(parameter.grad, alpha=-1e-4)
+        found.append([checksum(torch.cuda.get_rng_state()), checksum(torch.get_rng_state())])
+        self.optimizer.zero_grad()
+        self.model.load_state_dict(before)
+        return found
+
+    def run_long(self, share, session):
+        """Many steps: what device and host grow by, after the first tenth, and pinned memory over what is planned."""
+        def now():
+            torch.cuda.synchronize()
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            return torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), pages * 4096
+
+        for _ in range(max(1, self.long // 10)):
+            self.step()
+        before = now()
+        for _ in range(self.long):
+            self.step()
+        growth = [after - first for first, after in zip(before, now(), strict=True)]
+        bound = session.last.bound
+        planned = bound.host_bytes if bound is not None else 0
+        pinned = sum(arena.numel() for arena, _ in session.arenas)
+        self.tell("long", {
+            "share": share, "steps": self.long, "allocated_growth_bytes": growth[0], "reserved_growth_bytes": growth[1],
+            "host_growth_bytes": growth[2], "pinned_bytes": pinned, "pinned_over_planned": round(pinned / planned, 4) if planned else None,
+        })  # fmt: skip
+
+    def sweep(self, peak, least):
+        """Budgets in steps of 5% of plain's peak from all of it down to the least, and whether peaks fall and steps grow with them."""
+        shares, found = [], []
+        for share in range(100, 0, -5):
+            if peak * share // 100 < least:
+                break
+            self.within(share, peak * share // 100)
+            if "peak_bytes" in self.last and "error" not in self.last:
+                shares.append(share)
+                found.append(self.last)
+        pairs = list(itertools.pairwise(found))
+        self.tell("sweep", {
+            "shares": shares, "peaks": [one["peak_bytes"] for one in found], "steps_ms": [one["step_ms"] for one in found],
+            "predicted_overheads": [one["predicted_overhead"] for one in found],
+            "peaks_monotonic": all(more["peak_bytes"] >= less["peak_bytes"] for more, less in pairs),
+            "predicted_monotonic": all(more["predicted_overhead"] <= less["predicted_overhead"] + 1e-9 for more, less in pairs),
+            # Steps repeat themselves within 1%.
+            "steps_monotonic": all(more["step_ms"] <= 1.01 * less["step_ms"] for more, less in pairs),
+        })  # fmt: skip
 
     def measure(self, variant, **figures):
         """Four steps to warm up, then the median of some, one after another and each waited for, and their peak."""
@@ -251,6 +220,7 @@ class Case:
             figures["error"] = f"{type(error).__name__}: {error}"[:400]
             self.optimizer.zero_grad()
         self.tell(variant, figures)
+        self.last = figures
         return figures
 
     def tell(self, variant, figures):
@@ -317,6 +287,7 @@ class Case:
 
     def within(self, share, budget):
         """Measures training within a budget; returns the plan, or None where there is none."""
+        self.last = {}
         tt.fit(self.model, budget, optimizer=self.optimizer, loss=self.loss)
         session = session_of(self.model)
         figures = {"share": share, "budget_bytes": budget}
@@ -338,11 +309,16 @@ class Case:
                 predicted_bytes=outcome.peak, reserve_bytes=session.reserve, predicted_plain_bytes=fitted.plain,
                 predicted_overhead=round(fitted.overhead, 4), predicted_plain_ms=round(fitted.decided.plain.time_us / 1e3, 2),
                 moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us), stalled_us=round(outcome.stalled_us),
-                plan_s=round(fitted.seconds, 2), operations=len(fitted.lives.operations), decisions=len(fitted.decided.decisions),
+                record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2), gap=fitted.decided.gap,
+                operations=len(fitted.lives.operations), decisions=len(fitted.decided.decisions),
                 by=fitted.decided.by, measured=len(known.known), rates={name: round(rate / 1e9, 1) for name, rate in known.rates.items()},
                 scales=known.scales,
             )  # fmt: skip
             self.measure("ours", **figures, counts=vars(fitted.counts))
+            if self.plain_trace is not None:
+                self.tell("bits", {"share": share, "steps": self.bits, "identical": self.trace() == self.plain_trace})
+            if self.long:
+                self.run_long(share, session)
         except DoesNotFit as error:
             self.tell("ours", {**figures, "least_bytes": error.needed_bytes, "error": str(error)[:400]})
         except Exception as error:  # a line for what failed, and on to the next
@@ -364,7 +340,7 @@ class Case:
         del fitted
         gc.collect()
         self.within("least", least)
-        self.within("below", least * 98 // 100)
+        self.within("below", least * 99 // 100)
 
 
 PEERS = ("checkpoint", "offload", "streams", "compile", "backend")
@@ -384,13 +360,17 @@ def green_context():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", required=True, help="smoke, resnet50:256, vitl:128, convnextb:128, vae:4, unet3d:2, detector:8")
+    parser.add_argument("--case", required=True, help="smoke, resnet50:256, vitl:128, convnextb:128, vae:4, unet2d:16, unet3d:2, detector:8")
     parser.add_argument("--shares", type=int, nargs="*", default=[80, 60, 40], help="percent of plain's measured peak")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--least", action="store_true", help="search the least budget, and train at it")
     parser.add_argument("--benchmark", action="store_true", help="cudnn.benchmark; convolutions are then never rebuilt")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="what is measured beside ours; none leaves all out")
     parser.add_argument("--compiled", type=int, nargs="*", default=[50], help="percent of activation_memory_budget for `compile`")
+    parser.add_argument("--types", choices=("bf16", "tf32"), default="bf16", help="bf16 by autocast, or tf32 without it")
+    parser.add_argument("--sweep", action="store_true", help="budgets in steps of 5%% from 100%% down to the least, and whether figures are monotonic")
+    parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
+    parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
     parser.add_argument("--third", action="store_true", help="on a third of the multiprocessors")
     options = parser.parse_args()
     context = green_context() if options.third else None
@@ -404,12 +384,21 @@ def main():
         case.expected, again = case.gradients(), case.gradients()
         case.tell("repeats", {"identical": all(map(torch.equal, case.expected, again))})
         del again
+    if options.bits and case.plain_ms is not None:
+        trace = case.trace()
+        repeats = trace == case.trace()
+        case.tell("repeats", {"steps": options.bits, "identical": repeats})
+        case.plain_trace = trace if repeats else None
     if "checkpoint" in options.peers:
         case.checkpointed()
     if "peak_bytes" in plain:
         fitted = None
         for share in (102, *options.shares):
             fitted = case.within(share, plain["peak_bytes"] * share // 100) or fitted
+        # What is measured once, not for every budget of the sweep.
+        case.plain_trace, case.long = None, 0
+        if options.sweep and fitted is not None:
+            case.sweep(plain["peak_bytes"], least_of(fitted))
         if options.least and fitted is not None:
             case.least(fitted)
     case.measure("plain again")

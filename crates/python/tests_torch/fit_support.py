@@ -129,8 +129,7 @@ def measured_peak(model, x, cast=None):
     gc.collect()
     known = [x, *model.parameters(), *model.buffers()]
     session = session_of(model)
-    if session._host is not None:
-        known.append(session._host)
+    known += [arena for arena, _ in session.arenas]
     with LiveBytes(known) as counter:
         with torch.autocast("cpu", cast or torch.bfloat16, enabled=cast is not None):
             outputs = model(x)

@@ -124,7 +124,7 @@ def test_every_copy_in_is_waited_for_even_if_the_backward_pass_raises():
         Stops.on = False
     del loss
     assert stopped
-    assert session_of(fitted)._host_of() is None, "the pass is gone"
+    assert session_of(fitted).arenas[0][1]() is None, "the pass is gone"
     assert copies.waited == copies.started > 0
     fitted.load_state_dict(model.state_dict())
     fitted.zero_grad()

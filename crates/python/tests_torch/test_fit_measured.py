@@ -1,6 +1,7 @@
 """Times measured on the device instead of estimated, where they are kept, and what bounds host memory."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def test_another_process_measures_nothing_again(measured, monkeypatch):
     model, x = fitted_resnet()
     model(x).square().mean().backward()
     written = json.loads(measured.read_text())
-    assert written["tightfit_step_times"] == 1 and len(written["devices"]) == 1
+    assert written["tightfit_step_times"] == 2 and len(written["devices"]) == 1
     # As in another process: what is in memory is gone.
     times._open.clear()
     timed = []
@@ -72,13 +73,13 @@ def test_another_process_measures_nothing_again(measured, monkeypatch):
 
 
 def test_a_file_of_times_that_is_damaged_or_anothers_counts_as_none(measured):
-    for content in ("", "{", "[]", '{"tightfit_step_times": 1, "devices": 3}', '{"tightfit_step_times": 99, "devices": {}}'):
+    for content in ("", "{", "[]", '{"tightfit_step_times": 2, "devices": 3}', '{"tightfit_step_times": 99, "devices": {}}'):
         measured.write_text(content)
         times._open.clear()
         known = times.times_of(torch.device("cpu"))
         assert known.known == {} and known.rates == {}
     name = known.device
-    measured.write_text(json.dumps({"tightfit_step_times": 1, "devices": {name: {"operations": {"a": "b"}}, "other": {"x": 1}}}))
+    measured.write_text(json.dumps({"tightfit_step_times": 2, "devices": {name: {"operations": {"a": "b"}}, "other": {"x": 1}}}))
     times._open.clear()
     known = times.times_of(torch.device("cpu"))
     assert known.known == {}
@@ -87,6 +88,80 @@ def test_a_file_of_times_that_is_damaged_or_anothers_counts_as_none(measured):
     devices = json.loads(measured.read_text())["devices"]
     assert devices["other"] == {"x": 1}, "what others wrote stays"
     assert devices[name]["operations"]["f()"] == [2.0, 3]
+
+
+def test_times_of_an_earlier_version_are_not_read(measured):
+    name = times.times_of(torch.device("cpu")).device
+    of_device = {"operations": {"f()": [1.0, 2]}, "rates": {}, "scales": {}}
+    for version, found in ((1, {}), (2, {"f()": (1.0, 2)})):
+        measured.write_text(json.dumps({"tightfit_step_times": version, "devices": {name: of_device}}))
+        times._open.clear()
+        assert times.times_of(torch.device("cpu")).known == found
+
+
+def test_parts_of_a_gpu_have_times_of_their_own(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
+    names = set()
+    for count in (132, 66):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, count=count: SimpleNamespace(multi_processor_count=count))
+        names.add(times.times_of(torch.device("cuda", 0)).device)
+    assert len(names) == 2
+
+
+class Current:
+    """What `torch.cuda.device` does: the GPU that is current inside."""
+
+    now = 0
+
+    def __init__(self, device):
+        self.device = device
+
+    def __enter__(self):
+        self.before, Current.now = Current.now, self.device.index
+
+    def __exit__(self, *_):
+        Current.now = self.before
+
+
+def test_clocks_run_on_the_gpu_of_the_model(monkeypatch):
+    seen = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            pass
+
+        def record(self):
+            seen.append(Current.now)
+
+        def synchronize(self):
+            pass
+
+        def elapsed_time(self, end):
+            return 1.0
+
+    monkeypatch.setattr(torch.cuda, "device", Current)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: seen.append(Current.now))
+    measure._clock(torch.device("cuda", 1)).seconds(lambda: seen.append(Current.now))
+    assert seen == [1, 1, 1, 1] and Current.now == 0
+
+
+def test_a_model_on_another_gpu_is_prepared_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device", Current)
+    model = tt.fit(Resnet(blocks=3).train(), "1GiB")
+    found = session_of(model)
+    seen = []
+
+    def prepare(*_, **__):
+        seen.append(Current.now)
+        found.plans.clear()
+
+    monkeypatch.setattr(found, "device", lambda module: torch.device("cuda", 1))
+    monkeypatch.setattr(found, "prepare", prepare)
+    model(image(4))
+    assert seen == [1] and Current.now == 0
 
 
 def test_no_cache_no_file(measured, monkeypatch):
@@ -175,7 +250,7 @@ def test_host_memory_is_bounded(monkeypatch):
     assert bound.fits and bound.host <= free.host // 2
     tt.fit(model, budget, optimizer=sgd(model), host_budget=free.host // 2)
     model(x).square().mean().backward()
-    assert session_of(model)._host is None or session_of(model)._host.numel() <= free.host // 2
+    assert all(arena.numel() <= free.host // 2 for arena, _ in session_of(model).arenas)
     tt.unfit(model)
     least = tt.plan(model, x, optimizer=sgd(model), host_budget=1).least
     tt.fit(model, least // 4, optimizer=sgd(model), host_budget=1)

@@ -348,10 +348,10 @@ def test_no_memory_grows_over_steps(link):
         gc.collect()
         return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
 
-    before, host = tensors(), session_of(fitted)._host
+    before, host = tensors(), session_of(fitted).arenas[0][0]
     train(fitted, 10, x)
     assert tensors() <= before
-    assert session_of(fitted)._host is host
+    assert session_of(fitted).arenas[0][0] is host and len(session_of(fitted).arenas) == 1
     assert last_plan(fitted).counts.fresh_bytes == 0
 
 

@@ -49,12 +49,13 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     supported()?;
     let devices = devices(common)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
+    let tune = options.tune().map_err(Failure::Usage)?;
     let python = python_of(&options.command);
     let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
         Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels include cuDNN; otherwise, name its folder with --cudnn"))
     })?;
     let preload = Preload::over(&cudnn)?;
-    let mut variables = variables(options, common, (limit, sizes), &cudnn, &preload)?;
+    let mut variables = variables(options, common, (limit, sizes, tune), &cudnn, &preload)?;
     let [program, arguments @ ..] = &options.command[..] else {
         return Err(Failure::Usage("no command to run".to_owned()));
     };
@@ -76,7 +77,7 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         variables.push((REPORT, report.into()));
     }
     if !options.quiet {
-        message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes), &cudnn, &preload)));
+        message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes, tune), &cudnn, &preload)));
     }
     let mut command = Command::new(program);
     // Remove the limit that was not chosen, the old name of the sizes, devices that cannot be read, and another command's number.
@@ -156,7 +157,7 @@ fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Fai
 fn variables(
     options: &RunOptions,
     common: &Common,
-    (limit, sizes): (Limit, Sizes),
+    (limit, sizes, tune): (Limit, Sizes, Tune),
     cudnn: &Path,
     preload: &Preload,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
@@ -176,14 +177,14 @@ fn variables(
         Limit::PerKernel(each) => (NAMES[0], each.to_string()),
         Limit::Total(total) => (NAMES[1], AutoOrBytes::Bytes(total).to_string()),
     };
-    let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let way = tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut variables: Vec<(&'static str, OsString)> = vec![
         ("LD_PRELOAD", libraries),
         ("TIGHTFIT_CUDNN", cudnn.into()),
         (name, size.into()),
         ("TIGHTFIT_SIZES", sizes.name().into()),
         ("TIGHTFIT_DIVIDE", options.divide.get().name().into()),
-        ("TIGHTFIT_TUNE", tune.into()),
+        ("TIGHTFIT_TUNE", way.into()),
         ("TIGHTFIT_TUNE_BUDGET", options.tune_budget.to_string().into()),
         // Absolute, since the command may change folders first.
         ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
@@ -220,7 +221,7 @@ fn absolute(path: &Path) -> PathBuf {
 fn summary(
     options: &RunOptions,
     common: &Common,
-    (limit, sizes): (Limit, Sizes),
+    (limit, sizes, tune): (Limit, Sizes, Tune),
     cudnn: &Path,
     preload: &Preload,
 ) -> String {
@@ -234,8 +235,8 @@ fn summary(
     };
     let cache = cache_path(common).map_or_else(|| "none".to_owned(), |path| path.display().to_string());
     let shipped = options.shipped.as_ref().map_or_else(String::new, |file| format!(", shipped {}", file.display()));
-    let tune = options.tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let budget = match options.tune {
+    let way = tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let budget = match tune {
         Tune::Measure | Tune::First if options.tune_budget.limit().is_none() => " without limit".to_owned(),
         Tune::Measure | Tune::First => format!(" within {}", options.tune_budget),
         Tune::Cached | Tune::Heuristic => String::new(),
@@ -255,7 +256,7 @@ fn summary(
         _ => String::new(),
     };
     format!(
-        "{limit}, sizes {sizes}, tune {tune}{budget}, cache {cache}{shipped}; preloading {} in front of {}{form}{off}",
+        "{limit}, sizes {sizes}, tune {way}{budget}, cache {cache}{shipped}; preloading {} in front of {}{form}{off}",
         preload.path.display(),
         cudnn.display()
     )

@@ -29,9 +29,9 @@ pub struct RunOptions {
     pub sizes: SizeOption,
     #[command(flatten)]
     pub divide: DivideOption,
-    /// How to choose configurations
-    #[arg(long, value_enum, default_value = "measure", env = "TIGHTFIT_TUNE")]
-    pub tune: Tune,
+    /// How to choose configurations; with --budget, cached or heuristic [default: measure; with --budget: cached]
+    #[arg(long, value_enum, env = "TIGHTFIT_TUNE")]
+    pub tune: Option<Tune>,
     /// Time that measuring may take in each process, such as 30s or 2m; 0 measures nothing, unlimited tries every candidate
     #[arg(long, value_name = "TIME", default_value = "10s", env = "TIGHTFIT_TUNE_BUDGET")]
     pub tune_budget: TuneBudget,
@@ -62,6 +62,28 @@ pub struct ReportOptions {
     /// Write an HTML page with summaries, pictures and tables
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,
+}
+
+impl RunOptions {
+    /// How configurations are chosen. Under a budget, none may change between a forward pass and what is computed again of it, and
+    /// nothing is measured outside the budget.
+    ///
+    /// # Errors
+    /// The reason, if what was asked for does not go with the budget.
+    pub fn tune(&self) -> Result<Tune, String> {
+        match (self.budget, self.tune) {
+            (None, tune) => Ok(tune.unwrap_or(Tune::Measure)),
+            (Some(_), None) => Ok(Tune::Cached),
+            (Some(_), Some(tune @ (Tune::Cached | Tune::Heuristic))) => Ok(tune),
+            (Some(_), Some(tune @ (Tune::Measure | Tune::First))) => {
+                let name = tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+                Err(format!(
+                    "--tune {name} does not go with --budget: measuring takes memory outside the budget, and what is computed \
+                     again must run as it did at first; tune once without --budget, then run with --budget (--tune cached)"
+                ))
+            }
+        }
+    }
 }
 
 /// A limit per kernel.

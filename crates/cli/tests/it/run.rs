@@ -163,6 +163,19 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     assert_eq!(seen(&given, "TIGHTFIT_WORKSPACE").as_deref(), Some("auto"));
     let limited = run(&["--budget", "8GiB", "--workspace", "64MiB"], &[]);
     assert_eq!(seen(&limited, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864B"));
+    // Nothing is measured or exchanged while a pass may be run again.
+    assert_eq!(seen(&given, "TIGHTFIT_TUNE").as_deref(), Some("cached"));
+    assert_eq!(seen(&run(&[], &[]), "TIGHTFIT_TUNE").as_deref(), Some("measure"));
+    let guessed = run(&["--budget", "8GiB", "--tune", "heuristic"], &[]);
+    assert_eq!(seen(&guessed, "TIGHTFIT_TUNE").as_deref(), Some("heuristic"));
+    for (options, variables) in [
+        (&["--budget", "8GiB", "--tune", "measure"][..], &[][..]),
+        (&["--budget", "8GiB"][..], &[("TIGHTFIT_TUNE", "first")][..]),
+    ] {
+        let refused = run(options, variables);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains("memory outside the budget"), "{}", text(&refused.stderr));
+    }
     let auto = run(&[], &[("TIGHTFIT_BUDGET", "auto")]);
     assert_eq!(seen(&auto, "TIGHTFIT_BUDGET").as_deref(), Some("auto"));
     assert_eq!(seen(&run(&[], &[]), "PYTHONPATH"), None);

@@ -31,11 +31,11 @@ def unrehearsed(module: nn.Module) -> str:
     A rehearsal's copy of the model has copies of its hooks that are objects, but functions write where the program reads.
     """
     if compiled_parts(module):
-        return "compiled modules, which cannot be rehearsed"
+        return "compiled modules"
     for name, part in module.named_modules():
         for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
             if isinstance(hook, FunctionType) and not str(hook.__module__).startswith(("torch.", "tightfit.")):
-                return f"a hook of the program{f' on {name}' if name else ''}, which no rehearsal may call"
+                return "a forward hook of your program" + (f" on '{name}'" if name else "")
     return ""
 
 

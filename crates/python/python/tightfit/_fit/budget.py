@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-__all__ = ["enforce", "expand_segments", "reserve_of", "slack_of", "within"]
+__all__ = ["enforce", "expand_segments", "release", "reserve_of", "slack_of", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -18,20 +19,69 @@ _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC
 _GAPS, _LEAST_GAPS = 32, 64 << 20
 
 
-def enforce(budget: int, device: torch.device) -> None:
+# By GPU: the bound of each owner, and the share of the GPU that the program itself allowed before.
+_bounds: dict[int, dict[int, int]] = {}
+_shares: dict[int, float] = {}
+
+
+def enforce(budget: int, device: torch.device, owner: object) -> int:
     """Bounds what the allocator reserves on a GPU, so that a program that grows fails instead of taking more.
 
-    The bound is the budget, or what is reserved already where that is more, with room for gaps between blocks: a step that fits
-    its budget never fails for them. Where no free block is long enough, the allocator gives cached blocks back and tries again by
-    itself.
+    The bound is the budget, with room for gaps between blocks: a step that fits its budget never fails for them. Where no free block
+    is long enough, the allocator gives cached blocks back and tries again by itself. It holds until `release`, or as long as its
+    owner lives; of several owners' bounds, the largest counts.
+
+    Returns
+    -------
+    int
+        Bytes that are reserved beyond this and cannot be given back; the bound is then what is reserved. 0 otherwise.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
-        return
-    total = torch.cuda.get_device_properties(device).total_memory
-    allowed = max(budget, torch.cuda.memory_reserved(device))
-    allowed += max(_LEAST_GAPS, allowed // _GAPS)
-    if allowed < total:
-        torch.cuda.set_per_process_memory_fraction(allowed / total, device)
+        return 0
+    allowed, beyond = _allowed(budget, device)
+    index = _index(device)
+    if id(owner) not in _bounds.setdefault(index, {}):
+        weakref.finalize(owner, _forget, id(owner)).atexit = False
+    _shares.setdefault(index, _share(index))
+    _bounds[index][id(owner)] = allowed
+    _apply(index)
+    return beyond
+
+
+def release(owner: object) -> None:
+    """Lifts an owner's bounds."""
+    _forget(id(owner))
+
+
+def _forget(owner: int) -> None:
+    for index, bounds in _bounds.items():
+        if bounds.pop(owner, None) is not None:
+            _apply(index)
+
+
+def _apply(index: int) -> None:
+    share = _shares[index]
+    if _bounds[index]:
+        share = min(share, max(_bounds[index].values()) / torch.cuda.get_device_properties(index).total_memory)
+    torch.cuda.set_per_process_memory_fraction(share, index)
+
+
+def _allowed(budget: int, device: torch.device) -> tuple[int, int]:
+    """What may be reserved, and how much more is and stays so."""
+    allowed = budget + max(_LEAST_GAPS, budget // _GAPS)
+    if torch.cuda.memory_reserved(device) > allowed:
+        torch.cuda.empty_cache()
+    beyond = max(0, torch.cuda.memory_reserved(device) - allowed)
+    return allowed + beyond, beyond
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def _share(index: int) -> float:
+    read = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return float(read(index)) if read is not None else 1.0
 
 
 @contextmanager
@@ -40,15 +90,18 @@ def within(budget: int, device: torch.device) -> Iterator[None]:
     if device.type != "cuda" or not torch.cuda.is_available():
         yield
         return
-    read = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-    before = read(device) if read is not None else 1.0
-    enforce(budget, device)
+    owner = _Measuring()
+    enforce(budget, device, owner)
     try:
         yield
     finally:
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
-        torch.cuda.set_per_process_memory_fraction(before, device)
+        release(owner)
+
+
+class _Measuring:
+    """Owns a bound while operations are measured."""
 
 
 def expand_segments(device: torch.device) -> None:

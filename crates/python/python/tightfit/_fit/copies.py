@@ -15,12 +15,18 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for"]
+__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current"]
+
+
+def current(device: torch.device) -> AbstractContextManager[Any]:
+    """Makes a GPU the current one: events, streams and random states belong to that, wherever the tensors are."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class Copies(Protocol):
@@ -70,15 +76,29 @@ class _Pinned(mmap.mmap):
 
     def __init__(self, *_: Any) -> None:
         super().__init__()
+        self.device = torch.device("cuda", torch.cuda.current_device())
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self))
         runtime = torch.cuda.cudart()
         self.pinned = int(runtime.cudaHostRegister(self.address, len(self), 0)) == 0
+        if not self.pinned:
+            _forget_error()
 
     def __del__(self) -> None:
         # Before the memory is unmapped.
         if self.pinned:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
             torch.cuda.cudart().cudaHostUnregister(self.address)
+
+
+def _forget_error() -> None:
+    """Clears the runtime's last error, which the next kernel's launch would be blamed for."""
+    # The runtime that PyTorch loaded has it; PyTorch's own bindings have no such call.
+    for name in (None, f"libcudart.so.{(torch.version.cuda or '12').split('.')[0]}"):
+        try:
+            ctypes.CDLL(name).cudaGetLastError()
+        except (OSError, AttributeError):
+            continue
+        return
 
 
 class _Ticket:
@@ -102,7 +122,8 @@ class CudaCopies:
 
     def arena(self, size: int) -> Tensor:
         """Pinned memory of exactly this size (PyTorch's own allocator rounds up to a power of two)."""
-        return torch.frombuffer(_Pinned(-1, max(size, 1)), dtype=torch.uint8)[:size]
+        with current(self.device):
+            return torch.frombuffer(_Pinned(-1, max(size, 1)), dtype=torch.uint8)[:size]
 
     def begin(self) -> None:
         # Copies in that nobody waited for may still read the arena.

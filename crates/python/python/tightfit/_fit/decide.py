@@ -44,16 +44,25 @@ class Decided:
         Whether the budget holds.
     by
         What found them: ``"planner"`` or ``"greedy"``.
+    gap
+        How far the planner's time is above its bound at most, as a share; None where that is unknown.
     """
 
     def __init__(
-        self, decisions: dict[int, dict[str, Any]], outcome: Outcome, plain: Outcome, fits: bool, by: str = "greedy"
+        self,
+        decisions: dict[int, dict[str, Any]],
+        outcome: Outcome,
+        plain: Outcome,
+        fits: bool,
+        by: str = "greedy",
+        gap: float | None = None,
     ) -> None:
         self.decisions = decisions
         self.outcome = outcome
         self.plain = plain
         self.fits = fits
         self.by = by
+        self.gap = gap
 
 
 def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurried: bool = False) -> Decided:
@@ -100,7 +109,8 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, se
     except Impossible:
         return None
     host = step["machine"]["host_bytes"]
-    return Decided(decisions, outcome, plain, outcome.peak <= budget and (host is None or outcome.host <= host), "planner")
+    fits = outcome.peak <= budget and (host is None or outcome.host <= host)
+    return Decided(decisions, outcome, plain, fits, "planner", plan.get("gap"))
 
 
 def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
 from .buckets import bucket_bytes
-from .budget import reserve_of
+from .budget import release, reserve_of
+from .entered import push_hooks
 from .fitted import Fitted, least_of, make_plan
 from .host import host_bytes
 from .measure import MEASURED
@@ -111,6 +112,8 @@ def unfit(model: nn.Module) -> nn.Module:
     """Takes back what :func:`fit` did to a model."""
     fitted = getattr(model, "_tightfit", None)
     if fitted is not None:
+        fitted.session.recover()
+        release(fitted.session)
         for handle in (*fitted.handles, *fitted.session.handles):
             handle.remove()
         fitted.session.handles.clear()
@@ -306,7 +309,7 @@ class Budget:
         session = self.session
         active = session.enter_context(self.models) if not session.inside() and session.applies(None) else None
         if active is not None:
-            torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
+            push_hooks(active)
         self._active.append(active)
         return self
 
@@ -318,7 +321,19 @@ class Budget:
             self.session.leave(active)
 
 
-_budgets: dict[Any, Budget] = {}
+# Blocks without models, by place.
+_blocks: dict[Any, Budget] = {}
+_BLOCKS = "_tightfit_blocks"
+
+
+class _Blocks(dict[Any, Budget]):
+    """The blocks of a model, which live as long as it does; copies of it have none."""
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
 
 
 def budget(
@@ -357,13 +372,17 @@ def budget(
     frame = sys._getframe(1)
     place = name or f"{frame.f_code.co_filename}:{frame.f_lineno}"
     key = (place, tuple(id(model) for model in models), budget)
-    found = _budgets.get(key)
+    blocks = _blocks
+    if models:
+        blocks = getattr(models[0], _BLOCKS, None) or _Blocks()
+        object.__setattr__(models[0], _BLOCKS, blocks)
+    found = blocks.get(key)
     if found is None:
         holder = nn.ModuleList(models)
         device = _device(holder)
         label = name or f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         session = Session(label, budget_bytes(budget, device), optimizer)
-        found = _budgets[key] = Budget(session, holder)
+        found = blocks[key] = Budget(session, holder)
     return found
 
 

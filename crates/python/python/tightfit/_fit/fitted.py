@@ -40,6 +40,10 @@ class Fitted:
         What was recorded.
     watched, stale
         Passes whose peak was looked at, and whether it was over the budget.
+    seen
+        The highest peak in bytes that was seen in them.
+    recorded_s
+        Time until it was recorded, of `seconds`.
     used
         The last pass that used it, by number.
     """
@@ -53,6 +57,8 @@ class Fitted:
     recorder: Recorder
     watched: int = 0
     stale: bool = False
+    seen: int = 0
+    recorded_s: float = 0.0
     used: int = 0
     counts: Counts = field(default_factory=Counts)
 

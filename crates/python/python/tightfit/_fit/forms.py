@@ -20,7 +20,8 @@ def form_of(module: nn.Module, flat: list[Any], kind: str) -> Any:
         (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value) for value in flat
     )
     cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    return forms, module.training, cast, has_gradients(module)
+    # Under it, convolutions are not run again.
+    return forms, module.training, cast, has_gradients(module), torch.backends.cudnn.benchmark
 
 
 def covers(larger: Any, smaller: Any) -> bool:

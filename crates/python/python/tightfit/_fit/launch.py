@@ -6,11 +6,12 @@ another one for several devices. A budget that cannot be met ends the program be
 
 from __future__ import annotations
 
-import gc
+import functools
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ..errors import BadInput, DoesNotFit
+from .entered import running
 from .lines import say
 from .session import Session
 from .sizes import UNLIMITED, budget_bytes
@@ -37,24 +39,48 @@ class _Launched:
         self.budget = budget
         self.sessions: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
         self.state = threading.local()
+        # Optimizers, how many there have been, and how many there had been when a model's was looked for.
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.made = 0
+        self.searched: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+
+    def note_optimizers(self) -> None:
+        """Notes every optimizer that is made from here on."""
+        make = torch.optim.Optimizer.__init__
+
+        @functools.wraps(make)
+        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self.optimizers.add(optimizer)
+            self.made += 1
+
+        torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign]
 
     def before(self, module: nn.Module, args: Any) -> None:
         state = self.state
-        if getattr(state, "outermost", None) is not None or type(module).__name__ in _WRAPPERS:
+        outermost = getattr(state, "outermost", None)
+        if outermost is not None:
+            if torch.compiler.is_compiling() or running(state.frame):
+                return
+            self.sessions[outermost].recover()
+            state.outermost = None
+        if type(module).__name__ in _WRAPPERS:
             return
         if torch.compiler.is_compiling() or getattr(module, "_tightfit", None) is not None:
             return
         session = self.session(module)
         if session is None or not session.applies(module):
             return
-        state.outermost = module
-        if session.optimizer is None:
-            session.optimizer = _optimizer_of(module)
-        session.before(module, args, _keywords(sys._getframe(1), module))
+        frame = sys._getframe(1)
+        state.outermost, state.frame = module, frame
+        if session.optimizer is None and self.searched.get(module) != self.made:
+            self.searched[module] = self.made
+            session.optimizer = _optimizer_of(module, list(self.optimizers))
+        session.before(module, args, _keywords(frame, module), frame)
 
     def after(self, module: nn.Module, args: Any, outputs: Any) -> None:
         if getattr(self.state, "outermost", None) is module:
-            self.state.outermost = None
+            self.state.outermost = self.state.frame = None
             self.sessions[module].after(module, args, {}, outputs)
 
     def session(self, module: nn.Module) -> Session | None:
@@ -96,19 +122,18 @@ def _keywords(frame: FrameType | None, module: nn.Module) -> dict[str, Any]:
     return {}
 
 
-def _optimizer_of(model: nn.Module) -> Any:
+def _optimizer_of(model: nn.Module, optimizers: Iterable[Any]) -> Any:
     """The optimizer that has the model's parameters, if there is one yet."""
     known = {id(parameter) for parameter in model.parameters()}
-    for thing in gc.get_objects():
-        if issubclass(type(thing), torch.optim.Optimizer) and any(
-            id(parameter) in known for group in thing.param_groups for parameter in group["params"]
-        ):
-            return thing
+    for optimizer in optimizers:
+        if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
+            return optimizer
     return None
 
 
 def install() -> None:
     """Installs the hooks, for the budget in ``TIGHTFIT_BUDGET``."""
     launched = _Launched(os.environ["TIGHTFIT_BUDGET"])
+    launched.note_optimizers()
     register_module_forward_pre_hook(launched.before)
     register_module_forward_hook(launched.after, always_call=True)

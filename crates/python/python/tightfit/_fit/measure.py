@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_unflatten
 
-from .copies import Copies
+from .copies import Copies, current
 from .cost import Rates, estimate
 from .recorder import Operation, Recorder, View
 from .rehearse import random_states_kept
@@ -53,12 +53,13 @@ class _CudaClock:
 
     def seconds(self, run: Callable[[], None]) -> float:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        # The device waits a little, so that calls are queued before the clock starts: launches are not what is measured.
-        torch.cuda._sleep(200_000)
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
+        with current(self.device):
+            # The device waits a little, so that calls are queued before the clock starts: launches are not what is measured.
+            torch.cuda._sleep(200_000)
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3
 
 

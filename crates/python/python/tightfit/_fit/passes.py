@@ -64,6 +64,11 @@ class Pass:
         self.alive: dict[int, weakref.ref[Slot]] = {}
         self.inflight: dict[int, tuple[Tensor, Any]] = {}
         self.externals: list[tuple[Tensor, int]] = []
+        # Where it left the plan first, in words; and what is called after its last unpack.
+        self.differs = ""
+        # What nodes of the graph are and follow, which lineages share: see `lineage`.
+        self.nodes: dict[Any, Any] = {}
+        self.ended: Callable[[], None] | None = None
 
     # Forward.
 
@@ -87,7 +92,7 @@ class Pass:
             or tensor.dtype is not expected.dtype
             or tensor.storage_offset() != expected.offset
             or (kind != OFFLOAD and expected.calls != self.calls)
-            or lineage(tensor, self.borders) != expected.lineage
+            or lineage(tensor, self.borders, self.nodes) != expected.lineage
         ):
             return self._stranger(tensor)
         return self._managed(tensor, kind, number, order, k)
@@ -98,6 +103,8 @@ class Pass:
         self.calls = at + 1
         names = self.bound.calls
         if at >= len(names) or names[at] != name:
+            if not self.lost:
+                self.differs = f"first in module '{name}', where '{names[at]}' was recorded" if at < len(names) else f"first in module '{name}'"
             self.lost = True
 
     def _managed(self, tensor: Tensor, kind: int, number: int, order: Any, k: int) -> Any:
@@ -164,6 +171,10 @@ class Pass:
 
     def _stranger(self, tensor: Tensor) -> Any:
         """Moves a tensor that the plan does not know to the host; from here on the plan's order does not hold."""
+        if not self.lost:
+            what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+            made = f" of {tensor.grad_fn.name()}" if tensor.grad_fn is not None else ""
+            self.differs = f"first at saved tensor {self.k - 1}, {what}{made}"
         self.lost = True
         self.counts.strangers += 1
         return self.safe.pack(tensor), -2, -1
@@ -187,6 +198,7 @@ class Pass:
         self.model = None
         self.inputs = []
         self.borders = set()
+        self.nodes = {}
 
     # Backward.
 
@@ -208,7 +220,10 @@ class Pass:
             return self.safe.unpack(what)
         if not self.sealed:
             self.seal()
-        return of_view(self.content(what), self.expected[k][4]).detach()
+        tensor = self.content(what)
+        made = of_view(tensor, self.expected[k][4])
+        # The slot's own tensor is not autograd's to write to.
+        return made.detach() if made is tensor else made
 
     def _jump(self, k: int) -> None:
         """Moves the backward pass's clock to an unpack that is not the next one."""
@@ -234,8 +249,11 @@ class Pass:
                 slot.tensor = None
         for number in bound.fetch.get(turn, ()):
             slot = self.living(number)
-            if slot is not None and slot.tensor is None and number not in self.inflight:
+            # One whose bytes never went out is there, or is made when it is asked for.
+            if slot is not None and slot.tensor is None and slot.host is not None and number not in self.inflight:
                 self._fetch(slot)
+        if turn == self.turns - 1 and self.ended is not None:
+            self.ended()
 
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None

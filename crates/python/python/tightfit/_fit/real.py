@@ -46,6 +46,9 @@ class RealRecording:
         self._leave()
         if not self.recorder.packs:
             return
+        self._wrap()
+
+    def _wrap(self) -> None:
         self.engine = torch.autograd._engine_run_backward
         torch.autograd._engine_run_backward = self._run
 
@@ -58,13 +61,18 @@ class RealRecording:
             self.recorder.__exit__(None, None, None)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        engine = self.engine
+        engine, recorder = self.engine, self.recorder
         self._unwrap()
-        self.recorder.stage = "backward"
-        with self.recorder:
+        recorder.stage = "backward"
+        first = len(recorder.operations), len(recorder.timeline)
+        with recorder:
             result = engine(*args, **kwargs)
-        if any(event == "unpack" for event, _ in self.recorder.timeline):
+        if any(event == "unpack" for event, _ in recorder.timeline):
             self._finish()
+        elif self.safe.recorder is not None:
+            # The backward pass of something else, such as a discriminator's own loss: it is no part of this step.
+            recorder.undo(*first)
+            self._wrap()
         return result
 
     def _unwrap(self) -> None:

@@ -293,6 +293,14 @@ class Recorder(TorchDispatchMode):
         if owns_tensors(module):
             self.calls.append(name)
 
+    def undo(self, operations: int, events: int) -> None:
+        """Forgets what came after so many operations and events."""
+        del self.operations[operations:]
+        del self.timeline[events:]
+        for storage in self.storages:
+            for span in storage.spans:
+                span[:] = [min(place, events) for place in span]
+
     def finish(self) -> None:
         """Ends every span that is still open; call it once, after the step."""
         for storage in self.storages:
@@ -309,22 +317,32 @@ def borders_of(inputs: Any) -> set[Any]:
     return {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
 
 
-def lineage(tensor: Tensor, borders: set[Any]) -> tuple[type, ...]:
-    """The nodes that made a tensor, by their types, breadth first: what ran can be told from what was recorded by them."""
+def lineage(tensor: Tensor, borders: set[Any], seen: dict[Any, Any] | None = None) -> tuple[type, ...]:
+    """The nodes that made a tensor, by their types, breadth first: what ran can be told from what was recorded by them.
+
+    `seen` keeps what is known of nodes, which lineages of one graph share.
+    """
     node = tensor.grad_fn
     if node is None or node in borders:
         return ()
+    if seen is None:
+        seen = {}
     nodes = [node]
     kinds: list[type] = []
     for node in nodes:
-        kind = type(node)
-        if kind.__name__ not in _RESHAPES:
+        known = seen.get(node)
+        if known is None:
+            kind = type(node)
+            before = tuple(
+                other for other, _ in node.next_functions if other is not None and type(other) is not _LEAF and other not in borders
+            )
+            known = seen[node] = None if kind.__name__ in _RESHAPES else kind, before
+        kind, before = known
+        if kind is not None:
             kinds.append(kind)
-        if len(kinds) >= LINEAGE:
-            break
-        for before, _ in node.next_functions:
-            if before is not None and type(before) is not _LEAF and before not in borders:
-                nodes.append(before)
+            if len(kinds) >= LINEAGE:
+                break
+        nodes += before
     return tuple(kinds)
 
 

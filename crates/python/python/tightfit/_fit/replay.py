@@ -39,7 +39,10 @@ def _rebuild(active: Pass, slot: Slot) -> None:
             continue
         programs, leaves = active.bound.programs.get(last.number), last.leaves
         if programs is None or leaves is None:
-            raise RuntimeError(f"tightfit: saved tensor {last.number} was lost; please report this")
+            raise RuntimeError(
+                f"tightfit: saved tensor {last.number} of {_maker(active, last.number)} was lost with torch {torch.__version__}; "
+                "please report this"
+            )
         program = programs[min(last.round, len(programs) - 1)]
         count = len(waiting)
         for number in program.leaves:
@@ -49,6 +52,12 @@ def _rebuild(active: Pass, slot: Slot) -> None:
         if len(waiting) == count:
             _run(active, last, leaves, program)
             waiting.pop()
+
+
+def _maker(active: Pass, number: int) -> str:
+    """The node of the graph that made a saved tensor, by its name."""
+    made = next((expected.lineage for _, _, _, tensor, expected in active.bound.answers if tensor == number), ())
+    return made[0].__name__ if made else "no operation"
 
 
 def _run(active: Pass, slot: Slot, leaves: dict[int, Slot], program: Program) -> None:

@@ -37,10 +37,12 @@ class SafePass:
         leaf = tensor.requires_grad and tensor.is_leaf
         if leaf or external or type(tensor) is not Tensor or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None:
             return number, tensor.detach(), tensor._version, None
-        with _paused(recorder):
-            host = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-            host.copy_(tensor)
-        return number, host, tensor._version, (weakref.ref(tensor), tensor.device)
+        with _paused(recorder), torch.no_grad():
+            # Strides may be 0 or overlap: what is moved is what lies between the first element and the last.
+            spanned = tensor.as_strided((_span(tensor),), (1,))
+            host = torch.empty(spanned.shape, dtype=tensor.dtype)
+            host.copy_(spanned)
+        return number, host, tensor._version, (weakref.ref(tensor), tensor.device, tensor.shape, tensor.stride())
 
     def unpack(self, handle: Any) -> Tensor:
         number, tensor, version, moved = handle
@@ -52,13 +54,14 @@ class SafePass:
             if tensor._version != version:
                 raise modified(tensor, version)
             return tensor
-        reference, device = moved
+        reference, device, shape, stride = moved
         origin = reference()
         if origin is not None and origin._version != version:
             raise modified(origin, version)
         with _paused(recorder), torch.no_grad():
-            back = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            back = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
             back.copy_(tensor)
+            back = back.as_strided(shape, stride)
         if recorder is not None and number >= 0:
             recorder.restored(number, back)
         self.counts.fetched += 1
@@ -66,6 +69,13 @@ class SafePass:
 
     def seal(self) -> None:
         pass
+
+
+def _span(tensor: Tensor) -> int:
+    """Elements of the storage from a tensor's first to its last."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 class _paused:

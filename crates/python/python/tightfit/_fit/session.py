@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,11 +17,12 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import enforce, expand_segments, reserve_of, slack_of, within
+from .budget import enforce, expand_segments, release, reserve_of, slack_of, within
 from .compiled import compiled_parts
 from .compiled import within as within_parts
-from .copies import Copies, copies_for
+from .copies import Copies, copies_for, current
 from .cost import rates_of
+from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted, make_plan, too_small
 from .forms import covers, form_of, has_gradients
 from .host import host_bytes
@@ -45,6 +48,11 @@ PLANS = 8
 IDLE = 64
 # Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
 WATCHED = 4
+# Bytes that are planned for beyond a peak that was seen.
+SPARE = 8 << 20
+# Kinds of devices that have such statistics.
+WATCHES = {"cuda"}
+# What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
@@ -80,8 +88,8 @@ class Session:
         self.plans: dict[Any, Fitted | None] = {}
         self.last: Fitted | None = None
         self._entered = threading.local()
-        self._host: Tensor | None = None
-        self._host_of: weakref.ref[Pass] | None = None
+        # Arenas, and the pass that each was last given to.
+        self.arenas: list[tuple[Tensor, weakref.ref[Pass]]] = []
         self._aside = False
         self._said: set[str] = set()
         self._passes = 0
@@ -95,6 +103,12 @@ class Session:
         # The pass that is told of the calls of modules, and the model whose modules tell of them.
         self.following: Pass | None = None
         self.handles: list[Any] = []
+        # Plans made so far: modules may have been replaced between two of them.
+        self._made = 0
+        # Where the last pass that took another path left its plan, in words.
+        self._differs = ""
+        # The plan of the pass that PyTorch's peak statistics were reset for last.
+        self._peak_of: Fitted | None = None
 
     def __deepcopy__(self, memo: Any) -> Session:
         # Copies of the model (rehearsals, averages of weights) are not fitted anew.
@@ -105,20 +119,21 @@ class Session:
 
     # Hooks of the model.
 
-    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Called before the model's forward pass."""
+    def before(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType | None = None) -> None:
+        """Called before the model's forward pass; `frame` is that of the call, if it is not the caller's."""
         if torch.compiler.is_compiling():
             say_compiled(self.name)
             return
+        self.recover()
         stack = self._stack()
-        if stack or not self.applies(module):
-            stack.append(None)
+        nested = bool(stack)
+        stack.append([frame or sys._getframe(1), None])
+        if nested or not self.applies(module):
             return
-        stack.append(None)
         active = self.enter(module, (args, kwargs))
         if active is not None:
-            torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
-            stack[-1] = active
+            push_hooks(active)
+            stack[-1][1] = active
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         """Called after it, whether it raised or not."""
@@ -127,9 +142,22 @@ class Session:
         stack = self._stack()
         if not stack:
             return
-        active = stack.pop()
+        active = stack.pop()[1]
         if active is not None:
             self.leave(active)
+
+    def recover(self) -> None:
+        """Clears up after forward passes that ended without a call of `after`, as on Ctrl-C."""
+        stack = self._stack()
+        while stack and not running(stack[-1][0]):
+            active = stack.pop()[1]
+            self.following = None
+            if self._recording is not None:
+                self._recording.abandon()
+                self._recording = None
+            if active is not None:
+                pop_hooks(active)
+                active.seal()
 
     def say_once(self, why: str) -> None:
         """Says why memory is left alone, once for each reason."""
@@ -166,13 +194,16 @@ class Session:
         if signature in self._offloaded:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
+        if known is not None:
+            self._watch(known)
         if known is not None and known.stale:
             self._replaced[signature] = self.plans.pop(signature)
         self._passes += 1
         if signature not in self.plans:
             if not self._room(signature):
                 return None if self._fits(signature) else SafePass(None, Counts())
-            fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
+            with current(self.where):
+                fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
             if isinstance(fitted, RealRecording):
                 return fitted.safe
             if isinstance(fitted, SafePass):
@@ -182,13 +213,16 @@ class Session:
         if fitted is not None:
             fitted.used = self._passes
         if fitted is None or fitted.bound is None:
+            if fitted is not None:
+                self._begin_watch(fitted, None)
             return None
         copies = self._copies()
         copies.begin()
-        if fitted.bound.programs and not getattr(module, FOLLOWED, False):
+        if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
             self._follow(module)
         active = self.following = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
         active.signature = signature  # type: ignore[attr-defined]
+        self._begin_watch(fitted, active)
         if owns_tensors(module):
             active.called("")
         return active
@@ -211,7 +245,7 @@ class Session:
             if self._passes - used[covered] < IDLE:
                 if "forms" not in self._said:
                     self._said.add("forms")
-                    say(f"{self.name} takes more than {PLANS} forms of inputs in turn; what it saves of further ones is offloaded")
+                    say(f"{self.name} gets more than {PLANS} different input shapes; the rest run without a plan, slowly; pad to fewer shapes")
                 return False
         del self.plans[covered]
         return True
@@ -236,14 +270,16 @@ class Session:
         active.seal()
         if isinstance(active, Pass):
             self._judge(active)
-            self._watch(active)
 
     def _follow(self, model: nn.Module) -> None:
         """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
         # Copies of the model have copies of its hooks, and of this mark.
-        object.__setattr__(model, FOLLOWED, True)
+        object.__setattr__(model, FOLLOWED, self._made)
         parts = compiled_parts(model)
         for name, module in model.named_modules():
+            for key, hook in list(module._forward_pre_hooks.items()):
+                if isinstance(hook, _Called) and hook.session is self:
+                    del module._forward_pre_hooks[key]
             # The model itself is being called already: see `enter`.
             if name and owns_tensors(module) and not within_parts(name, parts):
                 self.handles.append(module.register_forward_pre_hook(_Called(self, name), prepend=True))
@@ -253,31 +289,51 @@ class Session:
         counts = active.counts
         if active.lost or counts.out_of_order >= TOLERATED:
             signature = active.signature  # type: ignore[attr-defined]
+            self._differs = active.differs or "its backward pass reads in another order"
             if self.plans.pop(signature, None) is not None:
                 self._recorded.setdefault(signature, 0)
-                say(f"{self.name} did not run as recorded; its next step is recorded again, with everything offloaded")
+                say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
 
-    def _watch(self, active: Pass) -> None:
-        """Compares the peak of a plan's first passes with its prediction, on a GPU; plans anew if it was higher."""
-        device = self._copies().device
-        signature = active.signature  # type: ignore[attr-defined]
-        fitted = self.plans.get(signature)
-        if device.type != "cuda" or fitted is None or fitted.watched >= WATCHED:
+    def _watch(self, fitted: Fitted) -> None:
+        """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
+        device = self.where
+        if device.type not in WATCHES or fitted.watched >= WATCHED or fitted.stale:
             return
-        if fitted.watched > 0:
-            # The step before this one has ended.
-            seen = torch.cuda.max_memory_allocated(device)
-            if seen > self.budget and self.reserve is not None:
-                self.reserve += seen - self.budget + (8 << 20)
-                say(f"{self.name} needed {text(seen)}, {text(seen - self.budget)} over the budget; planning again")
-                fitted.stale = True
-            beside = torch.cuda.max_memory_reserved(device) - seen
-            if fitted.watched == WATCHED - 1 and beside > self.budget // 32:
-                say(f"{self.name} allocates at most {text(seen)}; PyTorch's allocator reserves {text(beside)} more")
+        if fitted.bound is None and self._peak_of is fitted:
+            # Nothing of ours sees the end of its backward pass.
+            fitted.seen = torch.cuda.max_memory_allocated(device)
+        if fitted.seen > self.budget and self.reserve is not None:
+            # What was predicted was too little by so much.
+            self.reserve += fitted.seen - min(self.budget, fitted.peak) + SPARE
+            say(f"{self.name} needed {text(fitted.seen)}, {text(fitted.seen - self.budget)} over the budget; planning again")
+            fitted.stale = True
+            return
         fitted.watched += 1
+        if fitted.watched < WATCHED:
+            return
+        beside = torch.cuda.max_memory_reserved(device) - fitted.seen if fitted.seen else 0
+        if beside > self.budget // 32:
+            say(f"{self.name} allocates at most {text(fitted.seen)}; PyTorch's allocator reserves {text(beside)} more")
+        beyond = enforce(self.budget, device, self)
+        if beyond:
+            say(
+                f"{self.name} is bounded by what PyTorch's allocator has reserved, {text(beyond)} more than its budget allows and "
+                "cannot give back"
+            )
+
+    def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
+        """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
+        device = self.where
+        if device.type not in WATCHES or fitted.watched >= WATCHED:
+            return
         torch.cuda.reset_peak_memory_stats(device)
-        if fitted.watched == WATCHED and not fitted.stale:
-            enforce(self.budget, device)
+        self._peak_of = fitted
+        if active is not None:
+
+            def ended() -> None:
+                fitted.seen = max(fitted.seen, torch.cuda.max_memory_allocated(device))
+
+            active.ended = ended
 
     def device(self, module: nn.Module | None) -> torch.device:
         """Where the model is."""
@@ -294,7 +350,7 @@ class Session:
             return None
         if why := unrehearsed(module):
             if rehearsed and not self._recorded:
-                say(f"{self.name} has {why}; recording its first step, with everything offloaded")
+                say(f"{self.name} has {why}, so it is not rehearsed; recording its first step, with everything offloaded")
         elif rehearsed and signature not in self._recorded:
             args, kwargs = inputs
             try:
@@ -311,14 +367,19 @@ class Session:
             self._refuse_early(module)
         self._recorded[signature] = self._recorded.get(signature, 0) + 1
         if self._recorded[signature] > RECORDINGS:
-            say(f"{self.name} runs differently in every step, so it has no plan; from now on, everything it saves is offloaded")
+            first = f" ({self._differs})" if self._differs else ""
+            say(
+                f"{self.name} runs differently in every step{first}, so it has no plan; from now on, everything it saves is offloaded; "
+                "call tightfit.torch.unfit to stop"
+            )
             self._offloaded.add(signature)
             return SafePass(None, Counts())
         flat = tree_flatten(inputs)[0]
 
         def done(rehearsal: Rehearsal) -> None:
             self._recording = None
-            self.plan(rehearsal, module, signature, time.monotonic())
+            with current(self.device(module)):
+                self.plan(rehearsal, module, signature, time.monotonic())
 
         self._recording = RealRecording(module, flat, done)
         return self._recording
@@ -334,6 +395,7 @@ class Session:
 
     def plan(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any, started: float) -> None:
         """Plans what was recorded."""
+        recorded = time.monotonic() - started
         device = self.device(module)
         state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
         times = None
@@ -345,8 +407,8 @@ class Session:
         if self.reserve is None:
             self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
         host = self.host_budget if self.host_budget is not None else host_bytes()
-        if host is not None and self._host is not None:
-            host = max(host, self._host.numel())
+        if host is not None and self.arenas:
+            host = max(host, max(arena.numel() for arena, _ in self.arenas))
         expand_segments(device)
         try:
             fitted = make_plan(
@@ -356,7 +418,8 @@ class Session:
         except DoesNotFit as error:
             before = self._replaced.pop(signature, None)
             if before is not None:
-                say(f"{self.name} continues over its budget: no plan that needs less was found")
+                seen = f" ({text(before.seen)} seen)" if before.seen else ""
+                say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
                 before.stale, before.watched = False, WATCHED
                 self.plans[signature] = before
                 return
@@ -370,10 +433,12 @@ class Session:
             return
         for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
             fitted.step.assumed.append(note)
+        fitted.recorded_s = recorded
         self.plans[signature] = fitted
+        self._made += 1
         self._replaced.pop(signature, None)
-        if fitted.bound is None:
-            enforce(self.budget, device)
+        # Its first passes are watched instead: what was predicted may be too little.
+        release(self)
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
@@ -385,7 +450,8 @@ class Session:
             return True
         step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, optimizer)
         outside = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        return simulate(Lives(step.data), {}).peak + outside + reserve_of(self.budget, device) <= self.budget
+        reserve = max(self.reserve or 0, reserve_of(self.budget, device))
+        return simulate(Lives(step.data), {}).peak + outside + reserve <= self.budget
 
     def _measured(
         self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, of_optimizer: int
@@ -418,17 +484,36 @@ class Session:
         return self.copies
 
     def _arena(self, active: Pass) -> Tensor:
-        """The arena; fresh memory while an earlier graph still needs it."""
+        """An arena that no earlier graph needs any more; another one while they all do."""
         size = active.bound.host_bytes
-        owner = self._host_of() if self._host_of is not None else None
-        if owner is not None and owner is not active:
+        free = [place for place, (_, owner) in enumerate(self.arenas) if owner() is None or owner() is active]
+        fitting = [place for place in free if self.arenas[place][0].numel() >= size]
+        if fitting:
+            place = min(fitting, key=lambda place: self.arenas[place][0].numel())
+            arena = self.arenas[place][0]
+            self.arenas[place] = arena, weakref.ref(active)
+            return arena
+        # What is too small makes room before more is taken.
+        for place in reversed(free):
+            del self.arenas[place]
+        if self.arenas:
+            held = sum(arena.numel() for arena, _ in self.arenas)
             active.counts.fresh_bytes += size
-            return self._copies().arena(size)
-        if self._host is None or self._host.numel() < size:
-            self._host = None
-            self._host = self._copies().arena(size)
-        self._host_of = weakref.ref(active)
-        return self._host
+            most = self.host_budget if self.host_budget is not None else host_bytes()
+            if most is not None and size + (held if self.host_budget is not None else 0) > most:
+                self._say_arenas(len(self.arenas) + 1, held + size)
+                return self._copies().arena(size)
+        arena = self._copies().arena(size)
+        self.arenas.append((arena, weakref.ref(active)))
+        return arena
+
+    def _say_arenas(self, count: int, size: int) -> None:
+        if "arenas" not in self._said:
+            self._said.add("arenas")
+            say(
+                f"{self.name} has {count} forward passes before their backward passes, which takes {text(size)} of host memory, "
+                "more than it may; run fewer of them at once, or raise host_budget"
+            )
 
 
 class _Called:

@@ -19,7 +19,8 @@ from .recorder import Operation, View
 
 __all__ = ["Times", "key_of", "times_of"]
 
-_VERSION = 1
+# 2: times of version 1 were wrong on a GPU that was not the current one.
+_VERSION = 2
 _NAME = "step-times.json"
 # Entries of one device that are kept; the oldest go first.
 _MOST = 20_000
@@ -111,6 +112,8 @@ def times_of(device: torch.device) -> Times:
     words = [device.type, f"torch {torch.__version__}"]
     if device.type == "cuda" and torch.cuda.is_available():
         words[0] = torch.cuda.get_device_name(device)
+        # Partitions of a GPU have its name.
+        words.append(f"{torch.cuda.get_device_properties(device).multi_processor_count} multiprocessors")
         matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
         words.append(f"cudnn {torch.backends.cudnn.version()}")
         words.append(f"tf32 {matmul.allow_tf32:d}{convolution.allow_tf32:d}")

@@ -1,0 +1,42 @@
+"""Forward passes that have begun: which of them are running, and the hooks of those that are not.
+
+PyTorch calls a hook after a forward pass that raises an `Exception`, but not after Ctrl-C or `SystemExit`. What such a pass left
+behind is found by its frame: only a frame that has ended can be cleared.
+"""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+
+__all__ = ["pop_hooks", "push_hooks", "running"]
+
+
+def running(frame: FrameType | None) -> bool:
+    """Whether a call has not ended; one that has lets go of its values."""
+    if frame is None:
+        return False
+    try:
+        frame.clear()
+    except RuntimeError:
+        return True
+    return False
+
+
+def push_hooks(active: Any) -> None:
+    """Lets a pass answer what autograd saves from here on."""
+    torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
+
+
+def pop_hooks(active: Any) -> None:
+    """Takes a pass's hooks away, wherever they are among those of others."""
+    others = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        if top[0] == active.pack:
+            break
+        others.append(top)
+    for pack, unpack in reversed(others):
+        torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)

@@ -1,0 +1,308 @@
+"""Steps that end early, overlap, or find the model changed: nothing of them may stay behind."""
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import tightfit.torch as tt
+from fit_models import Resnet, image
+from fit_support import FAST, SLOW, default_loss, equal, fitted_copy, gradients, last_plan, set_link, sgd
+from tightfit._fit import launch
+from tightfit._fit.copies import CpuCopies
+from tightfit._fit.doors import session_of
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    torch.set_num_threads(1)
+
+
+def top_hooks():
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+class Break(nn.Module):
+    """The identity, or what Ctrl-C does."""
+
+    now = None
+
+    def forward(self, x):
+        if Break.now is not None:
+            raise Break.now
+        return x
+
+
+def interrupted(call):
+    for kind in (KeyboardInterrupt, SystemExit):
+        Break.now = kind()
+        with pytest.raises(kind):
+            call()
+        Break.now = None
+
+
+def with_break():
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x)
+    model.insert(6, Break())
+    fitted.insert(6, Break())
+    return model, fitted, x
+
+
+def step(model, x):
+    model.zero_grad()
+    default_loss(model, x).backward()
+    return gradients(model)
+
+
+@pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
+def test_an_interrupt_leaves_no_hooks_behind(link, monkeypatch):
+    set_link(monkeypatch, link)
+    model, fitted, x = with_break()
+    assert equal(step(model, x), step(fitted, x))
+    interrupted(lambda: fitted(x))
+    assert equal(step(model, x), step(fitted, x))
+    assert session_of(fitted)._stack() == [] and top_hooks() is None
+    packs, strangers = last_plan(fitted).counts.packs, last_plan(fitted).counts.strangers
+    assert packs > 0 and strangers == 0
+    torch.ones(1000, requires_grad=True).sin().sum().backward()
+    assert last_plan(fitted).counts.strangers == 0
+    interrupted(lambda: fitted(x))
+    tt.unfit(fitted)
+    assert top_hooks() is None
+
+
+def test_hooks_of_others_stay_when_ours_are_cleared(monkeypatch):
+    set_link(monkeypatch, FAST)
+    model, fitted, x = with_break()
+    step(fitted, x)
+    interrupted(lambda: fitted(x))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        others = top_hooks()
+        tt.unfit(fitted)
+        assert top_hooks() == others
+    assert top_hooks() is None
+
+
+def test_an_interrupt_ends_a_recording_too(monkeypatch):
+    set_link(monkeypatch, FAST)
+    model, fitted, x = with_break()
+    fitted[0].register_forward_hook(lambda module, inputs, output: None)
+    interrupted(lambda: fitted(x))
+    assert equal(step(model, x), step(fitted, x))
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None and top_hooks() is None
+
+
+def test_an_interrupt_under_run_is_forgotten(monkeypatch):
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    model.insert(6, Break())
+    launched = launch._Launched("1GiB")
+    handles = [
+        nn.modules.module.register_module_forward_pre_hook(launched.before),
+        nn.modules.module.register_module_forward_hook(launched.after, always_call=True),
+    ]
+    try:
+        step(model, x)
+        interrupted(lambda: model(x))
+        other = nn.Linear(3, 3)
+        step(other, torch.ones(2, 3))
+        assert launched.state.outermost is None and len(launched.sessions) == 2
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def test_models_without_an_optimizer_are_not_searched_for_one_in_every_pass(monkeypatch):
+    make = torch.optim.Optimizer.__init__
+    launched = launch._Launched("1GiB")
+    searches, find = [], launch._optimizer_of
+    monkeypatch.setattr(launch, "_optimizer_of", lambda *given: searches.append(given) or find(*given))
+    handles = [
+        nn.modules.module.register_module_forward_pre_hook(launched.before),
+        nn.modules.module.register_module_forward_hook(launched.after, always_call=True),
+    ]
+    try:
+        launched.note_optimizers()
+        model, other = nn.Linear(3, 3), nn.Linear(3, 3)
+        optimizer = sgd(other)
+        for _ in range(5):
+            step(model, torch.ones(2, 3))
+        assert len(searches) == 1 and launched.sessions[model].optimizer is None
+        mine = sgd(model)
+        step(model, torch.ones(2, 3))
+        assert len(searches) == 2 and launched.sessions[model].optimizer is mine
+        del optimizer
+    finally:
+        torch.optim.Optimizer.__init__ = make
+        for handle in handles:
+            handle.remove()
+
+
+class Gate(nn.Module):
+    """Saves tensors whose strides are 0 or overlap."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        h = self.a(x)
+        gate = torch.sigmoid(h.mean(1, keepdim=True)).expand(-1, 64)
+        windows = h.unfold(1, 8, 4)
+        return self.b(h) * gate, windows * windows.sin()
+
+
+def test_expanded_tensors_are_recorded_on_a_real_step(monkeypatch):
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    model, x = Gate(), torch.randn(1024, 64)
+    fitted = copy.deepcopy(model)
+    fitted.a.register_forward_hook(lambda module, inputs, output: None)
+    tt.fit(fitted, "64MiB", optimizer=sgd(fitted))
+    found = []
+    for net in (model, fitted):
+        for one, two in (net(x), net(x)):
+            (one.square().mean() + two.mean()).backward()
+        found.append(gradients(net))
+    assert equal(*found)
+
+
+def test_a_discriminator_step_before_the_generators_does_not_end_its_recording(monkeypatch):
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    made = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16))
+    judge = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
+    fitted, other = copy.deepcopy(made), copy.deepcopy(judge)
+    fitted[1].register_forward_hook(lambda module, inputs, output: None)
+    tt.fit(fitted, "64MiB", optimizer=sgd(fitted))
+    z = torch.randn(128, 16)
+    for _ in range(3):
+        found = []
+        for generator, discriminator in ((made, judge), (fitted, other)):
+            fake = generator(z)
+            discriminator.zero_grad()
+            discriminator(fake.detach()).mean().backward()
+            generator.zero_grad()
+            discriminator(fake).mean().backward()
+            found.append(gradients(generator))
+        assert equal(*found)
+    planned = session_of(fitted)
+    assert planned.plans and not planned._offloaded and planned._recorded and max(planned._recorded.values()) == 1
+    assert torch.autograd._engine_run_backward.__module__.startswith("torch")
+
+
+def test_a_module_that_is_replaced_is_planned_anew(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x, 0.6)
+    assert equal(step(model, x), step(fitted, x))
+    for net in (model, fitted):
+        torch.manual_seed(2)
+        net[3] = nn.Sequential(net[3], nn.BatchNorm2d(16))
+    for _ in range(8):
+        assert equal(step(model, x), step(fitted, x))
+    found = session_of(fitted)
+    assert not found._offloaded and last_plan(fitted).counts.strangers == 0
+    assert last_plan(fitted).counts.packs > 0
+
+
+def test_two_passes_a_step_take_two_arenas_once(monkeypatch, capfd):
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x)
+    found = session_of(fitted)
+    taken, copies = [], CpuCopies()
+    arena = copies.arena
+    copies.arena = lambda size: taken.append(size) or arena(size)
+    found.copies = copies
+
+    def twice(net):
+        net.zero_grad()
+        first, second = default_loss(net, x), default_loss(net, x)
+        (first + second).backward()
+        return gradients(net)
+
+    for _ in range(4):
+        assert equal(twice(model), twice(fitted))
+    assert len(taken) == 2 and len(found.arenas) == 2
+    # Where the budget has room for one only, the second is given back.
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    found.arenas.clear()
+    found.host_budget = int(1.5 * taken[0])
+    for _ in range(3):
+        assert equal(twice(model), twice(fitted))
+    assert len(found.arenas) == 1
+    assert capfd.readouterr().err.count("2 forward passes before their backward passes") == 1
+
+
+def test_blocks_keep_no_model_alive(monkeypatch):
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    places = []
+    for _ in range(2):
+        model, x = Resnet(blocks=3).train(), image(4)
+        optimizer = sgd(model)
+        for _ in range(3):
+            with tt.budget("64MiB", model, optimizer=optimizer):
+                loss = default_loss(model, x)
+            loss.backward()
+        places.append(weakref.ref(model))
+        copied = copy.deepcopy(model)
+        assert not getattr(copied, "_tightfit_blocks", None)
+        del model, optimizer, loss, copied
+    gc.collect()
+    assert [place() for place in places] == [None, None]
+
+
+class Chain(nn.Module):
+    """A model whose parts may be used for the loss one by one, so that the backward pass ends early or begins in the middle."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Sequential(nn.Linear(64, 64), nn.Softplus(), nn.Linear(64, 64)) for _ in range(4)])
+
+    def forward(self, x):
+        found = []
+        for part in self.parts:
+            x = part(x)
+            found.append(x)
+        return found
+
+
+@pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
+def test_parts_of_the_graph_run_early_late_or_never(link, monkeypatch):
+    """Backward passes in another order than recorded, of parts only, twice, and given up: what is fetched is what was saved."""
+    set_link(monkeypatch, link)
+    torch.manual_seed(1)
+    model, x = Chain().train(), torch.randn(256, 64)
+
+    def loss(net, given):
+        return sum(out.square().mean() for out in net(given))
+
+    fitted = copy.deepcopy(model)
+    plan = tt.plan(fitted, x, optimizer=sgd(fitted), loss=lambda outs: sum(out.square().mean() for out in outs))
+    tt.fit(fitted, max(int(plan.plain * 0.8), plan.least), optimizer=sgd(fitted), loss=lambda outs: sum(o.square().mean() for o in outs))
+    for net in (model, fitted):
+        loss(net, x).backward()
+    assert equal(gradients(model), gradients(fitted))
+
+    def backwards(net, order):
+        net.zero_grad()
+        outs = net(x)
+        for place in order:
+            outs[place].square().mean().backward(retain_graph=True)
+        return gradients(net)
+
+    for order in ((0,), (3,), (0, 3), (3, 0), (1, 2, 1), (), (2, 3, 0, 1)):
+        assert equal(backwards(model, order), backwards(fitted, order)), order
+    gc.collect()
+    assert all(owner() is None for _, owner in session_of(fitted).arenas), "no pass is left"

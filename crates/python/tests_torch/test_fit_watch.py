@@ -1,0 +1,182 @@
+"""Peaks that are seen and bounds that are set on a GPU, whose statistics are played here."""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import tightfit.torch as tt
+from fit_models import Resnet, image
+from fit_support import FAST, default_loss, fitted_copy, last_plan, set_link, sgd, tight_budget
+from tightfit._fit import budget, copies, session
+from tightfit._fit.doors import session_of
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    torch.set_num_threads(1)
+    set_link(monkeypatch, FAST)
+
+
+class Peaks:
+    """PyTorch's statistics: `now` is the peak since the last reset."""
+
+    def __init__(self, monkeypatch):
+        self.now = self.resets = 0
+        monkeypatch.setattr(session, "WATCHES", {"cpu"})
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
+        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.now)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+
+    def reset(self, device):
+        self.now = 0
+        self.resets += 1
+
+
+def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):
+    peaks = Peaks(monkeypatch)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    plain = tt.plan(model, x, optimizer=sgd(model)).peak
+    tt.fit(model, plain + 4096, optimizer=sgd(model))
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    default_loss(model, x).backward()
+    assert session_of(model).last.bound is None
+    peaks.now = plain + 4096 + (256 << 10)
+    monkeypatch.setattr(session_of(model), "reserve", 0)
+    model.zero_grad()
+    # The reserve has 8 MiB to spare on a GPU, which is more than this step has.
+    monkeypatch.setattr(session, "SPARE", 0)
+    default_loss(model, x).backward()
+    assert last_plan(model).bound is not None
+    assert "256.00 KiB over the budget; planning again" in capfd.readouterr().err
+
+
+def test_other_code_between_passes_is_not_blamed_on_a_plan(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x)
+    found = session_of(fitted)
+    for _ in range(6):
+        fitted.zero_grad()
+        default_loss(fitted, x).backward()
+        first = last_plan(fitted)
+        # An evaluation with a large batch.
+        peaks.now = 1 << 40
+    assert last_plan(fitted) is first and not first.stale and first.watched == session.WATCHED
+    assert first.seen <= found.budget and peaks.resets == session.WATCHED
+
+
+def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(session, "SPARE", 0)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x, 0.8)
+    found = session_of(fitted)
+    loss = default_loss(fitted, x)
+    first = last_plan(fitted)
+    peaks.now = found.budget + 1024
+    loss.backward()
+    fitted.zero_grad()
+    default_loss(fitted, x).backward()
+    assert first.stale and last_plan(fitted) is not first and found.reserve >= 1024
+
+
+GIB = 1 << 30
+
+
+class Allocator:
+    """PyTorch's allocator on a GPU of 80 GiB: what is reserved, what of it is cached, and the share that is allowed."""
+
+    def __init__(self, monkeypatch, reserved=0, cached=0):
+        self.reserved, self.cached, self.share = reserved, cached, 1.0
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 * GIB))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
+        monkeypatch.setattr(torch.cuda, "empty_cache", self.empty)
+        monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: self.share, raising=False)
+        monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", self.set)
+        monkeypatch.setattr(budget, "_bounds", {})
+        monkeypatch.setattr(budget, "_shares", {})
+
+    def empty(self):
+        self.reserved, self.cached = self.reserved - self.cached, 0
+
+    def set(self, share, device):
+        self.share = share
+
+    def allowed(self):
+        return round(80 * self.share, 3)
+
+
+class Owner:
+    pass
+
+
+def test_bounds_end_with_their_owners(monkeypatch):
+    allocator, device = Allocator(monkeypatch), torch.device("cuda", 0)
+    one, two = Owner(), Owner()
+    budget.enforce(8 * GIB, device, one)
+    assert allocator.allowed() == 8.25
+    budget.enforce(16 * GIB, device, two)
+    budget.enforce(8 * GIB, device, one)
+    assert allocator.allowed() == 16.5, "the largest counts, whichever came last"
+    budget.release(two)
+    assert allocator.allowed() == 8.25
+    budget.enforce(79 * GIB, device, one)
+    assert allocator.allowed() == 80
+    budget.enforce(8 * GIB, device, one)
+    del one
+    gc.collect()
+    assert allocator.allowed() == 80
+
+
+def test_a_bound_is_the_budget_once_what_is_cached_is_given_back(monkeypatch):
+    allocator, device, owner = Allocator(monkeypatch, 12 * GIB, 5 * GIB), torch.device("cuda", 0), Owner()
+    assert budget.enforce(8 * GIB, device, owner) == 0 and allocator.allowed() == 8.25
+    allocator.reserved = 12 * GIB
+    assert budget.enforce(8 * GIB, device, owner) == 3.75 * GIB and allocator.allowed() == 12
+
+
+def test_a_bound_of_the_program_is_put_back(monkeypatch):
+    allocator, device, owner = Allocator(monkeypatch), torch.device("cuda", 0), Owner()
+    allocator.share = 0.5
+    budget.enforce(79 * GIB, device, owner)
+    assert allocator.allowed() == 40
+    budget.enforce(8 * GIB, device, owner)
+    budget.release(owner)
+    assert allocator.share == 0.5
+
+
+def test_unfit_lifts_the_bound(monkeypatch):
+    released = []
+    monkeypatch.setattr("tightfit._fit.doors.release", released.append)
+    model = tt.fit(Resnet(blocks=3), "1GiB")
+    found = session_of(model)
+    tt.unfit(model)
+    assert released == [found]
+
+
+def test_memory_that_cannot_be_pinned_leaves_no_error(monkeypatch):
+    cleared = []
+    runtime = SimpleNamespace(cudaHostRegister=lambda *_: 2)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(copies, "_forget_error", lambda: cleared.append(True))
+    memory = copies._Pinned(-1, 4096)
+    assert not memory.pinned and cleared == [True]
+
+
+def test_benchmark_is_part_of_what_a_plan_is_for(monkeypatch):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    tt.fit(model, tight_budget(model, x, 0.8), optimizer=sgd(model))
+    for benchmark in (False, True):
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
+        model.zero_grad()
+        default_loss(model, x).backward()
+    assert len(session_of(model).plans) == 2
