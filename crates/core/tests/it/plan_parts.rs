@@ -109,6 +109,31 @@ fn a_stretch_before_a_normalization_is_computed_again_part_by_part() {
     assert_eq!(check(&step, &plan.schedule, Budgets::default()), []);
 }
 
+/// So many layers that 16 parts of it take long to plan.
+fn deep() -> Network {
+    let mut net = Builder::new("deep");
+    net.input(Shape::image(3, 32, 32));
+    for layer in 0..40 {
+        net.conv(&format!("conv{layer}"), Filters::new(8, 3).pad(1)).relu();
+    }
+    net.global_average_pool("mean").flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
+#[test]
+fn parts_that_take_long_to_plan_are_tried_where_nothing_else_fits() {
+    let step = step(&deep(), 64, Mode::Training);
+    let free = planned(&step, Bytes::UNLIMITED, true).unwrap();
+    let budget = Bytes(free.min_feasible.0 - 256);
+    assert!(free.proven.unwrap() < budget, "{} is proven", free.min_feasible);
+    let plan = planned(&step, budget, true).unwrap();
+    assert!(plan.peak <= budget && plan.in_parts.is_some());
+    let least = free.proven.unwrap();
+    let refused = planned(&step, Bytes(least.0 - 256), true).unwrap_err();
+    let hint = format!("in the smallest plan found (proven minimum {least})");
+    assert!(refused.to_string().contains(&hint) && refused.to_string().contains("--plan-time"), "{refused}");
+}
+
 #[test]
 fn inference_needs_less_in_parts() {
     let step = step(&normalized(), 32, Mode::Inference);
