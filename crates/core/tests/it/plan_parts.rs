@@ -1,7 +1,8 @@
 //! Plans with a stretch in parts of the mini-batch: where they are found, what they need, and what they leave alone.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{
     Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Workload, check,
     plan, simulate, sweep,
@@ -261,4 +262,43 @@ fn damaged_plans_of_steps_are_refused() {
 
 fn list<'a>(plan: &'a mut Value, of: &str) -> &'a mut Vec<Value> {
     plan["schedule"][of].as_array_mut().unwrap()
+}
+
+/// A step of four forward operations, of which the two in the middle may run in parts, forward and backward; the first one may,
+/// too, but not the one that goes back for it.
+fn divided_in_the_middle(may_divide: bool) -> Step {
+    let map = |name: &str, kind: &str, sample: u64| json!({ "name": name, "bytes": 4 * sample, "kind": kind, "residence": "movable", "sample_bytes": sample });
+    let operation = |name: &str, group: u64, stage: &str, reads: &[u64], writes: &[u64], may_divide: bool| {
+        json!({ "name": name, "group": group, "stage": stage, "reads": reads, "writes": writes, "time_us": 10,
+                "independent_samples": may_divide })
+    };
+    let step = json!({
+        "tightfit_step": 1, "name": "middle", "batch": 4, "types": "f32", "mode": "training",
+        "groups": [{ "name": "first" }, { "name": "middle" }, { "name": "last" }],
+        "tensors": [
+            map("x", "feature-map", 1024), map("wide", "feature-map", 102_400), map("y", "feature-map", 1024),
+            map("z", "feature-map", 1024), map("dz", "gradient-map", 1024),
+        ],
+        "operations": [
+            operation("forward", 0, "forward", &[], &[0], may_divide),
+            operation("forward", 1, "forward", &[0], &[1], true),
+            operation("forward", 1, "forward", &[1], &[2], true),
+            operation("forward", 2, "forward", &[2], &[3], false),
+            operation("backward", 2, "backward", &[3], &[4], false),
+            operation("backward", 0, "backward", &[4, 0], &[], false),
+        ],
+    });
+    StepFile::from_json(&step.to_string()).unwrap().step
+}
+
+#[test]
+fn a_stretch_may_begin_behind_what_may_not_go_back_in_parts() {
+    for may_divide in [false, true] {
+        let step = divided_in_the_middle(may_divide);
+        let free = planned(&step, Bytes::UNLIMITED, true).unwrap();
+        let quarter = Bytes(4096 + 102_400 + 4096);
+        assert!(free.proven.unwrap() <= quarter && free.min_feasible <= quarter, "{}", free.min_feasible);
+        let plan = planned(&step, free.min_feasible, true).unwrap();
+        assert_eq!(plan.in_parts.unwrap().parts, 4, "{may_divide}");
+    }
 }
