@@ -148,10 +148,11 @@ pub enum Error {
 
     /// A network that the policy cannot schedule within the budget.
     #[error(
-        "{network} needs at least {needed} under {policy}, but the budget is {budget}; memory peaks at {layer}: \
-         raise the budget{}{}, or use a smaller mini-batch",
+        "{network} needs {} under {policy}, but the budget is {budget}; memory peaks at {layer}: raise the budget{}{}, \
+         or use a smaller mini-batch",
+        at_least(*needed, *proven),
         cheaper(*needed, *least),
-        longer(*is_proven)
+        longer(*proven)
     )]
     OverBudget {
         /// The network.
@@ -166,8 +167,8 @@ pub enum Error {
         layer: String,
         /// The least budget of any policy.
         least: Bytes,
-        /// Whether a longer search would find no lower one.
-        is_proven: bool,
+        /// Bytes that no plan needs less than, if a longer search might find one that needs far less than `needed`.
+        proven: Option<Bytes>,
     },
 
     /// A network whose tensors alone exceed the budget under the policy, which is known without measuring anything.
@@ -315,9 +316,17 @@ fn advice(batch: usize, reasons: &[String]) -> String {
     }
 }
 
+/// The least budget, or that of the smallest plan found with what is proven.
+fn at_least(needed: Bytes, proven: Option<Bytes>) -> String {
+    match proven {
+        None => format!("at least {needed}"),
+        Some(proven) => format!("{needed} in the smallest plan found (proven minimum {proven})"),
+    }
+}
+
 /// Advice to plan for longer, where that may help.
-fn longer(is_proven: bool) -> &'static str {
-    if is_proven { "" } else { ", or allow a longer --plan-time, which may find a plan that needs less" }
+fn longer(proven: Option<Bytes>) -> &'static str {
+    if proven.is_none() { "" } else { ", or search longer with --plan-time, which may find a plan that needs less" }
 }
 
 /// Advice to use a policy that needs less, if there is one.

@@ -26,6 +26,9 @@ use crate::{Bytes, Configuration, Error, Nanos};
 /// the simulation.
 const AFTER: u64 = 8;
 
+/// What exceeds the proven least by no more than one part in so many is called the least: placements waste that much.
+const NEAR: u64 = 100;
+
 /// A schedule with offsets, and its sizes.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
@@ -336,6 +339,9 @@ impl<'a> Drafter<'a> {
         if let Some(needed) = attempts.iter().filter(fits_device).map(|attempt| attempt.host).min() {
             return Error::OverHostBudget { network, needed, budget: self.options.host_budget };
         }
+        let proven = proven(self).0;
+        let is_near = draft.peak.0 <= proven.0 + proven.0 / NEAR;
+        let may_need_less = self.options.policy == Policy::Optimal && !is_near;
         Error::OverBudget {
             network,
             policy: self.options.policy.name().to_owned(),
@@ -343,7 +349,7 @@ impl<'a> Drafter<'a> {
             budget: self.options.budget,
             layer: self.binding_layer(draft),
             least,
-            is_proven: !self.end.is_timed() || least <= proven(self).0,
+            proven: may_need_less.then_some(proven),
         }
     }
 

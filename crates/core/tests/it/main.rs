@@ -23,6 +23,7 @@ mod plan_check;
 mod plan_exhaustive;
 mod plan_facts;
 mod plan_lanes;
+mod plan_links;
 mod plan_parts;
 mod plan_random;
 mod plan_simulate;

@@ -1,7 +1,8 @@
 //! Plans with a stretch in parts of the mini-batch: where they are found, what they need, and what they leave alone.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{
     Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Stop, Workload,
     check, plan, rivals, simulate, sweep,
@@ -107,6 +108,31 @@ fn a_stretch_before_a_normalization_is_computed_again_part_by_part() {
     assert!(blocks.len() >= parts && blocks.iter().all(|bytes| *bytes == widest.bytes.0 / parts as u64), "{blocks:?}");
     assert!(plan.maps.iter().any(|map| map.fate == Fate::Recomputed) && plan.recomputed.0 > 0);
     assert_eq!(check(&step, &plan.schedule, Budgets::default()), []);
+}
+
+/// So many layers that 16 parts of it take long to plan.
+fn deep() -> Network {
+    let mut net = Builder::new("deep");
+    net.input(Shape::image(3, 32, 32));
+    for layer in 0..40 {
+        net.conv(&format!("conv{layer}"), Filters::new(8, 3).pad(1)).relu();
+    }
+    net.global_average_pool("mean").flatten().fully_connected("fc", 10).softmax_loss();
+    net.finish().unwrap()
+}
+
+#[test]
+fn parts_that_take_long_to_plan_are_tried_where_nothing_else_fits() {
+    let step = step(&deep(), 64, Mode::Training);
+    let free = planned(&step, Bytes::UNLIMITED, true).unwrap();
+    let budget = Bytes(free.min_feasible.0 - 256);
+    assert!(free.proven.unwrap() < budget, "{} is proven", free.min_feasible);
+    let plan = planned(&step, budget, true).unwrap();
+    assert!(plan.peak <= budget && plan.in_parts.is_some());
+    let least = free.proven.unwrap();
+    let refused = planned(&step, Bytes(least.0 - 256), true).unwrap_err();
+    let hint = format!("in the smallest plan found (proven minimum {least})");
+    assert!(refused.to_string().contains(&hint) && refused.to_string().contains("--plan-time"), "{refused}");
 }
 
 #[test]
@@ -256,4 +282,43 @@ fn damaged_plans_of_steps_are_refused() {
 
 fn list<'a>(plan: &'a mut Value, of: &str) -> &'a mut Vec<Value> {
     plan["schedule"][of].as_array_mut().unwrap()
+}
+
+/// A step of four forward operations, of which the two in the middle may run in parts, forward and backward; the first one may,
+/// too, but not the one that goes back for it.
+fn divided_in_the_middle(may_divide: bool) -> Step {
+    let map = |name: &str, kind: &str, sample: u64| json!({ "name": name, "bytes": 4 * sample, "kind": kind, "residence": "movable", "sample_bytes": sample });
+    let operation = |name: &str, group: u64, stage: &str, reads: &[u64], writes: &[u64], may_divide: bool| {
+        json!({ "name": name, "group": group, "stage": stage, "reads": reads, "writes": writes, "time_us": 10,
+                "independent_samples": may_divide })
+    };
+    let step = json!({
+        "tightfit_step": 1, "name": "middle", "batch": 4, "types": "f32", "mode": "training",
+        "groups": [{ "name": "first" }, { "name": "middle" }, { "name": "last" }],
+        "tensors": [
+            map("x", "feature-map", 1024), map("wide", "feature-map", 102_400), map("y", "feature-map", 1024),
+            map("z", "feature-map", 1024), map("dz", "gradient-map", 1024),
+        ],
+        "operations": [
+            operation("forward", 0, "forward", &[], &[0], may_divide),
+            operation("forward", 1, "forward", &[0], &[1], true),
+            operation("forward", 1, "forward", &[1], &[2], true),
+            operation("forward", 2, "forward", &[2], &[3], false),
+            operation("backward", 2, "backward", &[3], &[4], false),
+            operation("backward", 0, "backward", &[4, 0], &[], false),
+        ],
+    });
+    StepFile::from_json(&step.to_string()).unwrap().step
+}
+
+#[test]
+fn a_stretch_may_begin_behind_what_may_not_go_back_in_parts() {
+    for may_divide in [false, true] {
+        let step = divided_in_the_middle(may_divide);
+        let free = planned(&step, Bytes::UNLIMITED, true).unwrap();
+        let quarter = Bytes(4096 + 102_400 + 4096);
+        assert!(free.proven.unwrap() <= quarter && free.min_feasible <= quarter, "{}", free.min_feasible);
+        let plan = planned(&step, free.min_feasible, true).unwrap();
+        assert_eq!(plan.in_parts.unwrap().parts, 4, "{may_divide}");
+    }
 }

@@ -1,6 +1,5 @@
 //! Which stretches of a step may run in parts of the mini-batch, and the bytes that they need at least.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use super::numbers;
@@ -23,60 +22,54 @@ pub(in crate::plan) struct Stretch {
     pub(in crate::plan) at: usize,
 }
 
-/// The stretches that begin where the operations before may not run in parts, each with every number of parts for which
-/// its convolutions have configurations. Of those that begin together and need the same bytes, only the shortest one and the
-/// longest.
+/// The stretches that may run in parts, for every number of parts. From each beginning, of those that need the same bytes only
+/// the shortest one and the longest; and only from beginnings whose longest one reaches further than those that begin
+/// before, as a longer one never needs more.
 ///
-/// - Cost: O(forward operations + bytes that differ × log(forward operations) × uses of the step).
+/// - Cost: O(forward operations² + bytes that differ × log(forward operations) × uses of the step), for each number.
 pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
     let (forward, needs) = (step.forward(), Needs::of(step));
-    let may_divide: Vec<bool> = step.iter().map(|(id, _)| may_divide(step, id)).collect();
     let mut backward: Vec<Vec<usize>> = vec![Vec::new(); step.groups.len()];
     (forward..step.operations.len()).for_each(|at| backward[step.operations[at].group.0].push(at));
     let mut found = Vec::new();
-    let mut start = 0;
-    while start < forward {
-        let end = (start..forward).find(|at| !may_divide[*at]).unwrap_or(forward);
-        let ranges = ranges(step, start..end, &backward, &may_divide);
-        let in_parts = |place: usize| -> Vec<Stretch> {
-            let (own, backward) = ranges[place].clone();
-            let goes_both_ways = own.end == forward && backward.start == forward;
-            let stretch = Stretch { forward: own, backward, goes_both_ways, parts: 1, needs: 0, at: 0 };
-            let inner = stretch.inner(step);
-            let of = numbers(step.batch).map(|parts| {
-                let (needs, at) = needs.in_parts(&inner, step.batch.div_ceil(parts) as u64);
-                Stretch { parts, needs, at, ..stretch.clone() }
-            });
-            of.collect()
-        };
-        if let Some(last) = ranges.len().checked_sub(1) {
+    for parts in numbers(step.batch) {
+        let may_divide: Vec<bool> = step.iter().map(|(id, _)| may_divide(step, id, parts)).collect();
+        let (mut end, mut reached) = (0, 0);
+        for start in 0..forward {
+            if start >= end {
+                end = (start..forward).find(|at| !may_divide[*at]).unwrap_or(forward);
+            }
+            if start == end || reached == end {
+                continue;
+            }
+            let ranges = ranges(step, start..end, &backward, &may_divide);
+            let in_parts = |place: usize| -> Stretch {
+                let (own, backward) = ranges[place].clone();
+                let goes_both_ways = own.end == forward && backward.start == forward;
+                let stretch = Stretch { forward: own, backward, goes_both_ways, parts, needs: 0, at: 0 };
+                let (needs, at) = needs.in_parts(&stretch.inner(step), step.batch.div_ceil(parts) as u64);
+                Stretch { needs, at, ..stretch }
+            };
+            let Some(last) = ranges.len().checked_sub(1).filter(|last| ranges[*last].0.end > reached) else { continue };
+            reached = ranges[last].0.end;
             let (shortest, longest) = (in_parts(0), in_parts(last));
-            found.extend(shortest.clone());
+            found.push(shortest.clone());
             add_lower(&in_parts, (0, &shortest), (last, &longest), &mut found);
-            found.extend(longest.into_iter().filter(|_| last > 0));
+            found.extend((last > 0).then_some(longest));
         }
-        start = end + 1;
     }
-    let mut known = HashMap::new();
-    found.retain(|stretch| has_configurations(step, stretch, &mut known));
     found
 }
 
-/// Whether every convolution of a stretch has configurations for the samples of its parts; `known` has what was found for
-/// operations and samples before.
-fn has_configurations(step: &Step, stretch: &Stretch, known: &mut HashMap<(usize, usize), bool>) -> bool {
-    let sizes = [step.batch / stretch.parts, step.batch.div_ceil(stretch.parts)];
-    stretch.forward.clone().chain(stretch.backward.clone()).all(|at| match &step.operations[at].cost {
-        Cost::Choice(front) => {
-            sizes.into_iter().all(|size| *known.entry((at, size)).or_insert_with(|| front.adds_up_to(size)))
-        }
-        Cost::Fixed(_) | Cost::Listed(_) => true,
-    })
-}
-
-fn may_divide(step: &Step, id: OperationId) -> bool {
+/// Whether an operation may run in so many parts: a convolution has configurations for the samples of each.
+fn may_divide(step: &Step, id: OperationId, parts: usize) -> bool {
     let operation = step.operation(id);
-    step.may_divide(id) && operation.resource == Resource::Device && !matches!(operation.cost, Cost::Listed(_))
+    let has_configurations = match &operation.cost {
+        Cost::Choice(front) => front.adds_up_to(step.batch / parts) && front.adds_up_to(step.batch.div_ceil(parts)),
+        Cost::Fixed(_) => true,
+        Cost::Listed(_) => false,
+    };
+    step.may_divide(id) && operation.resource == Resource::Device && has_configurations
 }
 
 /// For stretches that begin with these operations, by rising length: their forward and their backward operations, which
@@ -109,19 +102,18 @@ fn ranges(
 
 /// Adds the shortest stretches that need fewer bytes than one, between it and a longer one: a longer one never needs more.
 fn add_lower(
-    in_parts: &impl Fn(usize) -> Vec<Stretch>,
-    one: (usize, &[Stretch]),
-    other: (usize, &[Stretch]),
+    in_parts: &impl Fn(usize) -> Stretch,
+    one: (usize, &Stretch),
+    other: (usize, &Stretch),
     found: &mut Vec<Stretch>,
 ) {
-    let differ = one.1.iter().zip(other.1).any(|(one, other)| one.needs != other.needs);
-    if !differ || one.0 + 1 >= other.0 {
+    if one.1.needs == other.1.needs || one.0 + 1 >= other.0 {
         return;
     }
     let place = one.0.midpoint(other.0);
     let middle = in_parts(place);
     add_lower(in_parts, one, (place, &middle), found);
-    found.extend(middle.clone());
+    found.push(middle.clone());
     add_lower(in_parts, (place, &middle), other, found);
 }
 

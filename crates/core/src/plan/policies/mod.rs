@@ -149,7 +149,7 @@ impl Floors {
         let fastest = drafts.next().flatten().unwrap_or_else(none);
         let none = drafts.next().flatten().unwrap_or_else(none);
         let mut next = || drafts.next().flatten().unwrap_or_else(|| none.clone());
-        Ok(Floors {
+        let mut floors = Floors {
             fastest,
             conv: next(),
             all: next(),
@@ -159,7 +159,13 @@ impl Floors {
             none,
             optimal: optimal.into_inner().unwrap_or_else(PoisonError::into_inner),
             in_parts: in_parts.into_inner().unwrap_or_else(PoisonError::into_inner),
-        })
+        };
+        let least = floors.of_policy(Policy::Optimal).peak;
+        if recomputes && least > drafter.options.budget {
+            let found = optimal::least_in_parts_slowly(drafter).filter(|found| found.draft.peak < least);
+            floors.in_parts = found.or(floors.in_parts);
+        }
+        Ok(floors)
     }
 
     /// A policy's draft with the smallest arena.

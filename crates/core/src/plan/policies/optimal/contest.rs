@@ -103,6 +103,10 @@ impl<'k> Kind<'k> {
     ) -> Result<(), Error> {
         let best = trials.best().map(|best| best.time);
         if best.is_some_and(|best| hunt.bound() >= best) {
+            // What is placed may be as fast as that.
+            if self.division.is_none() {
+                trials.add_bound(hunt.lower_bound());
+            }
             return Ok(());
         }
         if self.division.is_none() {

@@ -93,6 +93,11 @@ impl<'m, 'a> Hunt<'m, 'a> {
         Nanos(self.bound)
     }
 
+    /// The same, with the plans that it covers.
+    pub(super) fn lower_bound(&self) -> LowerBound {
+        LowerBound::whole(self.bound(), self.bounded)
+    }
+
     /// Places what the search finds until `end`, and improves the bound. With `floors`, the policies that only move tensors
     /// compete. Returns a bound, if it knows one.
     ///

@@ -18,7 +18,9 @@ mod starts;
 
 pub(super) use least::{Least, least};
 use model::Model;
-pub(super) use parts::{DraftInParts, least as least_in_parts, proven as proven_in_parts};
+pub(super) use parts::{
+    DraftInParts, least as least_in_parts, least_slowly as least_in_parts_slowly, proven as proven_in_parts,
+};
 pub(in crate::plan) use rival::checkpointing;
 
 use super::vdnn::{self, Offloads};

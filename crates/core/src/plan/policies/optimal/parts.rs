@@ -140,13 +140,32 @@ fn smallest(all: &[Stretch]) -> Vec<Stretch> {
     [best(false), best(true)].into_iter().flatten().collect()
 }
 
-/// The plan with the smallest arena found among those with a stretch in parts.
+/// The plan with the smallest arena found among those with a stretch in parts that is planned quickly.
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<DraftInParts> {
     let mut quick = useful(drafter);
     quick.retain(|stretch| is_quick(drafter, stretch));
-    let smallest = smallest(&quick);
-    let count = smallest.len();
-    let drafts = smallest.into_iter().enumerate().filter_map(|(place, stretch)| {
+    least_of(drafter, smallest(&quick))
+}
+
+/// A plan with a stretch in parts that takes long to plan, for where nothing else fits: in as few operations as may
+/// suffice, else the one with the smallest arena found.
+pub(in crate::plan::policies) fn least_slowly(drafter: &Drafter<'_>) -> Option<DraftInParts> {
+    let budget = drafter.options.budget;
+    let mut slow = useful(drafter);
+    slow.retain(|of| of.needs <= budget.0 && !is_quick(drafter, of));
+    let shortest = slow.iter().min_by_key(|of| (of.operations(drafter.step), of.needs)).cloned()?;
+    let others: Vec<Stretch> = smallest(&slow).into_iter().filter(|of| *of != shortest).collect();
+    let first = least_of(drafter, vec![shortest]);
+    if first.as_ref().is_some_and(|found| found.draft.peak <= budget) {
+        return first;
+    }
+    first.into_iter().chain(least_of(drafter, others)).min_by_key(|found| found.draft.peak)
+}
+
+/// The plan with the smallest arena found among those with one of these stretches in parts.
+fn least_of(drafter: &Drafter<'_>, stretches: Vec<Stretch>) -> Option<DraftInParts> {
+    let count = stretches.len();
+    let drafts = stretches.into_iter().enumerate().filter_map(|(place, stretch)| {
         let in_parts = StepInParts::of(drafter.step, &stretch, drafter.costs.launch)?;
         // Together they take no more of the time than whole mini-batches.
         let end = drafter.end.part(count - place);
