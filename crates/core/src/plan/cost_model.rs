@@ -5,12 +5,12 @@
 //! the library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs
 //! in the opposite direction.
 
-use super::machines::{APART, BIAS, DENSE, NORM_AGAIN, NORM_LAST};
+use super::machines::{APART, BIAS, DENSE};
 use super::step::{Access, Again, Cost, Front, Step};
 use super::{Fronts, Lowered, MACHINES, NamedMachine, Pass, Workload};
 use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
 use crate::problem::Storage;
-use crate::{Bytes, Error, Layout, Nanos, Problem, Types};
+use crate::{Bytes, Error, Nanos, Problem, Types};
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,6 @@ impl CostModel {
         let kind = match &layer.kind {
             LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_apart() => APART,
             LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_dense() => DENSE,
-            LayerKind::BatchNorm { .. } if workload.layout == Layout::Nhwc => NORM_LAST,
             kind => kind.name(),
         };
         self.launch + Nanos::from_micros((time - self.launch).as_micros() * self.slowness(kind, pass))
@@ -120,12 +119,8 @@ impl CostModel {
     /// Time of a rerun that reads and writes `bytes` in total, where it is not that of the forward pass: batch normalization
     /// has its statistics.
     fn again(&self, workload: &Workload<'_>, layer: LayerId, bytes: Bytes) -> Option<Nanos> {
-        let slowness = match &workload.network.layer(layer).kind {
-            LayerKind::BatchNorm { .. } if workload.layout == Layout::Nhwc => 1.0,
-            LayerKind::BatchNorm { .. } => self.slowness(NORM_AGAIN, Pass::Forward),
-            _ => return None,
-        };
-        Some(self.launch + seconds(bytes.0 as f64 / self.memory_rate * slowness))
+        let is_norm = matches!(workload.network.layer(layer).kind, LayerKind::BatchNorm { .. });
+        is_norm.then(|| self.launch + seconds(bytes.0 as f64 / self.memory_rate))
     }
 
     /// Time of what a pass of a convolution does for its bias: the forward one reads and writes its output, the one of the
@@ -143,12 +138,8 @@ impl CostModel {
 
     /// How many times longer than by the rates this kind of work takes.
     fn slowness(&self, kind: &str, pass: Pass) -> f64 {
-        let listed = |kind: &str| {
-            let slower = self.slower.iter().find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
-            slower.map(|(.., times)| *times)
-        };
-        let otherwise = if kind == NORM_LAST { listed("batch-norm") } else { None };
-        listed(kind).or(otherwise).unwrap_or(1.0)
+        let slower = self.slower.iter().find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
+        slower.map_or(1.0, |(.., times)| *times)
     }
 
     fn product(&self, flops: f64, bytes: Bytes, types: Types) -> Nanos {
@@ -203,6 +194,7 @@ fn seconds(seconds: f64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Layout;
     use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{LayerPass, Mode};
 
@@ -321,7 +313,7 @@ mod tests {
         };
         for (costs, types, layout, times) in [
             (CostModel::cpu(), Types::F32, Layout::Nchw, 1.5),
-            (CostModel::h200(), Types::F32, Layout::Nchw, 1.0),
+            (CostModel::h200(), Types::F32, Layout::Nchw, 1.6),
             (CostModel::h200(), Types::Bf16, Layout::Nhwc, 1.6),
             (CostModel::k40(), Types::F16F32, Layout::Nhwc, 1.5),
         ] {

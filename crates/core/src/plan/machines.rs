@@ -13,7 +13,7 @@ pub struct Figure {
 }
 
 /// Kinds of work and passes that are slower than the rates say, each with its factor: [`crate::network::LayerKind::name`],
-/// [`APART`], [`DENSE`], [`BIAS`], [`NORM_LAST`] or [`NORM_AGAIN`].
+/// [`APART`], [`DENSE`] or [`BIAS`].
 type Slower = &'static [(&'static str, Pass, f64)];
 
 /// The rates of a device and of its link to the host; bytes, operations or seconds.
@@ -55,10 +55,6 @@ pub(super) const APART: &str = "max-pooling-apart";
 pub(super) const DENSE: &str = "max-pooling-dense";
 /// The bias of a convolution.
 pub(super) const BIAS: &str = "bias";
-/// Batch normalization with the channels last.
-pub(super) const NORM_LAST: &str = "batch-norm-last";
-/// A rerun of batch normalization with the channels first.
-pub(super) const NORM_AGAIN: &str = "batch-norm-again";
 
 const fn figure(value: f64, source: &'static str) -> Figure {
     Figure { value, source }
@@ -67,20 +63,14 @@ const fn figure(value: f64, source: &'static str) -> Figure {
 /// Batch normalization reads its input twice: for the statistics and for the values. A rerun has the statistics.
 const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
 
-/// As [`SLOWER`], but for cuDNN, whose reruns compute the statistics again.
-const CUDNN_SLOWER: Slower = &[SLOWER[0], SLOWER[1], (NORM_AGAIN, Pass::Forward, 1.5)];
-
 const COUNTED: &str = "counted: batch normalization reads its input twice";
 
 /// Average pooling over whole maps, fully connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense
 /// windows of GoogLeNet.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
-    ("batch-norm", Pass::Forward, 2.1),
-    ("batch-norm", Pass::BackwardData, 2.9),
-    (NORM_AGAIN, Pass::Forward, 2.1),
-    (NORM_LAST, Pass::Forward, 1.6),
-    (NORM_LAST, Pass::BackwardData, 1.9),
+    ("batch-norm", Pass::Forward, 1.6),
+    ("batch-norm", Pass::BackwardData, 1.9),
     (BIAS, Pass::Forward, 1.4),
     (BIAS, Pass::BackwardFilter, 1.5),
     ("fully-connected", Pass::BackwardFilter, 2.4),
@@ -118,8 +108,8 @@ pub const MACHINES: [NamedMachine; 3] = [
         slower: H200_SLOWER,
         slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
                         (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
-                        (scripts/gpu-joint.sh, 2026-11-23); batch normalization with the channels last by the whole step \
-                        of ResNet-50 at 256 in bf16, 49.3 ms (2026-11-24)",
+                        (scripts/gpu-joint.sh, 2026-11-23); batch normalization, in both layouts as measured with the \
+                        channels last, by the whole step of ResNet-50 at 256 in bf16, 49.3 ms (2026-11-24)",
     },
     NamedMachine {
         name: "k40",
@@ -134,7 +124,7 @@ pub const MACHINES: [NamedMachine; 3] = [
         tf32: figure(3e12, "as in 32 bits: it has no tensor cores"),
         half: figure(3e12, K40_PAPER),
         launch: figure(1e-5, ESTIMATED),
-        slower: CUDNN_SLOWER,
+        slower: SLOWER,
         slower_source: COUNTED,
     },
     NamedMachine {
