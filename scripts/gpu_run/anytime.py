@@ -4,8 +4,8 @@
 usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] [--inference] CASE
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
-Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds after the library has written
-it, which is when tuning ends, or until no step was held up for as long as plain takes; then times some more. `queue_ms` is what the
+Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds after a report says that all
+kernels are decided, which is when tuning ends, or until no step was held up for as long as plain takes; then times some more. `queue_ms` is what the
 host takes for a step, with the device's work behind it. A case per process, because what was tuned once stays tuned. Under torchrun,
 ranks train together (DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a
 process that has imported everything waits for the others that name the file. With `--errors` and `--inference`, `error` is the
@@ -15,6 +15,7 @@ output's distance from what 64-bit arithmetic gives, over the norm of that.
 import argparse
 import fcntl
 import itertools
+import json
 import os
 import pathlib
 import statistics
@@ -39,11 +40,19 @@ def measure(case, options):
     solver = torch.optim.SGD(model.parameters(), lr=0.0)
 
     report = pathlib.Path(os.environ.get("TIGHTFIT_REPORT", "none"))
-    begun = report.stat().st_mtime_ns if report.exists() else None
+
+    def decided(written):
+        """Whether a report written at this time has convolutions, all of them decided."""
+        if written not in seen:
+            found = json.loads(report.read_text())
+            seen[written] = bool(found["kernels"]) and found["totals"].get("undecided") == 0
+        return seen[written]
+
+    seen = {}
 
     def is_over(begin, times):
-        # The command writes a report without convolutions first.
-        is_tuned = begun is not None and begun < report.stat().st_mtime_ns < time.time_ns() - SETTLING
+        written = report.stat().st_mtime_ns if report.exists() else None
+        is_tuned = written is not None and written < time.time_ns() - SETTLING and decided(written)
         spent = time.perf_counter() - begin
         is_quiet = max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
         over = torch.tensor(float(spent >= options.seconds or (is_tuned or is_quiet) and spent >= options.least), device="cuda")

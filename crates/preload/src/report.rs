@@ -242,5 +242,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         "shipped_hits": spent.shipped,
         "less_accurate": process.chooser.spending().so_far().inaccurate,
         "planned_only": planned_only,
+        // While tuning goes on.
+        "undecided": kernels.iter().filter(|kernel| kernel.is_open()).count(),
     })
 }

@@ -215,6 +215,9 @@ pub struct Totals {
     pub less_accurate: u64,
     /// Kernels that were planned and never ran.
     pub planned_only: u64,
+    /// Kernels that were still being tuned when it was written; 0 in reports of older versions.
+    #[serde(default)]
+    pub undecided: usize,
 }
 
 /// A text that may be null, but not missing.

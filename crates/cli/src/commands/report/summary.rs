@@ -74,7 +74,8 @@ impl Summary<'_> {
 
     /// The sums as lines of text.
     pub fn text(&self) -> String {
-        let Totals { tuning, tuning_measurements, cache_hits, shipped_hits, less_accurate, planned_only } = self.totals;
+        let Totals { tuning, tuning_measurements, cache_hits, shipped_hits, less_accurate, .. } = self.totals;
+        let Totals { planned_only, undecided, .. } = self.totals;
         let mut lines = Vec::new();
         if self.kernels == 0 {
             lines.push(
@@ -107,6 +108,9 @@ impl Summary<'_> {
         if shipped_hits > 0 {
             tuning += &format!(", {shipped_hits} of them shipped");
         }
+        if undecided > 0 {
+            tuning += &format!("; not over when this was written: {} undecided", count(undecided, "kernel"));
+        }
         if less_accurate > 0 {
             tuning += &format!("; {less_accurate} left out as less accurate");
         }
@@ -121,7 +125,8 @@ impl Summary<'_> {
 
     /// The sums for programs.
     pub fn json(&self) -> Value {
-        let Totals { tuning, tuning_measurements, cache_hits, shipped_hits, less_accurate, planned_only } = self.totals;
+        let Totals { tuning, tuning_measurements, cache_hits, shipped_hits, less_accurate, .. } = self.totals;
+        let Totals { planned_only, undecided, .. } = self.totals;
         let times = self.gain().map(|_| self.times.map(Nanos::as_micros));
         json!({
             "framework_time_us": times.map(|[theirs, _]| theirs),
@@ -140,6 +145,7 @@ impl Summary<'_> {
             "shipped_hits": shipped_hits,
             "less_accurate": less_accurate,
             "planned_only": planned_only,
+            "undecided": undecided,
         })
     }
 }
