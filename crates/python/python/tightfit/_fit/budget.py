@@ -15,8 +15,8 @@ __all__ = ["enforce", "expand_segments", "release", "reserve_of", "slack_of", "w
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
-# What the allocator may reserve beyond the budget, for gaps between blocks: a share of the budget, and at least so many bytes.
-_GAPS, _LEAST_GAPS = 32, 64 << 20
+# What the allocator may reserve beyond that, for gaps between blocks: a share of it, and at least so many bytes.
+_GAPS, _LEAST_GAPS = 32, 128 << 20
 
 
 # By GPU: the bound of each owner, and the share of the GPU that the program itself allowed before.
@@ -24,28 +24,25 @@ _bounds: dict[int, dict[int, int]] = {}
 _shares: dict[int, float] = {}
 
 
-def enforce(budget: int, device: torch.device, owner: object) -> int:
+def enforce(budget: int, device: torch.device, owner: object) -> None:
     """Bounds what the allocator reserves on a GPU, so that a program that grows fails instead of taking more.
 
-    The bound is the budget, with room for gaps between blocks: a step that fits its budget never fails for them. Where no free block
-    is long enough, the allocator gives cached blocks back and tries again by itself. It holds until `release`, or as long as its
-    owner lives; of several owners' bounds, the largest counts.
-
-    Returns
-    -------
-    int
-        Bytes that are reserved beyond this and cannot be given back; the bound is then what is reserved. 0 otherwise.
+    The bound is the budget, or what steps within it have reserved where gaps between their blocks make that more, with room for
+    more gaps: a step that fits its budget must not fail for them. Where no free block is long enough, the allocator gives cached
+    blocks back and tries again by itself. It holds until `release`, or as long as its owner lives; of several owners' bounds, the
+    largest counts.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
-        return 0
-    allowed, beyond = _allowed(budget, device)
+        return
+    reserved = max(torch.cuda.memory_reserved(device), torch.cuda.max_memory_reserved(device))
+    allowed = max(budget, reserved)
+    allowed += max(_LEAST_GAPS, allowed // _GAPS)
     index = _index(device)
     if id(owner) not in _bounds.setdefault(index, {}):
         weakref.finalize(owner, _forget, id(owner)).atexit = False
     _shares.setdefault(index, _share(index))
     _bounds[index][id(owner)] = allowed
     _apply(index)
-    return beyond
 
 
 def release(owner: object) -> None:
@@ -64,15 +61,6 @@ def _apply(index: int) -> None:
     if _bounds[index]:
         share = min(share, max(_bounds[index].values()) / torch.cuda.get_device_properties(index).total_memory)
     torch.cuda.set_per_process_memory_fraction(share, index)
-
-
-def _allowed(budget: int, device: torch.device) -> tuple[int, int]:
-    """What may be reserved, and how much more is and stays so."""
-    allowed = budget + max(_LEAST_GAPS, budget // _GAPS)
-    if torch.cuda.memory_reserved(device) > allowed:
-        torch.cuda.empty_cache()
-    beyond = max(0, torch.cuda.memory_reserved(device) - allowed)
-    return allowed + beyond, beyond
 
 
 def _index(device: torch.device) -> int:

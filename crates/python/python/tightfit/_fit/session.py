@@ -314,12 +314,7 @@ class Session:
         beside = torch.cuda.max_memory_reserved(device) - fitted.seen if fitted.seen else 0
         if beside > self.budget // 32:
             say(f"{self.name} allocates at most {text(fitted.seen)}; PyTorch's allocator reserves {text(beside)} more")
-        beyond = enforce(self.budget, device, self)
-        if beyond:
-            say(
-                f"{self.name} is bounded by what PyTorch's allocator has reserved, {text(beyond)} more than its budget allows and "
-                "cannot give back"
-            )
+        enforce(self.budget, device, self)
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
