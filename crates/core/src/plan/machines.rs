@@ -65,12 +65,14 @@ const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass
 
 const COUNTED: &str = "counted: batch normalization reads its input twice";
 
-/// Average pooling over whole maps, fully connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense
+/// Sums and normalizations of ResNet-50, which read and write faster than ReLU; average pooling over whole maps, fully connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense
 /// windows of GoogLeNet.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
-    ("batch-norm", Pass::Forward, 1.6),
-    ("batch-norm", Pass::BackwardData, 1.9),
+    ("add", Pass::Forward, 0.82),
+    ("add", Pass::BackwardData, 0.85),
+    ("batch-norm", Pass::Forward, 1.44),
+    ("batch-norm", Pass::BackwardData, 1.49),
     (BIAS, Pass::Forward, 1.4),
     (BIAS, Pass::BackwardFilter, 1.5),
     ("fully-connected", Pass::BackwardFilter, 2.4),
@@ -108,8 +110,7 @@ pub const MACHINES: [NamedMachine; 3] = [
         slower: H200_SLOWER,
         slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
                         (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
-                        (scripts/gpu-joint.sh, 2026-11-23); batch normalization, in both layouts as measured with the \
-                        channels last, by the whole step of ResNet-50 at 256 in bf16, 49.3 ms (2026-11-24)",
+                        (scripts/gpu-joint.sh, 2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24)",
     },
     NamedMachine {
         name: "k40",
