@@ -76,7 +76,7 @@ def cells(case, line, resident):
     again, gap, planning = (line.get(key) for key in ("recomputed_us", "gap", "planning_us"))
     goal = GOALS.get(case, {}).get(label)
     peak = gigabytes(line["peak_bytes"])
-    if line["peak_bytes"] != line["planned_peak_bytes"]:
+    if gigabytes(line["planned_peak_bytes"]) != peak:
         peak = f"{gigabytes(line['planned_peak_bytes'])}, {peak}"
     return [
         f"**{case.replace(':', ', ')}**" if is_resident else "",
@@ -84,7 +84,7 @@ def cells(case, line, resident):
         peak,
         gigabytes(line["offloaded_bytes"]),
         "-" if again is None else f"{again / 1e3:.1f} ms",
-        "none" if gap is None else f"{100 * gap:.2f}%",
+        "-" if gap is None else f"{100 * gap:.2f}%",
         "-" if planning is None else f"{planning / 1e6:.1f} s",
         f"{planned / 1e3:.1f} ms",
         f"{step / 1e3:.1f} ms",

@@ -76,9 +76,9 @@ pub fn read_plan(path: &Path, network: &Network, mode: Mode, device: &Device) ->
     }
 }
 
-/// Whether both are one device with the same versions, on any number of threads.
+/// Whether both are one device with the same versions, on any number of threads; a recording answers for its device.
 fn is_same(one: &Device, other: &Device) -> bool {
-    let one = Device { threads: other.threads, ..one.clone() };
+    let one = Device { backend: other.backend.clone(), threads: other.threads, ..one.clone() };
     one.more_specific(other).is_some()
 }
 

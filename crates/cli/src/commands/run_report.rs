@@ -47,6 +47,7 @@ fn json(limit: Limit, cudnn: &Path) -> Value {
             "shipped_hits": 0,
             "less_accurate": 0,
             "planned_only": 0,
+            "undecided": 0,
         },
         name: limit,
     })
