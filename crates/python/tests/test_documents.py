@@ -24,6 +24,15 @@ def test_table_of_the_defaults_is_what_was_measured() -> None:
     assert table in (ROOT / "docs/results.md").read_text()
 
 
+def test_table_and_picture_of_the_joint_plan_are_what_was_measured(tmp_path: pathlib.Path) -> None:
+    measured = "docs/measured/joint.jsonl"
+    table = printed("scripts/joint-table.py", "table", measured)
+    assert table.count("\n") > 20
+    assert table in (ROOT / "docs/results.md").read_text()
+    printed("scripts/joint-table.py", "picture", measured, str(tmp_path / "drawn.svg"))
+    assert (tmp_path / "drawn.svg").read_text() == (ROOT / "docs/pictures/joint-plan.svg").read_text()
+
+
 def lacking(folder: pathlib.Path) -> list[str]:
     """What the lines of measured files do not say: `FILE: FIELD` for a line without it."""
     reader = f"""

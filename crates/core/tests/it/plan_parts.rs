@@ -167,7 +167,7 @@ fn larger_budgets_of_a_sweep_are_never_slower() {
 fn no_rival_is_faster() {
     let step = step(&Network::open("resnet18").unwrap(), 64, Mode::Training);
     let whole = planned(&step, Bytes::UNLIMITED, true).unwrap();
-    let budgets: Vec<Bytes> = [100, 85, 70, 60].map(|share| Bytes(whole.peak.0 / 100 * share)).into();
+    let budgets: Vec<Bytes> = [100, 85, 70, 60].map(|share| Bytes(whole.peak.0 * share / 100)).into();
     let options = Options::default();
     let rivals = rivals(&step, &costs(), &options, &budgets, Stop::Never).unwrap();
     for (budget, rivals) in budgets.iter().zip(&rivals) {
