@@ -115,7 +115,7 @@ fn deep() -> Network {
     let mut net = Builder::new("deep");
     net.input(Shape::image(3, 32, 32));
     for layer in 0..40 {
-        net.conv(&format!("conv{layer}"), Filters::new(8, 3).pad(1)).relu();
+        net.conv(format!("conv{layer}"), Filters::new(8, 3).pad(1)).relu();
     }
     net.global_average_pool("mean").flatten().fully_connected("fc", 10).softmax_loss();
     net.finish().unwrap()
