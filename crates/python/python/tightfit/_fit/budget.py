@@ -64,7 +64,7 @@ def _apply(index: int) -> None:
 
 
 def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
+    return int(torch.cuda.current_device() if device.index is None else device.index)
 
 
 def _share(index: int) -> float:

@@ -54,7 +54,7 @@ class _Launched:
             self.optimizers.add(optimizer)
             self.made += 1
 
-        torch.optim.Optimizer.__init__ = made  # type: ignore[method-assign]
+        torch.optim.Optimizer.__init__ = made
 
     def before(self, module: nn.Module, args: Any) -> None:
         state = self.state

@@ -337,7 +337,7 @@ def lineage(tensor: Tensor, borders: set[Any], seen: dict[Any, Any] | None = Non
                 other for other, _ in node.next_functions if other is not None and type(other) is not _LEAF and other not in borders
             )
             known = seen[node] = None if kind.__name__ in _RESHAPES else kind, before
-        kind, before = known
+        kind, before = known  # type: ignore[assignment]
         if kind is not None:
             kinds.append(kind)
             if len(kinds) >= LINEAGE:

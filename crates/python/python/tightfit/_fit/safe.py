@@ -75,7 +75,7 @@ def _span(tensor: Tensor) -> int:
     """Elements of the storage from a tensor's first to its last."""
     if tensor.numel() == 0:
         return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)))
 
 
 class _paused:
