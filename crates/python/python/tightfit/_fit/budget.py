@@ -34,8 +34,7 @@ def enforce(budget: int, device: torch.device, owner: object) -> None:
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return
-    reserved = max(torch.cuda.memory_reserved(device), torch.cuda.max_memory_reserved(device))
-    allowed = max(budget, reserved)
+    allowed = max(budget, torch.cuda.max_memory_reserved(device))
     allowed += max(_LEAST_GAPS, allowed // _GAPS)
     index = _index(device)
     if id(owner) not in _bounds.setdefault(index, {}):

@@ -332,12 +332,12 @@ def lineage(tensor: Tensor, borders: set[Any], seen: dict[Any, Any] | None = Non
     for node in nodes:
         known = seen.get(node)
         if known is None:
-            kind = type(node)
+            own = type(node)
             before = tuple(
                 other for other, _ in node.next_functions if other is not None and type(other) is not _LEAF and other not in borders
             )
-            known = seen[node] = None if kind.__name__ in _RESHAPES else kind, before
-        kind, before = known  # type: ignore[assignment]
+            known = seen[node] = None if own.__name__ in _RESHAPES else own, before
+        kind, before = known
         if kind is not None:
             kinds.append(kind)
             if len(kinds) >= LINEAGE:
