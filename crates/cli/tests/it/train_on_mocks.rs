@@ -167,7 +167,7 @@ fn gpu_and_cpu_take_the_same_steps_with_adamw() {
     let folder = crate::folder::Folder::on_cpu();
     let on_cpu = folder.json(&format!("{train} digits-net --batch 2 --divide off"));
     for (gpu, cpu) in losses(&on_gpu).iter().zip(losses(&on_cpu)) {
-        // Sums are of another order.
-        assert!((gpu - cpu).abs() <= 1e-3 * cpu, "{on_gpu} {on_cpu}");
+        // Sums are of another order, and AdamW takes a whole step by the sign of a gradient that is rounding alone.
+        assert!((gpu - cpu).abs() <= 1e-2 * cpu, "{on_gpu} {on_cpu}");
     }
 }
