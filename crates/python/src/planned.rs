@@ -62,7 +62,10 @@ impl Planned {
         }
         interruptible(py, |_| {
             let content = match &self.network {
-                Some(network) => self.plan.to_file(network, &path)?,
+                Some(network) => {
+                    let plan = Plan { device: Some(self.device.clone()), ..self.plan.clone() };
+                    plan.to_file(network, &path)?
+                }
                 None => self.plan.to_step_file(&path)?,
             };
             output::write(&path, content)

@@ -248,8 +248,8 @@ def test_ctrl_c_ends_the_planner():
 
 
 def test_advice_names_arguments_and_not_options(tmp_path):
-    with pytest.raises(tightfit.BudgetTooSmall, match="or allow a longer plan_time, which may find"):
-        tightfit.plan("vgg16", 64, budget="64MiB", assume=True, plan_time=1)
+    with pytest.raises(tightfit.BudgetTooSmall, match="or search longer with plan_time, which may find"):
+        tightfit.plan("vgg19", 128, budget="64MiB", assume=True, plan_time=1)
     (tmp_path / "file").touch()
     with pytest.raises(tightfit.FileError, match='name another file with cache=FILE, or keep nothing with cache="none"'):
         tightfit.measure("lenet", "conv1", batch=1, backend="cpu", cache=tmp_path / "file" / "cache.db")
