@@ -140,11 +140,9 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         ),
     );
     if let Some(proven) = plan.proven {
-        let of =
-            if proven == plan.min_feasible { "which no plan can go below" } else { "the least of any plan, proven" };
         // Only what may be divided could run in other parts than those that are tried.
-        let among = if plan.options.divide { ", with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
-        line("", format!("{proven}, {of}{among}"));
+        let among = if plan.options.divide { ", for plans with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
+        line("", format!("proven minimum {proven}{among}"));
     }
     if plan.mode == Mode::Inference {
         // Nobody keeps every map of a forward pass, so there is no usual memory to compare with.

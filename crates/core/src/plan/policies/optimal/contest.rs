@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! keep      everything, of each kind; no plan of a kind is faster than its operations with the fastest algorithms
-//! begin     each kind that may still win, in at most half the time
-//! place     the most promising kind; then others, as long as their bounds are below what is placed
+//! begin     each kind that may still win, in at most half the time and the work of one search
+//! place     the most promising kind; then others, as long as their bounds are below what is placed, with less work where
+//!           there is little to gain
 //! ```
 //!
 //! So parts are tried wherever they may be faster, whatever the budget, and take little time where they are not.
@@ -20,6 +21,13 @@ use crate::{Error, Nanos};
 
 /// A kind leads if its decisions are faster by more than one part in so many: then it gets all the time that is left.
 const LEAD: u64 = 50;
+
+/// A search that may gain less than one part in so many gets one part of the work in [`LITTLE`].
+const GAIN: u64 = 50;
+const LITTLE: u64 = 8;
+
+/// Where nothing of a kind fits, its smallest plan is a beginning if it may gain one part in so many.
+const MUCH: u64 = 10;
 
 /// A kind with a stretch in parts is given up if its decisions are slower than what is placed by more than one part in so
 /// many.
@@ -51,6 +59,9 @@ pub(super) fn hold(
         kinds.insert(0, Kind { drafter, division: None });
     }
     let models: Vec<Models<'_>> = kinds.iter().map(|kind| Models::of(kind.drafter)).collect();
+    // No kind is worth more work than the step with the fewest operations.
+    let visits = models.iter().map(Models::visits).min().unwrap_or_default();
+    let begin = visits / (kinds.len() as u64).clamp(1, 2);
     let mut hunts: Vec<(&Kind<'_>, Hunt<'_, '_>)> = Vec::new();
     for (kind, models) in kinds.iter().zip(&models) {
         if kind.division.is_some() && drafter.end.is_over() && trials.best().is_some() {
@@ -58,16 +69,32 @@ pub(super) fn hold(
         }
         let end = if kinds.len() > 1 { drafter.end.part(2 * kinds.len()) } else { drafter.end };
         let least = floors.optimal.as_ref().filter(|_| kind.division.is_none());
-        hunts.push((kind, Hunt::begun(models, least, trials.time(), end)?));
+        hunts.push((kind, Hunt::begun(models, least, trials.time(), begin, end)?));
     }
     hunts.sort_by_key(|(_, hunt)| hunt.found());
     let found: Vec<Nanos> = hunts.iter().map(|(_, hunt)| hunt.found()).collect();
+    let before = trials.time();
     for (place, (kind, hunt)) in hunts.into_iter().enumerate() {
         let leads = found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 / LEAD < next.0);
         let end = if leads { drafter.end } else { drafter.end.part(2) };
-        kind.placed(hunt, (drafter, floors), trials, end)?;
+        // Nothing is placed yet that only the search for plans has found, or so much may be gained.
+        let may_gain = |part| {
+            let gains = |best: Nanos| hunt.bound().0 + best.0 / part < best.0;
+            trials.time() == before || trials.time().is_none_or(gains)
+        };
+        let visits = if may_gain(GAIN) { visits } else { visits / LITTLE };
+        let is_pressed = may_gain(MUCH);
+        kind.placed(hunt, (drafter, floors), trials, Share { visits, end, is_pressed })?;
     }
     Ok(())
+}
+
+/// What a kind may take to place its plans.
+struct Share<'e> {
+    visits: u64,
+    end: End<'e>,
+    /// Whether it is worth trying from the decisions that need the fewest bytes where nothing else fits.
+    is_pressed: bool,
 }
 
 /// A kind of plans.
@@ -99,7 +126,7 @@ impl<'k> Kind<'k> {
         hunt: Hunt<'m, 'k>,
         (whole, floors): (&Drafter<'_>, &Floors),
         trials: &mut Trials<'_>,
-        end: End<'k>,
+        Share { visits, end, is_pressed }: Share<'k>,
     ) -> Result<(), Error> {
         let best = trials.best().map(|best| best.time);
         if best.is_some_and(|best| hunt.bound() >= best) {
@@ -110,7 +137,7 @@ impl<'k> Kind<'k> {
             return Ok(());
         }
         if self.division.is_none() {
-            let bound = hunt.placed(Some(floors), trials, end)?;
+            let bound = hunt.placed(Some(floors), trials, visits, end)?;
             bound.into_iter().for_each(|bound| trials.add_bound(bound));
             return Ok(());
         }
@@ -120,12 +147,13 @@ impl<'k> Kind<'k> {
         }
         let models = hunt.models;
         let mut own = Trials::against(self.drafter, best);
-        let mut bound = hunt.placed(None, &mut own, end)?;
-        if own.best().is_none()
+        let mut bound = hunt.placed(None, &mut own, visits, end)?;
+        if is_pressed
+            && own.best().is_none()
             && let Some(least) = self.least(end)
         {
             own.consider("least", least.draft.clone());
-            bound = Hunt::begun(models, Some(&least), best, end)?.placed(None, &mut own, end)?;
+            bound = Hunt::begun(models, Some(&least), best, visits, end)?.placed(None, &mut own, visits, end)?;
         }
         bound.into_iter().for_each(|bound| own.add_bound(bound));
         self.join(whole, own, trials);

@@ -6,7 +6,7 @@ use super::bound::Relaxation;
 use super::least::Least;
 use super::model::Model;
 use super::moving;
-use super::pool::{PHASES, Pool};
+use super::pool::{PHASES, Pool, visits};
 use crate::plan::Bounded;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
@@ -41,6 +41,11 @@ impl<'a> Models<'a> {
         });
         Models { whole: Model::of(drafter), late }
     }
+
+    /// Visits of operations that a search may take.
+    pub(super) fn visits(&self) -> u64 {
+        visits(&self.whole)
+    }
 }
 
 /// A search that has begun.
@@ -54,7 +59,8 @@ pub(super) struct Hunt<'m, 'a> {
 }
 
 impl<'m, 'a> Hunt<'m, 'a> {
-    /// Tries many decisions, `least` among others, and follows the prices. Plans are of no use from `most` on.
+    /// Tries many decisions, `least` among others, in so many visits, and follows the prices. Plans are of no use from `most`
+    /// on.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
@@ -62,12 +68,14 @@ impl<'m, 'a> Hunt<'m, 'a> {
         models: &'m Models<'a>,
         least: Option<&Least>,
         most: Option<Nanos>,
+        visits: u64,
         end: End<'a>,
     ) -> Result<Hunt<'m, 'a>, Error> {
         end.proceed()?;
-        let late = models.late.as_ref().map(|model| Pool::started(model, least, end)).filter(|pool| !pool.is_empty());
+        let late =
+            models.late.as_ref().map(|model| Pool::started(model, least, visits, end)).filter(|pool| !pool.is_empty());
         let bounded = if late.is_some() { Bounded::ForwardOnce } else { Bounded::Any };
-        let mut pool = late.unwrap_or_else(|| Pool::started(&models.whole, least, end));
+        let mut pool = late.unwrap_or_else(|| Pool::started(&models.whole, least, visits, end));
         end.proceed()?;
         let model = pool.model;
         let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(LEAST_ROUNDS));
@@ -98,7 +106,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
         LowerBound::whole(self.bound(), self.bounded)
     }
 
-    /// Places what the search finds until `end`, and improves the bound. With `floors`, the policies that only move tensors
+    /// Places what a search finds in so many visits, until `end`, and improves the bound. With `floors`, the policies that only move tensors
     /// compete. Returns a bound, if it knows one.
     ///
     /// # Errors
@@ -107,9 +115,11 @@ impl<'m, 'a> Hunt<'m, 'a> {
         mut self,
         floors: Option<&Floors>,
         trials: &mut Trials<'_>,
+        visits: u64,
         end: End<'a>,
     ) -> Result<Option<LowerBound>, Error> {
         self.pool.end = end;
+        self.pool.allow(visits);
         self.pool.place(trials);
         end.proceed()?;
         let Hunt { pool, relaxation, rounds, bound, bounded, .. } = self;

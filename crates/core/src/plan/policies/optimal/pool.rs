@@ -27,7 +27,7 @@ const ROOM: u64 = 400;
 const NEAR: u64 = 50;
 
 /// Visits of operations and reruns that a search may take: a third of a second for usual networks, a few for large steps.
-fn visits(model: &Model<'_>) -> u64 {
+pub(super) fn visits(model: &Model<'_>) -> u64 {
     8_000_000 + 40_000 * model.slots.len().saturating_sub(600).min(2500) as u64
 }
 
@@ -54,17 +54,17 @@ const KNOWN: usize = 4;
 
 impl<'m, 'a> Pool<'m, 'a> {
     /// Tries what needs no prices: keeping everything, checkpoints, and `least`.
-    pub(super) fn started(model: &'m Model<'a>, least: Option<&Least>, end: End<'a>) -> Pool<'m, 'a> {
-        let visits = if end.is_timed() { TIMED * visits(model) } else { visits(model) };
+    pub(super) fn started(model: &'m Model<'a>, least: Option<&Least>, visits: u64, end: End<'a>) -> Pool<'m, 'a> {
         let mut pool = Pool {
             model,
             known: Vec::new(),
             least: 0,
-            visits,
+            visits: 0,
             end,
             reserve: vec![0; model.points.len()],
             frugal: None,
         };
+        pool.allow(visits);
         pool.frugal = least.map(|least| least.decisions.clone());
         let mut starts = vec![("keep".to_owned(), everything(model))];
         for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
@@ -85,6 +85,11 @@ impl<'m, 'a> Pool<'m, 'a> {
         let starts = vec![("greedy".to_owned(), everything(model))];
         pool.try_all(starts, Prefer { worst_alone: true, ..Prefer::default() });
         pool
+    }
+
+    /// Lets a search from here on take so many visits; where time is limited, that is what ends it.
+    pub(super) fn allow(&mut self, visits: u64) {
+        self.visits = if self.end.is_timed() { TIMED * visits } else { visits };
     }
 
     /// Whether nothing that fits was found.
