@@ -23,9 +23,9 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// A recorded step, whose plan has one lane: whoever carries it out may have one stream for computations. The machine
-    /// of the file counts unless `rates` names others. `options` is called once the file
-    /// is read; where it sets no limit of host memory, the machine's counts.
+    /// A recorded step. The machine of the file counts unless `rates` names others; whether branches may run side by side is
+    /// for the file alone to say, as whoever carries the plan out may have one stream for computations. `options` is called
+    /// once the file is read; where it sets no limit of host memory, the machine's counts.
     ///
     /// # Errors
     /// Those of [`StepFile::read`], of [`CostModel::named`] and of `options`.
@@ -35,12 +35,14 @@ impl Prepared {
         options: impl FnOnce() -> Result<Options, E>,
     ) -> Result<Prepared, E> {
         let StepFile { step, machine } = StepFile::read(path)?;
-        let costs = match (rates, &machine) {
+        let named = match (rates, &machine) {
             (Some(name), _) => CostModel::named(name)?,
             (None, Some(machine)) => machine.costs(),
             (None, None) => CostModel::named(ASSUMED_RATES)?,
         };
-        let mut options = Options { lanes: false, ..options()? };
+        let side_by_side = machine.as_ref().map_or(1.0, |machine| machine.side_by_side);
+        let costs = CostModel { side_by_side, ..named };
+        let mut options = options()?;
         if options.host_budget == Bytes::UNLIMITED {
             options.host_budget = machine.and_then(|machine| machine.host_bytes).unwrap_or(Bytes::UNLIMITED);
         }

@@ -1,11 +1,13 @@
 //! Branches side by side: where a plan has lanes, what they gain, and that the checker finds every wait that is missing.
 
+use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{
-    Action, BlockId, Budgets, CostModel, Fronts, InstructionId, Kind, Mode, Options, Plan, Policy, Schedule, Step,
-    Stream, Violation, Workload, check, plan, sweep,
+    Action, BlockId, Budgets, Checked, CostModel, Fronts, InstructionId, Kind, Mode, Options, Plan, Policy, Prepared,
+    Schedule, Step, Stream, Violation, Workload, check, plan, sweep,
 };
-use tightfit_core::{Bytes, Types};
+use tightfit_core::{Bytes, Error, Types};
 
 /// Two modules of branches.
 fn network() -> Network {
@@ -219,4 +221,49 @@ fn lanes_do_not_copy_and_copy_streams_do_not_compute() {
     moved.instructions[at].stream = Stream::Lane4;
     let wanted = Violation::WrongStream { at: InstructionId(at), stream: Stream::Lane4 };
     assert!(violations(&step, &moved).contains(&wanted));
+}
+
+/// A recorded step: a fork, three branches that take long, and a join, on a machine that gains so much by lanes.
+fn recorded(machine: &Value) -> String {
+    let map = |name: &str| json!({ "name": name, "bytes": 4096, "kind": "feature-map", "residence": "movable" });
+    let branch = |group: u64| json!({ "name": "convolution", "group": group, "stage": "forward", "reads": [0], "writes": [group], "time_us": 500 });
+    json!({
+        "tightfit_step": 1, "name": "branches", "batch": 1, "types": "f32", "mode": "inference",
+        "groups": [{ "name": "fork" }, { "name": "a" }, { "name": "b" }, { "name": "c" }, { "name": "join" }],
+        "tensors": [map("x"), map("a"), map("b"), map("c"), map("y")],
+        "operations": [
+            { "name": "convolution", "group": 0, "stage": "forward", "reads": [], "writes": [0], "time_us": 10 },
+            branch(1), branch(2), branch(3),
+            { "name": "cat", "group": 4, "stage": "forward", "reads": [1, 2, 3], "writes": [4], "time_us": 10 },
+        ],
+        "machine": machine,
+    })
+    .to_string()
+}
+
+#[test]
+fn recorded_steps_have_lanes_where_their_machine_gains_by_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("step.json");
+    let planned = |machine: Value, rates: Option<&str>, lanes: bool| {
+        std::fs::write(&path, recorded(&machine)).unwrap();
+        let options = || Ok::<_, Error>(Options { lanes, ..Options::default() });
+        let Prepared { step, costs, options, .. } = Prepared::recorded(&path, rates, options).unwrap();
+        let plan = plan(&step, &costs, &options).unwrap();
+        assert!(Checked::from_step_plan(&plan.to_step_json().unwrap(), &step).unwrap() == plan.schedule);
+        plan
+    };
+    let gains = json!({ "name": "h200", "side_by_side": 1.5 });
+    let (one, several) = (planned(gains.clone(), None, false), planned(gains.clone(), None, true));
+    assert_eq!((one.schedule.lanes(), several.schedule.lanes()), (1, 3));
+    assert!(several.step_time.ratio(one.step_time) < 0.8, "{} {}", several.step_time, one.step_time);
+    assert_eq!(planned(gains, Some("k40"), true).schedule.lanes(), 3, "other rates are not another way to run it");
+    // An H200 gains by lanes, but what runs the plan need not have them.
+    assert_eq!(planned(json!({ "name": "h200" }), None, true).schedule.lanes(), 1);
+    assert_eq!(planned(Value::Null, Some("h200"), true).schedule.lanes(), 1);
+    for gain in [0.5, 4.5] {
+        let refused = StepFile::from_json(&recorded(&json!({ "name": "h200", "side_by_side": gain }))).unwrap_err();
+        let wanted = format!("machine.side_by_side is {gain}; it must be between 1 and 4");
+        assert!(refused.to_string().contains(&wanted), "{refused}");
+    }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::file::bad;
-use crate::plan::{CostModel, NamedMachine};
+use crate::plan::{CostModel, NamedMachine, Stream};
 use crate::{Bytes, Error};
 
 /// The link between device and host, and the host's memory.
@@ -26,6 +26,9 @@ pub struct Machine {
     pub host_bytes: Option<Bytes>,
     /// The share of the link's rates that this device gets while others copy too.
     pub link_share: f64,
+    /// What whoever carries the plan out does in a time on several streams for computations, as a multiple of what it does
+    /// on one; 1, so that plans have a single lane, if the file does not say.
+    pub side_by_side: f64,
 }
 
 /// What a file says of a machine.
@@ -45,6 +48,8 @@ struct MachineObject {
     host_bytes: Option<Bytes>,
     #[serde(default)]
     link_share: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    side_by_side: Option<f64>,
 }
 
 impl TryFrom<MachineObject> for Machine {
@@ -68,6 +73,7 @@ impl TryFrom<MachineObject> for Machine {
                 .unwrap_or(1.0 + named.map_or(0.0, |of| of.beside_copies.value)),
             host_bytes: object.host_bytes,
             link_share: object.link_share.unwrap_or(1.0),
+            side_by_side: object.side_by_side.unwrap_or(1.0),
         })
     }
 }
@@ -82,6 +88,7 @@ impl From<Machine> for MachineObject {
             slowdown_beside_copies: Some(machine.slowdown_beside_copies),
             host_bytes: machine.host_bytes,
             link_share: Some(machine.link_share),
+            side_by_side: Some(machine.side_by_side).filter(|gain| *gain > 1.0),
         }
     }
 }
@@ -97,6 +104,7 @@ impl Machine {
             prefetch_rate: back,
             both_rate: self.both_bytes_per_s.map_or(out.max(back), |both| both * share / 2.0),
             beside_copies: self.slowdown_beside_copies - 1.0,
+            side_by_side: self.side_by_side,
             ..self.name.and_then(|name| CostModel::named(name).ok()).unwrap_or_else(CostModel::h200)
         }
     }
@@ -108,6 +116,7 @@ impl Machine {
             ("both_bytes_per_s", self.both_bytes_per_s.unwrap_or(1.0), 1.0, 1e15),
             ("slowdown_beside_copies", self.slowdown_beside_copies, 1.0, 1000.0),
             ("link_share", self.link_share, 1e-6, 1.0),
+            ("side_by_side", self.side_by_side, 1.0, Stream::LANES.len() as f64),
         ];
         match rates.iter().find(|(_, rate, least, most)| !(*least..=*most).contains(rate)) {
             Some((key, rate, least, most)) => {

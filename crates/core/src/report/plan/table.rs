@@ -141,7 +141,8 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
     );
     if let Some(proven) = plan.proven {
         // Only what may be divided could run in other parts than those that are tried.
-        let among = if plan.options.divide { ", for plans with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
+        let among =
+            if plan.options.divide { ", for plans with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
         line("", format!("proven minimum {proven}{among}"));
     }
     if plan.mode == Mode::Inference {
