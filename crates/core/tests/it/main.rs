@@ -31,6 +31,7 @@ mod plan_tight;
 mod plan_trace;
 mod shipped;
 mod slices;
+mod small_step;
 mod split;
 mod stale;
 mod step_file;

@@ -213,7 +213,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 Wanted::ForUse { again: Some(again), .. } => Literal::of(*again),
                 Wanted::ForUse { again: None, .. } => continue,
             };
-            let asked: Vec<(Literal, i128)> = demands.iter().map(|demand| self.asked(demand, rerun)).collect();
+            let keeping = |of: &Gap, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
+            let asked: Vec<(Literal, i128)> = demands.iter().map(|demand| self.asked(demand, rerun, keeping)).collect();
             let penalties = shared(&asked, room[by]);
             for ((literal, _), penalty) in asked.iter().zip(penalties) {
                 clauses.implies(asking, *literal, penalty);
@@ -224,17 +225,25 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     }
 
     /// What a demand asks for, and what it costs at least to do without.
-    fn asked(&self, demand: &Demand, rerun: impl Fn(&Gap, usize, usize) -> i128) -> (Literal, i128) {
+    fn asked(
+        &self,
+        demand: &Demand,
+        rerun: impl Fn(&Gap, usize, usize) -> i128,
+        keeping: impl Fn(&Gap, usize, usize) -> i128,
+    ) -> (Literal, i128) {
         let idle = &self.intervals.idle[demand.of];
         let of = &self.model.gaps[idle.gap];
         match &idle.wanted {
             Wanted::ForReruns { has, .. } => (Literal::of(*has), HARD),
-            Wanted::ForUse { there, .. } => {
-                // It may also be computed for this alone, and once more later.
+            Wanted::ForUse { asked, there, .. } => {
+                // It may also be kept until then, or computed for this alone, and come back once more later.
+                let first = idle.since.min(of.to);
+                let kept = demand.place.checked_sub(1).map_or(0, |place| keeping(of, first, asked[place]));
                 let alone = match of.producers.is_empty() {
-                    true => HARD,
-                    false => rerun(of, idle.earliest, of.to) / i128::from(self.intervals.asks[demand.of]),
+                    true => kept,
+                    false => kept.min(rerun(of, idle.earliest, of.to)),
                 };
+                let alone = alone / i128::from(self.intervals.asks[demand.of]);
                 (Literal::of(there + demand.place), alone)
             }
         }
