@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .program import Program, program_of
 from .rebuild import Impossible, Lives
-from .recorder import Pack, Recorder
+from .recorded import Pack, Step
 from .simulate import Outcome, simulate
-from .step import Step
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 __all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind"]
 
@@ -300,12 +300,12 @@ class _Binder:
         bound.busy = {*bound.fetch, *bound.drop, len(bound.unpacks) - 1}
 
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:
-    """Binds decisions to the packs and unpacks of a recorded step.
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[str]) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step, in which modules were called in this order.
 
     Raises
     ------
     Impossible
         If the decisions cannot be carried out.
     """
-    return _Binder(step, lives, decisions).bind(recorder.packs, recorder.calls)
+    return _Binder(step, lives, decisions).bind(packs, calls)

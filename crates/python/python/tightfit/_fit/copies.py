@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current"]
+__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current", "no_autocast"]
+
+_KINDS = ("cuda", "cpu")
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:
@@ -29,8 +31,19 @@ def current(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def no_autocast() -> AbstractContextManager[Any]:
+    """Reruns call what autocast had chosen; it must not choose again."""
+    for kind in _KINDS:
+        if torch.is_autocast_enabled(kind):
+            return torch.autocast(kind, enabled=False)  # type: ignore[no-any-return]
+    return nullcontext()
+
+
 class Copies(Protocol):
-    """Copies of whole storages, as bytes. A ticket stands for a copy on its way."""
+    """What a pass asks of its device: copies of whole storages, as bytes, and where reruns compute.
+
+    A ticket stands for a copy on its way.
+    """
 
     device: torch.device
 
@@ -40,8 +53,11 @@ class Copies(Protocol):
     def begin(self) -> None:
         """Called before a pass: what follows may overwrite the arena."""
 
-    def out(self, device: Tensor, host: Tensor) -> Any:
-        """Copies to the host."""
+    def room(self, size: int) -> Tensor:
+        """This many bytes on the device."""
+
+    def out(self, tensor: Tensor, host: Tensor) -> Any:
+        """Copies a tensor's whole storage to the host."""
 
     def into(self, host: Tensor, device: Tensor) -> Any:
         """Copies to the device."""
@@ -49,8 +65,36 @@ class Copies(Protocol):
     def wait(self, ticket: Any) -> None:
         """Lets everything after this point see the copy done."""
 
+    def computing(self) -> AbstractContextManager[Any]:
+        """Where reruns compute: without gradients or autocast."""
 
-class CpuCopies:
+
+class _OnDevice:
+    """What does not depend on the kind of the device."""
+
+    device: torch.device
+
+    def room(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def computing(self) -> AbstractContextManager[Any]:
+        if not torch.is_grad_enabled() and not any(map(torch.is_autocast_enabled, _KINDS)):
+            # As in most backward passes, which saves the time of entering what changes nothing.
+            return _NOTHING
+        stack = ExitStack()
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(no_autocast())
+        return stack
+
+
+_NOTHING = nullcontext()
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+class CpuCopies(_OnDevice):
     """Plain copies, for models on the CPU."""
 
     device = torch.device("cpu")
@@ -61,8 +105,8 @@ class CpuCopies:
     def begin(self) -> None:
         pass
 
-    def out(self, device: Tensor, host: Tensor) -> Any:
-        host.copy_(device)
+    def out(self, tensor: Tensor, host: Tensor) -> Any:
+        host.copy_(_bytes_of(tensor))
 
     def into(self, host: Tensor, device: Tensor) -> Any:
         device.copy_(host)
@@ -110,7 +154,7 @@ class _Ticket:
         self.done = done
 
 
-class CudaCopies:
+class CudaCopies(_OnDevice):
     """Asynchronous copies of one GPU, in and out at once."""
 
     def __init__(self, device: torch.device) -> None:
@@ -149,8 +193,8 @@ class CudaCopies:
         done.record(stream)
         return _Ticket(done)
 
-    def out(self, device: Tensor, host: Tensor) -> Any:
-        return self._copy(self.stream_out, device, host)
+    def out(self, tensor: Tensor, host: Tensor) -> Any:
+        return self._copy(self.stream_out, _bytes_of(tensor), host)
 
     def into(self, host: Tensor, device: Tensor) -> Any:
         return self._copy(self.stream_in, host, device)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from .recorder import Operation, View
+from .recorded import Operation, View
 
 __all__ = ["Rates", "estimate", "flops", "rates_of"]
 

@@ -11,12 +11,13 @@ from ..errors import DoesNotFit
 from .bound import Bound, bind
 from .decide import Decided, decide, decide_least
 from .rebuild import Lives
+from .recorded import Step
 from .recorder import Recorder
 from .rehearse import Rehearsal
 from .simulate import Outcome, simulate
 from .sizes import UNLIMITED, text
 from .slots import Counts
-from .step import OUTSIDE, Step, build
+from .step import OUTSIDE, build
 from .times import Times
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
@@ -130,7 +131,7 @@ def make_plan(
     if fitted is None:
         # The search may find for less what it did not find for more.
         decided = decide_least(step.data, lives)
-        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         outcome = bound.outcome if bound is not None else decided.outcome
         if outcome.peak > budget:
             raise misfit(name, step, outcome, budget)
@@ -149,7 +150,7 @@ def _within(
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for again in range(6):
         decided = decide(step.data, max(target, 1), lives, hurried=again > 0)
-        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
             return decided, bound
@@ -164,7 +165,7 @@ def least_of(fitted: Fitted) -> int:
     decided = decide_least(fitted.step.data, fitted.lives)
     if not decided.decisions:
         return decided.outcome.peak
-    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder).outcome.peak
+    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder.packs, fitted.recorder.calls).outcome.peak
 
 
 def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_unflatten
 
-from .copies import Copies, current
+from .copies import Copies, current, no_autocast
 from .cost import Rates, estimate
-from .recorder import Operation, Recorder, View
+from .recorded import Operation, View
+from .recorder import Recorder
 from .rehearse import random_states_kept
-from .replay import no_autocast
 from .rerun import gives_only_results
 from .times import Times, key_of
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from .bound import KEEP, LEAF, OFFLOAD, Bound
-from .copies import Copies
-from .recorder import borders_of, lineage
+from .lineage import lineage
 from .replay import rebuild
-from .safe import SafePass
-from .slots import Counts, Slot, bytes_of, modified, of_view
+from .slots import Counts, Slot, modified, of_view
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from .copies import Copies
+    from .safe import SafePass
 
 __all__ = ["Pass"]
 
@@ -32,23 +33,32 @@ HARMLESS_BYTES = 1 << 20
 def _differs_harmlessly(tensor: Tensor) -> bool:
     """Whether a kept tensor may differ from the recorded one: what libraries note for themselves, such as random states and
     reserved bytes, has another form on fake tensors."""
-    return tensor.dtype is torch.uint8 or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
+    return str(tensor.dtype) == "torch.uint8" or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
 
 
 class Pass:
     """One forward pass under a plan."""
 
     def __init__(
-        self, bound: Bound, copies: Copies, arena: Callable[[Pass], Tensor], model: nn.Module | None, inputs: list[Any], counts: Counts
+        self,
+        bound: Bound,
+        copies: Copies,
+        arena: Callable[[Pass], Tensor],
+        safe: SafePass,
+        model: nn.Module | None,
+        inputs: list[Any],
+        borders: set[Any],
     ) -> None:
         self.bound = bound
         self.copies = copies
         self.arena = arena
         self.model = model
         self.inputs = inputs
-        self.borders = borders_of(inputs)
-        self.counts = counts
-        self.safe = SafePass(None, counts)
+        # The nodes that made the inputs.
+        self.borders = borders
+        # What takes the tensors that the plan does not know.
+        self.safe = safe
+        self.counts = safe.counts
         self.expected = bound.answers
         self.count = len(bound.answers)
         self.order = bound.unpacks
@@ -116,23 +126,23 @@ class Pass:
         slot.origin = weakref.ref(tensor)
         slot.version = tensor._version
         if kind == LEAF:
-            slot.tensor = tensor.detach()
+            slot.keep(tensor)
         elif kind == OFFLOAD:
             place, size = self.bound.slots[number]
-            raw = bytes_of(tensor)
-            if raw.numel() > size:
-                slot.tensor = tensor.detach()
+            length = tensor.untyped_storage().nbytes()
+            if length > size:
+                slot.keep(tensor)
                 return slot, -1, k
             if self.host is None:
                 self.host = self.arena(self)
-            slot.host = self.host[place : place + raw.numel()]
-            slot.ticket = self.copies.out(raw, slot.host)
+            slot.host = self.host[place : place + length]
+            slot.ticket = self.copies.out(tensor, slot.host)
             if order is not None and number in order.release:
                 self.copies.wait(slot.ticket)
             else:
-                slot.tensor = tensor.detach()
+                slot.keep(tensor)
         elif number in self.bound.keep_until_filled:
-            slot.tensor = tensor.detach()
+            slot.keep(tensor)
         return slot, -1, k
 
     def _slot(self, number: int) -> Slot:
@@ -163,7 +173,7 @@ class Pass:
         if tensor is not None and tensor._version != slot.version:
             # Keep what was changed: its unpack raises.
             return
-        slot.tensor = None
+        slot.tensor, slot.kept = None, False
 
     def living(self, number: int) -> Slot | None:
         reference = self.alive.get(number)
@@ -257,9 +267,8 @@ class Pass:
 
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None
-        with torch.no_grad():
-            device = torch.empty(slot.host.numel(), dtype=torch.uint8, device=self.copies.device)
-            self.inflight[slot.number] = device, self.copies.into(slot.host, device)
+        device = self.copies.room(slot.host.numel())
+        self.inflight[slot.number] = device, self.copies.into(slot.host, device)
         self.counts.fetched += 1
 
     def content(self, slot: Slot) -> Tensor:
@@ -268,6 +277,9 @@ class Pass:
         if origin is not None and origin._version != slot.version:
             raise modified(origin, slot.version)
         if slot.tensor is not None:
+            if slot.kept and slot.tensor._version != slot.version:
+                # Changed by a program that has let go of it since.
+                raise modified(slot.tensor, slot.version)
             return slot.tensor
         if slot.host is not None:
             number = slot.number

@@ -32,7 +32,7 @@ from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
 from .passes import Pass
 from .real import RealRecording
 from .rebuild import Lives
-from .recorder import owns_tensors
+from .recorder import borders_of, owns_tensors
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
 from .simulate import simulate
@@ -220,7 +220,8 @@ class Session:
         copies.begin()
         if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
             self._follow(module)
-        active = self.following = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
+        safe = SafePass(None, fitted.counts)
+        active = self.following = Pass(fitted.bound, copies, self._arena, safe, module, flat, borders_of(flat))
         active.signature = signature  # type: ignore[attr-defined]
         self._begin_watch(fitted, active)
         if owns_tensors(module):

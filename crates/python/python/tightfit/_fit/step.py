@@ -11,17 +11,18 @@ its life is a tensor of its own, which has the earlier one's bytes (`alias`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from .cost import Rates, estimate, rates_of
-from .recorder import Operation, Other, Recorder, View
+from .program import BATCH_NORMS
+from .recorded import Operation, Step, View
+from .recorder import Other, Recorder
 from .rerun import may_run_again
 from .times import Times, key_of
 
-__all__ = ["OUTSIDE", "Step", "build"]
+__all__ = ["OUTSIDE", "build"]
 
 # Smaller tensors are always kept: moving them takes longer than it frees.
 LEAST_BYTES = 16 << 10
@@ -29,35 +30,6 @@ LEAST_BYTES = 16 << 10
 OUTSIDE = "outside modules"
 GRANULE = {"cuda": 512}
 _KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
-
-
-@dataclass
-class Step:
-    """A step file's content, and how its tensors and operations correspond to the recording.
-
-    Attributes
-    ----------
-    data
-        The content, ready for JSON.
-    packs
-        For each pack, its tensor and its operation; -1 where it has none.
-    unpacks
-        In order, the pack that is unpacked and the operation of that; -1 where it has none.
-    recorded
-        For each operation, the recorded one, or None.
-    tensors
-        The tensor of each (storage, writes).
-    externals
-        For tensors that exist before the step, what they are.
-    """
-
-    data: dict[str, Any]
-    packs: list[tuple[int, int]]
-    unpacks: list[tuple[int, int]]
-    recorded: list[Operation | None]
-    tensors: dict[tuple[int, int], int]
-    externals: dict[int, tuple[str, Any]]
-    assumed: list[str] = field(default_factory=list)
 
 
 class _Builder:
@@ -242,7 +214,7 @@ class _Builder:
 
 def _statistics(operation: Operation) -> set[int]:
     """Storages of running statistics that a batch normalization updates, and does not need when it runs again."""
-    if operation.name not in ("native_batch_norm", "cudnn_batch_norm"):
+    if operation.name not in BATCH_NORMS:
         return set()
     found = [value.storage for value in operation.arguments[3:5] if isinstance(value, View)]
     return {storage for storage in found if storage in operation.changes}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .._native import default_cache
-from .recorder import Operation, View
+from .recorded import Operation, View
 
 __all__ = ["Times", "key_of", "times_of"]
 
