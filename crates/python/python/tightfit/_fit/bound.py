@@ -296,8 +296,8 @@ class _Binder:
                     reached = [turn for operation, turn in places if operation >= later["before"]]
                     if reached:
                         bound.drop.setdefault(reached[0], []).append(tensor)
-        # The last one is when a pass has ended, as far as the hooks see.
-        bound.busy = {*bound.fetch, *bound.drop, len(bound.unpacks) - 1}
+        # As far as the hooks see, the backward pass begins with the first one and ends with the last.
+        bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
 
 
 def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[str]) -> Bound:

@@ -19,6 +19,7 @@ from .sizes import UNLIMITED, text
 from .slots import Counts
 from .step import OUTSIDE, build
 from .times import Times
+from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
 
@@ -37,12 +38,14 @@ class Fitted:
         The plan as it is carried out; None if everything fits as it is.
     seconds
         Time of recording and planning.
-    recorder
-        What was recorded.
-    watched, stale
-        Passes whose peak was looked at, and whether it was over the budget.
-    seen
-        The highest peak in bytes that was seen in them.
+    rehearsal
+        What was recorded, and assumed of the program.
+    watch, stale
+        What the allocator counted in its first passes, and whether another plan takes its place.
+    assumed
+        What was planned for that no recording shows.
+    learned, weights
+        Whether that was compared with what was seen, and how often the weights had been written to when it was planned.
     recorded_s
         Time until it was recorded, of `seconds`.
     used
@@ -55,13 +58,20 @@ class Fitted:
     bound: Bound | None
     budget: int
     seconds: float
-    recorder: Recorder
-    watched: int = 0
+    rehearsal: Rehearsal
+    watch: Watch
+    assumed: Assumed
     stale: bool = False
-    seen: int = 0
+    learned: bool = False
+    weights: int = 0
     recorded_s: float = 0.0
     used: int = 0
     counts: Counts = field(default_factory=Counts)
+
+    @property
+    def recorder(self) -> Recorder:
+        """What was recorded."""
+        return self.rehearsal.recorder
 
     @property
     def peak(self) -> int:
@@ -99,8 +109,7 @@ def make_plan(
     device: torch.device,
     name: str,
     budget: int,
-    optimizer: tuple[int, int],
-    outside_bytes: int,
+    assumed: Assumed,
     started: float,
     times: Times | None = None,
     host: int | None = None,
@@ -110,8 +119,8 @@ def make_plan(
 
     Parameters
     ----------
-    outside_bytes
-        Bytes on the device that are not of the step.
+    assumed
+        Bytes on the device that are not of what was recorded.
     times
         What was measured on the device.
     host
@@ -125,7 +134,11 @@ def make_plan(
         If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
     """
     recorder = rehearsal.recorder
-    step = build(recorder, device, rehearsal.gradients, name, optimizer, outside_bytes, times=times, host_bytes=host)
+    outside = assumed.outside + assumed.reserve
+    step = build(
+        recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), outside, times=times, host_bytes=host,
+        between_bytes=assumed.between,
+    )  # fmt: skip
     lives = Lives(step.data)
     fitted = _within(budget, step, lives, recorder, slack)
     if fitted is None:
@@ -136,7 +149,7 @@ def make_plan(
         if outcome.peak > budget:
             raise misfit(name, step, outcome, budget)
         fitted = decided, bound
-    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, recorder)
+    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, rehearsal, Watch(device), assumed)
 
 
 def _within(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from .copies import Copies
     from .safe import SafePass
+    from .watch import Watch
 
 __all__ = ["Pass"]
 
@@ -74,11 +75,11 @@ class Pass:
         self.alive: dict[int, weakref.ref[Slot]] = {}
         self.inflight: dict[int, tuple[Tensor, Any]] = {}
         self.externals: list[tuple[Tensor, int]] = []
-        # Where it left the plan first, in words; and what is called after its last unpack.
+        # Where it left the plan first, in words; and what watches its memory.
         self.differs = ""
         # What nodes of the graph are and follow, which lineages share: see `lineage`.
         self.nodes: dict[Any, Any] = {}
-        self.ended: Callable[[], None] | None = None
+        self.watch: Watch | None = None
 
     # Forward.
 
@@ -209,6 +210,8 @@ class Pass:
         self.inputs = []
         self.borders = set()
         self.nodes = {}
+        if self.watch is not None:
+            self.watch.forward_ended()
 
     # Backward.
 
@@ -253,6 +256,8 @@ class Pass:
     def _due(self, turn: int) -> None:
         """Lets go of what another rerun makes anew, and fetches what the plan fetches now."""
         bound = self.bound
+        if turn == 0 and self.watch is not None:
+            self.watch.backward_began()
         for number in bound.drop.get(turn, ()):
             slot = self.living(number)
             if slot is not None and slot.leaves is not None:
@@ -262,8 +267,8 @@ class Pass:
             # One whose bytes never went out is there, or is made when it is asked for.
             if slot is not None and slot.tensor is None and slot.host is not None and number not in self.inflight:
                 self._fetch(slot)
-        if turn == self.turns - 1 and self.ended is not None:
-            self.ended()
+        if turn == self.turns - 1 and self.watch is not None:
+            self.watch.ended()
 
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None

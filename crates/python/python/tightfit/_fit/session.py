@@ -40,18 +40,15 @@ from .sizes import text
 from .slots import Counts
 from .step import build
 from .times import Times, times_of
+from .watch import SPARE, WATCHED, Assumed, allocated, differences, watches, with_room
 
 __all__ = ["Session"]
 
 PLANS = 8
 # Passes after which a plan that none of them used makes room for another.
 IDLE = 64
-# Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
-WATCHED = 4
-# Bytes that are planned for beyond a peak that was seen.
-SPARE = 8 << 20
-# Kinds of devices that have such statistics.
-WATCHES = {"cuda"}
+# The share of a budget by which a plan must be too careful for another to take its place.
+CAREFUL = 50
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
@@ -107,6 +104,9 @@ class Session:
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
+        # Bytes of an unknown optimizer's state, and what each form needs between its passes, once they were seen.
+        self._state: int | None = None
+        self._between: dict[Any, int] = {}
         # The plan of the pass that PyTorch's peak statistics were reset for last.
         self._peak_of: Fitted | None = None
 
@@ -195,9 +195,14 @@ class Session:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
         if known is not None:
+            self._learn(known, module, signature)
             self._watch(known)
-        if known is not None and known.stale:
-            self._replaced[signature] = self.plans.pop(signature)
+            if known.stale:
+                self._replaced[signature] = self.plans.pop(signature)
+                with current(self.where):
+                    self.plan(known.rehearsal, module, signature, time.monotonic())
+                if signature in self._offloaded:
+                    return SafePass(None, Counts())
         self._passes += 1
         if signature not in self.plans:
             if not self._room(signature):
@@ -295,41 +300,71 @@ class Session:
                 self._recorded.setdefault(signature, 0)
                 say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
 
+    def _learn(self, fitted: Fitted, module: nn.Module | None, signature: Any) -> None:
+        """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
+        if fitted.learned or fitted.weights == _writes_of(module):
+            return
+        fitted.learned = True
+        seen, _ = self._assumed(fitted.rehearsal, module, signature)
+        if self.optimizer is None and watches(self.where):
+            # What came with the update is its state.
+            self._state = max(0, seen.outside - fitted.assumed.outside)
+            seen = seen._replace(state=self._state, outside=seen.outside - self._state)
+        growth = fitted.watch.growth(fitted.lives, fitted.bound.outcome) if fitted.bound is not None else None
+        between = 0
+        if growth is not None:
+            seen = seen._replace(reserve=with_room(growth.passes), between=with_room(growth.between))
+            between = growth.meeting + seen.between
+        more = sum(seen[:4]) - sum(fitted.assumed[:4])
+        over = max(fitted.peak, between) + more > self.budget
+        careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE)
+        if over or careful:
+            self.reserve, self._between[signature] = seen.reserve, seen.between
+            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(differences(fitted.assumed, seen, self.budget // 1000))}")
+            fitted.stale = True
+
+    def _assumed(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any) -> tuple[Assumed, str]:
+        """What needs room beside what was recorded, as far as it is known now; and what of it is a guess, in words."""
+        device = self.device(module)
+        state, scratch, guess = optimizer_bytes(self.optimizer, module, device)
+        there = state if self.optimizer is not None and self.optimizer.state else 0
+        if self.optimizer is None and self._state is not None:
+            state = there = self._state
+            guess = ""
+        known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
+        outside = max(0, allocated(device) - known)
+        return Assumed(state, scratch, outside, self.reserve or 0, self._between.get(signature, 0)), guess
+
     def _watch(self, fitted: Fitted) -> None:
         """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
-        device = self.where
-        if device.type not in WATCHES or fitted.watched >= WATCHED or fitted.stale:
+        device, watch = self.where, fitted.watch
+        if not watches(device) or watch.passes >= WATCHED or fitted.stale:
             return
         if fitted.bound is None and self._peak_of is fitted:
             # Nothing of ours sees the end of its backward pass.
-            fitted.seen = torch.cuda.max_memory_allocated(device)
-        if fitted.seen > self.budget and self.reserve is not None:
+            watch.seen = torch.cuda.max_memory_allocated(device)
+        if watch.seen > self.budget and self.reserve is not None:
             # What was predicted was too little by so much.
-            self.reserve += fitted.seen - min(self.budget, fitted.peak) + SPARE
-            say(f"{self.name} needed {text(fitted.seen)}, {text(fitted.seen - self.budget)} over the budget; planning again")
+            self.reserve += watch.seen - min(self.budget, fitted.peak) + SPARE
+            say(f"{self.name} needed {text(watch.seen)}, {text(watch.seen - self.budget)} over the budget; planning again")
             fitted.stale = True
             return
-        fitted.watched += 1
-        if fitted.watched < WATCHED:
+        watch.passes += 1
+        if watch.passes < WATCHED:
             return
-        beside = torch.cuda.max_memory_reserved(device) - fitted.seen if fitted.seen else 0
+        beside = torch.cuda.max_memory_reserved(device) - watch.seen if watch.seen else 0
         if beside > self.budget // 32:
-            say(f"{self.name} allocates at most {text(fitted.seen)}; PyTorch's allocator reserves {text(beside)} more")
+            say(f"{self.name} allocates at most {text(watch.seen)}; PyTorch's allocator reserves {text(beside)} more")
         enforce(self.budget, device, self)
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
-        device = self.where
-        if device.type not in WATCHES or fitted.watched >= WATCHED:
+        if not watches(self.where) or fitted.watch.passes >= WATCHED:
             return
-        torch.cuda.reset_peak_memory_stats(device)
+        fitted.watch.start()
         self._peak_of = fitted
         if active is not None:
-
-            def ended() -> None:
-                fitted.seen = max(fitted.seen, torch.cuda.max_memory_allocated(device))
-
-            active.ended = ended
+            active.watch = fitted.watch
 
     def device(self, module: nn.Module | None) -> torch.device:
         """Where the model is."""
@@ -393,30 +428,27 @@ class Session:
         """Plans what was recorded."""
         recorded = time.monotonic() - started
         device = self.device(module)
-        state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
+        assumed, guess = self._assumed(rehearsal, module, signature)
         times = None
-        if not self._fits_easily(rehearsal, device, (state, scratch)):
-            times = self._measured(rehearsal, module, device, state + scratch)
-        there = state if self.optimizer is not None and self.optimizer.state else 0
-        known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
-        outside = max(0, torch.cuda.memory_allocated(device) - known) if device.type == "cuda" else 0
+        if not self._fits_easily(rehearsal, device, assumed[:2]):
+            times = self._measured(rehearsal, module, device, assumed.state + assumed.scratch)
         if self.reserve is None:
             self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
+        assumed, _ = self._assumed(rehearsal, module, signature)
         host = self.host_budget if self.host_budget is not None else host_bytes()
         if host is not None and self.arenas:
             host = max(host, max(arena.numel() for arena, _ in self.arenas))
         expand_segments(device)
         try:
             fitted = make_plan(
-                rehearsal, device, self.name, self.budget, (state, scratch), outside + self.reserve, started, times, host,
-                slack_of(self.budget, device),
-            )  # fmt: skip
+                rehearsal, device, self.name, self.budget, assumed, started, times, host, slack_of(self.budget, device)
+            )
         except DoesNotFit as error:
             before = self._replaced.pop(signature, None)
             if before is not None:
-                seen = f" ({text(before.seen)} seen)" if before.seen else ""
+                seen = f" ({text(before.watch.seen)} seen)" if before.watch.seen else ""
                 say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
-                before.stale, before.watched = False, WATCHED
+                before.stale, before.watch.passes = False, WATCHED
                 self.plans[signature] = before
                 return
             if self.on_misfit is None:
@@ -427,9 +459,9 @@ class Session:
             say(f"{error}. For these inputs, everything it saves is offloaded")
             self._offloaded.add(signature)
             return
-        for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
-            fitted.step.assumed.append(note)
+        fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
         fitted.recorded_s = recorded
+        fitted.weights = _writes_of(module)
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
@@ -536,6 +568,11 @@ class Inert:
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         pass
+
+
+def _writes_of(module: nn.Module | None) -> int:
+    """How often a model's trained parameters were written to: an optimizer's update does that."""
+    return sum(parameter._version for parameter in module.parameters() if parameter.requires_grad) if module is not None else 0
 
 
 def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:

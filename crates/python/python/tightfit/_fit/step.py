@@ -231,6 +231,7 @@ def build(
     times: Times | None = None,
     host_bytes: int | None = None,
     may_rerun: Callable[[Operation], bool] | None = None,
+    between_bytes: int = 0,
 ) -> Step:
     """Makes the step of a finished recording.
 
@@ -254,6 +255,8 @@ def build(
         Host memory for what is offloaded; None for no limit.
     may_rerun
         Whether an operation of the forward pass may run again, where this is not a program that hooks see.
+    between_bytes
+        Bytes that the program needs between the passes beside what was recorded there.
     """
     rates = rates_of(device)
     builder = _Builder(recorder, device, rates, times, may_rerun)
@@ -264,6 +267,9 @@ def build(
     unpacks: list[tuple[int, int]] = []
     for position, (event, number) in enumerate(recorder.timeline):
         if event == "operation":
+            if between_bytes and recorder.operations[number].stage == "backward":
+                builder.add(None, "", "backward", "between the passes", workspace_bytes=between_bytes)
+                between_bytes = 0
             builder.add_operation(recorder.operations[number])
         else:
             pack = recorder.packs[number]
