@@ -10,7 +10,7 @@ import tightfit
 import tightfit.torch as tt
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, last_plan, same_bits, set_link, sgd, tight_budget, train
-from tightfit._fit import host, measure, session, times
+from tightfit._fit import cost, host, measure, session, times
 from tightfit._fit.copies import CpuCopies
 from tightfit._fit.doors import session_of
 
@@ -195,6 +195,30 @@ def test_measured_workspaces_count(monkeypatch):
     tt.fit(model, plain.peak + (3 << 20), optimizer=sgd(model))
     model(x).square().mean().backward()
     assert session_of(model).last.bound is None, "with its workspaces, everything fits"
+
+
+def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_others(measured, monkeypatch):
+    """Those of the largest operations, which find too little memory free."""
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    plain = tt.plan(model, x, optimizer=sgd(model))
+    monkeypatch.setattr(session, "reserve_of", lambda budget, device: 8 << 20)
+
+    def time(operation, *_):
+        if operation.name == "convolution" and operation.arguments[0].shape[1] != 3:
+            raise RuntimeError("out of memory")
+        return 10.0, 1000 if operation.name == "convolution" else 0
+
+    monkeypatch.setattr(measure, "_time", time)
+    tt.fit(model, plain.peak, optimizer=sgd(model))
+    model(x).square().mean().backward()
+    step = session_of(model).last.step
+    found = [(o["workspace_bytes"], cost.bytes_of_call(r)) for o, r in zip(step.data["operations"], step.recorded, strict=True) if o["name"] == "aten.convolution"]
+    share = 1000 / found[0][1]
+    assert found[0][0] == 1000 and all(workspace == int(share * size) > 0 for workspace, size in found[1:])
+    assert "workspaces of convolution that were not measured are as large for their size as others" in step.assumed
+    # The next process knows it too.
+    assert json.loads(measured.read_text())["devices"][times.times_of(torch.device("cpu")).device]["workspaces"] == {"convolution": share}
 
 
 def test_a_plan_leaves_room_for_gaps_only_where_it_gives_something_up(monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .cost import Rates, estimate, rates_of
+from .cost import Rates, bytes_of_call, estimate, rates_of
 from .program import BATCH_NORMS
 from .recorded import Operation, Step, View
 from .recorder import Other, Recorder
@@ -42,6 +42,8 @@ class _Builder:
         self.rates = rates
         self.times = times
         self.granule = GRANULE.get(device.type, 1)
+        # Names of operations whose workspaces were not all measured.
+        self.guessed: set[str] = set()
         self.tensors: list[dict[str, Any]] = []
         self.operations: list[dict[str, Any]] = []
         self.recorded: list[Operation | None] = []
@@ -202,14 +204,17 @@ class _Builder:
         return what == "input" or (what in ("parameter", "buffer") and which.rpartition(".")[0] in self.called)
 
     def cost(self, operation: Operation) -> tuple[float, int]:
-        """Time of a call in us, and bytes of its workspace: as measured, or else estimated."""
+        """Time of a call in us, and bytes of its workspace: as measured, or else as its kind has for its size at most."""
         guess = estimate(operation, self.rates)
         if self.times is None:
             return guess, 0
         known = self.times.known.get(key_of(operation))
         if known is not None:
             return known
-        return guess * self.times.scales.get("flops" if operation.flops else "traffic", 1.0), 0
+        workspace = int(self.times.workspaces.get(operation.name, 0.0) * bytes_of_call(operation))
+        if workspace:
+            self.guessed.add(operation.name)
+        return guess * self.times.scales.get("flops" if operation.flops else "traffic", 1.0), workspace
 
 
 def _statistics(operation: Operation) -> set[int]:
@@ -302,7 +307,8 @@ def build(
             "link_share": 1.0,
         },
     }
-    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals)
+    assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed)
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
