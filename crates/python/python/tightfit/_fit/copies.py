@@ -50,6 +50,12 @@ class Copies(Protocol):
     def arena(self, size: int) -> Tensor:
         """Host memory of this many bytes."""
 
+    def pinned(self, size: int) -> Tensor | None:
+        """The same, if the device can read and write all of it by itself; else None."""
+
+    def pinnable(self, size: int) -> int:
+        """How much less than this many bytes can be pinned at once, as far as a few tries show."""
+
     def begin(self) -> None:
         """Called before a pass: what follows may overwrite the arena."""
 
@@ -102,6 +108,12 @@ class CpuCopies(_OnDevice):
     def arena(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
+    def pinned(self, size: int) -> Tensor | None:
+        return self.arena(size)
+
+    def pinnable(self, size: int) -> int:
+        return size
+
     def begin(self) -> None:
         pass
 
@@ -113,6 +125,10 @@ class CpuCopies(_OnDevice):
 
     def wait(self, ticket: Any) -> None:
         pass
+
+
+# Halvings in the search for what can be pinned.
+_PIN_TRIES = 6
 
 
 class _Pinned(mmap.mmap):
@@ -145,6 +161,10 @@ def _forget_error() -> None:
         return
 
 
+def _tensor_of(memory: _Pinned, size: int) -> Tensor:
+    return torch.frombuffer(memory, dtype=torch.uint8)[:size]
+
+
 class _Ticket:
     """A copy on its way, until it is waited for: then its event serves others."""
 
@@ -167,7 +187,25 @@ class CudaCopies(_OnDevice):
     def arena(self, size: int) -> Tensor:
         """Pinned memory of exactly this size (PyTorch's own allocator rounds up to a power of two)."""
         with current(self.device):
-            return torch.frombuffer(_Pinned(-1, max(size, 1)), dtype=torch.uint8)[:size]
+            return _tensor_of(_Pinned(-1, max(size, 1)), size)
+
+    def pinned(self, size: int) -> Tensor | None:
+        with current(self.device):
+            memory = _Pinned(-1, max(size, 1))
+            return _tensor_of(memory, size) if memory.pinned else None
+
+    def pinnable(self, size: int) -> int:
+        least, most = 0, size
+        with current(self.device):
+            for _ in range(_PIN_TRIES):
+                middle = (least + most) // 2
+                if middle == 0:
+                    break
+                if _Pinned(-1, middle).pinned:
+                    least = middle
+                else:
+                    most = middle
+        return least
 
     def begin(self) -> None:
         # Copies in that nobody waited for may still read the arena.

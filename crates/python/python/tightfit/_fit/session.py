@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
+from .arenas import Arenas
 from .aside import say_compiled, unrehearsed, unsupported
 from .budget import enforce, expand_segments, release, reserve_of, slack_of, within
 from .compiled import compiled_parts
@@ -25,7 +25,7 @@ from .cost import rates_of
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted, make_plan, too_small
 from .forms import covers, form_of, has_gradients
-from .host import host_bytes
+from .host import pin_limits
 from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
@@ -72,8 +72,7 @@ class Session:
     ) -> None:
         self.name = name
         self.budget = budget
-        # Bytes of host memory; what is free if None.
-        self.host_budget = host_budget
+        self.host = Arenas(name, host_budget)
         # What of the budget no recording shows: replaced by what is seen.
         self.reserve: int | None = None
         self.optimizer = optimizer
@@ -85,8 +84,6 @@ class Session:
         self.plans: dict[Any, Fitted | None] = {}
         self.last: Fitted | None = None
         self._entered = threading.local()
-        # Arenas, and the pass that each was last given to.
-        self.arenas: list[tuple[Tensor, weakref.ref[Pass]]] = []
         self._aside = False
         self._said: set[str] = set()
         self._passes = 0
@@ -435,14 +432,9 @@ class Session:
         if self.reserve is None:
             self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
         assumed, _ = self._assumed(rehearsal, module, signature)
-        host = self.host_budget if self.host_budget is not None else host_bytes()
-        if host is not None and self.arenas:
-            host = max(host, max(arena.numel() for arena, _ in self.arenas))
         expand_segments(device)
         try:
-            fitted = make_plan(
-                rehearsal, device, self.name, self.budget, assumed, started, times, host, slack_of(self.budget, device)
-            )
+            fitted = self._planned(rehearsal, device, assumed, started, times)
         except DoesNotFit as error:
             before = self._replaced.pop(signature, None)
             if before is not None:
@@ -471,6 +463,38 @@ class Session:
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
         say(line)
+
+    def _planned(
+        self, rehearsal: Rehearsal, device: torch.device, assumed: Assumed, started: float, times: Times | None
+    ) -> Fitted:
+        """A plan whose host memory is taken.
+
+        Raises
+        ------
+        DoesNotFit
+            If none is found within the budget, and within what can be pinned.
+        """
+        slack = slack_of(self.budget, device)
+        refused: list[int] = []
+        while True:
+            host = self.host.bytes()
+            try:
+                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack)
+            except DoesNotFit as error:
+                if not refused:
+                    raise
+                limit = f"{error}. Of the {text(refused[0])} of host memory that a plan needs, {text(host or 0)} can be pinned{pin_limits(refused[0])}"
+                raise DoesNotFit(limit, error.needed_bytes, error.limit_bytes) from None
+            size = fitted.bound.host_bytes if fitted.bound is not None else 0
+            if not size or self.host.take(size, self._copies()):
+                break
+            refused.append(size)
+        if refused:
+            say(
+                f"{self.name}: of the {text(refused[0])} of host memory that its plan needs, {text(self.host.bytes() or 0)} can be "
+                f"pinned{pin_limits(refused[0])}; planned within that"
+            )
+        return fitted
 
     def _fits_easily(self, rehearsal: Rehearsal, device: torch.device, optimizer: tuple[int, int]) -> bool:
         """Whether everything can be kept whatever is measured: then nothing is."""
@@ -511,37 +535,13 @@ class Session:
             self.copies = copies_for(self.where)
         return self.copies
 
-    def _arena(self, active: Pass) -> Tensor:
-        """An arena that no earlier graph needs any more; another one while they all do."""
-        size = active.bound.host_bytes
-        free = [place for place, (_, owner) in enumerate(self.arenas) if owner() is None or owner() is active]
-        fitting = [place for place in free if self.arenas[place][0].numel() >= size]
-        if fitting:
-            place = min(fitting, key=lambda place: self.arenas[place][0].numel())
-            arena = self.arenas[place][0]
-            self.arenas[place] = arena, weakref.ref(active)
-            return arena
-        # What is too small makes room before more is taken.
-        for place in reversed(free):
-            del self.arenas[place]
-        if self.arenas:
-            held = sum(arena.numel() for arena, _ in self.arenas)
-            active.counts.fresh_bytes += size
-            most = self.host_budget if self.host_budget is not None else host_bytes()
-            if most is not None and size + (held if self.host_budget is not None else 0) > most:
-                self._say_arenas(len(self.arenas) + 1, held + size)
-                return self._copies().arena(size)
-        arena = self._copies().arena(size)
-        self.arenas.append((arena, weakref.ref(active)))
-        return arena
+    @property
+    def arenas(self) -> list[tuple[Tensor, Any]]:
+        """The arenas, and what tells the pass that each was last given to."""
+        return self.host.found
 
-    def _say_arenas(self, count: int, size: int) -> None:
-        if "arenas" not in self._said:
-            self._said.add("arenas")
-            say(
-                f"{self.name} has {count} forward passes before their backward passes, which takes {text(size)} of host memory, "
-                "more than it may; run fewer of them at once, or raise host_budget"
-            )
+    def _arena(self, active: Pass) -> Tensor:
+        return self.host.give(active, self._copies())
 
 
 class _Called:
