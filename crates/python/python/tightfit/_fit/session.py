@@ -299,7 +299,7 @@ class Session:
 
     def _learn(self, fitted: Fitted, module: nn.Module | None, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
-        if fitted.learned or fitted.weights == _writes_of(module):
+        if fitted.learned or fitted.stale or fitted.weights == _writes_of(module):
             return
         fitted.learned = True
         seen, _ = self._assumed(fitted.rehearsal, module, signature)
