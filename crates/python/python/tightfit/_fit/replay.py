@@ -48,7 +48,7 @@ def _rebuild(active: Pass, slot: Slot) -> None:
 
 def _maker(active: Pass, number: int) -> str:
     """The node of the graph that made a saved tensor, by its name."""
-    made = next((expected.lineage for _, _, _, tensor, expected in active.bound.answers if tensor == number), ())
+    made = next((expected.lineage for _, _, _, tensor, expected in active.bound.answers if tensor == number), None)
     return made[0].__name__ if made else "no operation"
 
 

@@ -440,7 +440,7 @@ class Session:
             if before is not None:
                 seen = f" ({text(before.watch.seen)} seen)" if before.watch.seen else ""
                 say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
-                before.stale, before.watch.passes = False, WATCHED
+                before.stale, before.learned, before.watch.passes = False, True, WATCHED
                 self.plans[signature] = before
                 return
             if self.on_misfit is None:
