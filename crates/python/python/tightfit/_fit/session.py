@@ -1,4 +1,7 @@
-"""Plans of one model (or of one place in a program), one for each form of its inputs, and the hooks that carry them out."""
+"""Plans of one model (or of one place in a program), one for each form of its inputs, and the hooks that carry them out.
+
+This is one idea, and long: when a pass begins, everything that may have happened to its plan since the last one is looked at here.
+"""
 
 from __future__ import annotations
 
