@@ -8,7 +8,7 @@ from torch import nn
 
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, default_loss, fitted_copy, last_plan, same_bits, set_link, train
-from tightfit._fit.copies import CudaCopies
+from tightfit._fit.copies import CpuCopies, CudaCopies, _bytes_of
 from tightfit._fit.doors import session_of
 
 
@@ -19,10 +19,8 @@ def quiet(monkeypatch):
     set_link(monkeypatch, FAST)
 
 
-class Late:
+class Late(CpuCopies):
     """Side streams as slow as can be: a copy is done when it is waited for, and its target holds poison until then."""
-
-    device = torch.device("cpu")
 
     def __init__(self):
         self.waited = self.started = 0
@@ -46,8 +44,8 @@ class Late:
 
         return copy
 
-    def out(self, device, host):
-        return self._later(device, host)
+    def out(self, tensor, host):
+        return self._later(_bytes_of(tensor), host)
 
     def into(self, host, device):
         return self._later(host, device)

@@ -237,7 +237,7 @@ def test_two_passes_a_step_take_two_arenas_once(monkeypatch, capfd):
     # Where the budget has room for one only, the second is given back.
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     found.arenas.clear()
-    found.host_budget = int(1.5 * taken[0])
+    found.host.budget = int(1.5 * taken[0])
     for _ in range(3):
         assert equal(twice(model), twice(fitted))
     assert len(found.arenas) == 1

@@ -1,6 +1,7 @@
 """Times measured on the device instead of estimated, where they are kept, and what bounds host memory."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ import tightfit
 import tightfit.torch as tt
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, last_plan, same_bits, set_link, sgd, tight_budget, train
-from tightfit._fit import host, measure, session, times
+from tightfit._fit import copies, cost, host, measure, session, times
 from tightfit._fit.copies import CpuCopies
 from tightfit._fit.doors import session_of
 
@@ -197,6 +198,30 @@ def test_measured_workspaces_count(monkeypatch):
     assert session_of(model).last.bound is None, "with its workspaces, everything fits"
 
 
+def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_others(measured, monkeypatch):
+    """Those of the largest operations, which find too little memory free."""
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    plain = tt.plan(model, x, optimizer=sgd(model))
+    monkeypatch.setattr(session, "reserve_of", lambda budget, device: 8 << 20)
+
+    def time(operation, *_):
+        if operation.name == "convolution" and operation.arguments[0].shape[1] != 3:
+            raise RuntimeError("out of memory")
+        return 10.0, 1000 if operation.name == "convolution" else 0
+
+    monkeypatch.setattr(measure, "_time", time)
+    tt.fit(model, plain.peak, optimizer=sgd(model))
+    model(x).square().mean().backward()
+    step = session_of(model).last.step
+    found = [(o["workspace_bytes"], cost.bytes_of_call(r)) for o, r in zip(step.data["operations"], step.recorded, strict=True) if o["name"] == "aten.convolution"]
+    share = 1000 / found[0][1]
+    assert found[0][0] == 1000 and all(workspace == int(share * size) > 0 for workspace, size in found[1:])
+    assert "workspaces of convolution that were not measured are as large for their size as others" in step.assumed
+    # The next process knows it too.
+    assert json.loads(measured.read_text())["devices"][times.times_of(torch.device("cpu")).device]["workspaces"] == {"convolution": share}
+
+
 def test_a_plan_leaves_room_for_gaps_only_where_it_gives_something_up(monkeypatch):
     monkeypatch.setattr(session, "slack_of", lambda budget, device: budget // 10)
     torch.manual_seed(1)
@@ -278,3 +303,92 @@ def test_host_memory_is_a_share_of_what_is_free(monkeypatch, tmp_path):
     assert host.host_bytes() == int(0.7 * free / 4)
     write("meminfo", "")
     assert host.host_bytes() is None
+
+
+class Locked(CpuCopies):
+    """A host on which no more than so many bytes can be pinned."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def pinned(self, size):
+        return self.arena(size) if size <= self.most else None
+
+    def pinnable(self, size):
+        return min(size, self.most)
+
+
+def locked_resnet(monkeypatch, share, most):
+    """A model whose plan moves more than can be pinned, and what the plan would move."""
+    measure.MEASURED.discard("cpu")
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    budget = tight_budget(model, x, share)
+    free = tt.plan(model, x, budget=budget, optimizer=sgd(model))
+    tt.fit(model, budget, optimizer=sgd(model))
+    session_of(model).copies = Locked(int(free.host * most))
+    monkeypatch.setattr(host.resource, "getrlimit", lambda limit: (65536, 65536))
+    monkeypatch.setattr(host, "_GROUPS", ())
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    return model, x, free.host
+
+
+def test_a_plan_moves_no_more_than_can_be_pinned_and_says_so(monkeypatch, capfd):
+    model, x, free = locked_resnet(monkeypatch, 0.6, 0.5)
+    model(x).square().mean().backward()
+    fitted = last_plan(model)
+    assert 0 < fitted.bound.host_bytes <= free // 2 and fitted.peak <= session_of(model).budget
+    (arena, _), = session_of(model).arenas
+    assert arena.numel() == fitted.bound.host_bytes
+    said = capfd.readouterr().err
+    assert re.search(r"of the .* KiB of host memory that its plan needs, .* KiB can be pinned \(`ulimit -l` allows 65536 bytes: raise it", said), said
+
+
+def test_the_memory_of_a_plan_is_taken_before_its_first_pass(monkeypatch):
+    model, x, free = locked_resnet(monkeypatch, 0.6, 2.0)
+    taken = []
+    arena = CpuCopies.arena
+    monkeypatch.setattr(CpuCopies, "arena", lambda self, size: taken.append((size, session_of(model).last)) or arena(self, size))
+    for _ in range(2):
+        model.zero_grad()
+        model(x).square().mean().backward()
+    assert taken == [(free, None)]
+
+
+def test_a_budget_that_needs_more_than_can_be_pinned_is_refused_with_the_limit(monkeypatch):
+    model, x, _ = locked_resnet(monkeypatch, 0.6, 0.0)
+    monkeypatch.setattr("tightfit._fit.step.may_run_again", lambda *_: False)
+    with pytest.raises(tightfit.DoesNotFit, match=r"of host memory that a plan needs, 0 bytes can be pinned \(`ulimit -l` allows 65536 bytes: raise it"):
+        model(x)
+
+
+def test_what_can_be_pinned_is_found_in_a_few_tries(monkeypatch):
+    registered = []
+
+    def register(address, size, flags):
+        registered.append(size)
+        return 0 if size <= 10 << 20 else 2
+
+    runtime = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=lambda address: 0)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "device", Current)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(copies, "_forget_error", lambda: None)
+    on_gpu = copies.CudaCopies(torch.device("cuda", 0))
+    assert on_gpu.pinned(64 << 20) is None and on_gpu.pinned(1 << 20).numel() == 1 << 20
+    registered.clear()
+    assert 9 << 20 <= on_gpu.pinnable(64 << 20) <= 10 << 20 and len(registered) == copies._PIN_TRIES
+
+
+def test_why_no_more_can_be_pinned_names_the_limit_that_binds(monkeypatch, tmp_path):
+    monkeypatch.setattr(host.resource, "getrlimit", lambda limit: (1 << 30, 1 << 30))
+    monkeypatch.setattr(host, "_GROUPS", ())
+    assert host.pin_limits(1 << 29).startswith(" (the driver refuses more")
+    assert "`ulimit -l` allows 1073741824 bytes" in host.pin_limits(1 << 31)
+    (tmp_path / "max").write_text("1000000\n")
+    (tmp_path / "current").write_text("400000\n")
+    monkeypatch.setattr(host, "_GROUPS", ((tmp_path / "max", tmp_path / "current"),))
+    assert host.pin_limits(1 << 20) == " (the container has 600000 bytes left: give it more)"

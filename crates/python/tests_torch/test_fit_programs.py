@@ -211,3 +211,67 @@ def test_examples_run(name, tmp_path):
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert "offloaded" in ran.stderr and "recomputed" in ran.stderr, ran.stderr[-2000:]
     assert ran.stdout.strip().splitlines()[-1].startswith("trained within"), ran.stdout[-2000:]
+
+
+TRANSFORMERS = """
+import torch
+from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        return {"pixel_values": torch.randn(3, 64, 64), "labels": index % 10}
+
+torch.manual_seed(0)
+config = ViTConfig(hidden_size=64, num_hidden_layers=4, num_attention_heads=4, intermediate_size=256, image_size=64, patch_size=8)
+config.num_labels = 10
+model = ViTForImageClassification(config)
+arguments = TrainingArguments("output", per_device_train_batch_size=16, max_steps=3, save_strategy="no", report_to=[], use_cpu=True)
+Trainer(model, arguments, train_dataset=Images()).train()
+print("weights", [p.double().sum().item().hex() for p in model.parameters()])
+"""
+
+LIGHTNING = """
+import lightning as L
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Classifier(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        blocks = [nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(6)]
+        self.net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+    def training_step(self, batch, _):
+        images, labels = batch
+        return F.cross_entropy(self.net(images), labels)
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+torch.manual_seed(0)
+samples = torch.utils.data.TensorDataset(torch.randn(96, 3, 32, 32), torch.randint(10, (96,)))
+model = Classifier()
+L.Trainer(max_epochs=1, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+          enable_model_summary=False).fit(model, torch.utils.data.DataLoader(samples, batch_size=32))
+print("weights", [p.double().sum().item().hex() for p in model.parameters()])
+"""
+
+
+@pytest.mark.parametrize(("name", "program", "model"), [("transformers", TRANSFORMERS, "ViTForImageClassification"), ("lightning", LIGHTNING, "Sequential")])
+def test_trainers_are_fitted_unmodified_and_train_the_same_weights(name, program, model, tmp_path):
+    """As `tightfit run --budget` starts them."""
+    pytest.importorskip(name)
+    (tmp_path / "program.py").write_text(program)
+    found = []
+    for budget in ("", "14MiB", "1MiB"):
+        path = f"{PACKAGE / 'tightfit/_fit/site'}:{PACKAGE}"
+        environment = {**os.environ, "PYTHONPATH": path, "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0", "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "program.py"]
+        found.append(subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False))
+    plain, fitted, refused = found
+    assert plain.returncode == fitted.returncode == 0, fitted.stderr[-2000:]
+    weights = [line for line in plain.stdout.splitlines() if line.startswith("weights")]
+    assert len(weights) == 1 and weights[0] in fitted.stdout
+    assert f"tightfit: {model}: predicted peak" in fitted.stderr and "tightfit" not in plain.stderr
+    assert refused.returncode == 3 and f"tightfit: {model} does not fit in 1.00 MiB" in refused.stderr

@@ -1,6 +1,7 @@
 """Peaks that are seen and bounds that are set on a GPU, whose statistics are played here."""
 
 import gc
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -8,9 +9,10 @@ import torch
 
 import tightfit.torch as tt
 from fit_models import Resnet, image
-from fit_support import FAST, default_loss, fitted_copy, last_plan, set_link, sgd, tight_budget
-from tightfit._fit import budget, copies, session
+from fit_support import FAST, SLOW, LiveBytes, default_loss, fitted_copy, last_plan, set_link, sgd, tight_budget
+from tightfit._fit import budget, copies, session, watch
 from tightfit._fit.doors import session_of
+from tightfit._fit.rehearse import is_recording
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +27,8 @@ class Peaks:
 
     def __init__(self, monkeypatch):
         self.now = self.resets = 0
-        monkeypatch.setattr(session, "WATCHES", {"cpu"})
+        monkeypatch.setattr(watch, "WATCHES", {"cpu"})
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
         monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.now)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
@@ -66,8 +69,9 @@ def test_other_code_between_passes_is_not_blamed_on_a_plan(monkeypatch):
         first = last_plan(fitted)
         # An evaluation with a large batch.
         peaks.now = 1 << 40
-    assert last_plan(fitted) is first and not first.stale and first.watched == session.WATCHED
-    assert first.seen <= found.budget and peaks.resets == session.WATCHED
+    assert last_plan(fitted) is first and not first.stale and first.watch.passes == watch.WATCHED
+    # Before a pass, and after each of its phases.
+    assert first.watch.seen <= found.budget and peaks.resets == 4 * watch.WATCHED
 
 
 def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
@@ -84,6 +88,111 @@ def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     fitted.zero_grad()
     default_loss(fitted, x).backward()
     assert first.stale and last_plan(fitted) is not first and found.reserve >= 1024
+
+
+class Counting(LiveBytes):
+    """An allocator's statistics, counted from outside."""
+
+    def __init__(self, model, x, monkeypatch):
+        known = [x, *model.parameters(), *model.buffers()]
+        super().__init__(known)
+        self.there = sum(tensor.untyped_storage().nbytes() for tensor in known)
+        monkeypatch.setattr(watch, "WATCHES", {"cpu"})
+        monkeypatch.setattr(watch, "SPARE", 0)
+        monkeypatch.setattr(session, "SPARE", 0)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: self.there + self.live)
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.there + self.peak)
+        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.there + self.peak)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+
+    def count(self, storage):
+        if not is_recording():
+            super().count(storage)
+
+    def reset(self, device):
+        self.peak = self.live
+
+
+def counted_steps(model, x, optimizer, counting, loss=default_loss, steps=3):
+    """The plan of each step, and the peak of its passes."""
+    found = []
+    for _ in range(steps):
+        with counting:
+            optimizer.zero_grad()
+            counting.reset(None)
+            value = loss(model, x)
+            value.backward()
+            del value
+            fitted = last_plan(model)
+            found.append((fitted, fitted.watch.seen))
+            optimizer.step()
+    return found
+
+
+def large_loss(model, x):
+    """Needs some 400 KiB, where the assumed one needs next to nothing."""
+    return model(x).repeat(1, 512).square().mean()
+
+
+def test_a_loss_that_needs_more_than_assumed_is_planned_for_from_the_second_step_on(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    optimizer, size = sgd(model), tight_budget(model, x, 0.75)
+    tt.fit(model, size, optimizer=optimizer)
+    counting = Counting(model, x, monkeypatch)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    (first, peak), (second, later), (third, last) = counted_steps(model, x, optimizer, counting, large_loss)
+    assert peak > size >= max(later, last) and second is third is not first
+    assert first.assumed.between == 0 < second.assumed.between
+    assert any(operation["name"] == "between the passes" for operation in second.step.data["operations"])
+    said = [line for line in capfd.readouterr().err.splitlines() if "anew" in line]
+    assert len(said) == 1 and "planned anew, as its first step was seen: between its passes, the program needs " in said[0], said
+
+
+def test_a_state_smaller_than_assumed_is_not_paid_for_after_the_first_step(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    plain = tt.plan(model, x).plain
+    tt.fit(model, int(plain * 0.75))
+    counting = Counting(model, x, monkeypatch)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    (first, _), (second, later), (third, last) = counted_steps(model, x, optimizer, counting)
+    weights = sum(parameter.numel() * 4 for parameter in model.parameters())
+    assert first.assumed.state == 2 * weights and second.assumed.state == 0 and second is third
+    assert max(later, last) <= session_of(model).budget
+    assert second.bound.outcome.rebuilt_us < first.bound.outcome.rebuilt_us
+    said = [line for line in capfd.readouterr().err.splitlines() if "anew" in line]
+    assert len(said) == 1 and re.search(r"seen: the optimizer's state is 0 bytes \(.* KiB assumed\)$", said[0]), said
+
+
+def test_a_step_that_is_as_predicted_keeps_its_plan(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    optimizer, size = sgd(model), tight_budget(model, x, 0.75)
+    tt.fit(model, size, optimizer=optimizer)
+    counting = Counting(model, x, monkeypatch)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    plans = {id(fitted): fitted for fitted, _ in counted_steps(model, x, optimizer, counting)}
+    assert len(plans) == 1 and plans.popitem()[1].learned
+    assert "anew" not in capfd.readouterr().err
+
+
+def test_nothing_is_learned_before_the_optimizer_has_updated_the_model(monkeypatch):
+    """As where gradients accumulate: its state is not there yet."""
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    tt.fit(model, int(tt.plan(model, x, optimizer=optimizer).plain * 0.75))
+    counting = Counting(model, x, monkeypatch)
+    with counting:
+        for _ in range(3):
+            default_loss(model, x).backward()
+    assert not last_plan(model).learned
 
 
 GIB = 1 << 30

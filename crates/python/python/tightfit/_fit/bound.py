@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .program import Program, program_of
 from .rebuild import Impossible, Lives
-from .recorder import Pack, Recorder
+from .recorded import Pack, Step
 from .simulate import Outcome, simulate
-from .step import Step
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 __all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind"]
 
@@ -33,14 +33,17 @@ class Order(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a pack that is not just kept is compared with."""
+    """What a pack that is not just kept is compared with.
+
+    The lineage is None where nothing depends on what made the tensor: its bytes go to the host and come back, whatever they are.
+    """
 
     shape: torch.Size
     stride: tuple[int, ...]
     dtype: torch.dtype
     offset: int
     calls: int
-    lineage: tuple[type, ...]
+    lineage: tuple[type, ...] | None
 
 
 @dataclass
@@ -160,13 +163,13 @@ class _Binder:
             if kind == REBUILD:
                 entries = self.decisions[tensor]["rebuilt"]
                 bound.programs[tensor] = [self.program(tensor, entry) for entry in entries]
-                read = {leaf for program in bound.programs[tensor] for leaf in program.leaves}
-                bound.leaves[tensor] = sorted(read)
-        for leaves in bound.leaves.values():
-            for leaf in leaves:
+                bound.leaves[tensor] = sorted({leaf for program in bound.programs[tensor] for leaf in program.leaves})
+        for read in bound.leaves.values():
+            for leaf in read:
                 if leaf not in self.packs_of:
                     raise Impossible(f"a rerun reads tensor {leaf}, which is not saved")
                 bound.kinds.setdefault(leaf, LEAF)
+        leaves = {leaf for read in bound.leaves.values() for leaf in read}
         self.place()
         releases = self.releases()
         forgets = self.forgets()
@@ -174,9 +177,9 @@ class _Binder:
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            expected = Expected(
-                view.shape, view.stride, view.dtype, view.offset, packs[number].calls, packs[number].lineage
-            )
+            matters = kind == REBUILD or tensor in leaves or len(self.packs_of[tensor]) > 1
+            made_by = packs[number].lineage if matters else None
+            expected = Expected(view.shape, view.stride, view.dtype, view.offset, packs[number].calls, made_by)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, expected))
         bound.calls = calls
         bound.at_end = Order(tuple(releases.get(-1, ())), ())
@@ -296,16 +299,16 @@ class _Binder:
                     reached = [turn for operation, turn in places if operation >= later["before"]]
                     if reached:
                         bound.drop.setdefault(reached[0], []).append(tensor)
-        # The last one is when a pass has ended, as far as the hooks see.
-        bound.busy = {*bound.fetch, *bound.drop, len(bound.unpacks) - 1}
+        # As far as the hooks see, the backward pass begins with the first one and ends with the last.
+        bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
 
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:
-    """Binds decisions to the packs and unpacks of a recorded step.
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[str]) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step, in which modules were called in this order.
 
     Raises
     ------
     Impossible
         If the decisions cannot be carried out.
     """
-    return _Binder(step, lives, decisions).bind(recorder.packs, recorder.calls)
+    return _Binder(step, lives, decisions).bind(packs, calls)

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current"]
+__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current", "no_autocast"]
+
+_KINDS = ("cuda", "cpu")
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:
@@ -29,19 +31,39 @@ def current(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def no_autocast() -> AbstractContextManager[Any]:
+    """Reruns call what autocast had chosen; it must not choose again."""
+    for kind in _KINDS:
+        if torch.is_autocast_enabled(kind):
+            return torch.autocast(kind, enabled=False)  # type: ignore[no-any-return]
+    return nullcontext()
+
+
 class Copies(Protocol):
-    """Copies of whole storages, as bytes. A ticket stands for a copy on its way."""
+    """What a pass asks of its device: copies of whole storages, as bytes, and where reruns compute.
+
+    A ticket stands for a copy on its way.
+    """
 
     device: torch.device
 
     def arena(self, size: int) -> Tensor:
         """Host memory of this many bytes."""
 
+    def pinned(self, size: int) -> Tensor | None:
+        """The same, if the device can read and write all of it by itself; else None."""
+
+    def pinnable(self, size: int) -> int:
+        """How much less than this many bytes can be pinned at once, as far as a few tries show."""
+
     def begin(self) -> None:
         """Called before a pass: what follows may overwrite the arena."""
 
-    def out(self, device: Tensor, host: Tensor) -> Any:
-        """Copies to the host."""
+    def room(self, size: int) -> Tensor:
+        """This many bytes on the device."""
+
+    def out(self, tensor: Tensor, host: Tensor) -> Any:
+        """Copies a tensor's whole storage to the host."""
 
     def into(self, host: Tensor, device: Tensor) -> Any:
         """Copies to the device."""
@@ -49,8 +71,36 @@ class Copies(Protocol):
     def wait(self, ticket: Any) -> None:
         """Lets everything after this point see the copy done."""
 
+    def computing(self) -> AbstractContextManager[Any]:
+        """Where reruns compute: without gradients or autocast."""
 
-class CpuCopies:
+
+class _OnDevice:
+    """What does not depend on the kind of the device."""
+
+    device: torch.device
+
+    def room(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def computing(self) -> AbstractContextManager[Any]:
+        if not torch.is_grad_enabled() and not any(map(torch.is_autocast_enabled, _KINDS)):
+            # As in most backward passes, which saves the time of entering what changes nothing.
+            return _NOTHING
+        stack = ExitStack()
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(no_autocast())
+        return stack
+
+
+_NOTHING = nullcontext()
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+class CpuCopies(_OnDevice):
     """Plain copies, for models on the CPU."""
 
     device = torch.device("cpu")
@@ -58,17 +108,27 @@ class CpuCopies:
     def arena(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.uint8)
 
+    def pinned(self, size: int) -> Tensor | None:
+        return self.arena(size)
+
+    def pinnable(self, size: int) -> int:
+        return size
+
     def begin(self) -> None:
         pass
 
-    def out(self, device: Tensor, host: Tensor) -> Any:
-        host.copy_(device)
+    def out(self, tensor: Tensor, host: Tensor) -> Any:
+        host.copy_(_bytes_of(tensor))
 
     def into(self, host: Tensor, device: Tensor) -> Any:
         device.copy_(host)
 
     def wait(self, ticket: Any) -> None:
         pass
+
+
+# Halvings in the search for what can be pinned.
+_PIN_TRIES = 6
 
 
 class _Pinned(mmap.mmap):
@@ -101,6 +161,10 @@ def _forget_error() -> None:
         return
 
 
+def _tensor_of(memory: _Pinned, size: int) -> Tensor:
+    return torch.frombuffer(memory, dtype=torch.uint8)[:size]
+
+
 class _Ticket:
     """A copy on its way, until it is waited for: then its event serves others."""
 
@@ -110,7 +174,7 @@ class _Ticket:
         self.done = done
 
 
-class CudaCopies:
+class CudaCopies(_OnDevice):
     """Asynchronous copies of one GPU, in and out at once."""
 
     def __init__(self, device: torch.device) -> None:
@@ -123,7 +187,25 @@ class CudaCopies:
     def arena(self, size: int) -> Tensor:
         """Pinned memory of exactly this size (PyTorch's own allocator rounds up to a power of two)."""
         with current(self.device):
-            return torch.frombuffer(_Pinned(-1, max(size, 1)), dtype=torch.uint8)[:size]
+            return _tensor_of(_Pinned(-1, max(size, 1)), size)
+
+    def pinned(self, size: int) -> Tensor | None:
+        with current(self.device):
+            memory = _Pinned(-1, max(size, 1))
+            return _tensor_of(memory, size) if memory.pinned else None
+
+    def pinnable(self, size: int) -> int:
+        least, most = 0, size
+        with current(self.device):
+            for _ in range(_PIN_TRIES):
+                middle = (least + most) // 2
+                if middle == 0:
+                    break
+                if _Pinned(-1, middle).pinned:
+                    least = middle
+                else:
+                    most = middle
+        return least
 
     def begin(self) -> None:
         # Copies in that nobody waited for may still read the arena.
@@ -149,8 +231,8 @@ class CudaCopies:
         done.record(stream)
         return _Ticket(done)
 
-    def out(self, device: Tensor, host: Tensor) -> Any:
-        return self._copy(self.stream_out, device, host)
+    def out(self, tensor: Tensor, host: Tensor) -> Any:
+        return self._copy(self.stream_out, _bytes_of(tensor), host)
 
     def into(self, host: Tensor, device: Tensor) -> Any:
         return self._copy(self.stream_in, host, device)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from .recorder import Operation, View
+from .recorded import Operation, View
 
-__all__ = ["Rates", "estimate", "flops", "rates_of"]
+__all__ = ["Rates", "bytes_of_call", "estimate", "flops", "rates_of"]
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,15 @@ def flops(function: Any, args: Any, kwargs: Any, out: Any) -> float:
         return 0.0
 
 
+def bytes_of_call(operation: Operation) -> int:
+    """Bytes that a call reads and writes."""
+    views = [value for value in (*operation.arguments, *operation.outputs) if isinstance(value, View)]
+    return sum(view.shape.numel() * view.dtype.itemsize for view in views)
+
+
 def estimate(operation: Operation, rates: Rates) -> float:
     """Time of a call in us: its arithmetic or its traffic, whichever takes longer."""
-    views = [value for value in [*operation.arguments, *operation.outputs] if isinstance(value, View)]
-    traffic = sum(view.shape.numel() * view.dtype.itemsize for view in views)
-    narrow = any(view.dtype.itemsize == 2 for view in views)
+    traffic = bytes_of_call(operation)
+    narrow = any(view.dtype.itemsize == 2 for view in (*operation.arguments, *operation.outputs) if isinstance(view, View))
     rate = rates.narrow if narrow else rates.wide
     return float(round(1e6 * max(operation.flops / rate, traffic / rates.memory) + rates.call_us, 3))

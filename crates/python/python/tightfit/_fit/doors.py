@@ -27,6 +27,7 @@ from .rehearse import CannotRehearse, rehearse
 from .session import FOLLOWED, Session
 from .sizes import UNLIMITED, budget_bytes, text
 from .times import times_of
+from .watch import Assumed
 
 __all__ = ["Budget", "Plan", "budget", "fit", "plan"]
 
@@ -281,15 +282,15 @@ def plan(
     name = type(model).__name__
     times = times_of(device) if device.type in MEASURED else None
     # What operations need beside their results is known where they were measured.
-    outside = reserve_of(limit, device) if budget is not None and not (times and times.known) else 0
+    reserve = reserve_of(limit, device) if budget is not None and not (times and times.known) else 0
     buckets = bucket_bytes(model, device)
-    outside += buckets
+    outside = Assumed(state, scratch, buckets, reserve, 0)
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else host_bytes()
     try:
-        fitted = make_plan(rehearsal, device, name, limit, (state, scratch), outside, started, times, host)
+        fitted = make_plan(rehearsal, device, name, limit, outside, started, times, host)
         fits = True
     except DoesNotFit as error:
-        fitted = make_plan(rehearsal, device, name, error.needed_bytes, (state, scratch), outside, started, times, host)
+        fitted = make_plan(rehearsal, device, name, error.needed_bytes, outside, started, times, host)
         fitted.budget = limit
         fits = False
     ranks = f"DistributedDataParallel has {text(buckets)} of buckets" if buckets else ""

@@ -11,13 +11,15 @@ from ..errors import DoesNotFit
 from .bound import Bound, bind
 from .decide import Decided, decide, decide_least
 from .rebuild import Lives
+from .recorded import Step
 from .recorder import Recorder
 from .rehearse import Rehearsal
 from .simulate import Outcome, simulate
 from .sizes import UNLIMITED, text
 from .slots import Counts
-from .step import OUTSIDE, Step, build
+from .step import OUTSIDE, build
 from .times import Times
+from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
 
@@ -36,12 +38,14 @@ class Fitted:
         The plan as it is carried out; None if everything fits as it is.
     seconds
         Time of recording and planning.
-    recorder
-        What was recorded.
-    watched, stale
-        Passes whose peak was looked at, and whether it was over the budget.
-    seen
-        The highest peak in bytes that was seen in them.
+    rehearsal
+        What was recorded, and assumed of the program.
+    watch, stale
+        What the allocator counted in its first passes, and whether another plan takes its place.
+    assumed
+        What was planned for that no recording shows.
+    learned, weights
+        Whether that was compared with what was seen, and how often the weights had been written to when it was planned.
     recorded_s
         Time until it was recorded, of `seconds`.
     used
@@ -54,13 +58,20 @@ class Fitted:
     bound: Bound | None
     budget: int
     seconds: float
-    recorder: Recorder
-    watched: int = 0
+    rehearsal: Rehearsal
+    watch: Watch
+    assumed: Assumed
     stale: bool = False
-    seen: int = 0
+    learned: bool = False
+    weights: int = 0
     recorded_s: float = 0.0
     used: int = 0
     counts: Counts = field(default_factory=Counts)
+
+    @property
+    def recorder(self) -> Recorder:
+        """What was recorded."""
+        return self.rehearsal.recorder
 
     @property
     def peak(self) -> int:
@@ -98,8 +109,7 @@ def make_plan(
     device: torch.device,
     name: str,
     budget: int,
-    optimizer: tuple[int, int],
-    outside_bytes: int,
+    assumed: Assumed,
     started: float,
     times: Times | None = None,
     host: int | None = None,
@@ -109,8 +119,8 @@ def make_plan(
 
     Parameters
     ----------
-    outside_bytes
-        Bytes on the device that are not of the step.
+    assumed
+        Bytes on the device that are not of what was recorded.
     times
         What was measured on the device.
     host
@@ -124,18 +134,22 @@ def make_plan(
         If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
     """
     recorder = rehearsal.recorder
-    step = build(recorder, device, rehearsal.gradients, name, optimizer, outside_bytes, times=times, host_bytes=host)
+    outside = assumed.outside + assumed.reserve
+    step = build(
+        recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), outside, times=times, host_bytes=host,
+        between_bytes=assumed.between,
+    )  # fmt: skip
     lives = Lives(step.data)
     fitted = _within(budget, step, lives, recorder, slack)
     if fitted is None:
         # The search may find for less what it did not find for more.
         decided = decide_least(step.data, lives)
-        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         outcome = bound.outcome if bound is not None else decided.outcome
         if outcome.peak > budget:
             raise misfit(name, step, outcome, budget)
         fitted = decided, bound
-    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, recorder)
+    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, rehearsal, Watch(device), assumed)
 
 
 def _within(
@@ -149,7 +163,7 @@ def _within(
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for again in range(6):
         decided = decide(step.data, max(target, 1), lives, hurried=again > 0)
-        bound = bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+        bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
             return decided, bound
@@ -164,7 +178,7 @@ def least_of(fitted: Fitted) -> int:
     decided = decide_least(fitted.step.data, fitted.lives)
     if not decided.decisions:
         return decided.outcome.peak
-    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder).outcome.peak
+    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder.packs, fitted.recorder.calls).outcome.peak
 
 
 def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:

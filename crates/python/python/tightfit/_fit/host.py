@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
-__all__ = ["host_bytes"]
+__all__ = ["host_bytes", "pin_limits"]
 
 # What of the available memory is taken at most; the rest is the program's, for its data and workers.
 _SHARE = 0.7
@@ -20,13 +21,26 @@ _GROUPS = (
 def host_bytes() -> int | None:
     """Host memory that this process may take, shared evenly with the other ranks of this machine; None if unknown.
 
-    The limit on locked memory (``ulimit -l``) does not count: drivers of GPUs pin memory by themselves, beyond it.
+    The limit on locked memory (``ulimit -l``) does not count: most drivers of GPUs pin memory by themselves, beyond it. What can be
+    pinned is tried before the first pass.
     """
     found = [free for free in (_available(), *(_of_group(*paths) for paths in _GROUPS)) if free is not None]
     if not found:
         return None
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return int(_SHARE * max(0, min(found)) / max(1, int(ranks) if ranks.isdigit() else 1))
+
+
+def pin_limits(size: int) -> str:
+    """Why so many bytes cannot be pinned, and what to do about it, for the end of a sentence; asked where it has failed."""
+    found = []
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if locked != resource.RLIM_INFINITY and locked < size:
+        found.append(f"`ulimit -l` allows {locked} bytes: raise it (`ulimit -l unlimited`, `docker run --ulimit memlock=-1`)")
+    groups = [free for free in (_of_group(*paths) for paths in _GROUPS) if free is not None]
+    if groups and min(groups) < size:
+        found.append(f"the container has {min(groups)} bytes left: give it more")
+    return f" ({'; '.join(found)})" if found else " (the driver refuses more: close what else pins memory, or give a larger budget)"
 
 
 def _available() -> int | None:

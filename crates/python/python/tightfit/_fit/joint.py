@@ -19,7 +19,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .aot import Joint, hint, is_symbolic
 from .cost import flops
-from .recorder import Operation, Other, Pack, Recorder, Storage, View
+from .recorded import Operation, Pack, Storage, View
+from .recorder import Other, Recorder
 from .rerun import may_run_again_in_graph, reads_no_statistics
 
 __all__ = ["Reading", "read"]

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_unflatten
 
-from .copies import Copies, current
-from .cost import Rates, estimate
-from .recorder import Operation, Recorder, View
+from .copies import Copies, current, no_autocast
+from .cost import Rates, bytes_of_call, estimate
+from .recorded import Operation, View
+from .recorder import Recorder
 from .rehearse import random_states_kept
-from .replay import no_autocast
 from .rerun import gives_only_results
 from .times import Times, key_of
 
@@ -104,7 +104,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
             if time.monotonic() > end:
                 break
             operation = forms[key][0]
-            if _bytes(operation) > free_bytes // 2:
+            if bytes_of_call(operation) > free_bytes // 2:
                 continue
             try:
                 times.known[key] = _time(operation, recorder, device, clock, 1e-6 * estimate(operation, rates))
@@ -127,11 +127,6 @@ def _scatters(operation: Operation) -> bool:
     views = [argument for argument in operation.arguments if isinstance(argument, View)]
     by_index = any(not view.dtype.is_floating_point and view.dtype is not torch.bool for view in views)
     return by_index and any(word in str(operation.function) for word in ("backward", "scatter", "index_add", "index_put"))
-
-
-def _bytes(operation: Operation) -> int:
-    views = [value for value in (*operation.arguments, *operation.outputs) if isinstance(value, View)]
-    return sum(view.shape.numel() * view.dtype.itemsize for view in views)
 
 
 def _time(operation: Operation, recorder: Recorder, device: torch.device, clock: _Clock, expected: float) -> tuple[float, int]:
@@ -186,10 +181,14 @@ def _scratch(view: View, device: torch.device, generator: torch.Generator) -> Te
 
 
 def _scale(forms: dict[str, list[Operation]], rates: Rates, times: Times) -> None:
-    """How far estimates are off, for the operations that are not measured."""
+    """How far estimates are off, and how large workspaces are, for the operations that are not measured."""
     found: dict[str, list[float]] = {"flops": [], "traffic": []}
     for key, operations in forms.items():
         guess = estimate(operations[0], rates)
+        if key in times.known and times.known[key][1]:
+            name = operations[0].name
+            share = times.known[key][1] / max(1, bytes_of_call(operations[0]))
+            times.workspaces[name] = max(times.workspaces.get(name, 0.0), share)
         # A few calls' worth: below, it is the time of a call that is compared.
         if key in times.known and guess > 4 * rates.call_us:
             found["flops" if operations[0].flops else "traffic"].append(times.known[key][0] / guess)

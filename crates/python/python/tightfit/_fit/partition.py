@@ -24,8 +24,9 @@ from .fitted import misfit
 from .joint import Reading, read
 from .optimizer import assumed_bytes, optimizer_bytes
 from .rebuild import Lives
+from .recorded import Step
 from .sizes import text
-from .step import Step, build
+from .step import build
 
 __all__ = ["Planned", "carry_out", "plan_joint"]
 

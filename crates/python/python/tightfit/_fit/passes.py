@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from .bound import KEEP, LEAF, OFFLOAD, Bound
-from .copies import Copies
-from .recorder import borders_of, lineage
+from .lineage import lineage
 from .replay import rebuild
-from .safe import SafePass
-from .slots import Counts, Slot, bytes_of, modified, of_view
+from .slots import Counts, Slot, modified, of_view
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from .copies import Copies
+    from .safe import SafePass
+    from .watch import Watch
 
 __all__ = ["Pass"]
 
@@ -32,23 +34,32 @@ HARMLESS_BYTES = 1 << 20
 def _differs_harmlessly(tensor: Tensor) -> bool:
     """Whether a kept tensor may differ from the recorded one: what libraries note for themselves, such as random states and
     reserved bytes, has another form on fake tensors."""
-    return tensor.dtype is torch.uint8 or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
+    return str(tensor.dtype) == "torch.uint8" or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
 
 
 class Pass:
     """One forward pass under a plan."""
 
     def __init__(
-        self, bound: Bound, copies: Copies, arena: Callable[[Pass], Tensor], model: nn.Module | None, inputs: list[Any], counts: Counts
+        self,
+        bound: Bound,
+        copies: Copies,
+        arena: Callable[[Pass], Tensor],
+        safe: SafePass,
+        model: nn.Module | None,
+        inputs: list[Any],
+        borders: set[Any],
     ) -> None:
         self.bound = bound
         self.copies = copies
         self.arena = arena
         self.model = model
         self.inputs = inputs
-        self.borders = borders_of(inputs)
-        self.counts = counts
-        self.safe = SafePass(None, counts)
+        # The nodes that made the inputs.
+        self.borders = borders
+        # What takes the tensors that the plan does not know.
+        self.safe = safe
+        self.counts = safe.counts
         self.expected = bound.answers
         self.count = len(bound.answers)
         self.order = bound.unpacks
@@ -64,11 +75,11 @@ class Pass:
         self.alive: dict[int, weakref.ref[Slot]] = {}
         self.inflight: dict[int, tuple[Tensor, Any]] = {}
         self.externals: list[tuple[Tensor, int]] = []
-        # Where it left the plan first, in words; and what is called after its last unpack.
+        # Where it left the plan first, in words; and what watches its memory.
         self.differs = ""
         # What nodes of the graph are and follow, which lineages share: see `lineage`.
         self.nodes: dict[Any, Any] = {}
-        self.ended: Callable[[], None] | None = None
+        self.watch: Watch | None = None
 
     # Forward.
 
@@ -92,7 +103,7 @@ class Pass:
             or tensor.dtype is not expected.dtype
             or tensor.storage_offset() != expected.offset
             or (kind != OFFLOAD and expected.calls != self.calls)
-            or lineage(tensor, self.borders, self.nodes) != expected.lineage
+            or (expected.lineage is not None and lineage(tensor, self.borders, self.nodes) != expected.lineage)
         ):
             return self._stranger(tensor)
         return self._managed(tensor, kind, number, order, k)
@@ -116,23 +127,23 @@ class Pass:
         slot.origin = weakref.ref(tensor)
         slot.version = tensor._version
         if kind == LEAF:
-            slot.tensor = tensor.detach()
+            slot.keep(tensor)
         elif kind == OFFLOAD:
             place, size = self.bound.slots[number]
-            raw = bytes_of(tensor)
-            if raw.numel() > size:
-                slot.tensor = tensor.detach()
+            length = tensor.untyped_storage().nbytes()
+            if length > size:
+                slot.keep(tensor)
                 return slot, -1, k
             if self.host is None:
                 self.host = self.arena(self)
-            slot.host = self.host[place : place + raw.numel()]
-            slot.ticket = self.copies.out(raw, slot.host)
+            slot.host = self.host[place : place + length]
+            slot.ticket = self.copies.out(tensor, slot.host)
             if order is not None and number in order.release:
                 self.copies.wait(slot.ticket)
             else:
-                slot.tensor = tensor.detach()
+                slot.keep(tensor)
         elif number in self.bound.keep_until_filled:
-            slot.tensor = tensor.detach()
+            slot.keep(tensor)
         return slot, -1, k
 
     def _slot(self, number: int) -> Slot:
@@ -163,7 +174,7 @@ class Pass:
         if tensor is not None and tensor._version != slot.version:
             # Keep what was changed: its unpack raises.
             return
-        slot.tensor = None
+        slot.tensor, slot.kept = None, False
 
     def living(self, number: int) -> Slot | None:
         reference = self.alive.get(number)
@@ -199,6 +210,8 @@ class Pass:
         self.inputs = []
         self.borders = set()
         self.nodes = {}
+        if self.watch is not None:
+            self.watch.forward_ended()
 
     # Backward.
 
@@ -243,6 +256,8 @@ class Pass:
     def _due(self, turn: int) -> None:
         """Lets go of what another rerun makes anew, and fetches what the plan fetches now."""
         bound = self.bound
+        if turn == 0 and self.watch is not None:
+            self.watch.backward_began()
         for number in bound.drop.get(turn, ()):
             slot = self.living(number)
             if slot is not None and slot.leaves is not None:
@@ -252,14 +267,13 @@ class Pass:
             # One whose bytes never went out is there, or is made when it is asked for.
             if slot is not None and slot.tensor is None and slot.host is not None and number not in self.inflight:
                 self._fetch(slot)
-        if turn == self.turns - 1 and self.ended is not None:
-            self.ended()
+        if turn == self.turns - 1 and self.watch is not None:
+            self.watch.ended()
 
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None
-        with torch.no_grad():
-            device = torch.empty(slot.host.numel(), dtype=torch.uint8, device=self.copies.device)
-            self.inflight[slot.number] = device, self.copies.into(slot.host, device)
+        device = self.copies.room(slot.host.numel())
+        self.inflight[slot.number] = device, self.copies.into(slot.host, device)
         self.counts.fetched += 1
 
     def content(self, slot: Slot) -> Tensor:
@@ -268,6 +282,9 @@ class Pass:
         if origin is not None and origin._version != slot.version:
             raise modified(origin, slot.version)
         if slot.tensor is not None:
+            if slot.kept and slot.tensor._version != slot.version:
+                # Changed by a program that has let go of it since.
+                raise modified(slot.tensor, slot.version)
             return slot.tensor
         if slot.host is not None:
             number = slot.number

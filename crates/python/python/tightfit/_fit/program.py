@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch.utils._pytree import tree_unflatten
-
 from .rebuild import Call, Impossible, Lives, calls
-from .recorder import Operation, View
-from .rerun import again
-from .step import Step
+from .recorded import Operation, Step, View
 
-__all__ = ["EXTERNAL", "LEAF", "MADE", "Line", "Program", "copy_of", "program_of"]
+__all__ = ["BATCH_NORMS", "EXTERNAL", "LEAF", "MADE", "Line", "Program", "copy_of", "program_of"]
 
+# Their arguments 3 and 4 are running statistics.
+BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
 # Where a tensor comes from: the rerun itself, what is saved, or what exists before the step.
 MADE, LEAF, EXTERNAL = range(3)
 
@@ -84,6 +82,14 @@ def copy_of(tensor: int) -> int:
     return -1 - tensor
 
 
+def _again(recorded: Operation) -> list[Any]:
+    """The arguments for running an operation again: batch normalization in training gets no statistics to update."""
+    arguments = list(recorded.arguments)
+    if recorded.changes and recorded.name in BATCH_NORMS:
+        arguments[3] = arguments[4] = None
+    return arguments
+
+
 class _Writer:
     """Writes the lines of a program in their order, knowing what has been made before each."""
 
@@ -113,11 +119,10 @@ class _Writer:
         return Argument(source, number, None if layout is not None and layout[2:] == view[2:] else view)
 
     def line(self, recorded: Operation, call: Call) -> Line:
-        training = bool(recorded.changes) and recorded.name in ("native_batch_norm", "cudnn_batch_norm")
         copies = [(copy_of(tensor), self.base(tensor)) for tensor in call.copies]
         self.made.update({number: None for number, _ in copies})
-        flat = again(recorded.name, recorded.arguments, training)
-        args, named = tree_unflatten([self.argument(value) if isinstance(value, View) else value for value in flat], recorded.structure)
+        flat = [self.argument(value) if isinstance(value, View) else value for value in _again(recorded)]
+        args, named = recorded.structure.unflatten(flat)
         listed = [
             (place, inner, element)
             for place, value in enumerate(args)

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["Operation", "Other", "Pack", "Recorder", "Storage", "View", "borders_of", "lineage", "owns_tensors"]
+from .lineage import lineage
+from .recorded import Operation, Pack, Storage, View
+
+__all__ = ["Other", "Recorder", "borders_of", "owns_tensors"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -29,72 +32,6 @@ UNMARKED_WRITES = {
     "cudnn_batch_norm": (3, 4),
     "miopen_batch_norm": (3, 4),
 }
-
-
-# Nodes of a lineage, about: as many as most reruns have operations.
-LINEAGE = 5
-# The same reshaping has other names on fake tensors.
-_RESHAPES = frozenset(["AsStridedBackward0", "ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"])
-# The type of the nodes that end a graph at a parameter.
-_LEAF = type(torch.ones((), requires_grad=True).view(1).grad_fn.next_functions[0][0])
-
-
-class View(NamedTuple):
-    """A tensor as a window on a storage after so many writes to it."""
-
-    storage: int
-    writes: int
-    shape: torch.Size
-    stride: tuple[int, ...]
-    offset: int
-    dtype: torch.dtype
-
-
-@dataclass(slots=True)
-class Storage:
-    """A storage: its bytes, the spans of the timeline in which it is alive, and what made it if the step did not."""
-
-    number: int
-    bytes: int
-    device: torch.device
-    external: Any = None
-    writes: int = 0
-    spans: list[list[int]] = field(default_factory=list)
-    holders: int = 0
-
-
-@dataclass(slots=True)
-class Operation:
-    """One call, with views in place of tensors."""
-
-    function: Any
-    arguments: list[Any]
-    structure: Any
-    outputs: list[View | None]
-    reads: list[tuple[int, int]]
-    makes: list[tuple[int, int]]
-    changes: list[int]
-    stage: str
-    device: torch.device | None
-    group: str
-    flops: float
-
-    @property
-    def name(self) -> str:
-        """The operation's name, without its namespace and overload."""
-        return str(self.function._schema.name.split("::")[-1])
-
-
-@dataclass(slots=True)
-class Pack:
-    """What autograd saved: the view, whether it is a parameter, the module that ran, how many were
-    called before, and what made the tensor."""
-
-    view: View
-    leaf: bool
-    group: str
-    calls: int
-    lineage: tuple[type, ...]
 
 
 @dataclass(slots=True)
@@ -315,35 +252,6 @@ def borders_of(inputs: Any) -> set[Any]:
     """The nodes that made a model's inputs: what lies behind them is not the model's."""
     tensors = (value for value in inputs if isinstance(value, Tensor) and value.requires_grad)
     return {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
-
-
-def lineage(tensor: Tensor, borders: set[Any], seen: dict[Any, Any] | None = None) -> tuple[type, ...]:
-    """The nodes that made a tensor, by their types, breadth first: what ran can be told from what was recorded by them.
-
-    `seen` keeps what is known of nodes, which lineages of one graph share.
-    """
-    node = tensor.grad_fn
-    if node is None or node in borders:
-        return ()
-    if seen is None:
-        seen = {}
-    nodes = [node]
-    kinds: list[type] = []
-    for node in nodes:
-        known = seen.get(node)
-        if known is None:
-            own = type(node)
-            before = tuple(
-                other for other, _ in node.next_functions if other is not None and type(other) is not _LEAF and other not in borders
-            )
-            known = seen[node] = None if own.__name__ in _RESHAPES else own, before
-        kind, before = known
-        if kind is not None:
-            kinds.append(kind)
-            if len(kinds) >= LINEAGE:
-                break
-        nodes += before
-    return tuple(kinds)
 
 
 def owns_tensors(module: Any) -> bool:

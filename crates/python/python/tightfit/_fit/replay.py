@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from .program import EXTERNAL, MADE, Argument, Program
-from .recorder import View
+from .recorded import View
 from .slots import Slot, modified, of_view
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .passes import Pass
 
-__all__ = ["no_autocast", "rebuild"]
-
-_KINDS = ("cuda", "cpu")
+__all__ = ["rebuild"]
 
 
 def rebuild(active: Pass, slot: Slot) -> None:
     """Runs a slot's operations again, after those of the slots that they read."""
-    if torch.is_grad_enabled() or any(map(torch.is_autocast_enabled, _KINDS)):
-        with torch.no_grad(), no_autocast():
-            _rebuild(active, slot)
-    else:
-        # As in most backward passes, which saves the time of entering what changes nothing.
+    with active.copies.computing():
         _rebuild(active, slot)
 
 
@@ -40,7 +32,7 @@ def _rebuild(active: Pass, slot: Slot) -> None:
         programs, leaves = active.bound.programs.get(last.number), last.leaves
         if programs is None or leaves is None:
             raise RuntimeError(
-                f"tightfit: saved tensor {last.number} of {_maker(active, last.number)} was lost with torch {torch.__version__}; "
+                f"tightfit: saved tensor {last.number} of {_maker(active, last.number)} was lost; "
                 "please report this"
             )
         program = programs[min(last.round, len(programs) - 1)]
@@ -56,7 +48,7 @@ def _rebuild(active: Pass, slot: Slot) -> None:
 
 def _maker(active: Pass, number: int) -> str:
     """The node of the graph that made a saved tensor, by its name."""
-    made = next((expected.lineage for _, _, _, tensor, expected in active.bound.answers if tensor == number), ())
+    made = next((expected.lineage for _, _, _, tensor, expected in active.bound.answers if tensor == number), None)
     return made[0].__name__ if made else "no operation"
 
 
@@ -97,7 +89,7 @@ def _run(active: Pass, slot: Slot, leaves: dict[int, Slot], program: Program) ->
         for old, new in line.renames:
             made[new] = made.pop(old)
         for place, number, view in line.results:
-            made[number] = _laid_out(out if isinstance(out, Tensor) else out[place], view)
+            made[number] = _laid_out(out[place] if isinstance(out, list | tuple) else out, view)
         del out
         for number in line.drops:
             made.pop(number, None)
@@ -116,13 +108,4 @@ def _laid_out(tensor: Tensor, view: View) -> Tensor:
     """A result, in the layout in which it was recorded."""
     if tensor.stride() == view.stride and tensor.storage_offset() == view.offset:
         return tensor
-    made = torch.empty_strided(view.shape, view.stride, dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)
-
-
-def no_autocast() -> Any:
-    """Reruns call what autocast had chosen; it must not choose again."""
-    for kind in _KINDS:
-        if torch.is_autocast_enabled(kind):
-            return torch.autocast(kind, enabled=False)
-    return nullcontext()
+    return tensor.new_empty_strided(view.shape, view.stride).copy_(tensor)

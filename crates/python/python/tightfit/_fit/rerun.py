@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["again", "gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
+from .program import BATCH_NORMS
+
+__all__ = ["gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
 # Names without overloads; an in-place form runs on a copy.
 _SAME = frozenset(
@@ -54,8 +56,6 @@ _BACKWARD = frozenset(
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
     """.split()
 )
-# Position of the running statistics, which get None when they would be updated again.
-_BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
 # Others that graphs of AOT autograd have: functional forms, reshapings, and what Inductor decomposes operations into.
 _IN_GRAPHS = frozenset(
     """
@@ -89,7 +89,7 @@ def may_run_again(name: str, function: Any, arguments: list[Any], on_gpu: bool) 
         return not (on_gpu and torch.backends.cudnn.benchmark)
     if name.removesuffix("_") in _WITH_NUMBERS and any(map(_is_number, arguments)):
         return name.removesuffix("_") == "pow" and arguments[1:] == [2]
-    return name.removesuffix("_") in _SAME or name in _SAME or name in _BATCH_NORMS
+    return name.removesuffix("_") in _SAME or name in _SAME or name in BATCH_NORMS
 
 
 def gives_only_results(function: Any) -> bool:
@@ -97,16 +97,7 @@ def gives_only_results(function: Any) -> bool:
     if function.namespace not in ("aten", "prims"):
         return False
     name = str(function._schema.name.split("::")[-1])
-    return name.removesuffix("_") in _SAME or name in _SAME or name in _CONVOLUTIONS or name in _BATCH_NORMS or name in _BACKWARD
-
-
-def again(name: str, arguments: list[Any], training: bool) -> list[Any]:
-    """The arguments for running an operation again: batch normalization in training gets no statistics to update."""
-    if name in _BATCH_NORMS and training:
-        changed = list(arguments)
-        changed[3] = changed[4] = None
-        return changed
-    return arguments
+    return name.removesuffix("_") in _SAME or name in _SAME or name in _CONVOLUTIONS or name in BATCH_NORMS or name in _BACKWARD
 
 
 def _is_number(value: Any) -> bool:

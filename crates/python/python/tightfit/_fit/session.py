@@ -1,4 +1,7 @@
-"""Plans of one model (or of one place in a program), one for each form of its inputs, and the hooks that carry them out."""
+"""Plans of one model (or of one place in a program), one for each form of its inputs, and the hooks that carry them out.
+
+This is one idea, and long: when a pass begins, everything that may have happened to its plan since the last one is looked at here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
+from .arenas import Arenas
 from .aside import say_compiled, unrehearsed, unsupported
 from .budget import enforce, expand_segments, release, reserve_of, slack_of, within
 from .compiled import compiled_parts
@@ -25,14 +28,14 @@ from .cost import rates_of
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted, make_plan, too_small
 from .forms import covers, form_of, has_gradients
-from .host import host_bytes
+from .host import pin_limits
 from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
 from .passes import Pass
 from .real import RealRecording
 from .rebuild import Lives
-from .recorder import owns_tensors
+from .recorder import borders_of, owns_tensors
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
 from .simulate import simulate
@@ -40,18 +43,15 @@ from .sizes import text
 from .slots import Counts
 from .step import build
 from .times import Times, times_of
+from .watch import SPARE, WATCHED, Assumed, allocated, differences, watches, with_room
 
 __all__ = ["Session"]
 
 PLANS = 8
 # Passes after which a plan that none of them used makes room for another.
 IDLE = 64
-# Passes of a plan whose peak is looked at; PyTorch's peak statistics are reset for them.
-WATCHED = 4
-# Bytes that are planned for beyond a peak that was seen.
-SPARE = 8 << 20
-# Kinds of devices that have such statistics.
-WATCHES = {"cuda"}
+# The share of a budget by which a plan must be too careful for another to take its place.
+CAREFUL = 50
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
@@ -75,8 +75,7 @@ class Session:
     ) -> None:
         self.name = name
         self.budget = budget
-        # Bytes of host memory; what is free if None.
-        self.host_budget = host_budget
+        self.host = Arenas(name, host_budget)
         # What of the budget no recording shows: replaced by what is seen.
         self.reserve: int | None = None
         self.optimizer = optimizer
@@ -88,8 +87,6 @@ class Session:
         self.plans: dict[Any, Fitted | None] = {}
         self.last: Fitted | None = None
         self._entered = threading.local()
-        # Arenas, and the pass that each was last given to.
-        self.arenas: list[tuple[Tensor, weakref.ref[Pass]]] = []
         self._aside = False
         self._said: set[str] = set()
         self._passes = 0
@@ -107,6 +104,9 @@ class Session:
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
+        # Bytes of an unknown optimizer's state, and what each form needs between its passes, once they were seen.
+        self._state: int | None = None
+        self._between: dict[Any, int] = {}
         # The plan of the pass that PyTorch's peak statistics were reset for last.
         self._peak_of: Fitted | None = None
 
@@ -195,9 +195,14 @@ class Session:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
         if known is not None:
+            self._learn(known, module, signature)
             self._watch(known)
-        if known is not None and known.stale:
-            self._replaced[signature] = self.plans.pop(signature)
+            if known.stale:
+                self._replaced[signature] = self.plans.pop(signature)
+                with current(self.where):
+                    self.plan(known.rehearsal, module, signature, time.monotonic())
+                if signature in self._offloaded:
+                    return SafePass(None, Counts())
         self._passes += 1
         if signature not in self.plans:
             if not self._room(signature):
@@ -220,7 +225,8 @@ class Session:
         copies.begin()
         if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
             self._follow(module)
-        active = self.following = Pass(fitted.bound, copies, self._arena, module, flat, fitted.counts)
+        safe = SafePass(None, fitted.counts)
+        active = self.following = Pass(fitted.bound, copies, self._arena, safe, module, flat, borders_of(flat))
         active.signature = signature  # type: ignore[attr-defined]
         self._begin_watch(fitted, active)
         if owns_tensors(module):
@@ -294,41 +300,71 @@ class Session:
                 self._recorded.setdefault(signature, 0)
                 say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
 
+    def _learn(self, fitted: Fitted, module: nn.Module | None, signature: Any) -> None:
+        """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
+        if fitted.learned or fitted.stale or fitted.weights == _writes_of(module):
+            return
+        fitted.learned = True
+        seen, _ = self._assumed(fitted.rehearsal, module, signature)
+        if self.optimizer is None and watches(self.where):
+            # What came with the update is its state.
+            self._state = max(0, seen.outside - fitted.assumed.outside)
+            seen = seen._replace(state=self._state, outside=seen.outside - self._state)
+        growth = fitted.watch.growth(fitted.lives, fitted.bound.outcome) if fitted.bound is not None else None
+        between = 0
+        if growth is not None:
+            seen = seen._replace(reserve=with_room(growth.passes), between=with_room(growth.between))
+            between = growth.meeting + seen.between
+        more = sum(seen[:4]) - sum(fitted.assumed[:4])
+        over = max(fitted.peak, between) + more > self.budget
+        careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE)
+        if over or careful:
+            self.reserve, self._between[signature] = seen.reserve, seen.between
+            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(differences(fitted.assumed, seen, self.budget // 1000))}")
+            fitted.stale = True
+
+    def _assumed(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any) -> tuple[Assumed, str]:
+        """What needs room beside what was recorded, as far as it is known now; and what of it is a guess, in words."""
+        device = self.device(module)
+        state, scratch, guess = optimizer_bytes(self.optimizer, module, device)
+        there = state if self.optimizer is not None and self.optimizer.state else 0
+        if self.optimizer is None and self._state is not None:
+            state = there = self._state
+            guess = ""
+        known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
+        outside = max(0, allocated(device) - known)
+        return Assumed(state, scratch, outside, self.reserve or 0, self._between.get(signature, 0)), guess
+
     def _watch(self, fitted: Fitted) -> None:
         """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
-        device = self.where
-        if device.type not in WATCHES or fitted.watched >= WATCHED or fitted.stale:
+        device, watch = self.where, fitted.watch
+        if not watches(device) or watch.passes >= WATCHED or fitted.stale:
             return
         if fitted.bound is None and self._peak_of is fitted:
             # Nothing of ours sees the end of its backward pass.
-            fitted.seen = torch.cuda.max_memory_allocated(device)
-        if fitted.seen > self.budget and self.reserve is not None:
+            watch.seen = torch.cuda.max_memory_allocated(device)
+        if watch.seen > self.budget and self.reserve is not None:
             # What was predicted was too little by so much.
-            self.reserve += fitted.seen - min(self.budget, fitted.peak) + SPARE
-            say(f"{self.name} needed {text(fitted.seen)}, {text(fitted.seen - self.budget)} over the budget; planning again")
+            self.reserve += watch.seen - min(self.budget, fitted.peak) + SPARE
+            say(f"{self.name} needed {text(watch.seen)}, {text(watch.seen - self.budget)} over the budget; planning again")
             fitted.stale = True
             return
-        fitted.watched += 1
-        if fitted.watched < WATCHED:
+        watch.passes += 1
+        if watch.passes < WATCHED:
             return
-        beside = torch.cuda.max_memory_reserved(device) - fitted.seen if fitted.seen else 0
+        beside = torch.cuda.max_memory_reserved(device) - watch.seen if watch.seen else 0
         if beside > self.budget // 32:
-            say(f"{self.name} allocates at most {text(fitted.seen)}; PyTorch's allocator reserves {text(beside)} more")
+            say(f"{self.name} allocates at most {text(watch.seen)}; PyTorch's allocator reserves {text(beside)} more")
         enforce(self.budget, device, self)
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
-        device = self.where
-        if device.type not in WATCHES or fitted.watched >= WATCHED:
+        if not watches(self.where) or fitted.watch.passes >= WATCHED:
             return
-        torch.cuda.reset_peak_memory_stats(device)
+        fitted.watch.start()
         self._peak_of = fitted
         if active is not None:
-
-            def ended() -> None:
-                fitted.seen = max(fitted.seen, torch.cuda.max_memory_allocated(device))
-
-            active.ended = ended
+            active.watch = fitted.watch
 
     def device(self, module: nn.Module | None) -> torch.device:
         """Where the model is."""
@@ -392,30 +428,22 @@ class Session:
         """Plans what was recorded."""
         recorded = time.monotonic() - started
         device = self.device(module)
-        state, scratch, assumed = optimizer_bytes(self.optimizer, module, device)
+        assumed, guess = self._assumed(rehearsal, module, signature)
         times = None
-        if not self._fits_easily(rehearsal, device, (state, scratch)):
-            times = self._measured(rehearsal, module, device, state + scratch)
-        there = state if self.optimizer is not None and self.optimizer.state else 0
-        known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
-        outside = max(0, torch.cuda.memory_allocated(device) - known) if device.type == "cuda" else 0
+        if not self._fits_easily(rehearsal, device, assumed[:2]):
+            times = self._measured(rehearsal, module, device, assumed.state + assumed.scratch)
         if self.reserve is None:
             self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
-        host = self.host_budget if self.host_budget is not None else host_bytes()
-        if host is not None and self.arenas:
-            host = max(host, max(arena.numel() for arena, _ in self.arenas))
+        assumed, _ = self._assumed(rehearsal, module, signature)
         expand_segments(device)
         try:
-            fitted = make_plan(
-                rehearsal, device, self.name, self.budget, (state, scratch), outside + self.reserve, started, times, host,
-                slack_of(self.budget, device),
-            )  # fmt: skip
+            fitted = self._planned(rehearsal, device, assumed, started, times)
         except DoesNotFit as error:
             before = self._replaced.pop(signature, None)
             if before is not None:
-                seen = f" ({text(before.seen)} seen)" if before.seen else ""
+                seen = f" ({text(before.watch.seen)} seen)" if before.watch.seen else ""
                 say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
-                before.stale, before.watched = False, WATCHED
+                before.stale, before.learned, before.watch.passes = False, True, WATCHED
                 self.plans[signature] = before
                 return
             if self.on_misfit is None:
@@ -426,9 +454,9 @@ class Session:
             say(f"{error}. For these inputs, everything it saves is offloaded")
             self._offloaded.add(signature)
             return
-        for note in (*rehearsal.assumed, *([assumed] if assumed else [])):
-            fitted.step.assumed.append(note)
+        fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
         fitted.recorded_s = recorded
+        fitted.weights = _writes_of(module)
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
@@ -438,6 +466,38 @@ class Session:
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
         say(line)
+
+    def _planned(
+        self, rehearsal: Rehearsal, device: torch.device, assumed: Assumed, started: float, times: Times | None
+    ) -> Fitted:
+        """A plan whose host memory is taken.
+
+        Raises
+        ------
+        DoesNotFit
+            If none is found within the budget, and within what can be pinned.
+        """
+        slack = slack_of(self.budget, device)
+        refused: list[int] = []
+        while True:
+            host = self.host.bytes()
+            try:
+                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack)
+            except DoesNotFit as error:
+                if not refused:
+                    raise
+                limit = f"{error}. Of the {text(refused[0])} of host memory that a plan needs, {text(host or 0)} can be pinned{pin_limits(refused[0])}"
+                raise DoesNotFit(limit, error.needed_bytes, error.limit_bytes) from None
+            size = fitted.bound.host_bytes if fitted.bound is not None else 0
+            if not size or self.host.take(size, self._copies()):
+                break
+            refused.append(size)
+        if refused:
+            say(
+                f"{self.name}: of the {text(refused[0])} of host memory that its plan needs, {text(self.host.bytes() or 0)} can be "
+                f"pinned{pin_limits(refused[0])}; planned within that"
+            )
+        return fitted
 
     def _fits_easily(self, rehearsal: Rehearsal, device: torch.device, optimizer: tuple[int, int]) -> bool:
         """Whether everything can be kept whatever is measured: then nothing is."""
@@ -478,37 +538,13 @@ class Session:
             self.copies = copies_for(self.where)
         return self.copies
 
-    def _arena(self, active: Pass) -> Tensor:
-        """An arena that no earlier graph needs any more; another one while they all do."""
-        size = active.bound.host_bytes
-        free = [place for place, (_, owner) in enumerate(self.arenas) if owner() is None or owner() is active]
-        fitting = [place for place in free if self.arenas[place][0].numel() >= size]
-        if fitting:
-            place = min(fitting, key=lambda place: self.arenas[place][0].numel())
-            arena = self.arenas[place][0]
-            self.arenas[place] = arena, weakref.ref(active)
-            return arena
-        # What is too small makes room before more is taken.
-        for place in reversed(free):
-            del self.arenas[place]
-        if self.arenas:
-            held = sum(arena.numel() for arena, _ in self.arenas)
-            active.counts.fresh_bytes += size
-            most = self.host_budget if self.host_budget is not None else host_bytes()
-            if most is not None and size + (held if self.host_budget is not None else 0) > most:
-                self._say_arenas(len(self.arenas) + 1, held + size)
-                return self._copies().arena(size)
-        arena = self._copies().arena(size)
-        self.arenas.append((arena, weakref.ref(active)))
-        return arena
+    @property
+    def arenas(self) -> list[tuple[Tensor, Any]]:
+        """The arenas, and what tells the pass that each was last given to."""
+        return self.host.found
 
-    def _say_arenas(self, count: int, size: int) -> None:
-        if "arenas" not in self._said:
-            self._said.add("arenas")
-            say(
-                f"{self.name} has {count} forward passes before their backward passes, which takes {text(size)} of host memory, "
-                "more than it may; run fewer of them at once, or raise host_budget"
-            )
+    def _arena(self, active: Pass) -> Tensor:
+        return self.host.give(active, self._copies())
 
 
 class _Called:
@@ -535,6 +571,11 @@ class Inert:
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         pass
+
+
+def _writes_of(module: nn.Module | None) -> int:
+    """How often a model's trained parameters were written to: an optimizer's update does that."""
+    return sum(parameter._version for parameter in module.parameters() if parameter.requires_grad) if module is not None else 0
 
 
 def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:

@@ -1,13 +1,13 @@
-"""What a pass knows of each value that autograd saves, and the views of its bytes."""
+"""What a pass knows of each value that autograd saves, and views of its bytes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-__all__ = ["Counts", "Slot", "bytes_of", "modified", "of_view"]
+__all__ = ["Counts", "Slot", "modified", "of_view"]
 
 
 class Counts:
@@ -30,19 +30,25 @@ class Counts:
 
 
 class Slot:
-    """One saved value of one pass."""
+    """One saved value of one pass. `kept` says that its tensor is the saved one, not one that was fetched or rebuilt."""
 
-    __slots__ = ("__weakref__", "host", "leaves", "number", "origin", "round", "tensor", "ticket", "version")
+    __slots__ = ("__weakref__", "host", "kept", "leaves", "number", "origin", "round", "tensor", "ticket", "version")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.tensor: Tensor | None = None
+        self.kept = False
         self.version = -1
         self.origin: Any = None
         self.host: Tensor | None = None
         self.ticket: Any = None
         self.leaves: dict[int, Slot] | None = None
         self.round = 0
+
+    def keep(self, tensor: Tensor) -> None:
+        """Holds the saved tensor's bytes."""
+        self.tensor = tensor.detach()
+        self.kept = True
 
 
 def modified(tensor: Tensor, version: int) -> RuntimeError:
@@ -59,10 +65,5 @@ def of_view(base: Tensor, view: Any) -> Tensor:
         if base.shape == view.shape and base.stride() == view.stride and base.storage_offset() == view.offset:
             return base
         return base.as_strided(view.shape, view.stride, view.offset)
-    empty = torch.empty(0, dtype=view.dtype, device=base.device)
+    empty = base.new_empty(0, dtype=view.dtype)
     return empty.set_(base.untyped_storage(), view.offset, view.shape, view.stride)
-
-
-def bytes_of(tensor: Tensor) -> Tensor:
-    """A tensor's whole storage."""
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())

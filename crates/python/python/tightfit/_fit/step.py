@@ -11,17 +11,18 @@ its life is a tensor of its own, which has the earlier one's bytes (`alias`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .cost import Rates, estimate, rates_of
-from .recorder import Operation, Other, Recorder, View
+from .cost import Rates, bytes_of_call, estimate, rates_of
+from .program import BATCH_NORMS
+from .recorded import Operation, Step, View
+from .recorder import Other, Recorder
 from .rerun import may_run_again
 from .times import Times, key_of
 
-__all__ = ["OUTSIDE", "Step", "build"]
+__all__ = ["OUTSIDE", "build"]
 
 # Smaller tensors are always kept: moving them takes longer than it frees.
 LEAST_BYTES = 16 << 10
@@ -29,35 +30,6 @@ LEAST_BYTES = 16 << 10
 OUTSIDE = "outside modules"
 GRANULE = {"cuda": 512}
 _KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
-
-
-@dataclass
-class Step:
-    """A step file's content, and how its tensors and operations correspond to the recording.
-
-    Attributes
-    ----------
-    data
-        The content, ready for JSON.
-    packs
-        For each pack, its tensor and its operation; -1 where it has none.
-    unpacks
-        In order, the pack that is unpacked and the operation of that; -1 where it has none.
-    recorded
-        For each operation, the recorded one, or None.
-    tensors
-        The tensor of each (storage, writes).
-    externals
-        For tensors that exist before the step, what they are.
-    """
-
-    data: dict[str, Any]
-    packs: list[tuple[int, int]]
-    unpacks: list[tuple[int, int]]
-    recorded: list[Operation | None]
-    tensors: dict[tuple[int, int], int]
-    externals: dict[int, tuple[str, Any]]
-    assumed: list[str] = field(default_factory=list)
 
 
 class _Builder:
@@ -70,6 +42,8 @@ class _Builder:
         self.rates = rates
         self.times = times
         self.granule = GRANULE.get(device.type, 1)
+        # Names of operations whose workspaces were not all measured.
+        self.guessed: set[str] = set()
         self.tensors: list[dict[str, Any]] = []
         self.operations: list[dict[str, Any]] = []
         self.recorded: list[Operation | None] = []
@@ -230,19 +204,22 @@ class _Builder:
         return what == "input" or (what in ("parameter", "buffer") and which.rpartition(".")[0] in self.called)
 
     def cost(self, operation: Operation) -> tuple[float, int]:
-        """Time of a call in us, and bytes of its workspace: as measured, or else estimated."""
+        """Time of a call in us, and bytes of its workspace: as measured, or else as its kind has for its size at most."""
         guess = estimate(operation, self.rates)
         if self.times is None:
             return guess, 0
         known = self.times.known.get(key_of(operation))
         if known is not None:
             return known
-        return guess * self.times.scales.get("flops" if operation.flops else "traffic", 1.0), 0
+        workspace = int(self.times.workspaces.get(operation.name, 0.0) * bytes_of_call(operation))
+        if workspace:
+            self.guessed.add(operation.name)
+        return guess * self.times.scales.get("flops" if operation.flops else "traffic", 1.0), workspace
 
 
 def _statistics(operation: Operation) -> set[int]:
     """Storages of running statistics that a batch normalization updates, and does not need when it runs again."""
-    if operation.name not in ("native_batch_norm", "cudnn_batch_norm"):
+    if operation.name not in BATCH_NORMS:
         return set()
     found = [value.storage for value in operation.arguments[3:5] if isinstance(value, View)]
     return {storage for storage in found if storage in operation.changes}
@@ -259,6 +236,7 @@ def build(
     times: Times | None = None,
     host_bytes: int | None = None,
     may_rerun: Callable[[Operation], bool] | None = None,
+    between_bytes: int = 0,
 ) -> Step:
     """Makes the step of a finished recording.
 
@@ -282,6 +260,8 @@ def build(
         Host memory for what is offloaded; None for no limit.
     may_rerun
         Whether an operation of the forward pass may run again, where this is not a program that hooks see.
+    between_bytes
+        Bytes that the program needs between the passes beside what was recorded there.
     """
     rates = rates_of(device)
     builder = _Builder(recorder, device, rates, times, may_rerun)
@@ -292,6 +272,9 @@ def build(
     unpacks: list[tuple[int, int]] = []
     for position, (event, number) in enumerate(recorder.timeline):
         if event == "operation":
+            if between_bytes and recorder.operations[number].stage == "backward":
+                builder.add(None, "", "backward", "between the passes", workspace_bytes=between_bytes)
+                between_bytes = 0
             builder.add_operation(recorder.operations[number])
         else:
             pack = recorder.packs[number]
@@ -324,7 +307,8 @@ def build(
             "link_share": 1.0,
         },
     }
-    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals)
+    assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed)
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:

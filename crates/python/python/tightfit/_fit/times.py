@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .._native import default_cache
-from .recorder import Operation, View
+from .recorded import Operation, View
 
 __all__ = ["Times", "key_of", "times_of"]
 
@@ -37,6 +37,8 @@ class Times:
         Bytes per second of copies (``out``, ``in``, ``both``).
     scales
         Measured over estimated time, at the median: of operations bound by arithmetic (``flops``), and of others (``traffic``).
+    workspaces
+        By the name of an operation, its largest workspace for each byte that it reads and writes.
     """
 
     def __init__(self, device: str, path: Path | None) -> None:
@@ -45,6 +47,7 @@ class Times:
         self.known: dict[str, tuple[float, int]] = {}
         self.rates: dict[str, float] = {}
         self.scales: dict[str, float] = {}
+        self.workspaces: dict[str, float] = {}
         self._read()
 
     def _read(self) -> None:
@@ -55,9 +58,11 @@ class Times:
             self.known.update({str(key): (float(time), int(size)) for key, (time, size) in found["operations"].items()})
             self.rates.update({str(key): float(rate) for key, rate in found["rates"].items()})
             self.scales.update({str(key): float(scale) for key, scale in found["scales"].items()})
+            # Earlier files have none.
+            self.workspaces.update({str(key): float(share) for key, share in found.get("workspaces", {}).items()})
         except (KeyError, TypeError, ValueError, AttributeError):
             # Written by something else.
-            for read in (self.known, self.rates, self.scales):
+            for read in (self.known, self.rates, self.scales, self.workspaces):
                 read.clear()
 
     def save(self) -> None:
@@ -69,7 +74,7 @@ class Times:
         before = there.get("operations") if isinstance(there, dict) else None
         operations = {**(before if isinstance(before, dict) else {}), **self.known}
         kept = dict(list(operations.items())[-_MOST:])
-        devices[self.device] = {"operations": kept, "rates": self.rates, "scales": self.scales}
+        devices[self.device] = {"operations": kept, "rates": self.rates, "scales": self.scales, "workspaces": self.workspaces}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, written = tempfile.mkstemp(prefix=_NAME, dir=self.path.parent)
