@@ -225,3 +225,21 @@ fn a_rank_whose_budget_ends_says_so_to_the_others() {
     assert_eq!(hits("1"), 0);
     assert!((1..6).contains(&hits("2")));
 }
+
+#[test]
+fn what_measuring_took_of_the_device_is_given_back_when_it_ends() {
+    // Nobody waits for the device before the bytes are counted; and the program has its own pool keep all that it gets back.
+    for (arguments, budget) in [
+        ("times=150 pause=2000 leave=1 counts=1", "unlimited"),
+        ("times=150 pause=2000 leave=1 counts=1", "1ms"),
+        ("times=200 watch=1 counts=1 hoarding=1", "unlimited"),
+    ] {
+        let arguments = format!("{DIVIDED} {arguments}");
+        let plain = slow(Client::new(Form::Linked, &arguments)).run();
+        let run = tuned(&arguments, &[("TUNE_BUDGET", budget)]).run();
+        assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
+        assert!(count(&run, "peak-bytes") > count(&plain, "peak-bytes"), "nothing was measured: {}", run.errors);
+        assert!(run.errors.contains("tuned for"), "{arguments}, {budget}: still tuning: {}", run.errors);
+        assert_eq!(count(&run, "bytes"), count(&plain, "bytes"), "{arguments}, {budget}: {}", run.errors);
+    }
+}
