@@ -506,6 +506,7 @@ static void *in_thread(void *argument) {
 }
 
 #include "bench.h"
+#include "ranks.h"
 #include "network.h"
 #include "limits.h"
 #include "legacy.h"

@@ -201,7 +201,7 @@ impl State {
             }
             let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
             let coming = Duration::from_nanos(coming.0) + started.elapsed();
-            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming) {
+            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming, budget) {
                 return;
             }
             if budget.limit().is_some() && self.is_little_left() {
@@ -234,6 +234,10 @@ impl State {
                 }
                 Next::Run(task) => {
                     let task = (*task).expecting(job.problem(), job.now(), &self.rates, &self.similar);
+                    if !self.pace.is_within(coming + Duration::from_nanos(task.expected.0), budget) {
+                        leave(call, self.jobs.swap_remove(place));
+                        continue;
+                    }
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
