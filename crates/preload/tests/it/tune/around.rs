@@ -230,9 +230,9 @@ fn a_rank_whose_budget_ends_says_so_to_the_others() {
 fn what_measuring_took_of_the_device_is_given_back_when_it_ends() {
     // Nobody waits for the device before the bytes are counted; and the program has its own pool keep all that it gets back.
     for (arguments, budget) in [
+        ("times=200 watch=1 counts=1 hoarding=1", "unlimited"),
         ("times=150 pause=2000 leave=1 counts=1", "unlimited"),
         ("times=150 pause=2000 leave=1 counts=1", "1ms"),
-        ("times=200 watch=1 counts=1 hoarding=1", "unlimited"),
     ] {
         let arguments = format!("{DIVIDED} {arguments}");
         let plain = slow(Client::new(Form::Linked, &arguments)).run();
