@@ -5,6 +5,11 @@
 //!   |<-- block, filled with 0xFF -->|<- 256 bytes of nothing ->|<-- block -->|
 //!        [ fits ]        [ does not fit ........ ]                              -> illegal address
 //! ```
+//! What is given back to a pool is free only once somebody has waited for the device, or trims the pool:
+//! ```text
+//! taken 6, given back; taken 4      of the pool's 6, in use: 6
+//! given back; a wait                in use: 0, or as much as the pool is told to keep
+//! ```
 //! Whoever works on a block holds it, so that a block freed too early makes the next access fail, never the process.
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -31,6 +36,8 @@ pub struct Block {
     len: usize,
     layout: Layout,
     place: Place,
+    /// The pool that it belongs to.
+    pool: Option<usize>,
 }
 
 // SAFETY: a block only owns memory; whoever reads or writes it orders the accesses, as with any device memory.
@@ -39,7 +46,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    fn new(len: usize, place: Place) -> Option<Block> {
+    fn new(len: usize, place: Place, pool: Option<usize>) -> Option<Block> {
         let layout = Layout::from_size_align(len.checked_add(ALIGNMENT)?, ALIGNMENT).ok()?;
         // SAFETY: the size is at least ALIGNMENT, so not zero.
         let base = unsafe { alloc(layout) };
@@ -48,7 +55,7 @@ impl Block {
         }
         // SAFETY: `len` bytes are within what was just allocated. 0xFF in every byte is a NaN in every float type.
         unsafe { base.write_bytes(0xFF, len) };
-        Some(Block { base, len, layout, place })
+        Some(Block { base, len, layout, place, pool })
     }
 }
 
@@ -59,10 +66,20 @@ impl Drop for Block {
     }
 }
 
-/// All live blocks, and the bytes each device has in use.
+/// Memory of a device that is taken and given back in the order of streams.
+struct Pool {
+    device: usize,
+    /// What was given back, and is still in use for all but the pool.
+    idle: u64,
+    /// What waiting leaves of it.
+    kept: u64,
+}
+
+/// All live blocks and pools, and the bytes each device has in use.
 #[derive(Default)]
 pub struct Memory {
     blocks: BTreeMap<usize, Arc<Block>>,
+    pools: BTreeMap<usize, Pool>,
     peak: u64,
 }
 
@@ -75,10 +92,32 @@ impl Memory {
         if len == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        if self.bytes(place).checked_add(len as u64).is_none_or(|sum| sum > limit) {
+        self.take(len, place, limit, None)
+    }
+
+    /// The same from a pool, what was given back to it first.
+    ///
+    /// # Errors
+    /// As [`Memory::allocate`]; [`Code::INVALID_HANDLE`] for no pool.
+    pub fn allocate_from(&mut self, pool: usize, len: usize, limit: u64) -> Result<usize, Code> {
+        if len == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let found = self.pools.get_mut(&pool).ok_or(Code::INVALID_HANDLE)?;
+        found.idle = found.idle.saturating_sub(len as u64);
+        let place = Place::Device(found.device);
+        self.take(len, place, limit, Some(pool))
+    }
+
+    fn take(&mut self, len: usize, place: Place, limit: u64, pool: Option<usize>) -> Result<usize, Code> {
+        let fits = |memory: &Memory| memory.bytes(place).checked_add(len as u64).is_some_and(|sum| sum <= limit);
+        if !fits(self) {
+            self.pools.values_mut().for_each(|pool| pool.idle = 0);
+        }
+        if !fits(self) {
             return Err(Code::OUT_OF_MEMORY);
         }
-        let block = Block::new(len, place).ok_or(Code::OUT_OF_MEMORY)?;
+        let block = Block::new(len, place, pool).ok_or(Code::OUT_OF_MEMORY)?;
         let address = block.base as usize;
         self.blocks.insert(address, Arc::new(block));
         if let Place::Device(_) = place {
@@ -94,6 +133,9 @@ impl Memory {
     pub fn free(&mut self, address: usize, on_host: bool) -> Result<(), Code> {
         match self.blocks.get(&address) {
             Some(block) if (block.place == Place::Host) == on_host => {
+                if let Some(pool) = block.pool.and_then(|pool| self.pools.get_mut(&pool)) {
+                    pool.idle += block.len as u64;
+                }
                 self.blocks.remove(&address);
                 Ok(())
             }
@@ -118,9 +160,55 @@ impl Memory {
         self.hold(address, 0).is_ok_and(|block| block.place == Place::Host)
     }
 
-    /// Live bytes in a place.
+    /// Bytes in use in a place: those of live blocks, and those that pools keep.
     pub fn bytes(&self, place: Place) -> u64 {
-        self.blocks.values().filter(|b| b.place == place).map(|b| b.len as u64).sum()
+        let live: u64 = self.blocks.values().filter(|b| b.place == place).map(|b| b.len as u64).sum();
+        let is_there = |pool: &&Pool| place == Place::Device(pool.device);
+        live + self.pools.values().filter(is_there).map(|pool| pool.idle).sum::<u64>()
+    }
+
+    /// Makes a pool of a device, which keeps nothing, unless there is one of that handle.
+    pub fn add_pool(&mut self, handle: usize, device: usize) {
+        self.pools.entry(handle).or_insert(Pool { device, idle: 0, kept: 0 });
+    }
+
+    /// Forgets a pool, with all that was given back to it.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] if there is none.
+    pub fn remove_pool(&mut self, handle: usize) -> Result<(), Code> {
+        self.pools.remove(&handle).map(|_| ()).ok_or(Code::INVALID_VALUE)
+    }
+
+    /// From now on waiting leaves a pool so many bytes.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] if there is none.
+    pub fn keep(&mut self, handle: usize, bytes: u64) -> Result<(), Code> {
+        self.pools.get_mut(&handle).ok_or(Code::INVALID_VALUE)?.kept = bytes;
+        Ok(())
+    }
+
+    /// Leaves a pool so many bytes of what was given back to it.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] if there is none.
+    pub fn trim(&mut self, handle: usize, bytes: u64) -> Result<(), Code> {
+        let pool = self.pools.get_mut(&handle).ok_or(Code::INVALID_VALUE)?;
+        pool.idle = pool.idle.min(bytes);
+        Ok(())
+    }
+
+    /// Somebody has waited for a device.
+    pub fn on_wait(&mut self, device: usize) {
+        for pool in self.pools.values_mut().filter(|pool| pool.device == device) {
+            pool.idle = pool.idle.min(pool.kept);
+        }
+    }
+
+    /// How many pools there are.
+    pub fn pools(&self) -> u64 {
+        self.pools.len() as u64
     }
 
     /// Live blocks, on the host or on any device.
@@ -137,6 +225,7 @@ impl Memory {
     pub fn forget(&mut self, device: usize) -> u64 {
         let before = self.blocks.len();
         self.blocks.retain(|_, b| b.place != Place::Device(device));
+        self.pools.retain(|_, pool| pool.device != device);
         (before - self.blocks.len()) as u64
     }
 }

@@ -281,6 +281,7 @@ impl State {
             "bytes" => devices().sum(),
             "peak-bytes" => self.memory.peak(),
             "host-bytes" => self.memory.bytes(Place::Host),
+            "pools" => self.memory.pools(),
             "streams" => self.streams.len() as u64,
             "events" => self.events.len() as u64,
             "graphs" => self.graphs.len() as u64,

@@ -137,7 +137,7 @@ pub fn merge(py: Python<'_>, cache: PathBuf, files: Vec<PathBuf>) -> PyResult<us
             recordings.extend(read(file)?);
         }
         let cache = Cache::open(&cache)?;
-        recordings.iter().try_fold(0, |taken, recording| Ok(taken + cache.import(recording)?))
+        recordings.iter().try_fold(0, |taken, recording| Ok(taken + cache.import(recording)?.measurements))
     })
 }
 

@@ -506,6 +506,7 @@ static void *in_thread(void *argument) {
 }
 
 #include "bench.h"
+#include "ranks.h"
 #include "network.h"
 #include "limits.h"
 #include "legacy.h"
@@ -554,6 +555,13 @@ int main(int argc, char **argv) {
         return 9;
     }
     begin();
+    /* `hoarding=1`: the device's own pool keeps what is given back to it, as some frameworks tell it to. */
+    if (option("hoarding", 0)) {
+        void *pool;
+        uint64_t all = UINT64_MAX;
+        MUST(CUDA(cuDeviceGetDefaultMemPool, &pool, 0));
+        MUST(CUDA(cuMemPoolSetAttribute, pool, 4, &all));
+    }
     /* `torch=`: a library that the program has loaded. */
     if (text("torch", NULL)) required(dlopen(text("torch", NULL), RTLD_NOW | RTLD_GLOBAL), "_ZN2at13globalContextEv");
     int64_t threads = option("threads", 0);

@@ -1,6 +1,6 @@
 /* Several convolutions, step after step: `net=` how many, `steps=`, `handles=` streams that take turns, `late=` how many of
  * them come only with the third step, `capture=` the step that is captured, launched, and launched again in the end. With
- * `sync=1`, every other step ends with waiting. */
+ * `sync=1`, every other step ends with waiting. See ranks.h for the rest. */
 typedef struct {
     Problem problem;
     Descriptor plan, pack;
@@ -38,7 +38,8 @@ static Status network(const char *out) {
     for (int64_t i = 0; i < handles; i++) workers[i] = worker();
     for (int64_t step = 0; step < steps; step++) {
         int64_t present = step < 2 ? layers - late : layers;
-        uint64_t before = unsafe_calls();
+        int waits = begin_step(step, workers[0].stream);
+        uint64_t before = unsafe_calls(), taken = taken_in_order();
         if (step == captured) MUST(CUDA(cuStreamBeginCapture_v2, workers[0].stream, 2));
         for (int64_t i = 0; i < present; i++) {
             if (!all[i].plan) plan_layer(&all[i], i, workers[i % handles]);
@@ -51,13 +52,14 @@ static Status network(const char *out) {
                 if (again) MUST(CUDA(cuStreamSynchronize, w.stream));
             }
         }
+        meet(step, workers[0].stream, taken);
         if (step == captured) {
             printf("unsafe %llu\n", (unsigned long long)(unsafe_calls() - before));
             MUST(CUDA(cuStreamEndCapture, workers[0].stream, &recorded));
             MUST(CUDA(cuGraphInstantiateWithFlags, &executable, recorded, (uint64_t)0));
             MUST(CUDA(cuGraphLaunch, executable, workers[0].stream));
         } else
-            for (int64_t i = 0; i < handles && option("sync", 0); i++) wait_for(workers[i].stream);
+            for (int64_t i = 0; i < handles && waits; i++) wait_for(workers[i].stream);
     }
     if (executable) MUST(CUDA(cuGraphLaunch, executable, workers[0].stream));
     for (int64_t i = 0; i < handles; i++) {

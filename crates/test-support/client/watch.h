@@ -76,7 +76,7 @@ static void end_watch(Watch *w) {
 
 static void print_counts(void) {
     uint64_t (*count)(const char *) = (uint64_t(*)(const char *))required(cuda, "tightfitMockCudaCount");
-    static const char *const kinds[] = {"allocations", "peak-bytes", "host-bytes", "events", "own-synchronizations"};
+    static const char *const kinds[] = {"allocations", "bytes", "peak-bytes", "host-bytes", "events", "own-synchronizations"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) printf("count %s %llu\n", kinds[i], (unsigned long long)count(kinds[i]));
     char line[256];
     FILE *file = fopen("/proc/self/status", "r");

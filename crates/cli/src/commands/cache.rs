@@ -3,24 +3,31 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tightfit_core::output;
-use tightfit_core::profile::{Cache, Recording};
+use tightfit_core::profile::{Cache, Imported, Recording};
 use tightfit_core::report::{Align, Grid, count};
+use tightfit_core::{Configuration, Device, Nanos, output};
 
 use super::print_grid;
 use crate::failure::{Failure, print};
 use crate::message;
-use crate::options::{CacheAction, CacheOptions, Common};
+use crate::options::{CacheAction, CacheOptions, Common, Format};
 use crate::session::cache_path;
+
+/// Where the program's own choice stays.
+const OWN: &str = "own choice";
 
 pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
     let path = cache_path(common)
         .ok_or_else(|| Failure::Usage("no cache is in use; name one with --cache FILE".to_owned()))?;
     match &options.action {
-        CacheAction::List { layers } => {
+        CacheAction::List { layers, decisions } => {
             let cache = Cache::open_read_only(&path)?;
             say_left_out(&cache)?;
-            if *layers { list_layers(&cache, common) } else { list(&cache, common) }
+            match (layers, decisions) {
+                (true, _) => list_layers(&cache, common),
+                (_, true) => list_decisions(&cache, common),
+                _ => list(&cache, common),
+            }
         }
         CacheAction::Export { file } => {
             let recordings = recordings(&path)?;
@@ -36,9 +43,9 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
             print(&format!("{wrote}\n"))
         }
         CacheAction::Import { files } => {
-            take(&Cache::open(&path)?, files, |file| Recording::read(file).map_err(Failure::from))
+            take(&Cache::open(&path)?, files, common, |file| Recording::read(file).map_err(Failure::from))
         }
-        CacheAction::Merge { files } => take(&Cache::open(&path)?, files, recordings),
+        CacheAction::Merge { files } => take(&Cache::open(&path)?, files, common, recordings),
         CacheAction::Clear { device } => {
             let gone = Cache::open(&path)?.clear(device.as_deref())?;
             print(&format!("deleted {}\n", count(gone, "measurement")))
@@ -76,12 +83,55 @@ fn list(cache: &Cache, common: &Common) -> Result<(), Failure> {
         ("threads", right),
         ("problems", right),
         ("measurements", right),
+        ("decisions", right),
+        ("unfinished", right),
     ]);
     for line in cache.summary()? {
         let device = line.device;
-        let [threads, problems, measurements] =
-            [device.threads, line.problems, line.measurements].map(|count| count.to_string());
-        grid.push([device.backend, device.name, device.library, threads, problems, measurements]);
+        let [threads, problems, measurements, decisions, unfinished] =
+            [device.threads, line.problems, line.measurements, line.decisions, line.unfinished]
+                .map(|count| count.to_string());
+        grid.push([
+            device.backend,
+            device.name,
+            device.library,
+            threads,
+            problems,
+            measurements,
+            decisions,
+            unfinished,
+        ]);
+    }
+    print_grid(&grid, common.format)
+}
+
+fn list_decisions(cache: &Cache, common: &Common) -> Result<(), Failure> {
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid = Grid::new([
+        ("device", left),
+        ("library", left),
+        ("problem", left),
+        ("question", left),
+        ("configuration", left),
+        ("time_us", right),
+        ("framework_us", right),
+        ("state", left),
+    ]);
+    for recording in cache.recordings()? {
+        for (problem, question, decision) in recording.decisions() {
+            let micros = |time: Option<Nanos>| time.map_or(String::new(), |time| format!("{:.1}", time.as_micros()));
+            let ours = decision.configuration.as_ref();
+            grid.push([
+                recording.device.name.clone(),
+                recording.device.library.clone(),
+                problem.to_owned(),
+                question.to_owned(),
+                ours.map_or_else(|| OWN.to_owned(), ToString::to_string),
+                micros(ours.map(Configuration::time)),
+                micros(decision.framework_time),
+                if decision.is_final { "finished" } else { "unfinished" }.to_owned(),
+            ]);
+        }
     }
     print_grid(&grid, common.format)
 }
@@ -99,10 +149,11 @@ fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
     print_grid(&grid, common.format)
 }
 
-/// Imports all files, after reading every one of them: if one cannot be read, nothing changes.
+/// Imports all files, after reading every one of them: if one cannot be read, nothing changes. Prints what came of each device.
 fn take(
     cache: &Cache,
     files: &[PathBuf],
+    common: &Common,
     read: impl Fn(&Path) -> Result<Vec<Recording>, Failure>,
 ) -> Result<(), Failure> {
     let mut recordings = Vec::new();
@@ -110,11 +161,33 @@ fn take(
         recordings.extend(read(file)?);
     }
     let decisions: usize = recordings.iter().map(|recording| recording.decisions().count()).sum();
+    let (left, right) = (Align::Left, Align::Right);
+    let mut grid = Grid::new([
+        ("backend", left),
+        ("device", left),
+        ("library", left),
+        ("measurements", right),
+        ("new_decisions", right),
+        ("replaced_decisions", right),
+        ("kept_decisions", right),
+        ("unfinished_decisions", right),
+    ]);
     let mut taken = 0;
     for recording in &recordings {
-        taken += cache.import(recording)?;
+        let Imported { measurements, new, replaced, kept, unfinished } = cache.import(recording)?;
+        taken += measurements;
+        let [measurements, new, replaced, kept, unfinished] =
+            [measurements, new, replaced, kept, unfinished].map(|count| count.to_string());
+        let Device { backend, name, library, .. } = recording.device.clone();
+        grid.push([backend, name, library, measurements, new, replaced, kept, unfinished]);
     }
-    let (taken, devices) = (count(taken, "measurement"), count(recordings.len(), "device"));
-    let decisions = if decisions == 0 { String::new() } else { format!(" and {}", count(decisions, "decision")) };
-    print(&format!("imported {taken}{decisions} from {devices}\n"))
+    if common.format == Format::Table {
+        let (taken, devices) = (count(taken, "measurement"), count(recordings.len(), "device"));
+        let words = if decisions == 0 { String::new() } else { format!(" and {}", count(decisions, "decision")) };
+        print(&format!("imported {taken}{words} from {devices}\n"))?;
+        if decisions == 0 {
+            return Ok(());
+        }
+    }
+    print_grid(&grid, common.format)
 }

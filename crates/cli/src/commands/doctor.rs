@@ -52,7 +52,8 @@ fn cache(common: &Common) -> Finding {
     match Cache::open_read_only(&path).and_then(|cache| cache.summary()) {
         Ok(devices) => {
             let measurements = devices.iter().map(|device| device.measurements).sum();
-            let (measurements, devices) = (count(measurements, "measurement"), count(devices.len(), "device"));
+            let measured = devices.iter().filter(|device| device.measurements > 0).count();
+            let (measurements, devices) = (count(measurements, "measurement"), count(measured, "device"));
             Finding { state: "ok", detail: format!("{measurements} from {devices}"), ..none }
         }
         Err(error) => Finding { state: "unusable", advice: error.chain(), ..none },

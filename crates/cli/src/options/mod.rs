@@ -471,18 +471,21 @@ pub struct CacheOptions {
 /// What to do with the cache.
 #[derive(Subcommand)]
 pub enum CacheAction {
-    /// List the devices and how many measurements each one has
+    /// List the devices and how many measurements and decisions each one has
     List {
         /// List the layers of profiled networks and of programs instead
         #[arg(long)]
         layers: bool,
+        /// List what was decided about convolutions of programs instead
+        #[arg(long, conflicts_with = "layers")]
+        decisions: bool,
     },
     /// Write all measurements and decisions to a profile file (compressed if the name ends in .gz)
     Export {
         /// The file to write
         file: PathBuf,
     },
-    /// Import profile files; decisions replace none of the cache's
+    /// Import profile files; a finished decision replaces an unfinished one of the cache, and no other
     Import {
         /// Files written by `export`, or recorded profiles
         #[arg(required = true)]

@@ -98,6 +98,7 @@ fn decisions_are_exported_and_imported_beside_measurements() {
     let lines = fs::read_to_string(&file).unwrap();
     let imported = two.succeed(&format!("cache import {}", file.display()));
     assert!(imported.contains(" measurements and 1 decision from 1 device"), "{imported}");
+    assert!(imported.contains("new_decisions"), "{imported}");
     assert_eq!(row(&two), row(&one));
     // What the cache has stays, from files and from caches.
     alter(&two, "UPDATE decision SET framework_ns = 60");
@@ -105,6 +106,41 @@ fn decisions_are_exported_and_imported_beside_measurements() {
     two.succeed(&format!("cache import {file}"));
     two.succeed(&format!("cache merge {cache}"));
     assert_eq!(row(&two), ("null".to_owned(), Some(60)));
+    // Only what is unfinished gives way, to what is finished.
+    let counts = |command: &str| {
+        let imported = &json(&two.succeed(&format!("{command} --format json")))[0];
+        let of = |name: &str| imported[format!("{name}_decisions")].as_u64().unwrap();
+        ["new", "replaced", "kept", "unfinished"].map(of)
+    };
+    let listed = || {
+        let devices = json(&two.succeed("cache list --format json"));
+        let decisions = json(&two.succeed("cache list --decisions --format json"));
+        let state = decisions[0]["state"].as_str().unwrap().to_owned();
+        (devices[0]["decisions"].as_u64().unwrap(), devices[0]["unfinished"].as_u64().unwrap(), state)
+    };
+    assert_eq!(counts(&format!("cache import {file}")), [0, 0, 1, 0]);
+    assert_eq!(listed(), (1, 0, "finished".to_owned()));
+    alter(&two, "UPDATE decision SET is_final = 0");
+    assert_eq!(listed(), (1, 1, "unfinished".to_owned()));
+    let finished = one.path().join("cache.db");
+    alter(&one, "UPDATE decision SET is_final = 0");
+    assert_eq!(counts(&format!("cache merge {}", finished.display())), [0, 0, 1, 1]);
+    assert_eq!(row(&two), ("null".to_owned(), Some(60)));
+    alter(&one, "UPDATE decision SET is_final = 1");
+    assert_eq!(counts(&format!("cache merge {}", finished.display())), [0, 1, 0, 0]);
+    assert_eq!((row(&two), listed()), (row(&one), (1, 0, "finished".to_owned())));
+    // A cache with nothing but decisions is listed too.
+    let third = Folder::new();
+    third.succeed(&format!("cache import {file}"));
+    let database = rusqlite::Connection::open(third.path().join("cache.db")).unwrap();
+    database.execute("DELETE FROM measurement", []).unwrap();
+    drop(database);
+    let devices = json(&third.succeed("cache list --format json"));
+    assert_eq!(
+        (devices[0]["measurements"].as_u64(), devices[0]["decisions"].as_u64()),
+        (Some(0), Some(1)),
+        "{devices}"
+    );
     // A replay has no use for decisions.
     let optimize = "optimize lenet --batch 4 --workspace 1MiB --sizes undivided --format csv";
     let replayed = one.succeed(&format!("{optimize} --backend replay:{file}"));

@@ -17,7 +17,7 @@ mod statistics;
 mod store;
 
 #[cfg(feature = "cache")]
-pub use cache::{Cache, Mark, Summary};
+pub use cache::{Cache, Imported, Mark, Summary};
 pub use corrections::corrected;
 pub use decision::{Decision, DecisionKey};
 pub use key::{is_step_name, step_name};

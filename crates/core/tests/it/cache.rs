@@ -407,7 +407,7 @@ fn deleting_a_row_deletes_its_mark() {
     let changes: [Change<'_>; 4] = [
         ("clear", Box::new(|| assert!(cache.clear(None).unwrap() > 0))),
         ("clear by name", Box::new(|| assert!(cache.clear(Some("a")).unwrap() > 0))),
-        ("import", Box::new(|| assert_eq!(cache.import(&recording).unwrap(), 1))),
+        ("import", Box::new(|| assert_eq!(cache.import(&recording).unwrap().measurements, 1))),
         (
             "another program",
             Box::new(|| {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
-use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Recording, Replay};
+use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Imported, Recording, Replay};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
 
 use crate::mixed::measurement;
@@ -237,20 +237,33 @@ fn decisions_travel_in_profile_files_in_one_order() {
 }
 
 #[test]
-fn an_import_overwrites_no_decision_that_can_be_read() {
+fn an_import_overwrites_nothing_but_what_is_unfinished_by_what_is_finished() {
     let folder = tempfile::tempdir().unwrap();
     let [from, to] = ["from.db", "to.db"].map(|name| folder.path().join(name));
-    let kept = Decision { configuration: None, framework_time: Some(Nanos(5)), is_final: false };
+    let kept = Decision { configuration: None, framework_time: Some(Nanos(5)), is_final: true };
+    let unfinished = Decision { is_final: false, ..kept.clone() };
     let other = DecisionKey { problem: problem(7), ..key() };
     let theirs = open(&from);
     theirs.keep_decision(&device("a"), &key(), &decision()).unwrap();
-    theirs.keep_decision(&device("a"), &other, &kept).unwrap();
+    theirs.keep_decision(&device("a"), &other, &unfinished).unwrap();
     let recordings = theirs.recordings().unwrap();
     let cache = open(&to);
     cache.keep_decision(&device("a"), &key(), &kept).unwrap();
-    import(&cache, &recordings);
+    let imported = || {
+        let Imported { measurements, new, replaced, kept, unfinished } = cache.import(&recordings[0]).unwrap();
+        assert_eq!(measurements, 0);
+        [new, replaced, kept, unfinished]
+    };
+    assert_eq!(imported(), [1, 0, 1, 1]);
     assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(kept.clone()), "the user's own stays");
-    assert_eq!(cache.decision(&device("a"), &other).unwrap(), Some(kept), "what is new comes in");
+    assert_eq!(cache.decision(&device("a"), &other).unwrap(), Some(unfinished.clone()), "what is new comes in");
+    cache.keep_decision(&device("a"), &key(), &unfinished).unwrap();
+    cache.keep_decision(&device("a"), &other, &kept).unwrap();
+    assert_eq!(imported(), [0, 1, 1, 0]);
+    assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(decision()), "unfinished gives way to finished");
+    assert_eq!(cache.decision(&device("a"), &other).unwrap(), Some(kept), "and not the other way");
+    let [summary] = &cache.summary().unwrap()[..] else { panic!("one device without measurements") };
+    assert_eq!((summary.problems, summary.decisions, summary.unfinished), (0, 2, 0));
     alter(&to, "UPDATE decision SET configuration = '{' WHERE problem LIKE '% n6 %'", 1);
     import(&cache, &recordings);
     assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(decision()), "a damaged row is none");

@@ -127,6 +127,14 @@ impl Host {
         self.context(device)?.memory().map(|(free, _)| free)
     }
 
+    /// Gives back to a device what ended trials have used, for which nothing waits otherwise but the program. Waits for nothing.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn give_back(&self, device: usize) -> Result<(), CudaError> {
+        self.context(device)?.trim()
+    }
+
     /// Enqueues a course on a stream of the program's.
     ///
     /// # Errors

@@ -66,6 +66,16 @@ calls! {
     /// # Safety
     /// From [`mem_alloc_async`], freed once, and no work on other streams uses it then.
     mem_free_async = mem_free_async "cuMemFreeAsync" (address: DevicePtr, stream: Stream);
+    /// Gives what no work uses any more back to the device, but so many bytes. Waits for nothing.
+    ///
+    /// # Safety
+    /// As the module's.
+    mem_pool_trim_to = mem_pool_trim_to "cuMemPoolTrimTo" (pool: MemPool, bytes: usize);
+    /// Ends a pool.
+    ///
+    /// # Safety
+    /// Nothing is taken from it any more.
+    mem_pool_destroy = mem_pool_destroy "cuMemPoolDestroy" (pool: MemPool);
     /// Frees pinned host memory.
     ///
     /// # Safety
@@ -203,11 +213,16 @@ answers! {
     /// # Safety
     /// As the module's; `bytes` is not 0.
     mem_alloc = mem_alloc "cuMemAlloc" (bytes: usize) -> DevicePtr = DevicePtr(0);
-    /// Takes device memory for the stream's work from here on.
+    /// A new pool of device memory.
+    ///
+    /// # Safety
+    /// `of` points to what the pool is of.
+    mem_pool_create = mem_pool_create "cuMemPoolCreate" (of: *const MemPoolProps) -> MemPool = MemPool::NULL;
+    /// Takes device memory of a pool for the stream's work from here on.
     ///
     /// # Safety
     /// As the module's; `bytes` is not 0.
-    mem_alloc_async = mem_alloc_async "cuMemAllocAsync" (bytes: usize, stream: Stream) -> DevicePtr = DevicePtr(0);
+    mem_alloc_async = mem_alloc_async "cuMemAllocFromPoolAsync" (bytes: usize, pool: MemPool, stream: Stream) -> DevicePtr = DevicePtr(0);
     /// Takes pinned host memory.
     ///
     /// # Safety

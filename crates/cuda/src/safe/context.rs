@@ -1,7 +1,7 @@
 //! A device's primary context: the one that PyTorch and every other user of the runtime in the process share.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tightfit_core::Bytes;
 
@@ -15,6 +15,8 @@ pub struct Context {
     path: PathBuf,
     device: sys::Device,
     raw: sys::Context,
+    /// Where stream-ordered memory comes from, once any was taken.
+    pool: OnceLock<sys::MemPool>,
     recorded: Mutex<Option<CudaError>>,
 }
 
@@ -46,7 +48,8 @@ impl Context {
         let device = unsafe { call::device_get(driver, place) }?;
         // SAFETY: released in `drop`.
         let raw = unsafe { call::primary_ctx_retain(driver, device) }?;
-        Ok(Context { driver: driver.clone(), path: path.to_owned(), device, raw, recorded: Mutex::new(None) })
+        let (pool, recorded) = (OnceLock::new(), Mutex::new(None));
+        Ok(Context { driver: driver.clone(), path: path.to_owned(), device, raw, pool, recorded })
     }
 
     /// The driver's functions, with this context current on the calling thread.
@@ -101,6 +104,47 @@ impl Context {
         Ok((Bytes(free as u64), Bytes(total as u64)))
     }
 
+    /// Where stream-ordered memory comes from. A pool of our own, because programs may tell the device's own to keep what is given
+    /// back to it; this one keeps it until somebody waits for the device, or [`Context::trim`] is called.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`], for example of a device without such memory.
+    pub(super) fn pool(&self) -> Result<sys::MemPool, CudaError> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(*pool);
+        }
+        let of = sys::MemPoolProps {
+            allocation: sys::ALLOCATION_PINNED,
+            handles: 0,
+            location: sys::LOCATION_DEVICE,
+            device: self.device.0,
+            security: std::ptr::null(),
+            most: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        let driver = self.current()?;
+        // SAFETY: the context is current, and `of` describes memory of its device.
+        let new = unsafe { call::mem_pool_create(driver, &of) }?;
+        let kept = *self.pool.get_or_init(|| new);
+        if kept != new {
+            // SAFETY: another thread was first, so nothing was taken from this one.
+            unsafe { call::mem_pool_destroy(driver, new) }?;
+        }
+        Ok(kept)
+    }
+
+    /// Gives all stream-ordered memory that no work uses any more back to the device. Waits for nothing.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub(crate) fn trim(&self) -> Result<(), CudaError> {
+        let Some(pool) = self.pool.get() else { return Ok(()) };
+        let driver = self.enter()?;
+        // SAFETY: the pool is destroyed with the context only.
+        unsafe { call::mem_pool_trim_to(driver, *pool, 0) }
+    }
+
     /// The device's name, such as `NVIDIA H200`.
     ///
     /// # Errors
@@ -148,6 +192,10 @@ pub(crate) fn device_count(driver: &Driver) -> Result<usize, CudaError> {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if let Some(pool) = self.pool.get() {
+            // SAFETY: every memory taken from it held the context alive. Nobody is left to report an error to.
+            let _ = unsafe { call::mem_pool_destroy(&self.driver, *pool) };
+        }
         // SAFETY: retained once in `open`, and every object of the context holds it alive, so none is left. There is
         // also no one left to report an error to.
         let _ = unsafe { call::primary_ctx_release(&self.driver, self.device) };

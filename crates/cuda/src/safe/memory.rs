@@ -52,7 +52,7 @@ impl DeviceBuffer {
         }
         let driver = context.enter()?;
         // SAFETY: the context is current, `len` is not 0, and the stream is alive as long as the handle.
-        let raw = unsafe { call::mem_alloc_async(driver, len, handle.stream().raw()) }
+        let raw = unsafe { call::mem_alloc_async(driver, len, context.pool()?, handle.stream().raw()) }
             .map_err(|error| out_of_memory(context, len, error))?;
         Ok(DeviceBuffer { context: context.clone(), raw, len, order: Some(handle.clone()) })
     }

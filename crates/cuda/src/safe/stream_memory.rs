@@ -27,9 +27,13 @@ impl StreamMemory {
     /// stream uses the memory.
     pub unsafe fn take(context: &Arc<Context>, stream: Stream, len: usize) -> Result<StreamMemory, CudaError> {
         let driver = context.enter()?;
-        // SAFETY: the context is current, `len` is not 0, and the stream is alive by the caller's word.
-        let raw = if len == 0 { DevicePtr::default() } else { unsafe { call::mem_alloc_async(driver, len, stream) }? };
-        Ok(StreamMemory { context: context.clone(), stream, raw, len })
+        let mut memory = StreamMemory { context: context.clone(), stream, raw: DevicePtr::default(), len: 0 };
+        if len > 0 {
+            // SAFETY: the context is current, `len` is not 0, and the stream is alive by the caller's word.
+            memory.raw = unsafe { call::mem_alloc_async(driver, len, context.pool()?, stream) }?;
+            memory.len = len;
+        }
+        Ok(memory)
     }
 
     /// Where it begins.

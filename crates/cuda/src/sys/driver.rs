@@ -162,6 +162,8 @@ objects! {
     Context;
     /// A stream (`CUstream`, the runtime's `cudaStream_t`).
     Stream;
+    /// Where stream-ordered memory comes from (`CUmemoryPool`).
+    MemPool;
     /// An event (`CUevent`).
     Event;
     /// A captured graph (`CUgraph`).
@@ -221,6 +223,33 @@ pub struct Memcpy2d {
     pub height: usize,
 }
 
+/// Which memory a pool is of (`CUmemPoolProps`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemPoolProps {
+    /// [`ALLOCATION_PINNED`].
+    pub allocation: c_uint,
+    /// 0, because no other process uses it.
+    pub handles: c_uint,
+    /// [`LOCATION_DEVICE`].
+    pub location: c_uint,
+    /// The device's ordinal.
+    pub device: c_int,
+    /// Not used.
+    pub security: *const c_void,
+    /// 0 for as much as there is.
+    pub most: usize,
+    /// 0 for any use.
+    pub usage: u16,
+    /// 0.
+    pub reserved: [u8; 54],
+}
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`, as device memory is said to be.
+pub const ALLOCATION_PINNED: c_uint = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+pub const LOCATION_DEVICE: c_uint = 1;
+
 /// `CU_MEMORYTYPE_DEVICE`
 pub const MEMORY_DEVICE: c_uint = 2;
 
@@ -241,7 +270,10 @@ functions! {
     mem_get_info = "cuMemGetInfo_v2": fn(*mut usize, *mut usize) -> DriverStatus;
     mem_alloc = "cuMemAlloc_v2": fn(*mut DevicePtr, usize) -> DriverStatus;
     mem_free = "cuMemFree_v2": fn(DevicePtr) -> DriverStatus;
-    mem_alloc_async = "cuMemAllocAsync": fn(*mut DevicePtr, usize, Stream) -> DriverStatus;
+    mem_pool_create = "cuMemPoolCreate": fn(*mut MemPool, *const MemPoolProps) -> DriverStatus;
+    mem_pool_destroy = "cuMemPoolDestroy": fn(MemPool) -> DriverStatus;
+    mem_pool_trim_to = "cuMemPoolTrimTo": fn(MemPool, usize) -> DriverStatus;
+    mem_alloc_async = "cuMemAllocFromPoolAsync": fn(*mut DevicePtr, usize, MemPool, Stream) -> DriverStatus;
     mem_free_async = "cuMemFreeAsync": fn(DevicePtr, Stream) -> DriverStatus;
     mem_host_alloc = "cuMemHostAlloc": fn(*mut *mut c_void, usize, c_uint) -> DriverStatus;
     mem_free_host = "cuMemFreeHost": fn(*mut c_void) -> DriverStatus;

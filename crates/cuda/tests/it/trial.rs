@@ -153,12 +153,12 @@ fn memory_beyond_the_reserve_alone_is_used() {
     let course = Course { programs: &programs, rounds: 1, outputs: &[], reserve: Bytes::ZERO };
     inside.run(course).unwrap();
     let free = inside.host.free_memory(0).unwrap();
-    let calls = mocks.calls("cuMemAllocAsync");
+    let calls = mocks.calls("cuMemAllocFromPoolAsync");
     for reserve in [free, Bytes(free.0 - 4096), Bytes(u64::MAX)] {
         let refused = inside.run(Course { reserve, ..course });
         assert!(matches!(refused, Err(CudaError::OutOfMemory { .. })), "{reserve}: {refused:?}");
     }
-    assert_eq!(mocks.calls("cuMemAllocAsync"), calls, "nothing was taken");
+    assert_eq!(mocks.calls("cuMemAllocFromPoolAsync"), calls, "nothing was taken");
     inside.run(Course { reserve: Bytes(free.0 - (1 << 20)), ..course }).unwrap();
 }
 
@@ -173,7 +173,7 @@ fn a_failure_at_any_call_leaves_no_device_memory_behind() {
     let functions = [
         "cuMemGetInfo_v2",
         "cuMemHostAlloc",
-        "cuMemAllocAsync",
+        "cuMemAllocFromPoolAsync",
         "cuMemFreeAsync",
         "cuMemcpyHtoDAsync_v2",
         "cuMemcpyDtoHAsync_v2",

@@ -159,7 +159,9 @@ pub extern "C" fn cuCtxSynchronize() -> c_int {
         };
         count_synchronization();
         streams.iter().for_each(|s| s.synchronize());
-        state().health(device)
+        let mut state = state();
+        state.memory.on_wait(device);
+        state.health(device)
     })
 }
 

@@ -80,7 +80,9 @@ pub extern "C" fn cuEventSynchronize(event: Handle) -> c_int {
         if let Some(mark) = mark {
             clock::host_waited_until(mark.wait());
         }
-        state().health(device)
+        let mut state = state();
+        state.memory.on_wait(device);
+        state.health(device)
     })
 }
 

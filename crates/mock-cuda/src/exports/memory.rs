@@ -58,16 +58,93 @@ pub extern "C" fn cuMemFree_v2(pointer: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemAllocAsync(pointer: Out<u64>, bytes: usize, stream: Handle) -> c_int {
     call("cuMemAllocAsync", || {
-        let pointer = room(pointer)?;
+        let device = state().healthy_device()?;
+        allocate_in_order(pointer, bytes, default_pool(device), stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemAllocFromPoolAsync(pointer: Out<u64>, bytes: usize, pool: Handle, stream: Handle) -> c_int {
+    call("cuMemAllocFromPoolAsync", || allocate_in_order(pointer, bytes, pool, stream))
+}
+
+fn allocate_in_order(pointer: Out<u64>, bytes: usize, pool: Handle, stream: Handle) -> Result<(), Code> {
+    let pointer = room(pointer)?;
+    let mut state = state();
+    state.healthy_device()?;
+    // In a captured stream it would become a node of the graph, which this library has none of.
+    if let Some((_, capture)) = state.capture(stream) {
+        capture.invalid = true;
+        return Err(Code::CAPTURE_UNSUPPORTED);
+    }
+    pointer.write(state.memory.allocate_from(pool, bytes, description().memory)? as u64);
+    Ok(())
+}
+
+/// The handle of the pool that a device has from the start, which is made when it is first asked for.
+fn default_pool(device: usize) -> Handle {
+    let handle = usize::MAX - device;
+    state().memory.add_pool(handle, device);
+    handle
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuDeviceGetDefaultMemPool(pool: Out<Handle>, device: c_int) -> c_int {
+    call("cuDeviceGetDefaultMemPool", || {
+        let device = usize::try_from(device).ok().filter(|device| *device < description().devices);
+        put(pool, default_pool(device.ok_or(Code::INVALID_VALUE)?))
+    })
+}
+
+/// The beginning of `CUmemPoolProps`.
+#[repr(C)]
+pub struct PoolProps {
+    allocation: c_uint,
+    handles: c_uint,
+    location: c_uint,
+    device: c_int,
+}
+
+/// Makes a pool.
+///
+/// # Safety
+/// `of` points to a description.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemPoolCreate(pool: Out<Handle>, of: *const PoolProps) -> c_int {
+    call("cuMemPoolCreate", || {
+        let pool = room(pool)?;
+        // SAFETY: by the contract; null is refused.
+        let of = unsafe { of.as_ref() }.ok_or(Code::INVALID_VALUE)?;
+        let device = usize::try_from(of.device).ok().filter(|device| *device < description().devices);
+        let device = device.filter(|_| (of.allocation, of.handles, of.location) == (1, 0, 1));
         let mut state = state();
-        let device = state.healthy_device()?;
-        // In a captured stream it would become a node of the graph, which this library has none of.
-        if let Some((_, capture)) = state.capture(stream) {
-            capture.invalid = true;
-            return Err(Code::CAPTURE_UNSUPPORTED);
-        }
-        pointer.write(state.memory.allocate(bytes, Place::Device(device), description().memory)? as u64);
+        let handle = state.new_handle();
+        state.memory.add_pool(handle, device.ok_or(Code::INVALID_VALUE)?);
+        pool.write(handle);
         Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemPoolDestroy(pool: Handle) -> c_int {
+    release("cuMemPoolDestroy", || state().memory.remove_pool(pool))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemPoolTrimTo(pool: Handle, bytes: usize) -> c_int {
+    call("cuMemPoolTrimTo", || state().memory.trim(pool, bytes as u64))
+}
+
+/// Sets what waiting leaves a pool (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`); other attributes are not here.
+///
+/// # Safety
+/// `value` points to a number of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemPoolSetAttribute(pool: Handle, attribute: c_int, value: *const u64) -> c_int {
+    call("cuMemPoolSetAttribute", || {
+        // SAFETY: by the contract; null is refused.
+        let value = unsafe { value.as_ref() }.filter(|_| attribute == 4).ok_or(Code::INVALID_VALUE)?;
+        state().memory.keep(pool, *value)
     })
 }
 

@@ -60,7 +60,9 @@ pub extern "C" fn cuStreamSynchronize(stream: Handle) -> c_int {
         };
         count_synchronization();
         waited.synchronize();
-        state().health(waited.device)
+        let mut state = state();
+        state.memory.on_wait(waited.device);
+        state.health(waited.device)
     })
 }
 

@@ -54,9 +54,14 @@ impl Pace {
         self.spent
     }
 
-    /// Whether this step allows more, if what is on its way will take so long.
-    pub fn has_room(&self, coming: Duration) -> bool {
-        self.held_up + coming < STEP
+    /// Whether this step and the budget allow more, if what is on its way will take so long.
+    pub fn has_room(&self, coming: Duration, budget: TuneBudget) -> bool {
+        self.held_up + coming < STEP && self.is_within(coming, budget)
+    }
+
+    /// Whether the budget is more than what will be spent if what is on its way takes so long.
+    pub fn is_within(&self, coming: Duration, budget: TuneBudget) -> bool {
+        budget.limit().is_none_or(|limit| self.spent + coming < limit)
     }
 
     /// What is left of this step if what is on its way takes so long; none if hardly anything has held it up, so that one
@@ -101,15 +106,19 @@ mod tests {
         let mut pace = Pace::default();
         (0..4).for_each(|_| pace.on_execution(true, false));
         let budget = "1s".parse().unwrap();
-        assert!(pace.has_room(Duration::ZERO) && !pace.has_room(STEP));
+        let has_room = |pace: &Pace, coming| pace.has_room(coming, budget);
+        assert!(has_room(&pace, Duration::ZERO) && !has_room(&pace, STEP));
         assert_eq!(pace.left(Duration::ZERO), None);
         assert_eq!(pace.left(STEP / 5), Some(STEP * 4 / 5));
         pace.spend(STEP);
         assert_eq!(pace.left(STEP), Some(Duration::ZERO));
-        assert!(!pace.has_room(Duration::ZERO) && !pace.is_late(budget));
+        assert!(!has_room(&pace, Duration::ZERO) && !pace.is_late(budget));
         (0..4).for_each(|place| pace.on_execution(false, place == 3));
-        assert!(pace.has_room(Duration::ZERO), "the next step");
-        pace.spend(Duration::from_millis(500));
+        assert!(has_room(&pace, Duration::ZERO), "the next step");
+        pace.spend(Duration::from_millis(200));
+        pace.spend(Duration::from_millis(300));
+        (0..4).for_each(|place| pace.on_execution(false, place == 3));
+        assert!(has_room(&pace, STEP * 4 / 5) && !has_room(&pace, STEP), "more than the budget is on its way");
         assert!(pace.is_late(budget) && !pace.is_over(budget));
         pace.spend(Duration::from_millis(300));
         assert!(pace.is_over(budget) && !pace.is_over("unlimited".parse().unwrap()));

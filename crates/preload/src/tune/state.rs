@@ -61,6 +61,8 @@ pub(super) struct State {
     measured: u64,
     /// How many of these the log has told of.
     told: u64,
+    /// Whether only what is on its way is waited for.
+    is_ending: bool,
     is_over: bool,
     /// Whether the first step was seen to be over.
     has_begun: bool,
@@ -115,13 +117,14 @@ impl State {
             self.kernels.push(kernel.clone());
         }
         self.is_over &= !kernel.is_open();
+        self.is_ending &= !kernel.is_open();
         let is_end_of_step = self.steps.on_execution(address, Instant::now());
         self.pace.on_execution(is_new, is_end_of_step);
     }
 
     /// Reads what has ended.
     fn receive(&mut self, call: &Call<'_>) {
-        let mut place = 0;
+        let (mut place, before) = (0, self.flights.len());
         while let Some(flight) = self.flights.get(place) {
             let outcome = match flight.trial.outcome() {
                 Ok(None) => {
@@ -163,6 +166,13 @@ impl State {
                 job.kernel.set_framework_time(theirs);
             }
         }
+        // A program may train for long without waiting for the device, which would give it back.
+        if self.flights.is_empty()
+            && before > 0
+            && let Err(error) = call.around.host.give_back(call.device)
+        {
+            trace!("memory of measurements: {error}");
+        }
     }
 
     /// Reads what has ended; begins jobs and enqueues their next measurements, while this step has room.
@@ -171,7 +181,10 @@ impl State {
     /// As [`super::Tuner::between_calls`].
     pub unsafe fn go_on(&mut self, call: &Call<'_>, session: &mut Session) {
         self.receive(call);
-        if !self.pace.is_steady() {
+        if self.is_ending {
+            self.is_over = self.flights.is_empty();
+        }
+        if self.is_ending || !self.pace.is_steady() {
             return;
         }
         let device = session.guest.device();
@@ -188,7 +201,7 @@ impl State {
             }
             let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
             let coming = Duration::from_nanos(coming.0) + started.elapsed();
-            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming) {
+            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming, budget) {
                 return;
             }
             if budget.limit().is_some() && self.is_little_left() {
@@ -221,6 +234,10 @@ impl State {
                 }
                 Next::Run(task) => {
                     let task = (*task).expecting(job.problem(), job.now(), &self.rates, &self.similar);
+                    if !self.pace.is_within(coming + Duration::from_nanos(task.expected.0), budget) {
+                        leave(call, self.jobs.swap_remove(place));
+                        continue;
+                    }
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
@@ -248,7 +265,8 @@ impl State {
     /// Whatever is not found by now stays as it is.
     fn give_up(&mut self) {
         self.kernels.iter().for_each(|kernel| kernel.close());
-        self.is_over = true;
+        self.is_ending = true;
+        self.is_over = self.flights.is_empty();
     }
 
     /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.

@@ -4,8 +4,8 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::Cache;
 use super::rows::{device, device_id, signed, text};
+use super::{Cache, Imported, Summary};
 use crate::profile::bounds::{decision_fault, device_fault, refuse};
 use crate::profile::{Decision, DecisionKey, Recording};
 use crate::{Device, Error, Nanos};
@@ -46,23 +46,33 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Imports the decisions of a recording about questions that the cache has no decision about.
-    pub(super) fn take_decisions(&self, recording: &Recording) -> Result<(), Error> {
+    /// Imports the decisions of a recording about questions that the cache has no decision about, or only an unfinished one where
+    /// that of the recording is finished. Gives how many, without the measurements.
+    pub(super) fn take_decisions(&self, recording: &Recording) -> Result<Imported, Error> {
         if recording.decisions().next().is_none() {
-            return Ok(());
+            return Ok(Imported::default());
         }
         let device = &recording.device;
-        let write = || -> rusqlite::Result<()> {
+        let write = || -> rusqlite::Result<Imported> {
+            let mut imported = Imported::default();
             let mut connection = self.lock();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             // Rows of decisions lack the backend.
             device_id(&transaction, device)?;
             for (problem, question, decision) in recording.decisions() {
-                if find(&transaction, device, problem, question)?.is_none() {
+                let known = find(&transaction, device, problem, question)?.map(|known| known.is_final);
+                match known {
+                    None => imported.new += 1,
+                    Some(false) if decision.is_final => imported.replaced += 1,
+                    Some(_) => imported.kept += 1,
+                }
+                if known.is_none() || known == Some(false) && decision.is_final {
                     insert(&transaction, device, problem, question, decision)?;
                 }
+                imported.unfinished += usize::from(!decision.is_final && known != Some(true));
             }
-            transaction.commit()
+            transaction.commit()?;
+            Ok(imported)
         };
         write().map_err(|error| self.refuse(error.into()))
     }
@@ -142,12 +152,9 @@ fn for_all(
 
 /// Adds all decisions to the recordings of their devices, which then are in the order in which the devices came.
 pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -> rusqlite::Result<()> {
-    let mut statement =
-        connection.prepare("SELECT backend, name, library, threads FROM device WHERE threads >= 0 ORDER BY id")?;
-    let devices = statement.query_map([], |row| device(row, 0))?.collect::<rusqlite::Result<Vec<Device>>>()?;
+    let devices = devices(connection)?;
     for_all(connection, |[words, problem, question], decision| {
-        let known = devices.iter().filter(|device| device.to_string() == words);
-        let owner = known.max_by_key(|device| device.backend == DECIDES).cloned().unwrap_or_else(|| device_of(&words));
+        let owner = owner(&devices, &words);
         let (Some(decision), Ok(problem), None) = (decision, problem.parse(), device_fault(&owner)) else {
             return Ok(());
         };
@@ -161,6 +168,34 @@ pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -
     let place = |recording: &Recording| devices.iter().position(|device| *device == recording.device);
     recordings.sort_by_key(|recording| place(recording).unwrap_or(usize::MAX));
     Ok(())
+}
+
+/// Adds how many decisions there are to the entries of their devices, with new entries for devices without measurements.
+pub(super) fn count_in(summaries: &mut Vec<Summary>, connection: &Connection) -> rusqlite::Result<()> {
+    let devices = devices(connection)?;
+    for_all(connection, |[words, ..], decision| {
+        let (Some(decision), owner) = (decision, owner(&devices, &words)) else { return Ok(()) };
+        let place = summaries.iter().position(|summary| summary.device == owner).unwrap_or_else(|| {
+            summaries.push(Summary { device: owner, problems: 0, measurements: 0, decisions: 0, unfinished: 0 });
+            summaries.len() - 1
+        });
+        summaries[place].decisions += 1;
+        summaries[place].unfinished += usize::from(!decision.is_final);
+        Ok(())
+    })
+}
+
+/// The devices that the cache knows, in the order in which they came.
+fn devices(connection: &Connection) -> rusqlite::Result<Vec<Device>> {
+    let mut statement =
+        connection.prepare("SELECT backend, name, library, threads FROM device WHERE threads >= 0 ORDER BY id")?;
+    statement.query_map([], |row| device(row, 0))?.collect()
+}
+
+/// The device of a row by its words.
+fn owner(devices: &[Device], words: &str) -> Device {
+    let known = devices.iter().filter(|device| device.to_string() == words);
+    known.max_by_key(|device| device.backend == DECIDES).cloned().unwrap_or_else(|| device_of(words))
 }
 
 /// A device without measurements, from its words.

@@ -36,7 +36,7 @@ pub struct Cache {
     connection: Mutex<Connection>,
 }
 
-/// How many measurements the cache has for one device.
+/// How many measurements and decisions the cache has for one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The device.
@@ -45,6 +45,25 @@ pub struct Summary {
     pub problems: usize,
     /// Measurements.
     pub measurements: usize,
+    /// Decisions about convolutions of programs.
+    pub decisions: usize,
+    /// How many of these left something to measure.
+    pub unfinished: usize,
+}
+
+/// What an import has taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Measurements that the recording had.
+    pub measurements: usize,
+    /// Its decisions about questions that the cache had none about.
+    pub new: usize,
+    /// Its finished decisions that took the place of unfinished ones.
+    pub replaced: usize,
+    /// Decisions of the cache that stayed in place of its own.
+    pub kept: usize,
+    /// Questions of the recording about which the cache's decision is unfinished now.
+    pub unfinished: usize,
 }
 
 impl Cache {
@@ -222,9 +241,17 @@ impl Cache {
                 unreadable(&connection)?.rows
             ))?;
             let rows = statement.query_map([], |row| {
-                Ok(Summary { device: device(row, 0)?, problems: count(row, 4)?, measurements: count(row, 5)? })
+                let (device, problems, measurements) = (device(row, 0)?, count(row, 4)?, count(row, 5)?);
+                Ok(Summary { device, problems, measurements, decisions: 0, unfinished: 0 })
             })?;
-            rows.collect()
+            let mut summaries = rows.collect::<rusqlite::Result<Vec<Summary>>>()?;
+            decisions::count_in(&mut summaries, &connection)?;
+            let order = |one: &Summary| {
+                let Device { backend, name, library, threads } = one.device.clone();
+                (backend, name, library, threads)
+            };
+            summaries.sort_by_key(order);
+            Ok(summaries)
         };
         read().map_err(|error| self.refuse(error.into()))
     }
@@ -278,13 +305,14 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Imports every measurement, network and decision of a recording, and returns how many measurements it had. A network
+    /// Imports every measurement, network and decision of a recording, and returns how many. A network
     /// replaces the one of the same name and batch; the layers of a program are added, as by [`Cache::add_to_program`].
-    /// Shapes that get measurements lose their marks of being fully measured. A decision replaces none.
+    /// Shapes that get measurements lose their marks of being fully measured. A finished decision replaces an unfinished one, and
+    /// no other.
     ///
     /// # Errors
     /// As [`Cache::keep`]. An invalid recording changes nothing.
-    pub fn import(&self, recording: &Recording) -> Result<usize, Error> {
+    pub fn import(&self, recording: &Recording) -> Result<Imported, Error> {
         bounds::refuse("a recording", bounds::recording_fault(recording))?;
         let mut count = 0;
         for (shape, measurements) in recording.measurements() {
@@ -294,9 +322,9 @@ impl Cache {
         for (shape, cost) in recording.division_costs() {
             self.keep_division_cost(&recording.device, shape, cost)?;
         }
-        self.take_decisions(recording)?;
+        let imported = self.take_decisions(recording)?;
         recording.networks.iter().try_for_each(|network| self.take_network(network))?;
-        Ok(count)
+        Ok(Imported { measurements: count, ..imported })
     }
 
     /// Moves the journal's content into the file itself, so that a copy of the file is complete. Does not wait: what

@@ -225,3 +225,56 @@ fn a_rank_whose_budget_ends_says_so_to_the_others() {
     assert_eq!(hits("1"), 0);
     assert!((1..6).contains(&hits("2")));
 }
+
+#[test]
+fn what_measuring_took_of_the_device_is_given_back_when_it_ends() {
+    // Nobody waits for the device before the bytes are counted; and the program has its own pool keep all that it gets back.
+    for (arguments, budget) in [
+        ("times=200 watch=1 counts=1 hoarding=1", "unlimited"),
+        ("times=150 pause=2000 leave=1 counts=1", "unlimited"),
+        ("times=150 pause=2000 leave=1 counts=1", "1ms"),
+    ] {
+        let arguments = format!("{DIVIDED} {arguments}");
+        let plain = slow(Client::new(Form::Linked, &arguments)).run();
+        let run = tuned(&arguments, &[("TUNE_BUDGET", budget)]).run();
+        assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
+        assert!(count(&run, "peak-bytes") > count(&plain, "peak-bytes"), "nothing was measured: {}", run.errors);
+        assert!(run.errors.contains("tuned for"), "{arguments}, {budget}: still tuning: {}", run.errors);
+        assert_eq!(count(&run, "bytes"), count(&plain, "bytes"), "{arguments}, {budget}: {}", run.errors);
+    }
+}
+
+#[test]
+fn a_device_that_hangs_in_mid_training_holds_up_no_call_and_leaves_results_right() {
+    let arguments = "net=2 steps=120 sync=1 engine=1 size=5 c=4 k=4";
+    let (_, expected) = all_alone(arguments);
+    for step in [4, 9] {
+        // Work behind a piece that takes half a second is enqueued by ten steps, and by what is measured in them.
+        let hanging = format!("{arguments} hanging={step}");
+        let run = all_right(tuned(&hanging, &[]), &expected, &hanging);
+        assert_eq!(run.lines("hung"), ["1"], "{hanging}: somebody waited for the device: {}", run.errors);
+        assert!(total(&run, "tuning_measurements") > 0, "{hanging}: {}", run.errors);
+    }
+}
+
+#[test]
+fn tuning_takes_no_longer_than_its_budget_in_the_whole_process() {
+    let arguments = "net=24 steps=170 sync=1 engine=1 size=5 c=4 k=4";
+    let (_, expected) = all_alone(arguments);
+    // By the mock's clock each call takes some hundredths of a second, so that everything would take far longer than the default.
+    let under = |variables: &[(&str, &str)]| {
+        let client = Client::new(Form::Linked, arguments).with("TIGHTFIT_MOCK_CUDNN_SLOWDOWN", "100000");
+        let client = client.preloaded(&[("WORKSPACE", "auto"), ("LOG", "1")]).preloaded(variables);
+        all_right(client, &expected, &format!("{variables:?}"))
+    };
+    let spent =
+        |run: &Run| Duration::from_micros(run.report.as_ref().unwrap()["totals"]["tuning_us"].as_f64().unwrap() as u64);
+    let all = spent(&under(&[("TUNE_BUDGET", "unlimited")]));
+    for (variables, budget) in [(&[][..], 10), (&[("TUNE_BUDGET", "2s")], 2)] {
+        let (run, budget) = (under(variables), Duration::from_secs(budget));
+        // What is begun is expected to end within it; an estimate may err, by less than one step may be held up.
+        let most = budget + Duration::from_millis(250);
+        assert!(all > most && spent(&run) <= most, "{:?} of {budget:?}, {all:?}: {}", spent(&run), run.errors);
+        assert!(run.errors.contains("tuned for"), "{}", run.errors);
+    }
+}

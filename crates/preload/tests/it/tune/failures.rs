@@ -37,7 +37,7 @@ fn every_function_that_measuring_calls_may_fail() {
         };
         let functions: Vec<&String> = in_all.keys().filter(is_for_measuring).collect();
         for needed in [
-            "cuMemAllocAsync",
+            "cuMemAllocFromPoolAsync",
             "cuMemFreeAsync",
             "cuMemcpyDtoHAsync_v2",
             "cuEventRecord",
@@ -68,9 +68,12 @@ fn every_function_that_measuring_calls_may_fail() {
 fn an_unknown_status_of_the_driver_ends_measuring_alone() {
     let arguments = format!("{DIVIDED} {WATCHED}");
     let expected = alone(&arguments);
-    for (name, nth) in
-        [("cuMemAllocAsync", 1), ("cuMemAllocAsync", 3), ("cuEventRecord", 7), ("cuMemcpyHtoDAsync_v2", 2)]
-    {
+    for (name, nth) in [
+        ("cuMemAllocFromPoolAsync", 1),
+        ("cuMemAllocFromPoolAsync", 3),
+        ("cuEventRecord", 7),
+        ("cuMemcpyHtoDAsync_v2", 2),
+    ] {
         let client = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_FAIL", &format!("{name}:{nth}:801"));
         let run = right(client, &expected, name);
         assert_eq!(decisions(&run), ["kept"], "{name}: {}", run.errors);

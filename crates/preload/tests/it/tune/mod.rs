@@ -6,6 +6,7 @@
 //! around     delays, threads, captures, many convolutions, two processes on one cache
 //! shipped    decisions of a read-only store behind the cache
 //! failures   whatever only measuring calls may fail
+//! ranks      processes that meet in each step, and one that is killed
 //! first      everything is measured before the first execution
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod around;
 mod failures;
 mod first;
+mod ranks;
 mod shipped;
 mod slices;
 mod stay;

@@ -95,7 +95,7 @@ fn proofs_break_no_capture_on_another_thread() {
 #[test]
 fn a_device_that_fails_once_says_nothing_of_an_engine() {
     let arguments = format!("{LARGE} {WATCHED}");
-    for failure in ["cuMemcpyHtoDAsync_v2:1:2", "cuMemAllocAsync:1:2", "cuMemcpyDtoHAsync_v2:1:2"] {
+    for failure in ["cuMemcpyHtoDAsync_v2:1:2", "cuMemAllocFromPoolAsync:1:2", "cuMemcpyDtoHAsync_v2:1:2"] {
         let client = limited(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_FAIL", failure);
         let run = right_within(client, &alone(&arguments), failure);
         assert!(is_sliced(&run), "{failure}: {:?} {}", algorithms(&run), run.errors);
