@@ -65,8 +65,8 @@ const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass
 
 const COUNTED: &str = "counted: batch normalization reads its input twice";
 
-/// Sums and normalizations of ResNet-50, which read and write faster than ReLU; average pooling over whole maps, fully connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense
-/// windows of GoogLeNet.
+/// Sums and normalizations of ResNet-50, which read and write faster than ReLU; average pooling over whole maps, fully
+/// connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense windows of GoogLeNet.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
     ("add", Pass::Forward, 0.82),

@@ -41,9 +41,12 @@ class Arenas:
         self.pinnable: int | None = None
         self._said = False
 
+    def _allowed(self) -> int | None:
+        return self.budget if self.budget is not None else host_bytes()
+
     def bytes(self) -> int | None:
         """Bytes that a plan may use; None if unknown."""
-        most = self.budget if self.budget is not None else host_bytes()
+        most = self._allowed()
         if most is not None and self.found:
             most = max(most, max(arena.numel() for arena, _ in self.found))
         if self.pinnable is not None:
@@ -79,7 +82,7 @@ class Arenas:
         if self.found:
             held = sum(arena.numel() for arena, _ in self.found)
             active.counts.fresh_bytes += size
-            most = self.budget if self.budget is not None else host_bytes()
+            most = self._allowed()
             if most is not None and size + (held if self.budget is not None else 0) > most:
                 self._say(len(self.found) + 1, held + size)
                 return copies.arena(size)

@@ -504,9 +504,8 @@ class Session:
         if device.type not in MEASURED:
             return True
         step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, optimizer)
-        outside = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
         reserve = max(self.reserve or 0, reserve_of(self.budget, device))
-        return simulate(Lives(step.data), {}).peak + outside + reserve <= self.budget
+        return simulate(Lives(step.data), {}).peak + allocated(device) + reserve <= self.budget
 
     def _measured(
         self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, of_optimizer: int

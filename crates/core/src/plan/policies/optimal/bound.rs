@@ -141,6 +141,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         for at in 0..count {
             sums[at + 1] = sums[at] + live[at];
         }
+        // What being there before these operations costs, but for windows.
+        let keeping = |of: &Gap, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
         let mut clauses = Clauses::new(self.intervals.variables);
         // What those that reruns alone ask for may charge for what they ask for in turn.
         let mut room: Vec<i128> = vec![HARD; self.intervals.idle.len()];
@@ -152,8 +154,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 Wanted::ForReruns { asked, last, has } => {
                     let windows = self.rows.iter().zip(prices).skip(count);
                     let inside = windows.filter(|(row, _)| (idle.since..*asked).contains(&row.at));
-                    let price = sums[*asked] - sums[idle.since] + inside.map(|(_, price)| price).sum::<i128>();
-                    let keeping = bytes * price;
+                    let keeping =
+                        keeping(of, idle.since, *asked) + bytes * inside.map(|(_, price)| price).sum::<i128>();
                     let again = match !of.producers.is_empty() && *asked <= of.until {
                         true => rerun(of, *asked, *last),
                         false => keeping,
@@ -167,7 +169,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                     let first = idle.since.min(of.to);
                     let mut from = first;
                     for (place, to) in asked.iter().copied().chain([of.to]).enumerate() {
-                        constant += clauses.cost(there(place), bytes * (sums[to] - sums[from]));
+                        constant += clauses.cost(there(place), keeping(of, from, to));
                         if place > 0 {
                             clauses.implies(there(place - 1), there(place), HARD);
                         }
@@ -213,7 +215,6 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 Wanted::ForUse { again: Some(again), .. } => Literal::of(*again),
                 Wanted::ForUse { again: None, .. } => continue,
             };
-            let keeping = |of: &Gap, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
             let asked: Vec<(Literal, i128)> = demands.iter().map(|demand| self.asked(demand, rerun, keeping)).collect();
             let penalties = shared(&asked, room[by]);
             for ((literal, _), penalty) in asked.iter().zip(penalties) {

@@ -80,7 +80,7 @@ pub(super) fn hold(
         // Nothing is placed yet that only the search for plans has found, or so much may be gained.
         let may_gain = |part| {
             let gains = |best: Nanos| hunt.bound().0 + best.0 / part < best.0;
-            trials.time() == before || trials.time().is_none_or(gains)
+            trials.time() == before || trials.time().is_some_and(gains)
         };
         let visits = if may_gain(GAIN) { visits } else { visits / LITTLE };
         let is_pressed = may_gain(MUCH);

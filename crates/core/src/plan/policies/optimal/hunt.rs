@@ -106,8 +106,8 @@ impl<'m, 'a> Hunt<'m, 'a> {
         LowerBound::whole(self.bound(), self.bounded)
     }
 
-    /// Places what a search finds in so many visits, until `end`, and improves the bound. With `floors`, the policies that only move tensors
-    /// compete. Returns a bound, if it knows one.
+    /// Places what a search finds in so many visits, until `end`, and improves the bound. With `floors`, the policies that only
+    /// move tensors compete. Returns a bound, if it knows one.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
