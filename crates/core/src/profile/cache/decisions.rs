@@ -61,12 +61,13 @@ impl Cache {
             device_id(&transaction, device)?;
             for (problem, question, decision) in recording.decisions() {
                 let known = find(&transaction, device, problem, question)?.map(|known| known.is_final);
+                let is_taken = known.is_none_or(|is_final| !is_final && decision.is_final);
                 match known {
                     None => imported.new += 1,
-                    Some(false) if decision.is_final => imported.replaced += 1,
+                    Some(_) if is_taken => imported.replaced += 1,
                     Some(_) => imported.kept += 1,
                 }
-                if known.is_none() || known == Some(false) && decision.is_final {
+                if is_taken {
                     insert(&transaction, device, problem, question, decision)?;
                 }
                 imported.unfinished += usize::from(!decision.is_final && known != Some(true));

@@ -236,7 +236,7 @@ impl Cache {
             let mut statement = connection.prepare(&format!(
                 "SELECT d.backend, d.name, d.library, d.threads, count(DISTINCT m.problem), count(*)
                  FROM measurement m JOIN device d ON d.id = m.device WHERE {} AND m.problem NOT IN ({})
-                 GROUP BY d.id ORDER BY 1, 2, 3, 4",
+                 GROUP BY d.id",
                 *SOUND_MEASUREMENT,
                 unreadable(&connection)?.rows
             ))?;
