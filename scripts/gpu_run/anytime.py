@@ -5,7 +5,7 @@ usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--se
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
 Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds after a report says that all
-kernels are decided, which is when tuning ends, or until no step was held up for as long as plain takes; then times some more. `queue_ms` is what the
+kernels are decided, which is when tuning ends, and plain until no step was held up; then times some more. `queue_ms` is what the
 host takes for a step, with the device's work behind it. A case per process, because what was tuned once stays tuned. Under torchrun,
 ranks train together (DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a
 process that has imported everything waits for the others that name the file. With `--errors` and `--inference`, `error` is the
@@ -54,7 +54,8 @@ def measure(case, options):
         written = report.stat().st_mtime_ns if report.exists() else None
         is_tuned = written is not None and written < time.time_ns() - SETTLING and decided(written)
         spent = time.perf_counter() - begin
-        is_quiet = max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
+        # Where all steps are held up alike, only the report tells.
+        is_quiet = str(report) == "none" and max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
         over = torch.tensor(float(spent >= options.seconds or (is_tuned or is_quiet) and spent >= options.least), device="cuda")
         if ranks > 1:
             torch.distributed.broadcast(over, 0)

@@ -22,6 +22,7 @@ mod map;
 mod planes;
 mod pooling;
 mod pooling_last;
+mod recording;
 mod rows;
 mod session;
 mod softmax_loss;

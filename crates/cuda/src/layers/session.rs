@@ -1,9 +1,9 @@
 //! Everything a training run has on the device: both arenas, its streams, events, and prepared work. A whole step can
-//! be recorded once and then enqueued with one call.
+//! be recorded once and then enqueued with few calls: what computes as graphs, and the copies between them.
 //!
 //! ```text
-//! capture    upload | begin, compute forks to all other streams .. work, copies, waits .. join, end | launch
-//! later      upload | launch            upload | launch                                    nothing else from the host
+//! record     upload | a graph: begin, compute forks to the streams beside it .. work .. join, end | copies, waits | a graph ..
+//! later      upload | launch | copies, waits | launch ..                                   nothing else from the host
 //! ```
 //!
 //! The upload of a mini-batch stays outside the recording, so that the host can tell when its memory is free again.
@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use tightfit_core::{Bytes, Nanos};
 
+use super::recording::{Behind, Recorded, Recording};
 use super::{ArenaWatch, Libraries, Work};
 use crate::CudaError;
-use crate::safe::{Capture, DeviceBuffer, Event, Graph, PinnedArena, Region, Staging, Stream};
+use crate::safe::{Capture, DeviceBuffer, Event, PinnedArena, Region, Staging, Stream};
 
 /// One of a session's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,13 @@ pub enum Lane {
     Prefetch,
     /// Prepared work beside that of the compute stream, by the number that [`Session::add_lane`] gave.
     Beside(usize),
+}
+
+impl Lane {
+    /// Whether it copies, instead of computing.
+    fn is_copying(self) -> bool {
+        matches!(self, Lane::Offload | Lane::Prefetch)
+    }
 }
 
 /// A further stream for work, with its libraries, and the end of its work in a step.
@@ -47,8 +55,8 @@ struct Kept {
 /// Prepared work and recorded steps use only memory that they or the session hold, and fields drop in order: the recorded
 /// step first.
 pub struct Session {
-    recorded: Option<Graph>,
-    capture: Option<Capture>,
+    recorded: Option<Vec<Recorded>>,
+    recording: Option<Recording>,
     works: Vec<Kept>,
     events: Vec<Event>,
     /// Begin and end of a step, and the ends of the copy streams.
@@ -84,7 +92,7 @@ impl Session {
         let context = libraries.handle().context();
         Ok(Session {
             recorded: None,
-            capture: None,
+            recording: None,
             works: Vec::new(),
             events: (0..events).map(|_| Event::new(context)).collect::<Result<_, _>>()?,
             marks: [Event::new(context)?, Event::new(context)?, Event::new(context)?, Event::new(context)?],
@@ -183,6 +191,7 @@ impl Session {
     /// Those of the work.
     pub fn compute(&mut self, work: usize) -> Result<(), CudaError> {
         let Some(lane) = self.works.get(work).map(|kept| kept.lane) else { return Ok(()) };
+        self.begin_graph()?;
         self.start(lane)?;
         self.works[work].work.iter().try_for_each(|work| work())?;
         self.stop(lane)
@@ -194,9 +203,7 @@ impl Session {
     /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
     pub fn offload(&mut self, lane: Lane, device: Range<usize>, host: Range<usize>) -> Result<(), CudaError> {
         let region = self.region(device)?;
-        self.start(lane)?;
-        self.host.offload(&region, host, self.stream(lane)?)?;
-        self.stop(lane)
+        self.enqueue(Recorded::Offload(lane, region, host))
     }
 
     /// Enqueues a copy from the host.
@@ -205,33 +212,86 @@ impl Session {
     /// As [`Session::offload`].
     pub fn prefetch(&mut self, lane: Lane, host: Range<usize>, device: Range<usize>) -> Result<(), CudaError> {
         let region = self.region(device)?;
-        self.start(lane)?;
-        self.host.prefetch(host, &region, self.stream(lane)?)?;
-        self.stop(lane)
+        self.enqueue(Recorded::Prefetch(lane, host, region))
     }
 
     /// Enqueues filling bytes of the arena with ones.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
-    pub fn poison(&self, lane: Lane, device: Range<usize>) -> Result<(), CudaError> {
-        self.region(device)?.fill(0xFF, self.stream(lane)?)
+    pub fn poison(&mut self, lane: Lane, device: Range<usize>) -> Result<(), CudaError> {
+        let region = self.region(device)?;
+        self.enqueue(Recorded::Poison(lane, region))
     }
 
     /// Marks a point in a stream.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`] for an unknown event; [`CudaError::Driver`].
-    pub fn record(&self, lane: Lane, event: usize) -> Result<(), CudaError> {
-        self.event(event)?.record(self.stream(lane)?)
+    pub fn record(&mut self, lane: Lane, event: usize) -> Result<(), CudaError> {
+        self.enqueue(Recorded::Record(lane, event))?;
+        if let Some(recording) = self.recording.as_mut().filter(|_| !lane.is_copying()) {
+            recording.mark(event);
+        }
+        Ok(())
     }
 
     /// Makes the stream wait until the point is passed.
     ///
     /// # Errors
     /// As [`Session::record`].
-    pub fn wait(&self, lane: Lane, event: usize) -> Result<(), CudaError> {
-        self.stream(lane)?.wait(self.event(event)?)
+    pub fn wait(&mut self, lane: Lane, event: usize) -> Result<(), CudaError> {
+        let behind = self.recording.as_ref().filter(|_| !lane.is_copying()).map(|recording| recording.behind(event));
+        match behind {
+            Some(Behind::Already) => Ok(()),
+            Some(Behind::Outside) => {
+                // The streams beside fork from the compute stream when the next graph begins.
+                self.end_graph()?;
+                self.push(Recorded::Wait(Lane::Compute, event));
+                Ok(())
+            }
+            Some(Behind::Inside) | None => self.enqueue(Recorded::Wait(lane, event)),
+        }
+    }
+
+    /// Enqueues something; in a recording, what streams that compute do belongs to a graph, and what copies do comes behind it.
+    fn enqueue(&mut self, what: Recorded) -> Result<(), CudaError> {
+        if self.recording.is_some() && what.lane().is_copying() {
+            self.end_graph()?;
+            self.push(what);
+            return Ok(());
+        }
+        self.begin_graph()?;
+        self.do_now(&what)
+    }
+
+    fn push(&mut self, what: Recorded) {
+        if let Some(recording) = &mut self.recording {
+            recording.push(what);
+        }
+    }
+
+    /// Enqueues a part of a step.
+    fn do_now(&mut self, what: &Recorded) -> Result<(), CudaError> {
+        let lane = what.lane();
+        match what {
+            // SAFETY: what was recorded is kept work, and copies and fills of the arena: the session holds all of it, in
+            // fields that are dropped after the graph and wait for queued work.
+            Recorded::Graph(graph) => unsafe { graph.launch(self.stream(lane)?) },
+            Recorded::Offload(_, region, host) => {
+                self.start(lane)?;
+                self.host.offload(region, host.clone(), self.stream(lane)?)?;
+                self.stop(lane)
+            }
+            Recorded::Prefetch(_, host, region) => {
+                self.start(lane)?;
+                self.host.prefetch(host.clone(), region, self.stream(lane)?)?;
+                self.stop(lane)
+            }
+            Recorded::Poison(_, region) => region.fill(0xFF, self.stream(lane)?),
+            Recorded::Record(_, event) => self.event(*event)?.record(self.stream(lane)?),
+            Recorded::Wait(_, event) => self.stream(lane)?.wait(self.event(*event)?),
+        }
     }
 
     fn event(&self, event: usize) -> Result<&Event, CudaError> {
@@ -291,16 +351,9 @@ impl Session {
         self.touched.as_ref().map(ArenaWatch::end).transpose()
     }
 
-    /// Starts recording work on all streams instead of running it.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
-    pub fn begin_recording(&mut self) -> Result<(), CudaError> {
-        let context = self.libraries.handle().context();
-        let fork = Event::new(context)?;
-        self.capture = Some(Capture::begin(self.stream(Lane::Compute)?)?);
-        fork.record(self.stream(Lane::Compute)?)?;
-        self.others().try_for_each(|(stream, _)| stream.wait(&fork))
+    /// Starts recording the step instead of running it.
+    pub fn begin_recording(&mut self) {
+        self.recording = Some(Recording::default());
     }
 
     /// Ends the recording and keeps the step.
@@ -308,19 +361,41 @@ impl Session {
     /// # Errors
     /// [`CudaError::Driver`] if the step cannot be recorded.
     pub fn end_recording(&mut self) -> Result<(), CudaError> {
-        let Some(capture) = self.capture.take() else { return Ok(()) };
-        for (stream, _) in self.others() {
-            let join = Event::new(stream.context())?;
-            join.record(stream)?;
-            self.stream(Lane::Compute)?.wait(&join)?;
+        self.end_graph()?;
+        self.recorded = self.recording.take().map(Recording::finish);
+        Ok(())
+    }
+
+    /// Begins a graph of the recording, if there is one and it has none in progress: from now on, work on streams that compute
+    /// is recorded in it.
+    fn begin_graph(&mut self) -> Result<(), CudaError> {
+        let compute = self.libraries.handle().stream();
+        match &mut self.recording {
+            Some(recording) if !recording.is_capturing() => recording.begin(Capture::begin(compute)?),
+            _ => return Ok(()),
         }
-        self.recorded = Some(capture.end()?);
+        let fork = Event::untimed(compute.context())?;
+        fork.record(compute)?;
+        self.beside.iter().try_for_each(|lane| lane.libraries.handle().stream().wait(&fork))
+    }
+
+    /// Ends the recording's graph, if one is in progress.
+    fn end_graph(&mut self) -> Result<(), CudaError> {
+        let Some(recording) = &mut self.recording else { return Ok(()) };
+        let Some(capture) = recording.take_capture() else { return Ok(()) };
+        let compute = self.libraries.handle().stream();
+        for Beside { libraries, .. } in &self.beside {
+            let join = Event::untimed(compute.context())?;
+            join.record(libraries.handle().stream())?;
+            compute.wait(&join)?;
+        }
+        recording.end(capture.end()?);
         Ok(())
     }
 
     /// Whether a recording is in progress.
     pub fn is_recording(&self) -> bool {
-        self.capture.is_some()
+        self.recording.is_some()
     }
 
     /// Whether a step was recorded.
@@ -332,13 +407,11 @@ impl Session {
     ///
     /// # Errors
     /// [`CudaError::Driver`].
-    pub fn launch(&self) -> Result<(), CudaError> {
-        match &self.recorded {
-            // SAFETY: what was recorded is kept work, and copies between the arenas: the session holds all of it, in fields
-            // that are dropped after the graph and wait for queued work.
-            Some(graph) => unsafe { graph.launch(self.stream(Lane::Compute)?) },
-            None => Ok(()),
-        }
+    pub fn launch(&mut self) -> Result<(), CudaError> {
+        let recorded = self.recorded.take();
+        let launched = recorded.iter().flatten().try_for_each(|what| self.do_now(what));
+        self.recorded = recorded;
+        launched
     }
 
     /// Records times from the next step on.

@@ -5,8 +5,8 @@
 //! task first needs them.
 //!
 //! Outside the arena are cuBLAS's workspace, the libraries' code, and scratch memory for sums. [`RESERVED`] leaves room
-//! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be one CUDA graph;
-//! `begin` then reports that it needs no commands.
+//! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be CUDA graphs with
+//! copies between them; `begin` then reports that it needs no commands.
 
 mod feed;
 mod layers;
@@ -27,7 +27,7 @@ use crate::{Error, host_memory};
 /// Modes of a machine, independent of schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// Record the second step as a CUDA graph, and launch every later step with one call.
+    /// Record the second step as CUDA graphs, one if it has no copies, and launch these in every later step.
     pub graph: bool,
     /// Record the spans of tasks and copies for [`Machine::spans`]; incompatible with `graph`.
     pub trace: bool,
@@ -405,7 +405,7 @@ impl Machine for CudaMachine {
             session.launch().map_err(beginning)?;
             return Ok(false);
         }
-        session.begin_recording().map_err(beginning)?;
+        session.begin_recording();
         Ok(true)
     }
 
