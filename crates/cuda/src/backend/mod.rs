@@ -44,7 +44,7 @@ pub use guest::{BesideCaptures, Chosen, Guest, GuestProgram, Host, Lane, NotEnqu
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
-pub use trial::{Course, Outcome, Pattern, Trial};
+pub use trial::{Course, Moment, Outcome, Pattern, Trial};
 pub use trust::must_be_proven;
 
 /// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.

@@ -87,6 +87,19 @@ const BUFFER: usize = 1 << 14;
 /// How many are taken at once.
 const BUFFERS: usize = 32;
 
+/// A point in a program's stream.
+pub struct Moment(Event);
+
+impl Moment {
+    /// How long the device took from an earlier point to this one, waiting for the host included; none until it is there.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] with any error of the work before it.
+    pub fn since(&self, earlier: &Moment) -> Result<Option<Nanos>, CudaError> {
+        if self.0.is_done()? { self.0.since(&earlier.0).map(Some) } else { Ok(None) }
+    }
+}
+
 /// What a course has shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
@@ -133,6 +146,20 @@ impl Host {
     /// [`CudaError::Driver`].
     pub fn give_back(&self, device: usize) -> Result<(), CudaError> {
         self.context(device)?.trim()
+    }
+
+    /// Marks a point in a stream of the program's.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    ///
+    /// # Safety
+    /// The stream is alive, on the device, and not capturing.
+    pub unsafe fn moment(&self, device: usize, stream: driver::Stream) -> Result<Moment, CudaError> {
+        let moment = Moment(Event::new(&self.context(device)?)?);
+        // SAFETY: forwarded to the caller.
+        unsafe { moment.0.record_on(stream) }?;
+        Ok(moment)
     }
 
     /// Enqueues a course on a stream of the program's.

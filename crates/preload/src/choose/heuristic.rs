@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 use tightfit_cuda::Guest;
 
 use super::chooser::admission;
@@ -15,11 +15,13 @@ use crate::settings::{Settings, Terms};
 /// The most parts to try before any other engine: each part has its own launches, and a small batch leaves the device
 /// idle.
 const FEW: usize = 8;
+/// Operations that keep any device busy for far longer than launching them takes: parts as large may be more.
+const LARGE: f64 = 1e10;
 
 /// The configuration; none if nothing fits. In this order:
 ///
 /// ```text
-/// the framework's engine       in a few parts
+/// the framework's engine       in a few parts, or in large ones
 /// every other proposed engine  whole, or in a few parts, in the order of the library's preference
 /// the framework's engine       in any number of parts
 /// legacy algorithms            whole
@@ -38,10 +40,11 @@ pub(super) fn shrink(
     let batch = problem.batch();
     let most = if terms.micro_batches() == Sizes::Undivided { 1 } else { batch };
     let few = most.min(FEW);
+    let large = large_parts(problem).min(most).max(few);
     let admission = admission(question, settings);
     let own_is_admitted = admission.admits(question.chosen.notes);
     let mut search = Search { question, limit: terms.limit.bytes(), session };
-    if own_is_admitted && let Some(found) = search.fewest_parts(own, 2..=few)? {
+    if own_is_admitted && let Some(found) = search.fewest_parts(own, 2..=large)? {
         return Ok(Some(found));
     }
     let offers = search.session.guest.offers(problem)?.into_iter();
@@ -53,7 +56,7 @@ pub(super) fn shrink(
             return Ok(Some(found));
         }
     }
-    if own_is_admitted && let Some(found) = search.fewest_parts(own, FEW + 1..=most)? {
+    if own_is_admitted && let Some(found) = search.fewest_parts(own, large + 1..=most)? {
         return Ok(Some(found));
     }
     for (algorithms, parts) in [(legacy, 1..=1), (engines, FEW + 1..=most)] {
@@ -64,6 +67,11 @@ pub(super) fn shrink(
         }
     }
     Ok(None)
+}
+
+/// How many parts of a convolution are large.
+fn large_parts(problem: &Problem) -> usize {
+    (problem.flops() / LARGE) as usize
 }
 
 fn is_legacy(algorithm: &Algorithm) -> bool {
@@ -132,6 +140,17 @@ fn equal(batch: usize, count: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_takes_long_has_many_large_parts() {
+        for (problem, parts) in [
+            ("backward-filter n256 c128 h112 w112 k128 r3 s3 pad1 f32", 94),
+            ("forward n64 c64 h56 w56 k64 r3 s3 pad1 f32", 1),
+            ("forward n8 c8 h8 w8 k8 r3 s3 pad1 f32", 0),
+        ] {
+            assert_eq!(large_parts(&problem.parse().unwrap()), parts, "{problem}");
+        }
+    }
 
     #[test]
     fn equal_parts_add_up_and_differ_by_one_at_most() {

@@ -52,7 +52,7 @@ impl Chooser {
             };
             let started = Instant::now();
             let judgment = judge(question, terms, &ours, session, host);
-            self.spending.add_time(started);
+            self.spending.add(started.elapsed());
             match judgment {
                 Some(Judgment::Better(ours, theirs)) => return (Answer::Ours(ours), Some(theirs)),
                 Some(Judgment::NoFaster(theirs)) => return (Answer::Kept, Some(theirs)),
@@ -139,7 +139,8 @@ fn judge(
     let own = session.set_up(question, &Configuration::new(vec![question.own()], DivisionCost::default()))?;
     let programs = [own, session.set_up(question, ours)?];
     let outputs = sampled(&problem, ours);
-    let course = Course { programs: &programs, rounds: rounds(ours.time()), outputs: &outputs, reserve: RESERVE };
+    let course =
+        Course { programs: &programs, rounds: rounds(ours.time(), false), outputs: &outputs, reserve: RESERVE };
     let outcome = run(question, course, session, host)?;
     let speedup = Speedup::of(&outcome, ours.parts().len().saturating_sub(1))?;
     if !speedup.is_clear {

@@ -75,7 +75,7 @@ impl Chooser {
             Some(known) => Ok(known),
             None => self.measure_now(question, terms, settings, (host, guest), needs_time, &survey),
         };
-        self.spending.add_time(started);
+        self.spending.add(started.elapsed());
         result.inspect_err(|error| trace!("did not measure {}: {}", question.problem, error.words))
     }
 

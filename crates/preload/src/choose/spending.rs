@@ -1,7 +1,7 @@
 //! What choosing has cost so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use tightfit_core::Nanos;
 
@@ -17,7 +17,7 @@ pub struct Spending {
 
 /// What choosing has cost.
 pub struct Cost {
-    /// Wall-clock time, waiting included, and the device's between the program's calls.
+    /// Time by which the program was held up: wall-clock, waiting included, and between the program's calls the device's.
     pub time: Nanos,
     /// Measurements made.
     pub measured: u64,
@@ -30,14 +30,15 @@ pub struct Cost {
 }
 
 impl Spending {
-    /// Adds the time since `started`.
-    pub fn add_time(&self, started: Instant) {
-        self.nanos.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    /// Adds time spent.
+    pub fn add(&self, time: Duration) {
+        self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Adds time that the device spent.
-    pub fn add_device_time(&self, time: Nanos) {
-        self.nanos.fetch_add(time.0, Ordering::Relaxed);
+    /// Takes down that time spent on the host has held up the device for another time.
+    pub fn correct(&self, host: Duration, device: Duration) {
+        self.add(device);
+        self.nanos.fetch_sub(host.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Adds measurements made.

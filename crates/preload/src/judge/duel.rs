@@ -17,9 +17,10 @@ pub fn is_worth_it(ours: Nanos, theirs: Nanos, calls: usize) -> bool {
 /// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
 const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
 
-/// Rounds of a duel where what runs now takes so long.
-pub fn rounds(theirs: Nanos) -> usize {
-    ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(3, |(_, rounds)| *rounds)
+/// Rounds of a duel where what runs now takes so long; a configuration that promises far less than a long call needs fewer.
+pub fn rounds(theirs: Nanos, is_far: bool) -> usize {
+    let rounds = ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(3, |(_, rounds)| *rounds);
+    if is_far && theirs > ROUNDS[0].0 { 2 } else { rounds }
 }
 
 /// How a configuration did against what runs now.
@@ -92,7 +93,9 @@ mod tests {
         assert_eq!((judged.theirs, judged.ours), (Nanos(100), Nanos(100)));
         let alone = Outcome { times: vec![vec![Nanos(1)]], took: Nanos::ZERO, outputs: Vec::new() };
         assert!(Speedup::of(&alone, 0).is_none());
-        assert_eq!([Nanos(10_000), Nanos(2_000_000), Nanos(u64::MAX)].map(rounds), [6, 4, 3]);
+        let calls = [Nanos(10_000), Nanos(2_000_000), Nanos(u64::MAX)];
+        assert_eq!(calls.map(|call| rounds(call, false)), [6, 4, 3]);
+        assert_eq!(calls.map(|call| rounds(call, true)), [6, 2, 2]);
     }
 
     #[test]

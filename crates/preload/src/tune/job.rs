@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! own        times the framework's choice                     -> how much could be gained
-//! survey     times candidates, one after another              -> the fastest configuration within what was told
+//! survey     times candidates, one after another, first the   -> the fastest configuration within what was told
+//!            parts of what runs now if nobody has timed it
 //! duel       it and what runs now, in turns, on the same data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
@@ -169,7 +170,8 @@ impl Job {
     /// What a call takes as it runs now, if that was measured.
     pub fn now(&self) -> Option<Nanos> {
         match self.kernel.running().configuration() {
-            Some(now) => Some(now.time()).filter(|time| *time > Nanos::ZERO),
+            Some(now) if now.time() > Nanos::ZERO => Some(now.time()),
+            Some(guess) => self.ledger.time_of(guess),
             None => self.theirs,
         }
     }
@@ -309,6 +311,11 @@ impl Job {
             hopes,
             wanted: None,
         };
+        if let Some(guess) = self.kernel.running().configuration().filter(|now| now.time() == Nanos::ZERO)
+            && let Err(Error::Interrupted) = asking.time(guess)
+        {
+            return asking.wanted;
+        }
         let admits = |notes| self.admission.admits(notes);
         let (sizes, is_sliced) = match asking.is_worth_dividing(&problem, terms.slices(), admits) {
             Ok(true) => (terms.micro_batches(), terms.slices()),
@@ -365,15 +372,14 @@ impl Job {
     fn choose(&mut self) {
         self.stage = match self.best() {
             Some(ours) => Stage::Duel(ours),
-            None => Stage::Done(Verdict::Stays),
+            None => Stage::Done(self.now().map_or(Verdict::Stays, |time| self.stays(time))),
         };
     }
 
     /// Chooses the best configuration if it is far faster than what runs, and than what was chosen in this way before.
     fn choose_early(&mut self) {
         let known = [self.now(), self.early].into_iter().flatten().min();
-        let is_far = |ours: &Configuration| known.is_none_or(|time| ours.time().ratio(time) * FAR < 1.0);
-        if let Some(ours) = self.best().filter(is_far) {
+        if let Some(ours) = self.best().filter(|ours| is_far(ours, known)) {
             (self.is_early, self.early) = (true, Some(ours.time()));
             self.stage = Stage::Duel(ours);
         }
@@ -396,7 +402,7 @@ impl Job {
         if matches!(self.kernel.running(), Running::Ours(_)) && self.is_own_there {
             programs.extend(self.own_program(session, own));
         }
-        let rounds = rounds(self.theirs.unwrap_or_default());
+        let rounds = rounds(self.now().or(self.theirs).unwrap_or_default(), is_far(&ours, self.now()));
         let outputs = sampled(self.problem(), &ours);
         Some(Task { purpose: Purpose::Duel, programs, rounds, outputs, expected: Nanos::ZERO })
     }
@@ -497,4 +503,9 @@ impl Job {
     pub fn was_inaccurate(&self) -> bool {
         self.attempts > 0
     }
+}
+
+/// Whether a configuration is far faster than what takes so long, or nobody knows how long.
+fn is_far(ours: &Configuration, known: Option<Nanos>) -> bool {
+    known.is_none_or(|time| ours.time().ratio(time) * FAR < 1.0)
 }

@@ -121,6 +121,15 @@ impl Ledger {
         std::mem::take(&mut self.new)
     }
 
+    /// What a configuration takes, if all of its parts were measured as such; none in slices.
+    pub fn time_of(&self, configuration: &Configuration) -> Option<Nanos> {
+        let time = |part: &Candidate| {
+            let block = self.whole.with_batch(part.micro_batch).ok().filter(|_| part.calls() == 1)?;
+            self.measured.get(&(block, part.algorithm.clone()))?.as_ref().map(|known| known.time)
+        };
+        configuration.parts().iter().map(time).sum()
+    }
+
     /// Every candidate known so far within a limit, and what dividing costs as far as known.
     pub fn candidates(&self, limit: Bytes, admits: impl Fn(Notes) -> bool) -> (Vec<Candidate>, DivisionCost) {
         let known = self.measured.iter().filter(|((problem, _), _)| self.is_block(problem));
@@ -238,6 +247,22 @@ impl Asking<'_> {
         })
     }
 
+    /// Asks for the parts of a configuration of which nothing but its workspace is known; stops at the first that was not measured.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] there.
+    pub fn time(&mut self, guess: &Configuration) -> Result<(), Error> {
+        for part in guess.parts().iter().filter(|part| part.calls() == 1) {
+            let block = self.ledger.whole.with_batch(part.micro_batch)?;
+            if self.ask(&block, &part.algorithm)?.is_some()
+                && let Err(Error::Interrupted) = self.measure(&block, &part.algorithm, &Effort::default())
+            {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes over what the cache has of a slice.
     fn look_up(&mut self, problem: &Problem) {
         if !self.ledger.is_block(problem) && self.ledger.looked_up.insert(*problem) {
@@ -322,4 +347,31 @@ impl Backend for Asking<'_> {
 
 fn refusal(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {
     Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_guess_takes_what_its_parts_took() {
+        let whole: Problem = "forward n7 c4 h8 w8 k4 r3 s3 pad1 f32".parse().unwrap();
+        let mut ledger = Ledger::new(&whole, Vec::new(), None);
+        let gemm = Algorithm::new("gemm");
+        let part = |micro_batch: usize| Candidate {
+            micro_batch,
+            algorithm: gemm.clone(),
+            time: Nanos::ZERO,
+            workspace: Bytes::ZERO,
+        };
+        let guess = Configuration::new([3, 2, 2].map(part).to_vec(), DivisionCost::default());
+        for (size, took, known) in [(2, 20, None), (3, 30, Some(Nanos(70)))] {
+            let block = whole.with_batch(size).unwrap();
+            ledger.workspaces.insert((block, gemm.clone()), Some(Bytes::ZERO));
+            ledger.take_down(block, gemm.clone(), Nanos(took));
+            assert_eq!(ledger.time_of(&guess), known, "{size}");
+        }
+        ledger.refuse(whole.with_batch(2).unwrap(), gemm.clone());
+        assert_eq!(ledger.time_of(&guess), None);
+    }
 }

@@ -87,7 +87,7 @@ impl Tuner {
             return false;
         }
         let is_first = state.begins();
-        let Around { settings, host, chooser, sessions, .. } = *around;
+        let Around { settings, host, sessions, .. } = *around;
         // SAFETY: forwarded to the caller.
         if unsafe { host.is_capturing(handle) } {
             return is_first;
@@ -101,8 +101,7 @@ impl Tuner {
         let call = Call { around, handle, device, own: Own { kernel, plan } };
         // SAFETY: forwarded to the caller.
         unsafe { state.go_on(&call, &mut session) };
-        chooser.spending().add_time(started);
-        state.spend(started.elapsed());
+        state.spend(&call, started.elapsed());
         if !state.is_over() {
             state.show(&call);
             return is_first;

@@ -49,6 +49,12 @@ impl Pace {
         self.spent += time;
     }
 
+    /// Takes down that what was spent on the host has held up the device for another time.
+    pub fn correct(&mut self, host: Duration, device: Duration) {
+        self.held_up += device.saturating_sub(host);
+        self.spent = (self.spent + device).saturating_sub(host);
+    }
+
     /// What was spent in all.
     pub fn spent(&self) -> Duration {
         self.spent
@@ -123,5 +129,11 @@ mod tests {
         pace.spend(Duration::from_millis(300));
         assert!(pace.is_over(budget) && !pace.is_over("unlimited".parse().unwrap()));
         assert_eq!(pace.spent(), Duration::from_millis(1050));
+        // The host was at it for 300 ms, during 280 of which the device had the program's work.
+        pace.correct(Duration::from_millis(300), Duration::from_millis(20));
+        assert_eq!(pace.spent(), Duration::from_millis(770));
+        (0..4).for_each(|place| pace.on_execution(false, place == 3));
+        pace.correct(Duration::from_millis(10), Duration::from_millis(260));
+        assert!(!has_room(&pace, Duration::ZERO), "the device was held up in this step");
     }
 }

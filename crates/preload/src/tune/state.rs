@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tightfit_core::{Device, Nanos, Problem};
-use tightfit_cuda::{CudaError, Trial};
+use tightfit_cuda::sys::driver::Stream;
+use tightfit_cuda::{CudaError, Moment, Trial};
 
 use super::Call;
 use super::job::{Job, Next, Verdict};
@@ -32,6 +33,8 @@ const ASKING: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
 /// What runs in place of a choice that does not fit is expected to take this many times as long.
 const OVER_LIMIT: u64 = 4;
+/// What the host may take between two calls without being looked into.
+const UNNOTICED: Duration = Duration::from_micros(100);
 /// What is told to the log if a measurement holds up the host for so long.
 const LONG: Duration = Duration::from_millis(100);
 /// Tuning ends when less than this share of a step is likely to be gained.
@@ -55,6 +58,7 @@ pub(super) struct State {
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
+    held: Vec<Held>,
     /// What the kernels that are done could have gained in a step, and have, in nanoseconds.
     hoped: f64,
     gained: f64,
@@ -77,6 +81,15 @@ struct Flight {
     setup: Duration,
 }
 
+/// What went on between two calls, until the device is past it. Of the host's time, only what the device had to wait for has
+/// held the program up; what goes on while it still has the program's work has not.
+struct Held {
+    from: Moment,
+    to: Moment,
+    /// The host's time, which counts until then.
+    host: Duration,
+}
+
 impl State {
     /// Whether there is nothing left to do.
     pub fn is_over(&self) -> bool {
@@ -94,8 +107,9 @@ impl State {
     }
 
     /// Adds what was spent on the host.
-    pub fn spend(&mut self, time: Duration) {
+    pub fn spend(&mut self, call: &Call<'_>, time: Duration) {
         self.pace.spend(time);
+        call.around.chooser.spending().add(time);
     }
 
     /// What was spent in all.
@@ -124,6 +138,17 @@ impl State {
 
     /// Reads what has ended.
     fn receive(&mut self, call: &Call<'_>) {
+        let pace = &mut self.pace;
+        self.held.retain(|Held { from, to, host }| match to.since(from) {
+            Ok(Some(device)) => {
+                let device = Duration::from_nanos(device.0);
+                pace.correct(*host, device);
+                call.around.chooser.spending().correct(*host, device);
+                false
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        });
         let (mut place, before) = (0, self.flights.len());
         while let Some(flight) = self.flights.get(place) {
             let outcome = match flight.trial.outcome() {
@@ -141,10 +166,7 @@ impl State {
             drop(trial);
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
-                call.around.chooser.spending().add_device_time(outcome.took);
-                let spent = Duration::from_nanos(outcome.took.0);
-                self.pace.spend(spent);
-                job.spend(spent, 1);
+                job.spend(Duration::from_nanos(outcome.took.0), 1);
                 self.measured += outcome.times.iter().flatten().count() as u64;
                 if let (Purpose::Part(problem, algorithm) | Purpose::Pilot(problem, algorithm), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
@@ -175,7 +197,7 @@ impl State {
         }
     }
 
-    /// Reads what has ended; begins jobs and enqueues their next measurements, while this step has room.
+    /// Reads what has ended, and goes on with what comes next.
     ///
     /// # Safety
     /// As [`super::Tuner::between_calls`].
@@ -190,9 +212,28 @@ impl State {
         let device = session.guest.device();
         self.listen(call, device);
         self.begin_jobs(call, device);
-        let (started, budget) = (Instant::now(), call.around.settings.budget);
+        let (started, host) = (Instant::now(), call.around.host);
         // SAFETY: forwarded to the caller.
-        let Ok(stream) = (unsafe { call.around.host.stream(call.handle) }) else { return };
+        let Ok(stream) = (unsafe { host.stream(call.handle) }) else { return };
+        // SAFETY: the stream is that of the handle, on the device, and not capturing.
+        let moment = || unsafe { host.moment(call.device, stream) };
+        let from = moment();
+        // SAFETY: forwarded to the caller.
+        unsafe { self.enqueue(call, session, stream, started) };
+        let host = started.elapsed();
+        if host > UNNOTICED
+            && let (Ok(from), Ok(to)) = (from, moment())
+        {
+            self.held.push(Held { from, to, host });
+        }
+    }
+
+    /// Begins jobs and enqueues their next measurements on the stream, while this step has room.
+    ///
+    /// # Safety
+    /// As [`super::Tuner::between_calls`]; the stream is that of the handle.
+    unsafe fn enqueue(&mut self, call: &Call<'_>, session: &mut Session, stream: Stream, started: Instant) {
+        let budget = call.around.settings.budget;
         let mut waiting = HashSet::new();
         loop {
             if self.pace.is_over(budget) {
