@@ -297,7 +297,7 @@ class Program:
             for part in path:
                 module = module._modules.setdefault(part, SimpleNamespace(_modules={}, _parameters={}, _buffers={}))
             (module._parameters if what == "parameter" else module._buffers)[name] = held[number]
-        made = Pass(self.bound, self.copies, lambda active: Arena(active.bound.host_bytes), self.safe, model, inputs, set())
+        made = Pass(self.bound, self.copies, lambda active, _: Arena(active.bound.host_bytes), self.safe, model, inputs, set())
         return made
 
     def compute(self, index, held):

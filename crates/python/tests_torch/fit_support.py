@@ -42,7 +42,7 @@ def fitted_copy(model, x, share=0.5, copies=None):
     other = copy.deepcopy(model)
     tt.fit(other, tight_budget(other, x, share), optimizer=sgd(other))
     if copies is not None:
-        session_of(other).copies = copies
+        session_of(other).planner.copies = copies
     return other
 
 

@@ -134,10 +134,10 @@ def test_models_without_an_optimizer_are_not_searched_for_one_in_every_pass(monk
         optimizer = sgd(other)
         for _ in range(5):
             step(model, torch.ones(2, 3))
-        assert len(searches) == 1 and launched.sessions[model].optimizer is None
+        assert len(searches) == 1 and launched.sessions[model].planner.optimizer is None
         mine = sgd(model)
         step(model, torch.ones(2, 3))
-        assert len(searches) == 2 and launched.sessions[model].optimizer is mine
+        assert len(searches) == 2 and launched.sessions[model].planner.optimizer is mine
         del optimizer
     finally:
         torch.optim.Optimizer.__init__ = make
@@ -223,7 +223,7 @@ def test_two_passes_a_step_take_two_arenas_once(monkeypatch, capfd):
     taken, copies = [], CpuCopies()
     arena = copies.arena
     copies.arena = lambda size: taken.append(size) or arena(size)
-    found.copies = copies
+    found.planner.copies = copies
 
     def twice(net):
         net.zero_grad()
@@ -237,7 +237,7 @@ def test_two_passes_a_step_take_two_arenas_once(monkeypatch, capfd):
     # Where the budget has room for one only, the second is given back.
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     found.arenas.clear()
-    found.host.budget = int(1.5 * taken[0])
+    found.planner.host.budget = int(1.5 * taken[0])
     for _ in range(3):
         assert equal(twice(model), twice(fitted))
     assert len(found.arenas) == 1

@@ -11,7 +11,7 @@ import tightfit
 import tightfit.torch as tt
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, last_plan, same_bits, set_link, sgd, tight_budget, train
-from tightfit._fit import copies, cost, host, measure, session, times
+from tightfit._fit import copies, cost, host, measure, planner, times
 from tightfit._fit.copies import CpuCopies
 from tightfit._fit.doors import session_of
 
@@ -186,7 +186,7 @@ def test_measured_workspaces_count(monkeypatch):
     model, x = Resnet(blocks=3).train(), image(4)
     plain = tt.plan(model, x, optimizer=sgd(model))
     # As on a GPU, where this is set aside until workspaces are measured.
-    monkeypatch.setattr(session, "reserve_of", lambda budget, device: 8 << 20)
+    monkeypatch.setattr(planner, "reserve_of", lambda budget, device: 8 << 20)
     monkeypatch.setattr(measure, "_time", lambda operation, *_: (10.0, 3 << 20 if operation.name == "convolution_backward" else 0))
     tt.fit(model, plain.peak, optimizer=sgd(model))
     with pytest.raises(tightfit.DoesNotFit, match="convolution_backward") as refused:
@@ -203,7 +203,7 @@ def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_ot
     torch.manual_seed(1)
     model, x = Resnet(blocks=3).train(), image(4)
     plain = tt.plan(model, x, optimizer=sgd(model))
-    monkeypatch.setattr(session, "reserve_of", lambda budget, device: 8 << 20)
+    monkeypatch.setattr(planner, "reserve_of", lambda budget, device: 8 << 20)
 
     def time(operation, *_):
         if operation.name == "convolution" and operation.arguments[0].shape[1] != 3:
@@ -223,7 +223,7 @@ def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_ot
 
 
 def test_a_plan_leaves_room_for_gaps_only_where_it_gives_something_up(monkeypatch):
-    monkeypatch.setattr(session, "slack_of", lambda budget, device: budget // 10)
+    monkeypatch.setattr(planner, "slack_of", lambda budget, device: budget // 10)
     torch.manual_seed(1)
     model, x = Resnet(blocks=3).train(), image(4)
     peak = tt.plan(model, x, optimizer=sgd(model)).peak
@@ -327,7 +327,7 @@ def locked_resnet(monkeypatch, share, most):
     budget = tight_budget(model, x, share)
     free = tt.plan(model, x, budget=budget, optimizer=sgd(model))
     tt.fit(model, budget, optimizer=sgd(model))
-    session_of(model).copies = Locked(int(free.host * most))
+    session_of(model).planner.copies = Locked(int(free.host * most))
     monkeypatch.setattr(host.resource, "getrlimit", lambda limit: (65536, 65536))
     monkeypatch.setattr(host, "_GROUPS", ())
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")

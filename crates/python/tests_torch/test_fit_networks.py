@@ -120,7 +120,7 @@ def test_autocast_has_the_bits_of_plain_autocast(name, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         budget = tight_budget(fitted, x, 0.6)
     tt.fit(fitted, budget)
-    session_of(fitted).optimizer = torch.optim.SGD(fitted.parameters(), lr=0.1, momentum=0.9)
+    session_of(fitted).planner.optimizer = torch.optim.SGD(fitted.parameters(), lr=0.1, momentum=0.9)
     assert same_bits(plain, train(fitted, 2, x, loss))
     assert decided(last_plan(fitted))["recompute"] > 0
 

@@ -369,7 +369,7 @@ def test_training_goes_on_where_a_plan_needed_more_than_predicted_and_none_needs
     train(fitted, 1, x)
     session, plan = session_of(fitted), last_plan(fitted)
     # As after a step whose peak was over the budget.
-    plan.stale, session.reserve = True, session.budget
+    plan.stale, session.planner.reserve = True, session.budget
     fitted.load_state_dict(model.state_dict())
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
     assert session.last is plan and not plan.stale

@@ -10,7 +10,7 @@ import torch
 import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, LiveBytes, default_loss, fitted_copy, last_plan, set_link, sgd, tight_budget
-from tightfit._fit import budget, copies, session, watch
+from tightfit._fit import budget, copies, planner, watch
 from tightfit._fit.doors import session_of
 from tightfit._fit.rehearse import is_recording
 
@@ -48,10 +48,10 @@ def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):
     default_loss(model, x).backward()
     assert session_of(model).last.bound is None
     peaks.now = plain + 4096 + (256 << 10)
-    monkeypatch.setattr(session_of(model), "reserve", 0)
+    monkeypatch.setattr(session_of(model).planner, "reserve", 0)
     model.zero_grad()
     # The reserve has 8 MiB to spare on a GPU, which is more than this step has.
-    monkeypatch.setattr(session, "SPARE", 0)
+    monkeypatch.setattr(planner, "SPARE", 0)
     default_loss(model, x).backward()
     assert last_plan(model).bound is not None
     assert "256.00 KiB over the budget; planning again" in capfd.readouterr().err
@@ -76,7 +76,7 @@ def test_other_code_between_passes_is_not_blamed_on_a_plan(monkeypatch):
 
 def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     peaks = Peaks(monkeypatch)
-    monkeypatch.setattr(session, "SPARE", 0)
+    monkeypatch.setattr(planner, "SPARE", 0)
     torch.manual_seed(1)
     model, x = Resnet(blocks=4).train(), image(4)
     fitted = fitted_copy(model, x, 0.8)
@@ -87,7 +87,7 @@ def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     loss.backward()
     fitted.zero_grad()
     default_loss(fitted, x).backward()
-    assert first.stale and last_plan(fitted) is not first and found.reserve >= 1024
+    assert first.stale and last_plan(fitted) is not first and found.planner.reserve >= 1024
 
 
 class Counting(LiveBytes):
@@ -99,7 +99,7 @@ class Counting(LiveBytes):
         self.there = sum(tensor.untyped_storage().nbytes() for tensor in known)
         monkeypatch.setattr(watch, "WATCHES", {"cpu"})
         monkeypatch.setattr(watch, "SPARE", 0)
-        monkeypatch.setattr(session, "SPARE", 0)
+        monkeypatch.setattr(planner, "SPARE", 0)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: self.there + self.live)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.there + self.peak)
         monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.there + self.peak)

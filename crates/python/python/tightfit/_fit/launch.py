@@ -73,9 +73,9 @@ class _Launched:
             return
         frame = sys._getframe(1)
         state.outermost, state.frame = module, frame
-        if session.optimizer is None and self.searched.get(module) != self.made:
+        if session.planner.optimizer is None and self.searched.get(module) != self.made:
             self.searched[module] = self.made
-            session.optimizer = _optimizer_of(module, list(self.optimizers))
+            session.planner.optimizer = _optimizer_of(module, list(self.optimizers))
         session.before(module, args, _keywords(frame, module), frame)
 
     def after(self, module: nn.Module, args: Any, outputs: Any) -> None:

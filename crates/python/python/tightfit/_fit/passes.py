@@ -44,7 +44,7 @@ class Pass:
         self,
         bound: Bound,
         copies: Copies,
-        arena: Callable[[Pass], Tensor],
+        arena: Callable[[Pass, Copies], Tensor],
         safe: SafePass,
         model: nn.Module | None,
         inputs: list[Any],
@@ -135,7 +135,7 @@ class Pass:
                 slot.keep(tensor)
                 return slot, -1, k
             if self.host is None:
-                self.host = self.arena(self)
+                self.host = self.arena(self, self.copies)
             slot.host = self.host[place : place + length]
             slot.ticket = self.copies.out(tensor, slot.host)
             if order is not None and number in order.release:

@@ -5,7 +5,6 @@ This is one idea, and long: when a pass begins, everything that may have happene
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -18,40 +17,30 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
-from .arenas import Arenas
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import enforce, expand_segments, release, reserve_of, slack_of, within
+from .budget import enforce, release
 from .compiled import compiled_parts
 from .compiled import within as within_parts
-from .copies import Copies, copies_for, current
-from .cost import rates_of
+from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
-from .fitted import Fitted, make_plan, too_small
+from .fitted import Fitted
 from .forms import covers, form_of, has_gradients
-from .host import pin_limits
 from .lines import say
-from .measure import MEASURED, measure, measure_copies, start_libraries
-from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
 from .passes import Pass
+from .planner import Planner
 from .real import RealRecording
-from .rebuild import Lives
 from .recorder import borders_of, owns_tensors
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
-from .simulate import simulate
 from .sizes import text
 from .slots import Counts
-from .step import build
-from .times import Times, times_of
-from .watch import SPARE, WATCHED, Assumed, allocated, differences, watches, with_room
+from .watch import WATCHED, watches
 
 __all__ = ["Session"]
 
 PLANS = 8
 # Passes after which a plan that none of them used makes room for another.
 IDLE = 64
-# The share of a budget by which a plan must be too careful for another to take its place.
-CAREFUL = 50
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
 # Passes in another order than planned, after which the step is recorded again.
@@ -75,12 +64,8 @@ class Session:
     ) -> None:
         self.name = name
         self.budget = budget
-        self.host = Arenas(name, host_budget)
-        # What of the budget no recording shows: replaced by what is seen.
-        self.reserve: int | None = None
-        self.optimizer = optimizer
+        self.planner = Planner(name, budget, optimizer, copies, host_budget)
         self.loss = loss
-        self.copies = copies
         self.on_misfit = on_misfit
         # The device of the pass that was entered last.
         self.where = torch.device("cpu")
@@ -104,9 +89,6 @@ class Session:
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
-        # Bytes of an unknown optimizer's state, and what each form needs between its passes, once they were seen.
-        self._state: int | None = None
-        self._between: dict[Any, int] = {}
         # The plan of the pass that PyTorch's peak statistics were reset for last.
         self._peak_of: Fitted | None = None
 
@@ -195,7 +177,7 @@ class Session:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
         if known is not None:
-            self._learn(known, module, signature)
+            self.planner.learn(known, module, self.where, signature)
             self._watch(known)
             if known.stale:
                 self._replaced[signature] = self.plans.pop(signature)
@@ -221,12 +203,12 @@ class Session:
             if fitted is not None:
                 self._begin_watch(fitted, None)
             return None
-        copies = self._copies()
+        copies = self.planner.copies_on(self.where)
         copies.begin()
         if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
             self._follow(module)
         safe = SafePass(None, fitted.counts)
-        active = self.following = Pass(fitted.bound, copies, self._arena, safe, module, flat, borders_of(flat))
+        active = self.following = Pass(fitted.bound, copies, self.planner.host.give, safe, module, flat, borders_of(flat))
         active.signature = signature  # type: ignore[attr-defined]
         self._begin_watch(fitted, active)
         if owns_tensors(module):
@@ -300,41 +282,6 @@ class Session:
                 self._recorded.setdefault(signature, 0)
                 say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
 
-    def _learn(self, fitted: Fitted, module: nn.Module | None, signature: Any) -> None:
-        """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
-        if fitted.learned or fitted.stale or fitted.weights == _writes_of(module):
-            return
-        fitted.learned = True
-        seen, _ = self._assumed(fitted.rehearsal, module, signature)
-        if self.optimizer is None and watches(self.where):
-            # What came with the update is its state.
-            self._state = max(0, seen.outside - fitted.assumed.outside)
-            seen = seen._replace(state=self._state, outside=seen.outside - self._state)
-        growth = fitted.watch.growth(fitted.lives, fitted.bound.outcome) if fitted.bound is not None else None
-        between = 0
-        if growth is not None:
-            seen = seen._replace(reserve=with_room(growth.passes), between=with_room(growth.between))
-            between = growth.meeting + seen.between
-        more = sum(seen[:4]) - sum(fitted.assumed[:4])
-        over = max(fitted.peak, between) + more > self.budget
-        careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE)
-        if over or careful:
-            self.reserve, self._between[signature] = seen.reserve, seen.between
-            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(differences(fitted.assumed, seen, self.budget // 1000))}")
-            fitted.stale = True
-
-    def _assumed(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any) -> tuple[Assumed, str]:
-        """What needs room beside what was recorded, as far as it is known now; and what of it is a guess, in words."""
-        device = self.device(module)
-        state, scratch, guess = optimizer_bytes(self.optimizer, module, device)
-        there = state if self.optimizer is not None and self.optimizer.state else 0
-        if self.optimizer is None and self._state is not None:
-            state = there = self._state
-            guess = ""
-        known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
-        outside = max(0, allocated(device) - known)
-        return Assumed(state, scratch, outside, self.reserve or 0, self._between.get(signature, 0)), guess
-
     def _watch(self, fitted: Fitted) -> None:
         """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
         device, watch = self.where, fitted.watch
@@ -343,9 +290,7 @@ class Session:
         if fitted.bound is None and self._peak_of is fitted:
             # Nothing of ours sees the end of its backward pass.
             watch.seen = torch.cuda.max_memory_allocated(device)
-        if watch.seen > self.budget and self.reserve is not None:
-            # What was predicted was too little by so much.
-            self.reserve += watch.seen - min(self.budget, fitted.peak) + SPARE
+        if self.planner.exceeded(watch.seen, fitted.peak):
             say(f"{self.name} needed {text(watch.seen)}, {text(watch.seen - self.budget)} over the budget; planning again")
             fitted.stale = True
             return
@@ -395,7 +340,12 @@ class Session:
             self._recording.abandon()
             self._recording = None
         if not self.plans:
-            self._refuse_early(module)
+            try:
+                self.planner.check(module, self.device(module))
+            except DoesNotFit as error:
+                if self.on_misfit is None:
+                    raise
+                self.on_misfit(error)
         self._recorded[signature] = self._recorded.get(signature, 0) + 1
         if self._recorded[signature] > RECORDINGS:
             first = f" ({self._differs})" if self._differs else ""
@@ -415,29 +365,11 @@ class Session:
         self._recording = RealRecording(module, flat, done)
         return self._recording
 
-    def _refuse_early(self, module: nn.Module) -> None:
-        """Refuses a budget that no step can meet, before the first one is recorded."""
-        lasting = lasting_bytes(self.optimizer, module, self.device(module))
-        if lasting > self.budget:
-            error = too_small(self.name, lasting, self.budget)
-            if self.on_misfit is None:
-                raise error
-            self.on_misfit(error)
-
     def plan(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any, started: float) -> None:
         """Plans what was recorded."""
         recorded = time.monotonic() - started
-        device = self.device(module)
-        assumed, guess = self._assumed(rehearsal, module, signature)
-        times = None
-        if not self._fits_easily(rehearsal, device, assumed[:2]):
-            times = self._measured(rehearsal, module, device, assumed.state + assumed.scratch)
-        if self.reserve is None:
-            self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
-        assumed, _ = self._assumed(rehearsal, module, signature)
-        expand_segments(device)
         try:
-            fitted = self._planned(rehearsal, device, assumed, started, times)
+            fitted = self.planner.plan(rehearsal, module, self.device(module), signature, started)
         except DoesNotFit as error:
             before = self._replaced.pop(signature, None)
             if before is not None:
@@ -454,9 +386,7 @@ class Session:
             say(f"{error}. For these inputs, everything it saves is offloaded")
             self._offloaded.add(signature)
             return
-        fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
         fitted.recorded_s = recorded
-        fitted.weights = _writes_of(module)
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
@@ -466,84 +396,10 @@ class Session:
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
         say(line)
-
-    def _planned(
-        self, rehearsal: Rehearsal, device: torch.device, assumed: Assumed, started: float, times: Times | None
-    ) -> Fitted:
-        """A plan whose host memory is taken.
-
-        Raises
-        ------
-        DoesNotFit
-            If none is found within the budget, and within what can be pinned.
-        """
-        slack = slack_of(self.budget, device)
-        refused: list[int] = []
-        while True:
-            host = self.host.bytes()
-            try:
-                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack)
-            except DoesNotFit as error:
-                if not refused:
-                    raise
-                limit = f"{error}. Of the {text(refused[0])} of host memory that a plan needs, {text(host or 0)} can be pinned{pin_limits(refused[0])}"
-                raise DoesNotFit(limit, error.needed_bytes, error.limit_bytes) from None
-            size = fitted.bound.host_bytes if fitted.bound is not None else 0
-            if not size or self.host.take(size, self._copies()):
-                break
-            refused.append(size)
-        if refused:
-            say(
-                f"{self.name}: of the {text(refused[0])} of host memory that its plan needs, {text(self.host.bytes() or 0)} can be "
-                f"pinned{pin_limits(refused[0])}; planned within that"
-            )
-        return fitted
-
-    def _fits_easily(self, rehearsal: Rehearsal, device: torch.device, optimizer: tuple[int, int]) -> bool:
-        """Whether everything can be kept whatever is measured: then nothing is."""
-        if device.type not in MEASURED:
-            return True
-        step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, optimizer)
-        reserve = max(self.reserve or 0, reserve_of(self.budget, device))
-        return simulate(Lives(step.data), {}).peak + allocated(device) + reserve <= self.budget
-
-    def _measured(
-        self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, of_optimizer: int
-    ) -> Times | None:
-        """What is known of the device, after measuring what this step needs; None where nothing is measured."""
-        if device.type not in MEASURED or os.environ.get("TIGHTFIT_MEASURE") == "0":
-            return None
-        times = times_of(device)
-        on_gpu = device.type == "cuda"
-        before = torch.cuda.memory_allocated(device) if on_gpu else bytes_of_model(module)
-        # The optimizer's state may not be there yet, and will not go while this is measured.
-        free = self.budget - before - (0 if self.optimizer is not None and self.optimizer.state else of_optimizer)
-        if on_gpu:
-            start_libraries(device)
-        with within(self.budget, device):
-            measure_copies(self._copies(), times, free)
-            done = measure(rehearsal.recorder, device, rates_of(device), times, free)
-        if done:
-            times.save()
-        if on_gpu and self.reserve is None and times.rates:
-            # Libraries keep workspaces for each thread: those of this one are counted, the backward pass has another.
-            self.reserve = max(0, torch.cuda.memory_allocated(device) - before)
-        return times
-
-    # Host memory.
-
-    def _copies(self) -> Copies:
-        if self.copies is None:
-            self.copies = copies_for(self.where)
-        return self.copies
-
     @property
     def arenas(self) -> list[tuple[Tensor, Any]]:
         """The arenas, and what tells the pass that each was last given to."""
-        return self.host.found
-
-    def _arena(self, active: Pass) -> Tensor:
-        return self.host.give(active, self._copies())
+        return self.planner.host.found
 
 
 class _Called:
@@ -570,16 +426,3 @@ class Inert:
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         pass
-
-
-def _writes_of(module: nn.Module | None) -> int:
-    """How often a model's trained parameters were written to: an optimizer's update does that."""
-    return sum(parameter._version for parameter in module.parameters() if parameter.requires_grad) if module is not None else 0
-
-
-def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
-    return sum(
-        storage.bytes
-        for storage in rehearsal.recorder.storages
-        if storage.external is not None and storage.external[0] in ("input", "unknown") and storage.device.type == device.type
-    )

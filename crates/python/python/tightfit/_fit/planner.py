@@ -1,0 +1,228 @@
+"""Makes the plans of one model: from what was recorded, what is measured on its device, and what is assumed until it is seen."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import DoesNotFit
+from .arenas import Arenas
+from .budget import expand_segments, reserve_of, slack_of, within
+from .copies import Copies, copies_for
+from .cost import rates_of
+from .fitted import Fitted, make_plan, too_small
+from .host import pin_limits
+from .lines import say
+from .measure import MEASURED, measure, measure_copies, start_libraries
+from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
+from .rebuild import Lives
+from .rehearse import Rehearsal
+from .simulate import simulate
+from .sizes import text
+from .step import build
+from .times import Times, times_of
+from .watch import SPARE, Assumed, allocated, differences, watches, with_room
+
+__all__ = ["Planner"]
+
+# The share of a budget by which a plan must be too careful for another to take its place.
+CAREFUL = 50
+
+
+class Planner:
+    """Makes plans of one model under one budget, and learns from what their first passes took.
+
+    Attributes
+    ----------
+    name
+        The model, for lines.
+    budget
+        Bytes on the device.
+    optimizer
+        The optimizer, as soon as it is known.
+    copies
+        Copies of the model's device, as soon as that is known.
+    host
+        Host memory for what is offloaded.
+    reserve
+        What of the budget no recording shows; replaced by what is seen.
+    """
+
+    def __init__(
+        self, name: str, budget: int, optimizer: Any = None, copies: Copies | None = None, host_budget: int | None = None
+    ) -> None:
+        self.name = name
+        self.budget = budget
+        self.optimizer = optimizer
+        self.copies = copies
+        self.host = Arenas(name, host_budget)
+        self.reserve: int | None = None
+        # Bytes of an unknown optimizer's state, and what each form needs between its passes, once they were seen.
+        self._state: int | None = None
+        self._between: dict[Any, int] = {}
+
+    def copies_on(self, device: torch.device) -> Copies:
+        """Copies of a device."""
+        if self.copies is None:
+            self.copies = copies_for(device)
+        return self.copies
+
+    def check(self, module: nn.Module, device: torch.device) -> None:
+        """Checks before a first step is recorded what no plan can change.
+
+        Raises
+        ------
+        DoesNotFit
+            If no step can meet the budget.
+        """
+        lasting = lasting_bytes(self.optimizer, module, device)
+        if lasting > self.budget:
+            raise too_small(self.name, lasting, self.budget)
+
+    def plan(
+        self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, signature: Any, started: float
+    ) -> Fitted:
+        """Plans a recorded step, whose inputs have this form; `started` is when its recording began.
+
+        Raises
+        ------
+        DoesNotFit
+            If no plan within the budget is found.
+        """
+        assumed, guess = self._assumed(rehearsal, module, device, signature)
+        times = None
+        if not self._fits_easily(rehearsal, device, assumed):
+            times = self._measured(rehearsal, module, device, assumed)
+        if self.reserve is None:
+            self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
+        assumed, _ = self._assumed(rehearsal, module, device, signature)
+        expand_segments(device)
+        fitted = self._within(rehearsal, device, assumed, started, times)
+        fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
+        fitted.weights = _writes_of(module)
+        return fitted
+
+    def exceeded(self, seen: int, peak: int) -> bool:
+        """Learns that a step took `seen` bytes where `peak` was predicted; whether that is over the budget, for the next plan to mend."""
+        if seen <= self.budget or self.reserve is None:
+            return False
+        # What was predicted was too little by so much.
+        self.reserve += seen - min(self.budget, peak) + SPARE
+        return True
+
+    def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
+        """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
+        if fitted.learned or fitted.stale or fitted.weights == _writes_of(module):
+            return
+        fitted.learned = True
+        seen, _ = self._assumed(fitted.rehearsal, module, device, signature)
+        if self.optimizer is None and watches(device):
+            # What came with the update is its state.
+            self._state = max(0, seen.outside - fitted.assumed.outside)
+            seen = seen._replace(state=self._state, outside=seen.outside - self._state)
+        growth = fitted.watch.growth(fitted.lives, fitted.bound.outcome) if fitted.bound is not None else None
+        between = 0
+        if growth is not None:
+            seen = seen._replace(reserve=with_room(growth.passes), between=with_room(growth.between))
+            between = growth.meeting + seen.between
+        more = sum(seen[:4]) - sum(fitted.assumed[:4])
+        over = max(fitted.peak, between) + more > self.budget
+        careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE)
+        if over or careful:
+            self.reserve, self._between[signature] = seen.reserve, seen.between
+            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(differences(fitted.assumed, seen, self.budget // 1000))}")
+            fitted.stale = True
+
+    def _assumed(
+        self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, signature: Any
+    ) -> tuple[Assumed, str]:
+        """What needs room beside what was recorded, as far as it is known now; and what of it is a guess, in words."""
+        state, scratch, guess = optimizer_bytes(self.optimizer, module, device)
+        there = state if self.optimizer is not None and self.optimizer.state else 0
+        if self.optimizer is None and self._state is not None:
+            state = there = self._state
+            guess = ""
+        known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
+        outside = max(0, allocated(device) - known)
+        return Assumed(state, scratch, outside, self.reserve or 0, self._between.get(signature, 0)), guess
+
+    def _within(
+        self, rehearsal: Rehearsal, device: torch.device, assumed: Assumed, started: float, times: Times | None
+    ) -> Fitted:
+        """A plan whose host memory is taken.
+
+        Raises
+        ------
+        DoesNotFit
+            If none is found within the budget, and within what can be pinned.
+        """
+        slack = slack_of(self.budget, device)
+        refused: list[int] = []
+        while True:
+            host = self.host.bytes()
+            try:
+                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack)
+            except DoesNotFit as error:
+                if not refused:
+                    raise
+                limit = f"{error}. Of the {text(refused[0])} of host memory that a plan needs, {text(host or 0)} can be pinned{pin_limits(refused[0])}"
+                raise DoesNotFit(limit, error.needed_bytes, error.limit_bytes) from None
+            size = fitted.bound.host_bytes if fitted.bound is not None else 0
+            if not size or self.host.take(size, self.copies_on(device)):
+                break
+            refused.append(size)
+        if refused:
+            say(
+                f"{self.name}: of the {text(refused[0])} of host memory that its plan needs, {text(self.host.bytes() or 0)} can be "
+                f"pinned{pin_limits(refused[0])}; planned within that"
+            )
+        return fitted
+
+    def _fits_easily(self, rehearsal: Rehearsal, device: torch.device, assumed: Assumed) -> bool:
+        """Whether everything can be kept whatever is measured: then nothing is."""
+        if device.type not in MEASURED:
+            return True
+        step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, (assumed.state, assumed.scratch))
+        reserve = max(self.reserve or 0, reserve_of(self.budget, device))
+        return simulate(Lives(step.data), {}).peak + allocated(device) + reserve <= self.budget
+
+    def _measured(
+        self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, assumed: Assumed
+    ) -> Times | None:
+        """What is known of the device, after measuring what this step needs; None where nothing is measured."""
+        if device.type not in MEASURED or os.environ.get("TIGHTFIT_MEASURE") == "0":
+            return None
+        times = times_of(device)
+        on_gpu = device.type == "cuda"
+        before = torch.cuda.memory_allocated(device) if on_gpu else bytes_of_model(module)
+        # The optimizer's state may not be there yet, and will not go while this is measured.
+        there = self.optimizer is not None and self.optimizer.state
+        free = self.budget - before - (0 if there else assumed.state + assumed.scratch)
+        copies = self.copies_on(device)
+        if on_gpu:
+            start_libraries(device)
+        with within(self.budget, device):
+            measure_copies(copies, times, free)
+            done = measure(rehearsal.recorder, device, rates_of(device), times, free)
+        if done:
+            times.save()
+        if on_gpu and self.reserve is None and times.rates:
+            # Libraries keep workspaces for each thread: those of this one are counted, the backward pass has another.
+            self.reserve = max(0, torch.cuda.memory_allocated(device) - before)
+        return times
+
+
+def _writes_of(module: nn.Module | None) -> int:
+    """How often a model's trained parameters were written to: an optimizer's update does that."""
+    return sum(parameter._version for parameter in module.parameters() if parameter.requires_grad) if module is not None else 0
+
+
+def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:
+    return sum(
+        storage.bytes
+        for storage in rehearsal.recorder.storages
+        if storage.external is not None and storage.external[0] in ("input", "unknown") and storage.device.type == device.type
+    )

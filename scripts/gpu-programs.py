@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Trains with programs that others wrote, plain and within a share of the memory that plain took, on this machine's GPU.
+
+usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--steps 40] [--seconds 240] [--tiny]
+
+FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and
+`nanoGPT` (karpathy/nanoGPT). The trainers of Transformers and Lightning are those that are installed (`gpu_run/trainers.py`). Nothing is
+fetched: pictures and texts are random. Each run gets a time limit, and loses no other by failing. A JSON line
+each, as it is measured, in OUTPUT/programs.jsonl: `peak_bytes` and `step_ms` as `gpu_run/watched.py` says, the exit code, what tightfit
+said, and whether the last weights are plain's; what programs print is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default
+that of the package, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
+"""
+
+import argparse
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def cases(folder, data, tiny):
+    """Each program: where it runs, its arguments, and its environment."""
+    device = "cpu" if tiny else "cuda"
+    workers = "0" if tiny else "12"
+    pictures = ["--data-path", str(data / "pictures"), "--device", device, "--output-dir", "", "--epochs", "1000", "-j", workers]
+    pictures += ["-b", "7", "--train-crop-size", "128", "--val-resize-size", "128", "--val-crop-size", "128"] if tiny else ["-b", "128"]
+    amp = [] if tiny else ["--amp"]
+    network = "shufflenet_v2_x0_5" if tiny else "resnet50"
+    batch = ["-b", "4"] if tiny else ["-b", "128", "-j", workers]
+    gan = ["--batchSize", "8", "--ngf", "8", "--ndf", "8"] if tiny else ["--batchSize", "500", "--ngf", "128", "--ndf", "128", "--accel"]
+    gpt = ["--n_layer=4", "--n_head=2", "--n_embd=32", "--block_size=64", "--batch_size=4", "--device=cpu"] if tiny else ["--batch_size=16"]
+    gpt += ["--dataset=random", "--compile=False", "--gradient_accumulation_steps=4", "--eval_iters=2", "--eval_interval=15"]
+    small = ["--tiny", "--batch", "8", "--workers", "0"] if tiny else []
+    found = {
+        "classification": (folder / "classification", ["train.py", "--model", network, *pictures, *amp], {}),
+        "classification-deterministic": (
+            folder / "classification",
+            ["train.py", "--model", network, *pictures, *amp, "--use-deterministic-algorithms"],
+            {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+        ),
+        "imagenet": (folder / "imagenet", ["main.py", "--dummy", "--arch", network, *batch, "--epochs", "1"], {}),
+        "dcgan": (folder / "dcgan", ["main.py", "--dataset", "fake", "--manualSeed", "1", "--niter", "1000", "--outf", str(data), "--workers", workers, *gan], {}),
+        "nanogpt": (data / "nanoGPT", ["train.py", f"--out_dir={data}", *gpt], {}),
+    }
+    if not tiny:
+        found["classification-vit"] = (folder / "classification", ["train.py", "--model", "vit_b_16", *pictures, *amp], {})
+    for trainer in ("transformers", "lightning"):
+        for network in ("vit", "resnet"):
+            found[f"{trainer}-{network}"] = (data, [str(HERE / "gpu_run/trainers.py"), trainer, network, *small], {})
+    return found
+
+
+def write_data(folder, data, tiny):
+    """Random pictures in folders by class, and a copy of nanoGPT beside a random text, where it looks for one."""
+    import numpy as np
+    from PIL import Image
+
+    numbers = np.random.default_rng(0)
+    # The last batch of an epoch is smaller than the others.
+    for label in range(8):
+        for part in ("train", "val"):
+            place = data / "pictures" / part / str(label)
+            place.mkdir(parents=True, exist_ok=True)
+            for picture in range((3 if part == "train" else 1) if tiny else (165 if part == "train" else 20)):
+                shape = (128, 128, 3) if tiny else (256, 256, 3)
+                Image.fromarray(numbers.integers(0, 256, shape, dtype=np.uint8)).save(place / f"{picture}.jpg")
+    if not (folder / "nanoGPT").is_dir():
+        return
+    texts = data / "nanoGPT/data/random"
+    texts.mkdir(parents=True, exist_ok=True)
+    for name in ("train.py", "model.py", "configurator.py"):
+        (data / "nanoGPT" / name).write_text((folder / "nanoGPT" / name).read_text())
+    for part in ("train", "val"):
+        numbers.integers(0, 64, 1 << 18, dtype=np.uint16).tofile(texts / f"{part}.bin")
+    if tiny:
+        (texts / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 64}))
+
+
+def run(name, variant, budget, case, options, output):
+    """One run, as a line."""
+    place, arguments, environment = case
+    told = output / f"{name}-{variant}.json"
+    told.unlink(missing_ok=True)
+    python = os.environ.get("PYTHON", sys.executable)
+    command = [python, str(HERE / "gpu_run/watched.py"), str(told), str(options.steps), *arguments]
+    if budget:
+        tightfit = [os.environ["TIGHTFIT"]] if "TIGHTFIT" in os.environ else [python, "-m", "tightfit"]
+        command = [*tightfit, "run", "--budget", str(budget), "--", *command]
+    log = output / f"{name}-{variant}.log"
+    begin = time.monotonic()
+    with log.open("w") as file:
+        try:
+            code = subprocess.run(
+                command, cwd=place, env={**os.environ, **environment}, stdout=file, stderr=subprocess.STDOUT, timeout=options.seconds,
+                check=False,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            code = "timeout"
+    said = [line.removeprefix("tightfit: ") for line in log.read_text(errors="replace").splitlines() if line.startswith("tightfit: ")]
+    line = {"case": name, "variant": variant, "budget_bytes": budget, "exit": code, "seconds": round(time.monotonic() - begin, 1)}
+    line.update(json.loads(told.read_text()) if told.exists() else {})
+    return {**line, "said": said}
+
+
+def predicted(line):
+    """Plain's peak as a run under a budget that everything fits has predicted it: that of its largest model."""
+    found = re.findall(r"predicted peak ([\d.]+) (\w+)", "\n".join(line["said"]))
+    return int(max((float(size) * UNITS[unit] for size, unit in found), default=0))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--case", nargs="*")
+    parser.add_argument("--share", type=int, default=60, help="percent of the bytes that plain had allocated at its peak")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=240.0, help="time limit of each run")
+    parser.add_argument("--tiny", action="store_true")
+    options = parser.parse_args()
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    folder = options.folder.resolve()
+    with (output / "programs.jsonl").open("a") as lines, tempfile.TemporaryDirectory() as written:
+        data = Path(written)
+        write_data(folder, data, options.tiny)
+        found = cases(folder, data, options.tiny)
+
+        def tell(line):
+            lines.write(json.dumps(line) + "\n")
+            lines.flush()
+            print(json.dumps(line))
+
+        for name in options.case or found:
+            if not found[name][0].is_dir():
+                tell({"case": name, "missing": str(found[name][0])})
+                continue
+            plain = run(name, "plain", 0, found[name], options, output)
+            tell(plain)
+            peak = plain.get("peak_bytes") or predicted(run(name, "fits", 1 << 40, found[name], options, output))
+            if not peak:
+                continue
+            line = run(name, "budget", peak * options.share // 100, found[name], options, output)
+            if "weights" in line:
+                line["weights_of_plain"] = line["weights"] == plain.get("weights")
+            tell(line)
+
+
+if __name__ == "__main__":
+    main()
