@@ -313,7 +313,7 @@ pub struct Planning {
     /// [env: TIGHTFIT_SIZES]
     #[arg(long)]
     pub sizes: Option<Sizes>,
-    /// Copy, memory and arithmetic rates for anything that is not measured: those of h200, k40 or cpu [default: the
+    /// Copy, memory and arithmetic rates for anything that is not measured: those of h200, h100, k40 or cpu [default: the
     /// device's]
     #[arg(long, value_name = "DEVICE")]
     pub costs: Option<String>,

@@ -7,7 +7,7 @@
 
 use super::machines::{APART, BIAS, DENSE};
 use super::step::{Access, Again, Cost, Front, Step};
-use super::{Fronts, Lowered, MACHINES, NamedMachine, Pass, Workload};
+use super::{Fronts, Lowered, NamedMachine, Pass, Workload, machines};
 use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Nanos, Problem, Types};
@@ -51,22 +51,22 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// An NVIDIA H200 on PCIe generation 5; see [`MACHINES`] for where each figure is from.
+    /// An NVIDIA H200 on PCIe generation 5; see [`MACHINES`](super::MACHINES) for where each figure is from.
     pub fn h200() -> CostModel {
-        MACHINES[0].costs()
+        machines::H200.costs()
     }
 
-    /// The NVIDIA K40 of the vDNN paper; see [`MACHINES`].
+    /// The NVIDIA K40 of the vDNN paper; see [`MACHINES`](super::MACHINES).
     pub fn k40() -> CostModel {
-        MACHINES[1].costs()
+        machines::K40.costs()
     }
 
-    /// A CPU with a few cores and both arenas in its own memory; see [`MACHINES`].
+    /// A CPU with a few cores and both arenas in its own memory; see [`MACHINES`](super::MACHINES).
     pub fn cpu() -> CostModel {
-        MACHINES[2].costs()
+        machines::CPU.costs()
     }
 
-    /// Looks up the costs of one of the [`MACHINES`] by name.
+    /// Looks up the costs of one of the [`MACHINES`](super::MACHINES) by name.
     ///
     /// # Errors
     /// [`Error::UnknownWord`] with all names for any other name.

@@ -85,66 +85,111 @@ const H200_SLOWER: Slower = &[
     ("relu", Pass::Forward, 1.18),
 ];
 
+/// As on an H200, but for what was measured: ReLU, sums, normalizations and pooling of ResNet-50.
+const H100_SLOWER: Slower = &[
+    ("average-pooling", Pass::BackwardData, 21.0),
+    ("add", Pass::Forward, 0.92),
+    ("add", Pass::BackwardData, 0.93),
+    ("batch-norm", Pass::Forward, 1.45),
+    ("batch-norm", Pass::BackwardData, 1.57),
+    (BIAS, Pass::Forward, 1.4),
+    (BIAS, Pass::BackwardFilter, 1.5),
+    ("fully-connected", Pass::BackwardFilter, 2.4),
+    ("max-pooling", Pass::Forward, 1.8),
+    ("max-pooling", Pass::BackwardData, 3.2),
+    (APART, Pass::Forward, 1.3),
+    (APART, Pass::BackwardData, 3.2),
+    (DENSE, Pass::Forward, 5.1),
+    (DENSE, Pass::BackwardData, 5.5),
+    ("relu", Pass::Forward, 1.11),
+];
+
 const H200_MEASURED: &str = "measured on PCIe generation 5, driver 580.159, 2026-11-21";
+const H200_ASSUMED: &str = "as on an H200, which computes alike; assumed";
+const H100_MEASURED: &str = "measured in a step of ResNet-50 at 256 on PCIe generation 5, 2026-11-25";
 const K40_PAPER: &str = "Rhu et al. 2016, 4.2";
 const ESTIMATED: &str = "estimated, not measured";
 
+/// An NVIDIA H200 on PCIe generation 5.
+pub(super) const H200: NamedMachine = NamedMachine {
+    name: "h200",
+    device: "H200",
+    to_host: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
+    to_device: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
+    both: figure(49.4e9, H200_MEASURED),
+    beside_copies: figure(0.03, "measured, 2026-11-21: 1 to 8% more time for kernels beside copies"),
+    side_by_side: figure(
+        1.15,
+        "measured, 2026-11-24: GoogLeNet and Inception-v3 with branches on four streams of a CUDA graph take 6 to 10% less",
+    ),
+    memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: what ReLU reaches of 4.8 TB/s"),
+    f32: figure(51e12, H200_MEASURED),
+    tf32: figure(200e12, "half of about 400 Tflop/s on tensor cores; assumed"),
+    half: figure(400e12, "half of about 800 Tflop/s on tensor cores; assumed"),
+    launch: figure(5e-6, ESTIMATED),
+    slower: H200_SLOWER,
+    slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
+                    (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
+                    (scripts/gpu-joint.sh, 2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24)",
+};
+
+/// An NVIDIA H100 (SXM) on PCIe generation 5.
+pub(super) const H100: NamedMachine = NamedMachine {
+    name: "h100",
+    device: "H100",
+    to_host: figure(49e9, H100_MEASURED),
+    to_device: figure(52e9, H100_MEASURED),
+    both: figure(46e9, "49.4 of 53 GB/s, as on an H200; assumed"),
+    beside_copies: figure(0.03, H200_ASSUMED),
+    side_by_side: figure(1.15, H200_ASSUMED),
+    memory: figure(0.84 * 3.35e12, "measured, 2026-11-25: what the gradient of ReLU reaches of 3.35 TB/s"),
+    f32: figure(51e12, H200_ASSUMED),
+    tf32: figure(200e12, H200_ASSUMED),
+    half: figure(400e12, H200_ASSUMED),
+    launch: figure(5e-6, ESTIMATED),
+    slower: H100_SLOWER,
+    slower_source: "measured with cuDNN 9.19 in steps of ResNet-50 at 256 in f32 (scripts/gpu-joint.sh, 2026-11-25); the \
+                    others as on an H200",
+};
+
+/// The NVIDIA K40 of the vDNN paper.
+pub(super) const K40: NamedMachine = NamedMachine {
+    name: "k40",
+    device: "K40",
+    to_host: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
+    to_device: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
+    both: figure(12e9, "as in one direction; assumed"),
+    beside_copies: figure(0.0, "assumed"),
+    side_by_side: figure(1.0, "assumed"),
+    memory: figure(0.8 * 288e9, "80% of 288 GB/s, Rhu et al. 2016, 4.2"),
+    f32: figure(3e12, "60% of 5 Tflop/s, Rhu et al. 2016, 4.2"),
+    tf32: figure(3e12, "as in 32 bits: it has no tensor cores"),
+    half: figure(3e12, K40_PAPER),
+    launch: figure(1e-5, ESTIMATED),
+    slower: SLOWER,
+    slower_source: COUNTED,
+};
+
+/// A CPU with a few cores and both arenas in its own memory.
+pub(super) const CPU: NamedMachine = NamedMachine {
+    name: "cpu",
+    device: "",
+    to_host: figure(8e9, ESTIMATED),
+    to_device: figure(8e9, ESTIMATED),
+    both: figure(4e9, "both directions share the memory; estimated"),
+    beside_copies: figure(0.0, ESTIMATED),
+    side_by_side: figure(1.0, "a layer uses all cores"),
+    memory: figure(8e9, ESTIMATED),
+    f32: figure(1e11, ESTIMATED),
+    tf32: figure(1e11, ESTIMATED),
+    half: figure(1e10, ESTIMATED),
+    launch: figure(2e-6, ESTIMATED),
+    slower: SLOWER,
+    slower_source: COUNTED,
+};
+
 /// All known machines.
-pub const MACHINES: [NamedMachine; 3] = [
-    NamedMachine {
-        name: "h200",
-        device: "H200",
-        to_host: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
-        to_device: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
-        both: figure(49.4e9, H200_MEASURED),
-        beside_copies: figure(0.03, "measured, 2026-11-21: 1 to 8% more time for kernels beside copies"),
-        side_by_side: figure(
-            1.15,
-            "measured, 2026-11-24: GoogLeNet and Inception-v3 with branches on four streams of a CUDA graph take 6 to 10% less",
-        ),
-        memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: what ReLU reaches of 4.8 TB/s"),
-        f32: figure(51e12, H200_MEASURED),
-        tf32: figure(200e12, "half of about 400 Tflop/s on tensor cores; assumed"),
-        half: figure(400e12, "half of about 800 Tflop/s on tensor cores; assumed"),
-        launch: figure(5e-6, ESTIMATED),
-        slower: H200_SLOWER,
-        slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
-                        (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
-                        (scripts/gpu-joint.sh, 2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24)",
-    },
-    NamedMachine {
-        name: "k40",
-        device: "K40",
-        to_host: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
-        to_device: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
-        both: figure(12e9, "as in one direction; assumed"),
-        beside_copies: figure(0.0, "assumed"),
-        side_by_side: figure(1.0, "assumed"),
-        memory: figure(0.8 * 288e9, "80% of 288 GB/s, Rhu et al. 2016, 4.2"),
-        f32: figure(3e12, "60% of 5 Tflop/s, Rhu et al. 2016, 4.2"),
-        tf32: figure(3e12, "as in 32 bits: it has no tensor cores"),
-        half: figure(3e12, K40_PAPER),
-        launch: figure(1e-5, ESTIMATED),
-        slower: SLOWER,
-        slower_source: COUNTED,
-    },
-    NamedMachine {
-        name: "cpu",
-        device: "",
-        to_host: figure(8e9, ESTIMATED),
-        to_device: figure(8e9, ESTIMATED),
-        both: figure(4e9, "both directions share the memory; estimated"),
-        beside_copies: figure(0.0, ESTIMATED),
-        side_by_side: figure(1.0, "a layer uses all cores"),
-        memory: figure(8e9, ESTIMATED),
-        f32: figure(1e11, ESTIMATED),
-        tf32: figure(1e11, ESTIMATED),
-        half: figure(1e10, ESTIMATED),
-        launch: figure(2e-6, ESTIMATED),
-        slower: SLOWER,
-        slower_source: COUNTED,
-    },
-];
+pub const MACHINES: [NamedMachine; 4] = [H200, H100, K40, CPU];
 
 impl NamedMachine {
     /// The machine of this name.
@@ -204,6 +249,7 @@ mod tests {
         let message = NamedMachine::named("h2000").unwrap_err().to_string();
         MACHINES.iter().for_each(|machine| assert!(message.contains(machine.name), "{message}"));
         assert_eq!(NamedMachine::of_device("NVIDIA H200 NVL").map(|machine| machine.name), Some("h200"));
+        assert_eq!(NamedMachine::of_device("NVIDIA H100 80GB HBM3").map(|machine| machine.name), Some("h100"));
         assert_eq!(NamedMachine::of_device("some CPU"), None);
     }
 }

@@ -69,7 +69,7 @@ def plan(
     types
         ``"f32"``, ``"tf32"``, ``"f16"``, ``"f16-f32"`` or ``"bf16"``.
     costs
-        Rates for what is not measured: ``"h200"``, ``"k40"`` or ``"cpu"``; by default, those of the device.
+        Rates for what is not measured: ``"h200"``, ``"h100"``, ``"k40"`` or ``"cpu"``; by default, those of the device.
     inference
         Plan the forward pass only. By default, only for an ONNX model that was exported for inference.
     solver, momentum
