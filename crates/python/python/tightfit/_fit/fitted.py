@@ -45,7 +45,7 @@ class Fitted:
     assumed
         What was planned for that no recording shows.
     learned, weights
-        Whether that was compared with what was seen, and how often the weights had been written to when it was planned.
+        Whether that was compared with what was seen; until then, the model's trained parameters, and how often each had been written to.
     recorded_s
         Time until it was recorded, of `seconds`.
     used
@@ -63,7 +63,7 @@ class Fitted:
     assumed: Assumed
     stale: bool = False
     learned: bool = False
-    weights: int = 0
+    weights: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     recorded_s: float = 0.0
     used: int = 0
     counts: Counts = field(default_factory=Counts)
