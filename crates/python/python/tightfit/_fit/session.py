@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import enforce, release
+from .budget import beside, enforce, release
 from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted
@@ -393,6 +393,8 @@ class Session:
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
+        if self._made == 1 and (taken := beside(self.device(module))):
+            line += f"; {text(taken)} of the GPU are taken beside it (CUDA's context, NCCL and other libraries, other processes)"
         say(line)
     @property
     def arenas(self) -> list[tuple[Tensor, Any]]:
