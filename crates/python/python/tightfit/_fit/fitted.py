@@ -184,7 +184,9 @@ def least_of(fitted: Fitted) -> int:
 def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
     """Says what does not fit, the least that does, and why."""
     host = step.data["machine"]["host_bytes"]
-    beside = "" if not host else f" and at most {text(host)} of host memory"
+    # Where all that may be moved has room there, it is not what binds.
+    movable = sum(tensor["bytes"] for tensor in step.data["tensors"] if tensor["residence"] == "movable")
+    beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
     least = f"{outcome.peak} bytes ({text(outcome.peak)})" if outcome.peak >= 1 << 10 else text(outcome.peak)
     return DoesNotFit(
         f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome.at)}",
