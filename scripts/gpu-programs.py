@@ -145,13 +145,14 @@ def main():
                 continue
             plain = run(name, "plain", 0, found[name], options, output)
             tell(plain)
-            peak = plain.get("peak_bytes") or predicted(run(name, "fits", 1 << 40, found[name], options, output))
-            if not peak:
-                continue
-            line = run(name, "budget", peak * options.share // 100, found[name], options, output)
-            if "weights" in line:
-                line["weights_of_plain"] = line["weights"] == plain.get("weights")
-            tell(line)
+            peak = plain.get("peak_bytes", 0)
+            if options.tiny:
+                fits = run(name, "fits", 1 << 40, found[name], options, output)
+                tell(fits)
+                peak = predicted(fits)
+            if peak:
+                line = run(name, "budget", peak * options.share // 100, found[name], options, output)
+                tell({**line, "weights_of_plain": line.get("weights") == plain.get("weights")})
 
 
 if __name__ == "__main__":

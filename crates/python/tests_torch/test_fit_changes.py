@@ -180,6 +180,36 @@ def test_a_model_that_never_repeats_itself_is_offloaded_for_good(link, monkeypat
     assert session_of(fitted)._offloaded
 
 
+class Swaps(nn.Module):
+    """Calls its layers in another order at every third call, with the same shapes and the same operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.layers = nn.ModuleList([nn.Conv2d(16, 16, 3, padding=1) for _ in range(6)])
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        x = torch.relu(self.first(x))
+        for layer in reversed(self.layers) if self.calls % 3 == 0 else self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+def test_layers_in_another_order_are_noticed_by_those_that_run_again(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Swaps().train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    assert same_bits(train(model, 2, x), train(fitted, 2, x))
+    followed = last_plan(fitted).bound.followed
+    assert followed and followed < {"first", *(f"layers.{place}" for place in range(6))}, "the others are nobody's concern"
+    hooks = {name for name, module in fitted.named_modules() if module._forward_pre_hooks and name}
+    assert hooks == followed
+    assert same_bits(train(model, 4, x), train(fitted, 4, x))
+
+
 class Scaled(nn.Module):
     """Scales its maps by another number in every step."""
 

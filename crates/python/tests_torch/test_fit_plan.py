@@ -17,8 +17,10 @@ import tightfit
 import tightfit.torch as tt
 from fit_models import Resnet, Vae, image
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
+from tightfit._fit import session
 from tightfit._fit.bound import bind
 from tightfit._fit.buckets import bucket_bytes
+from tightfit._fit.budget import beside
 from tightfit._fit.decide import Decided, _planned, decide, decide_least
 from tightfit._fit.doors import session_of
 from tightfit._fit.rebuild import Impossible, Lives
@@ -183,7 +185,7 @@ def refusal(model, x, budget, optimizer):
 def test_a_budget_that_cannot_be_met_says_where_memory_peaks_and_what_helps():
     model, x = resnet()
     said = refusal(model, x, 200_000, sgd(model))
-    assert re.search(r"Resnet does not fit in 195.31 KiB( and .*)?: the least budget found is \d+ bytes \(.* KiB\)\. Memory peaks in the ", said), said
+    assert re.search(r"Resnet does not fit in 195.31 KiB: the least budget found is \d+ bytes \(.* KiB\)\. Memory peaks in the ", said), said
     assert re.search(r"pass, (at \w+ )?(in [\w.]+|outside the model's submodules).*; give a larger budget or a smaller batch$", said), said
     # A smaller batch leaves weights, gradients and state as they are.
     model = nn.Linear(512, 512)
@@ -213,6 +215,21 @@ def test_auto_says_what_it_leaves(monkeypatch, capfd):
     said = capfd.readouterr().err
     assert said.startswith("tightfit: budget auto is 75.66 GiB of 80.00 GiB: 2.00 GiB are taken beside PyTorch's allocator (CUDA's context")
     assert said.endswith("and 2.34 GiB stay free\n")
+
+
+def test_what_is_taken_beside_the_budget_is_said_once(monkeypatch, capfd):
+    """CUDA's context and NCCL are not in the budget, which PyTorch's allocator is kept within."""
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 << 30, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 18 << 30)
+    assert beside(torch.device("cuda")) == 2 << 30 and beside(torch.device("cpu")) == 0
+    monkeypatch.setattr(session, "beside", lambda device: beside(torch.device("cuda")))
+    model = tt.fit(Resnet(blocks=2).train(), "1GiB")
+    for size in (4, 8):
+        model(image(size)).mean().backward()
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.endswith("; 2.00 GiB of the GPU are taken beside it (CUDA's context, NCCL and other libraries, other processes)")
+    assert "beside" not in second
 
 
 def test_a_block_covers_the_loss_and_several_models(monkeypatch):

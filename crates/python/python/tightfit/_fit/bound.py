@@ -6,10 +6,13 @@ the next of these at which it can happen, and the prediction is made for what th
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .lineage import LINEAGE
 from .program import Program, program_of
 from .rebuild import Impossible, Lives
 from .recorded import Pack, Step
@@ -35,7 +38,8 @@ class Order(NamedTuple):
 class Expected(NamedTuple):
     """What a pack that is not just kept is compared with.
 
-    The lineage is None where nothing depends on what made the tensor: its bytes go to the host and come back, whatever they are.
+    The lineage is None where nothing depends on what made the tensor: its bytes go to the host and come back, whatever they are. Of
+    others, so many nodes are compared.
     """
 
     shape: torch.Size
@@ -44,6 +48,7 @@ class Expected(NamedTuple):
     offset: int
     calls: int
     lineage: tuple[type, ...] | None
+    nodes: int
 
 
 @dataclass
@@ -54,10 +59,12 @@ class Bound:
     ----------
     answers
         For each pack: what to do, its elements, what else to do, its tensor, and what else to expect.
+    kept
+        For each pack that is just kept, with nothing else to do, its elements; -1 for others. Most packs look no further.
     at_end
         What to do when the forward pass ends.
-    calls
-        Modules with tensors of their own, in the order of their calls.
+    calls, followed
+        Modules whose tensors reruns read, in the order of their calls, and each once.
     unpacks
         The pack that is unpacked at each turn of the backward pass.
     fetch, drop, busy
@@ -77,8 +84,10 @@ class Bound:
     """
 
     answers: list[tuple[int, int, Order | None, int, Expected]] = field(default_factory=list)
+    kept: array[int] = field(default_factory=lambda: array("q"))
     at_end: Order = Order((), ())
     calls: list[str] = field(default_factory=list)
+    followed: set[str] = field(default_factory=set)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
     fetch: dict[int, list[int]] = field(default_factory=dict)
@@ -118,6 +127,8 @@ class _Binder:
         self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
         self.bound = Bound()
         self.of_external: dict[int, int] = {}
+        # Modules that have what reruns read, or run what reads it.
+        self.modules: set[str] = set()
         self.packs_of: dict[int, list[int]] = defaultdict(list)
         for number, (tensor, operation) in enumerate(step.packs):
             if operation >= 0:
@@ -171,17 +182,20 @@ class _Binder:
                 bound.kinds.setdefault(leaf, LEAF)
         leaves = {leaf for read in bound.leaves.values() for leaf in read}
         self.place()
+        bound.followed = self.modules.intersection(calls)
+        bound.calls = [name for name in calls if name in bound.followed]
+        before = [0, *accumulate(name in bound.followed for name in calls)]
         releases = self.releases()
         forgets = self.forgets()
         for number, (tensor, _) in enumerate(self.step.packs):
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            matters = kind == REBUILD or tensor in leaves or len(self.packs_of[tensor]) > 1
-            made_by = packs[number].lineage if matters else None
-            expected = Expected(view.shape, view.stride, view.dtype, view.offset, packs[number].calls, made_by)
+            nodes = self.nodes(tensor, kind, leaves)
+            made_by = packs[number].lineage[:nodes] if nodes else None
+            expected = Expected(view.shape, view.stride, view.dtype, view.offset, before[packs[number].calls], made_by, nodes)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, expected))
-        bound.calls = calls
+        bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
         bound.at_end = Order(tuple(releases.get(-1, ())), ())
         self.turns()
         bound.decisions = self.decisions
@@ -190,9 +204,21 @@ class _Binder:
             tensors.sort(key=bound.outcome.needed.__getitem__)
         return bound
 
+    def nodes(self, tensor: int, kind: int, leaves: set[int]) -> int:
+        """How many of the nodes that made a tensor matter: a rerun's own and the next, since what it reads is saved and compared too."""
+        if tensor in leaves or len(self.packs_of[tensor]) > 1:
+            return LINEAGE
+        if kind != REBUILD:
+            return 0
+        return min(LINEAGE, 1 + max(len(entry["operations"]) for entry in self.decisions[tensor]["rebuilt"]))
+
     def program(self, tensor: int, entry: dict[str, Any]) -> Program:
         """The rerun of a tensor, and of those that stay when it is made."""
         operations = entry["operations"]
+        for index in operations:
+            recorded = self.step.recorded[index]
+            if recorded is not None and any(self.lives.resident[tensor] for tensor in self.lives.operations[index]["reads"]):
+                self.modules.add(recorded.group)
         made = {made for index in operations for made in self.lives.operations[index]["writes"]}
         held = {
             other
@@ -214,6 +240,7 @@ class _Binder:
                 self.bound.externals.append((what, [], which))
             else:
                 path, _, name = which.rpartition(".")
+                self.modules.add(path)
                 self.bound.externals.append((what, path.split(".") if path else [], name))
         return self.of_external[tensor]
 

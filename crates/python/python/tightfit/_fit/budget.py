@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["enforce", "expand_segments", "release", "reserve_of", "slack_of", "within"]
+__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "slack_of", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -89,6 +89,14 @@ def within(budget: int, device: torch.device) -> Iterator[None]:
 
 class _Measuring:
     """Owns a bound while operations are measured."""
+
+
+def beside(device: torch.device) -> int:
+    """Bytes of a GPU that are taken beside PyTorch's allocator: by CUDA's context, NCCL and other libraries, and other processes."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return max(0, total - free - torch.cuda.memory_reserved(device))
 
 
 def expand_segments(device: torch.device) -> None:

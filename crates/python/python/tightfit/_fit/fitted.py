@@ -45,7 +45,7 @@ class Fitted:
     assumed
         What was planned for that no recording shows.
     learned, weights
-        Whether that was compared with what was seen, and how often the weights had been written to when it was planned.
+        Whether that was compared with what was seen; until then, the model's trained parameters, and how often each had been written to.
     recorded_s
         Time until it was recorded, of `seconds`.
     used
@@ -63,7 +63,7 @@ class Fitted:
     assumed: Assumed
     stale: bool = False
     learned: bool = False
-    weights: int = 0
+    weights: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     recorded_s: float = 0.0
     used: int = 0
     counts: Counts = field(default_factory=Counts)
@@ -184,7 +184,9 @@ def least_of(fitted: Fitted) -> int:
 def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
     """Says what does not fit, the least that does, and why."""
     host = step.data["machine"]["host_bytes"]
-    beside = "" if not host else f" and at most {text(host)} of host memory"
+    # Where all that may be moved has room there, it is not what binds.
+    movable = sum(tensor["bytes"] for tensor in step.data["tensors"] if tensor["residence"] == "movable")
+    beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
     least = f"{outcome.peak} bytes ({text(outcome.peak)})" if outcome.peak >= 1 << 10 else text(outcome.peak)
     return DoesNotFit(
         f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome.at)}",

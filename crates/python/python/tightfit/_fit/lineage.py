@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["lineage"]
+__all__ = ["LINEAGE", "lineage"]
 
 # Nodes of a lineage, about: as many as most reruns have operations.
 LINEAGE = 5
@@ -29,8 +29,8 @@ class _Kinds(dict[type, Any]):
 _kinds = _Kinds()
 
 
-def lineage(tensor: Tensor, borders: set[Any], seen: dict[Any, Any] | None = None) -> tuple[type, ...]:
-    """The nodes that made a tensor, by their types, breadth first: what ran can be told from what was recorded by them.
+def lineage(tensor: Tensor, borders: set[Any], seen: dict[Any, Any] | None = None, most: int = LINEAGE) -> tuple[type, ...]:
+    """The nodes that made a tensor, `most` of them, by their types, breadth first: what ran can be told from what was recorded by them.
 
     `borders` are nodes that made a model's inputs, behind which nothing is the model's. `seen` keeps what comes before each node, which
     lineages of one graph share: PyTorch makes an object for every node that Python sees, and that is what takes time.
@@ -43,7 +43,7 @@ def lineage(tensor: Tensor, borders: set[Any], seen: dict[Any, Any] | None = Non
     nodes = [node]
     kinds: list[type] = []
     at = expanded = 0
-    while len(kinds) < LINEAGE:
+    while len(kinds) < most:
         if at < len(nodes):
             kind = _kinds[type(nodes[at])]
             at += 1

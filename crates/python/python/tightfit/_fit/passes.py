@@ -61,7 +61,9 @@ class Pass:
         self.safe = safe
         self.counts = safe.counts
         self.expected = bound.answers
-        self.count = len(bound.answers)
+        self.kept = bound.kept
+        # Packs that the plan knows: none any more, once it was left.
+        self.known = len(bound.answers)
         self.order = bound.unpacks
         self.turns = len(bound.unpacks)
         self.k = 0
@@ -87,39 +89,60 @@ class Pass:
         """Answers the k-th pack from the plan."""
         k = self.k
         self.k = k + 1
-        if self.lost or k >= self.count:
+        # It is kept whatever it is, so its size is enough to know.
+        if k < self.known and tensor.numel() == self.kept[k]:
+            # What no node made refers to none, so holding it makes no cycle.
+            return tensor if tensor.is_leaf else tensor.detach(), tensor._version, k
+        return self._decided(tensor, k)
+
+    def _decided(self, tensor: Tensor, k: int) -> Any:
+        """Answers a pack that has more to it."""
+        if k >= self.known:
             return self._stranger(tensor)
         kind, numel, order, number, expected = self.expected[k]
         if order is not None:
             self._act(order)
         if kind == KEEP:
-            # It is kept whatever it is, so its size is enough to know.
             if tensor.numel() != numel and not _differs_harmlessly(tensor):
                 return self._stranger(tensor)
             return tensor.detach(), tensor._version, k
+        slot = self._slot(number)
         if (
             tensor.shape != expected.shape
             or tensor.stride() != expected.stride
             or tensor.dtype is not expected.dtype
             or tensor.storage_offset() != expected.offset
             or (kind != OFFLOAD and expected.calls != self.calls)
-            or (expected.lineage is not None and lineage(tensor, self.borders, self.nodes) != expected.lineage)
+            or (
+                expected.lineage is not None
+                # One that was packed before was compared then.
+                and (slot.origin is None or slot.origin() is not tensor)
+                and lineage(tensor, self.borders, self.nodes, expected.nodes) != expected.lineage
+            )
         ):
             return self._stranger(tensor)
-        return self._managed(tensor, kind, number, order, k)
+        return self._managed(tensor, kind, slot, order, k)
 
     def called(self, name: str) -> None:
         """Notes the call of a module. Another one than recorded may have the same shapes, but not the same parameters."""
+        if name not in self.bound.followed:
+            # Another plan of the model follows it.
+            return
         at = self.calls
         self.calls = at + 1
         names = self.bound.calls
         if at >= len(names) or names[at] != name:
             if not self.lost:
                 self.differs = f"first in module '{name}', where '{names[at]}' was recorded" if at < len(names) else f"first in module '{name}'"
-            self.lost = True
+            self._leave()
 
-    def _managed(self, tensor: Tensor, kind: int, number: int, order: Any, k: int) -> Any:
-        slot = self._slot(number)
+    def _leave(self) -> None:
+        """Leaves the plan: from here on, its order does not hold."""
+        self.lost = True
+        self.known = 0
+
+    def _managed(self, tensor: Tensor, kind: int, slot: Slot, order: Any, k: int) -> Any:
+        number = slot.number
         if slot.origin is not None:
             if slot.version != tensor._version:
                 return self._stranger(tensor)
@@ -181,12 +204,12 @@ class Pass:
         return None if reference is None else reference()
 
     def _stranger(self, tensor: Tensor) -> Any:
-        """Moves a tensor that the plan does not know to the host; from here on the plan's order does not hold."""
+        """Moves a tensor that the plan does not know to the host."""
         if not self.lost:
             what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
             made = f" of {tensor.grad_fn.name()}" if tensor.grad_fn is not None else ""
             self.differs = f"first at saved tensor {self.k - 1}, {what}{made}"
-        self.lost = True
+        self._leave()
         self.counts.strangers += 1
         return self.safe.pack(tensor), -2, -1
 
@@ -196,7 +219,7 @@ class Pass:
             return
         self.sealed = True
         self._act(self.bound.at_end)
-        if self.lost or self.k < self.count:
+        if self.lost or self.k < self.known:
             # Releases that were due after the last pack never came.
             for reference in self.alive.values():
                 slot = reference()

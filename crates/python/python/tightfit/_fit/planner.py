@@ -102,7 +102,7 @@ class Planner:
         expand_segments(device)
         fitted = self._within(rehearsal, device, assumed, started, times)
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
-        fitted.weights = _writes_of(module)
+        fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
 
     def exceeded(self, seen: int, peak: int) -> bool:
@@ -115,9 +115,9 @@ class Planner:
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
-        if fitted.learned or fitted.stale or fitted.weights == _writes_of(module):
+        if fitted.learned or fitted.stale or all(weight._version == version for weight, version in fitted.weights):
             return
-        fitted.learned = True
+        fitted.learned, fitted.weights = True, []
         seen, _ = self._assumed(fitted.rehearsal, module, device, signature)
         if self.optimizer is None and watches(device):
             # What came with the update is its state.
@@ -213,11 +213,6 @@ class Planner:
             # Libraries keep workspaces for each thread: those of this one are counted, the backward pass has another.
             self.reserve = max(0, torch.cuda.memory_allocated(device) - before)
         return times
-
-
-def _writes_of(module: nn.Module | None) -> int:
-    """How often a model's trained parameters were written to: an optimizer's update does that."""
-    return sum(parameter._version for parameter in module.parameters() if parameter.requires_grad) if module is not None else 0
 
 
 def _bytes_of_inputs(rehearsal: Rehearsal, device: torch.device) -> int:

@@ -18,9 +18,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import enforce, release
-from .compiled import compiled_parts
-from .compiled import within as within_parts
+from .budget import beside, enforce, release
 from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted
@@ -29,7 +27,7 @@ from .lines import say
 from .passes import Pass
 from .planner import Planner
 from .real import RealRecording
-from .recorder import borders_of, owns_tensors
+from .recorder import borders_of
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
 from .sizes import text
@@ -211,8 +209,7 @@ class Session:
         active = self.following = Pass(fitted.bound, copies, self.planner.host.give, safe, module, flat, borders_of(flat))
         active.signature = signature  # type: ignore[attr-defined]
         self._begin_watch(fitted, active)
-        if owns_tensors(module):
-            active.called("")
+        active.called("")
         return active
 
     def _fits(self, signature: Any) -> bool:
@@ -263,13 +260,14 @@ class Session:
         """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
         # Copies of the model have copies of its hooks, and of this mark.
         object.__setattr__(model, FOLLOWED, self._made)
-        parts = compiled_parts(model)
+        bounds = [fitted.bound for fitted in self.plans.values() if fitted is not None and fitted.bound is not None]
+        followed = set().union(*(bound.followed for bound in bounds))
         for name, module in model.named_modules():
             for key, hook in list(module._forward_pre_hooks.items()):
                 if isinstance(hook, _Called) and hook.session is self:
                     del module._forward_pre_hooks[key]
             # The model itself is being called already: see `enter`.
-            if name and owns_tensors(module) and not within_parts(name, parts):
+            if name in followed and name:
                 self.handles.append(module.register_forward_pre_hook(_Called(self, name), prepend=True))
 
     def _judge(self, active: Pass) -> None:
@@ -395,6 +393,8 @@ class Session:
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
+        if self._made == 1 and (taken := beside(self.device(module))):
+            line += f"; {text(taken)} of the GPU are taken beside it (CUDA's context, NCCL and other libraries, other processes)"
         say(line)
     @property
     def arenas(self) -> list[tuple[Tensor, Any]]:

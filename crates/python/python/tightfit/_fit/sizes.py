@@ -9,6 +9,7 @@ import torch
 
 from .._native import parse_size
 from ..errors import BadInput
+from .budget import beside
 from .lines import say
 
 __all__ = ["UNLIMITED", "budget_bytes", "text"]
@@ -40,12 +41,11 @@ def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") ->
     if budget == "auto" and takes_auto:
         if device.type != "cuda":
             raise BadInput(f"{argument}='auto' takes what is free on a GPU, but the model is not on a GPU; give a size such as '8GiB'")
-        free, total = torch.cuda.mem_get_info(device)
-        reserved = torch.cuda.memory_reserved(device)
-        size = int(_OF_FREE * (free + reserved))
+        total, taken = torch.cuda.mem_get_info(device)[1], beside(device)
+        size = int(_OF_FREE * (total - taken))
         say(
-            f"{argument} auto is {text(size)} of {text(total)}: {text(total - free - reserved)} are taken beside PyTorch's allocator "
-            f"(CUDA's context, NCCL and other libraries, other processes), and {text(free + reserved - size)} stay free"
+            f"{argument} auto is {text(size)} of {text(total)}: {text(taken)} are taken beside PyTorch's allocator "
+            f"(CUDA's context, NCCL and other libraries, other processes), and {text(total - taken - size)} stay free"
         )
         return size
     auto = ", or 'auto'" if takes_auto else ""
