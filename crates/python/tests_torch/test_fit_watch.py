@@ -10,8 +10,9 @@ import torch
 import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, LiveBytes, default_loss, fitted_copy, last_plan, set_link, sgd, tight_budget
-from tightfit._fit import budget, copies, planner, watch
+from tightfit._fit import budget, copies, planner, session, watch
 from tightfit._fit.doors import session_of
+from tightfit._fit.fitted import least_of
 from tightfit._fit.rehearse import is_recording
 
 
@@ -26,11 +27,12 @@ class Peaks:
     """PyTorch's statistics: `now` is the peak since the last reset."""
 
     def __init__(self, monkeypatch):
-        self.now = self.resets = 0
+        self.now = self.resets = self.reserved = 0
         monkeypatch.setattr(watch, "WATCHES", {"cpu"})
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
         monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.now)
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
 
     def reset(self, device):
@@ -88,6 +90,79 @@ def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     fitted.zero_grad()
     default_loss(fitted, x).backward()
     assert first.stale and last_plan(fitted) is not first and found.planner.reserve >= 1024
+
+
+def passes(model, x, count):
+    """The plan of the last of so many passes."""
+    for _ in range(count):
+        model.zero_grad()
+        default_loss(model, x).backward()
+    return last_plan(model)
+
+
+def test_gaps_between_blocks_get_room_in_one_more_plan(monkeypatch, capfd):
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x, 0.8)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    found = session_of(fitted)
+    over = found.budget // 16
+    peaks.reserved = found.budget + over
+    first = passes(fitted, x, watch.WATCHED)
+    first.watch.seen = first.peak
+    second = passes(fitted, x, 1)
+    assert first.stale and second.peak + peaks.reserved - first.peak <= found.budget
+    assert "over the budget; planning again, with room for that" in capfd.readouterr().err
+    # Whatever is reserved then, it is not planned again.
+    assert passes(fitted, x, watch.WATCHED + 1) is second and not second.stale
+
+
+def test_gaps_leave_a_plan_where_none_is_found_for_less(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x, 0.8)
+    found = session_of(fitted)
+    peaks.reserved = 2 * found.budget - 1
+    first = passes(fitted, x, watch.WATCHED)
+    second = passes(fitted, x, 1)
+    # Half of the gaps has no plan either, and the least that has one would be far slower.
+    assert second is not first and least_of(second) < second.peak <= found.budget
+
+
+def test_what_other_code_reserves_is_no_gap(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x, 0.8)
+    found = session_of(fitted)
+    peaks.reserved = found.budget
+    first = passes(fitted, x, 2)
+    # An evaluation between two passes.
+    peaks.reserved = 2 * found.budget
+    assert passes(fitted, x, watch.WATCHED) is first and not first.stale and first.watch.kept == found.budget
+
+
+def test_an_allocator_without_room_gets_some_in_a_while(monkeypatch, capfd):
+    Peaks(monkeypatch)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    fitted = fitted_copy(model, x, 0.8)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    bounds, waits = [], iter(range(1000))
+    monkeypatch.setattr(session, "enforce", lambda budget, device, owner: bounds.append(budget) or budget)
+    monkeypatch.setattr(session, "retries", lambda device: 0)
+    passes(fitted, x, watch.WATCHED + 1 + 2 * session.LOOKS)
+    assert len(bounds) == 1, "where none waits, nothing changes"
+    # One more in each pass.
+    monkeypatch.setattr(session, "retries", lambda device: session.LOOKS * next(waits))
+    passes(fitted, x, 10 * session.LOOKS)
+    assert len(bounds) == 1 + session.LOOSENED
+    assert "waited for the GPU; it may reserve" in capfd.readouterr().err
 
 
 class Counting(LiveBytes):

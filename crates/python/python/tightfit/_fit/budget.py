@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "slack_of", "within"]
+__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "retries", "room_for_gaps", "slack_of", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -24,8 +24,13 @@ _bounds: dict[int, dict[int, int]] = {}
 _shares: dict[int, float] = {}
 
 
-def enforce(budget: int, device: torch.device, owner: object) -> None:
-    """Bounds what the allocator reserves on a GPU, so that a program that grows fails instead of taking more.
+def room_for_gaps(bytes: int) -> int:
+    """What may be reserved beyond so many bytes, for gaps between blocks."""
+    return max(_LEAST_GAPS, bytes // _GAPS)
+
+
+def enforce(budget: int, device: torch.device, owner: object) -> int:
+    """Bounds what the allocator reserves on a GPU, so that a program that grows fails instead of taking more; returns the bound.
 
     The bound is the budget, or what steps within it have reserved where gaps between their blocks make that more, with room for
     more gaps: a step that fits its budget must not fail for them. Where no free block is long enough, the allocator gives cached
@@ -33,15 +38,21 @@ def enforce(budget: int, device: torch.device, owner: object) -> None:
     largest counts.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
-        return
+        return budget
     allowed = max(budget, torch.cuda.max_memory_reserved(device))
-    allowed += max(_LEAST_GAPS, allowed // _GAPS)
+    allowed += room_for_gaps(allowed)
     index = _index(device)
     if id(owner) not in _bounds.setdefault(index, {}):
         weakref.finalize(owner, _forget, id(owner)).atexit = False
     _shares.setdefault(index, _share(index))
     _bounds[index][id(owner)] = allowed
     _apply(index)
+    return allowed
+
+
+def retries(device: torch.device) -> int:
+    """How often the allocator had no room for a block until it had given cached ones back, which waits for the GPU."""
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
 
 
 def release(owner: object) -> None:
@@ -103,7 +114,8 @@ def expand_segments(device: torch.device) -> None:
     """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up."""
     if device.type != "cuda" or not torch.cuda.is_available() or any(os.environ.get(name) for name in _SETTINGS):
         return
-    change = getattr(torch.cuda.memory, "_set_allocator_settings", None)
+    # Its older name warns in versions that have both.
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(torch.cuda.memory, "_set_allocator_settings", None)
     if change is not None:
         change("expandable_segments:True")
 

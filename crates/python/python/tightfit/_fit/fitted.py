@@ -126,7 +126,7 @@ def make_plan(
     host
         Bytes of host memory for what is offloaded; None for no limit.
     slack
-        Bytes of the budget to leave free where something is given up.
+        Bytes of the budget to leave free where something is given up, if a plan is found for less; else half of them, or none.
 
     Raises
     ------
@@ -167,9 +167,13 @@ def _within(
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
             return decided, bound
-        if not decided.fits:
+        if decided.fits:
+            target -= peak - budget
+        elif slack:
+            slack = slack // 2 if again == 0 else 0
+            target = budget - slack
+        else:
             return None
-        target -= peak - budget
     return None
 
 

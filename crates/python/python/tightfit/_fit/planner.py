@@ -10,7 +10,7 @@ from torch import nn
 
 from ..errors import DoesNotFit
 from .arenas import Arenas
-from .budget import expand_segments, reserve_of, slack_of, within
+from .budget import expand_segments, reserve_of, room_for_gaps, slack_of, within
 from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan, too_small
@@ -49,6 +49,8 @@ class Planner:
         Host memory for what is offloaded.
     reserve
         What of the budget no recording shows; replaced by what is seen.
+    gaps
+        What of the budget the allocator was seen to lose to gaps between blocks.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Planner:
         self.copies = copies
         self.host = Arenas(name, host_budget)
         self.reserve: int | None = None
+        self.gaps = 0
         # Bytes of an unknown optimizer's state, and what each form needs between its passes, once they were seen.
         self._state: int | None = None
         self._between: dict[Any, int] = {}
@@ -113,6 +116,14 @@ class Planner:
         self.reserve += seen - min(self.budget, peak) + SPARE
         return True
 
+    def crowded(self, reserved: int, peak: int) -> bool:
+        """Learns what the allocator has reserved for steps with this peak; whether that is so much more than the budget, for the
+        first time, that the next plan is to leave room for it."""
+        if self.gaps or reserved - self.budget <= room_for_gaps(self.budget):
+            return False
+        self.gaps = reserved - peak
+        return True
+
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
         if fitted.learned or fitted.stale or all(weight._version == version for weight, version in fitted.weights):
@@ -159,7 +170,7 @@ class Planner:
         DoesNotFit
             If none is found within the budget, and within what can be pinned.
         """
-        slack = slack_of(self.budget, device)
+        slack = slack_of(self.budget, device) + self.gaps
         refused: list[int] = []
         while True:
             host = self.host.bytes()

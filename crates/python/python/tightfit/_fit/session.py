@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import beside, enforce, release
+from .budget import beside, enforce, release, retries, room_for_gaps
 from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted
@@ -41,6 +41,8 @@ PLANS = 8
 IDLE = 64
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
+# Passes after which the allocator is looked at again, and how often it gets more room.
+LOOKS, LOOSENED = 16, 4
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
@@ -87,6 +89,8 @@ class Session:
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
+        # Passes behind those that were watched, how often the allocator got more room, and how often it had needed some.
+        self._looked = self._loosened = self._retries = 0
         # The plan of the pass that PyTorch's peak statistics were reset for last.
         self._peak_of: Fitted | None = None
 
@@ -283,7 +287,10 @@ class Session:
     def _watch(self, fitted: Fitted) -> None:
         """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
         device, watch = self.where, fitted.watch
-        if not watches(device) or watch.passes >= WATCHED or fitted.stale:
+        if not watches(device) or fitted.stale:
+            return
+        if watch.passes >= WATCHED:
+            self._loosen(device)
             return
         if fitted.bound is None and self._peak_of is fitted:
             # Nothing of ours sees the end of its backward pass.
@@ -295,15 +302,36 @@ class Session:
         watch.passes += 1
         if watch.passes < WATCHED:
             return
-        beside = torch.cuda.max_memory_reserved(device) - watch.seen if watch.seen else 0
-        if beside > self.budget // 32:
-            say(f"{self.name} allocates at most {text(watch.seen)}; PyTorch's allocator reserves {text(beside)} more")
+        gaps = watch.kept - watch.seen
+        said = f"{self.name} allocates at most {text(watch.seen)}; PyTorch's allocator reserves {text(gaps)} more"
+        if self.planner.crowded(watch.kept, watch.seen):
+            say(f"{said}, {text(watch.kept - self.budget)} over the budget; planning again, with room for that")
+            fitted.stale = True
+            return
+        if gaps > room_for_gaps(self.budget):
+            say(said)
         enforce(self.budget, device, self)
+        self._retries = retries(device)
+
+    def _loosen(self, device: torch.device) -> None:
+        """Gives the allocator more room where it has none for some block of most passes: each time, it waits for the GPU."""
+        self._looked += 1
+        if self._looked % LOOKS or self._loosened == LOOSENED:
+            return
+        before, self._retries = self._retries, retries(device)
+        if self._retries - before < LOOKS // 2:
+            return
+        self._loosened += 1
+        allowed = enforce(self.budget, device, self)
+        say(f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU; it may reserve {text(allowed)} now")
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
         if not watches(self.where) or fitted.watch.passes >= WATCHED:
             return
+        if not fitted.watch.passes:
+            # What others left cached is not this plan's.
+            torch.cuda.empty_cache()
         fitted.watch.start()
         self._peak_of = fitted
         if active is not None:

@@ -83,6 +83,8 @@ class Watch:
         What was there when the last one began.
     forward, between, backward
         Peaks of its phases; 0 for those that have not ended.
+    reserved, foreign
+        What the allocator had reserved when the last one ended, and what of it was reserved between passes, for other code.
     """
 
     device: torch.device
@@ -92,10 +94,19 @@ class Watch:
     forward: int = 0
     between: int = 0
     backward: int = 0
+    reserved: int = 0
+    foreign: int = 0
+
+    @property
+    def kept(self) -> int:
+        """What the allocator has reserved for passes; 0 where none was seen to end."""
+        return max(0, self.reserved - self.foreign)
 
     def start(self) -> None:
         """Begins a pass: what other code needed before is no plan's fault."""
         torch.cuda.reset_peak_memory_stats(self.device)
+        if self.reserved:
+            self.foreign += max(0, torch.cuda.memory_reserved(self.device) - self.reserved)
         self.begin = allocated(self.device)
         self.forward = self.between = self.backward = 0
 
@@ -113,6 +124,7 @@ class Watch:
 
     def ended(self) -> None:
         self.backward = self._phase()
+        self.reserved = int(torch.cuda.memory_reserved(self.device))
 
     def growth(self, lives: Lives, outcome: Outcome) -> Growth | None:
         """What was seen of the last pass beyond the prediction; None if a phase was not seen."""
