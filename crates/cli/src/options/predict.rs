@@ -27,7 +27,7 @@ pub struct ForwardOptions {
     /// Overwrite freed memory with NaN and measure how much of the arena is used
     #[arg(long)]
     pub check: bool,
-    /// Launch each mini-batch after the first as one CUDA graph
+    /// Launch each mini-batch after the first as CUDA graphs, with the copies between them
     #[arg(long)]
     pub graph: bool,
 }

@@ -132,7 +132,7 @@ pub struct TrainOptions {
     /// Overwrite freed memory with NaN and measure how much of the arena is used; on the CPU, also verify every copy
     #[arg(long)]
     pub check: bool,
-    /// Launch each step after the first as one CUDA graph
+    /// Launch each step after the first as CUDA graphs, with the copies between them
     #[arg(long, conflicts_with = "trace")]
     pub graph: bool,
 }
