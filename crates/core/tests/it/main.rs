@@ -1,5 +1,6 @@
 //! The tests of this crate's public interface. One program, which links once.
 
+mod accuracy;
 mod admission;
 mod allot;
 mod cache;

@@ -4,10 +4,12 @@
 use std::ops::RangeInclusive;
 
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Notes};
 use tightfit_cuda::Guest;
 
 use super::chooser::admission;
+use super::compared::notes;
+use crate::judge::Errors;
 use crate::kernel::Question;
 use crate::session::Session;
 use crate::settings::{Settings, Terms};
@@ -16,7 +18,7 @@ use crate::settings::{Settings, Terms};
 /// idle.
 const FEW: usize = 8;
 
-/// The configuration; none if nothing fits. In this order:
+/// The configuration; none if nothing fits that is not known to be inaccurate. In this order:
 ///
 /// ```text
 /// the framework's engine       in a few parts
@@ -31,6 +33,7 @@ const FEW: usize = 8;
 pub(super) fn shrink(
     question: &Question,
     terms: Terms,
+    errors: &Errors,
     settings: &Settings,
     session: &mut Session,
 ) -> Result<Option<Configuration>, Error> {
@@ -39,13 +42,16 @@ pub(super) fn shrink(
     let most = if terms.micro_batches() == Sizes::Undivided { 1 } else { batch };
     let few = most.min(FEW);
     let admission = admission(question, settings);
-    let own_is_admitted = admission.admits(question.chosen.notes);
+    let inaccurate = errors.inaccurate(question, terms, notes(question, session));
+    let is_usable =
+        |algorithm: &Algorithm, notes: Notes| admission.admits(notes) && !inaccurate.contains(algorithm, notes);
+    let own_is_usable = is_usable(own, question.chosen.notes);
     let mut search = Search { question, limit: terms.limit.bytes(), session };
-    if own_is_admitted && let Some(found) = search.fewest_parts(own, 2..=few)? {
+    if own_is_usable && let Some(found) = search.fewest_parts(own, 2..=few)? {
         return Ok(Some(found));
     }
     let offers = search.session.guest.offers(problem)?.into_iter();
-    let usable = offers.filter(|offer| admission.admits(offer.notes) && offer.workspace.is_ok());
+    let usable = offers.filter(|offer| is_usable(&offer.algorithm, offer.notes) && offer.workspace.is_ok());
     let others = usable.map(|offer| offer.algorithm).filter(|algorithm| algorithm != own);
     let (legacy, engines): (Vec<_>, Vec<_>) = others.partition(is_legacy);
     for engine in &engines {
@@ -53,7 +59,7 @@ pub(super) fn shrink(
             return Ok(Some(found));
         }
     }
-    if own_is_admitted && let Some(found) = search.fewest_parts(own, FEW + 1..=most)? {
+    if own_is_usable && let Some(found) = search.fewest_parts(own, FEW + 1..=most)? {
         return Ok(Some(found));
     }
     for (algorithms, parts) in [(legacy, 1..=1), (engines, FEW + 1..=most)] {
