@@ -5,7 +5,7 @@
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::Cache;
-use super::rows::{device_id, has_table, text};
+use super::rows::{has_table, text};
 use crate::profile::bounds::{MOST_ERROR, error_fault, refuse};
 use crate::{Configuration, Device, Error, Problem};
 
@@ -66,8 +66,6 @@ impl Cache {
             || -> rusqlite::Result<()> {
                 let mut connection = self.lock();
                 let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                // Rows lack the backend.
-                device_id(&transaction, device)?;
                 for (configuration, error) in &errors {
                     // Only a map with keys other than texts could not be written.
                     let configuration = serde_json::to_string(configuration).unwrap_or_default();

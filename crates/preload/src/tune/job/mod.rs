@@ -340,9 +340,9 @@ impl Job {
                 self.stage = Stage::Guess;
             }
             (Purpose::Guess, _) => {
-                let now = task.compared.first().cloned();
-                let outputs = outcome.map(|outcome| outcome.outputs);
-                if let Some(((ours, outputs), truth)) = now.zip(outputs).zip(truth(task.outputs)) {
+                if let (Some(ours), Some(Outcome { outputs, .. })) = (task.compared.first().cloned(), outcome)
+                    && let Some(truth) = truth(task.outputs)
+                {
                     self.stage = Stage::Compare(Box::new(Comparison { ours, truth, compared: task.compared, outputs }));
                 }
             }
