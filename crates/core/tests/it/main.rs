@@ -30,6 +30,7 @@ mod plan_random;
 mod plan_simulate;
 mod plan_tight;
 mod plan_trace;
+mod refused;
 mod shipped;
 mod slices;
 mod small_step;
