@@ -4,8 +4,8 @@
 //! connects are never held together:
 //!
 //! ```text
-//! the tuner -> a handle's session                           nobody waits for the tuner: one thread at a time tunes
-//! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped | unsaved
+//! the tuner -> a handle's session -> unsaved | errors       nobody waits for the tuner: one thread at a time tunes
+//! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped | unsaved | errors
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued
 //! the blocks of loans                                       while a call is enqueued in one, and nothing else is held

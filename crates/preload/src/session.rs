@@ -22,6 +22,8 @@ pub struct Session {
     pub guest: Guest,
     /// A list, because a problem has few configurations.
     programs: HashMap<ProgramKey, Vec<(Configuration, Arc<GuestProgram>)>>,
+    /// What the library has refused to set up.
+    refused: HashMap<ProgramKey, Vec<Configuration>>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -29,6 +31,10 @@ struct ProgramKey {
     problem: Problem,
     factors: [u32; 2],
     base: usize,
+}
+
+fn key(question: &Question) -> ProgramKey {
+    ProgramKey { problem: question.problem, factors: question.factors, base: question.base }
 }
 
 /// The sessions of all handles.
@@ -57,7 +63,7 @@ impl Sessions {
         }
         // SAFETY: forwarded to the caller; `forget` ends the use of the handle before it is destroyed.
         let guest = unsafe { host.guest(device, handle) }?;
-        let session = Arc::new(Mutex::new(Session { guest, programs: HashMap::new() }));
+        let session = Arc::new(Mutex::new(Session { guest, programs: HashMap::new(), refused: HashMap::new() }));
         Ok(lock(&self.0).entry(address).or_insert(session).clone())
     }
 
@@ -70,10 +76,21 @@ impl Sessions {
 
 impl Session {
     /// A configuration of a question's convolution set up on this handle; none if it cannot be, for example for its alignment,
-    /// which is logged.
+    /// which is logged. What the library refuses is asked for once.
     pub fn set_up(&mut self, question: &Question, configuration: &Configuration) -> Option<Arc<GuestProgram>> {
+        if self.is_refused(question, configuration) {
+            return None;
+        }
         let program = self.program(&question.problem, configuration, question.scale(), question.base);
+        if let Err(Error::Refused { .. }) = &program {
+            self.refused.entry(key(question)).or_default().push(configuration.clone());
+        }
         program.map_err(|error| trace!("{}: {}", question.problem, error.chain())).ok()
+    }
+
+    /// Whether the library has refused to set up a configuration for a question.
+    pub fn is_refused(&self, question: &Question, configuration: &Configuration) -> bool {
+        self.refused.get(&key(question)).is_some_and(|refused| refused.contains(configuration))
     }
 
     /// A configuration set up on this handle; each once.

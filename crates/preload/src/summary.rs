@@ -1,19 +1,12 @@
 //! The summary of a program on standard error, when it exits.
 
-use std::sync::Arc;
-
-use tightfit_core::report::count;
+use tightfit_core::report::{Slower, slower};
 use tightfit_core::{Bytes, Nanos};
 
 use crate::kernel::Kernel;
 use crate::log;
 use crate::process::Process;
 use crate::voice::{Tally, speaks};
-
-/// A kernel is worth a line of its own if a limit makes it slower by this factor.
-const SLOWER: f64 = 1.1;
-/// Lines of such kernels at most.
-const LINES: usize = 3;
 
 /// Says what was done, when the program exits; nothing if nothing is known of any convolution.
 pub fn at_exit(process: &Process) {
@@ -37,26 +30,21 @@ pub fn at_exit(process: &Process) {
         shipped => format!(", {} with a shipped decision", shipped),
     };
     log::line(format_args!("{}; {}{shipped}{tuned}", times.words(), kernels.words()));
-    let mut slower: Vec<(f64, &Arc<Kernel>)> =
-        called.iter().filter_map(|kernel| Some((slowdown(kernel)?, kernel))).collect();
-    slower.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    for (factor, kernel) in slower.iter().take(LINES) {
-        let (name, told) = (kernel.name().unwrap_or_default(), kernel.terms.limit.bytes());
-        let (operation, own) = (kernel.question.problem.operation(), kernel.question.chosen.workspace);
-        log::line(format_args!(
-            "{name} {operation} takes {factor:.1} times as long within {told}; with {own} it would not"
-        ));
-    }
-    if slower.len() > LINES {
-        log::line(format_args!("so are {}", count(slower.len() - LINES, "other kernel")));
+    for line in slower(called.iter().filter_map(|kernel| slowed_down(kernel)).collect()) {
+        log::line(format_args!("{line}"));
     }
 }
 
-/// By how much a limit makes a kernel slower than the program's own choice; none if it does not, or nothing is known.
-fn slowdown(kernel: &Kernel) -> Option<f64> {
+/// By how much a limit makes a kernel slower than the program's own choice; none if that fits, or nothing is known.
+fn slowed_down(kernel: &Kernel) -> Option<Slower> {
     let (ours, theirs) = (kernel.running().configuration()?.time(), kernel.framework_time()?);
     let is_known = ours > Nanos::ZERO && theirs > Nanos::ZERO && !kernel.can_run_own();
-    Some(ours.ratio(theirs)).filter(|factor| is_known && *factor > SLOWER)
+    is_known.then(|| Slower {
+        kernel: format!("{} {}", kernel.name().unwrap_or_default(), kernel.question.problem.operation()),
+        factor: ours.ratio(theirs),
+        now: format!("within {}", kernel.terms.limit.bytes()),
+        instead: format!("with {}", kernel.question.chosen.workspace),
+    })
 }
 
 /// Times and workspaces of the convolutions whose times are known.

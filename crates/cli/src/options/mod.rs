@@ -1,8 +1,10 @@
 //! The command line. Options that a whole session shares can also be set by environment variables.
 
+mod cache;
 mod divide;
 mod examples;
 mod idle;
+mod plan;
 mod predict;
 mod read;
 mod run;
@@ -18,12 +20,12 @@ use std::sync::LazyLock;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
-use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Layout, Nanos, Operation, Problem, Types};
+use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
 
+pub use cache::{CacheAction, CacheOptions};
 pub use divide::DivideOption;
 pub use idle::definition;
+pub use plan::{PlanOptions, Planning, Shares};
 pub use predict::{ForwardOptions, PredictOptions, TestOptions};
 pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
@@ -279,149 +281,6 @@ pub struct VerifyOptions {
     pub beta: f32,
 }
 
-/// What to plan for.
-#[derive(Args, Clone)]
-pub struct Planning {
-    /// Mini-batch size
-    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
-    pub batch: Option<usize>,
-    /// Device memory for weights, feature maps, gradients and workspaces together [default: the free memory, less
-    /// 256 MiB for libraries on a GPU; unlimited if nothing is measured]
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
-    pub budget: Option<Bytes>,
-    /// Pinned host memory for offloaded feature maps
-    #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
-    pub host_budget: Bytes,
-    /// Which feature maps to keep, offload or compute again: optimal (so that a step takes least time), overlap (offloads as
-    /// few as the budget requires), baseline (keeps all), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
-    #[arg(long, value_name = "POLICY", default_value_t)]
-    pub policy: plan::Policy,
-    /// Seconds that the policy optimal may search [default: a fixed amount of work, which gives the same plan each time]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub plan_time: Option<Nanos>,
-    /// Convolution algorithms: memory (least workspace), performance (fastest) or fit (fastest that fits)
-    /// [default: fit]; vdnn-dynamic chooses them itself and does not accept this option
-    #[arg(long)]
-    pub algorithms: Option<Algorithms>,
-    #[command(flatten)]
-    pub divide: DivideOption,
-    /// Whether branches of a network may run side by side on streams of their own, where the device gains by it; only the
-    /// policy optimal has them do so
-    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off)]
-    pub lanes: bool,
-    /// Micro-batch sizes to allow in divided convolutions: undivided, power-of-two, all or fit [default: fit]
-    /// [env: TIGHTFIT_SIZES]
-    #[arg(long)]
-    pub sizes: Option<Sizes>,
-    /// Copy, memory and arithmetic rates for anything that is not measured: those of h200, h100, k40 or cpu [default: the
-    /// device's]
-    #[arg(long, value_name = "DEVICE")]
-    pub costs: Option<String>,
-}
-
-/// Parses a switch.
-fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(format!("`{text}` is neither `on` nor `off`")),
-    }
-}
-
-/// Parses a time in seconds, such as 2 or 0.5s.
-fn seconds(text: &str) -> Result<Nanos, String> {
-    let seconds: Option<f64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
-    match seconds.filter(|seconds| (0.0..=1e6).contains(seconds)) {
-        Some(seconds) => Ok(Nanos::from_micros(seconds * 1e6)),
-        None => Err(format!("`{text}` is not a time; write seconds from 0 to 1000000, as in 2 or 0.5s")),
-    }
-}
-
-/// Shares of the baseline's bytes, in percent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shares {
-    from: u64,
-    to: u64,
-    step: u64,
-}
-
-impl Shares {
-    /// All shares, rising; always with the last.
-    pub fn iter(self) -> impl Iterator<Item = u64> {
-        (self.from..self.to).step_by(self.step as usize).chain([self.to])
-    }
-}
-
-impl std::str::FromStr for Shares {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Shares, String> {
-        let bad =
-            || format!("`{text}` is no range of shares; write percents from 1 to 1000, as in 25..100 or 25..100:5");
-        let (range, step) = text.split_once(':').unwrap_or((text, "5"));
-        let (from, to) = range.split_once("..").ok_or_else(bad)?;
-        let number =
-            |text: &str| text.trim_end_matches('%').parse::<u64>().ok().filter(|share| (1..=1000).contains(share));
-        match (number(from), number(to), number(step)) {
-            (Some(from), Some(to), Some(step)) if from <= to => Ok(Shares { from, to, step }),
-            _ => Err(bad()),
-        }
-    }
-}
-
-#[derive(Args)]
-pub struct PlanOptions {
-    /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)
-    #[arg(required_unless_present = "step", conflicts_with = "step")]
-    pub network: Option<String>,
-    /// Plan a recorded step (JSON, also compressed if the name ends in .gz) instead of a network
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes"]
-    )]
-    pub step: Option<PathBuf>,
-    /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,
-    /// or 25..100:5 in steps of 5; prints one row each, beside the policy vdnn-dynamic and checkpoints
-    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "trace"])]
-    pub sweep: Option<Shares>,
-    /// Draw the time of a step under each budget of a sweep
-    #[arg(long, value_name = "FILE.svg", requires = "sweep")]
-    pub plot: Option<PathBuf>,
-    #[command(flatten)]
-    pub planning: Planning,
-    /// Plan the forward pass only, freeing each feature map after its last use. This is the default for an ONNX model
-    /// without normalizations, as exported for inference
-    #[arg(long)]
-    pub inference: bool,
-    /// Plan training, also for an ONNX model that was exported for inference
-    #[arg(long, conflicts_with = "inference")]
-    pub training: bool,
-    /// Solver of the training that is planned; AdamW takes memory for two moments of every weight
-    #[arg(long, value_enum, default_value_t, conflicts_with = "inference")]
-    pub solver: SolverName,
-    /// Momentum of the training that is planned; with 0, no memory is planned for it
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "inference")]
-    pub momentum: f32,
-    /// Measure nothing: assume convolutions without workspace that run at the rates of --costs (default: h200). This is
-    /// the default if no GPU is found and no --backend is given. Cannot be used with --out
-    #[arg(long)]
-    pub assume: bool,
-    /// Measure on the CPU if no GPU is found; a GPU, or the CPU under --backend cpu, is measured anyway
-    #[arg(long, conflicts_with = "assume")]
-    pub measure: bool,
-    /// Write the plan for `tightfit train --plan`, or with --inference for `tightfit predict --plan` (compressed if the
-    /// name ends in .gz); without a GPU, add --measure or --backend cpu
-    #[arg(long, value_name = "PLAN")]
-    pub out: Option<PathBuf>,
-    /// Write an HTML page with pictures, also of a sweep
-    #[arg(long, value_name = "FILE.html")]
-    pub html: Option<PathBuf>,
-    /// Write a trace of the planned step (its streams, waits and live bytes over time) for Perfetto or chrome://tracing
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-}
-
 #[derive(Args)]
 pub struct SplitOptions {
     /// Built-in network, ONNX model (.onnx), network file (.json) or layer list
@@ -460,47 +319,4 @@ pub struct ManOptions {
     /// Write the pages of this command and of all subcommands to a folder, which must exist, instead of printing one
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub out: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub struct CacheOptions {
-    #[command(subcommand)]
-    pub action: CacheAction,
-}
-
-/// What to do with the cache.
-#[derive(Subcommand)]
-pub enum CacheAction {
-    /// List the devices and how many measurements and decisions each one has
-    List {
-        /// List the layers of profiled networks and of programs instead
-        #[arg(long)]
-        layers: bool,
-        /// List what was decided about convolutions of programs instead
-        #[arg(long, conflicts_with = "layers")]
-        decisions: bool,
-    },
-    /// Write all measurements and decisions to a profile file (compressed if the name ends in .gz)
-    Export {
-        /// The file to write
-        file: PathBuf,
-    },
-    /// Import profile files; a finished decision replaces an unfinished one of the cache, and no other
-    Import {
-        /// Files written by `export`, or recorded profiles
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
-    /// Merge other caches into this one
-    Merge {
-        /// Cache files
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
-    /// Delete measurements
-    Clear {
-        /// Delete only those of devices whose name contains this text
-        #[arg(long)]
-        device: Option<String>,
-    },
 }

@@ -116,6 +116,13 @@ impl Configuration {
         configuration
     }
 
+    /// The same without times, by which it is known again however long it takes.
+    pub fn without_times(&self) -> Configuration {
+        let part = |part: &Candidate| Candidate { time: Nanos::ZERO, ..part.clone() };
+        let cost = DivisionCost { time: Nanos::ZERO, ..self.cost };
+        Configuration::new(self.parts.iter().map(part).collect(), cost)
+    }
+
     /// The candidates, largest micro-batch first.
     pub fn parts(&self) -> &[Candidate] {
         &self.parts

@@ -13,6 +13,9 @@ pub(super) const MOST_TIME: Nanos = Nanos(1 << 53);
 pub(super) const MOST_WORKSPACE: Bytes = Bytes(1 << 53);
 /// The largest spread; a spread of 1 is already useless.
 pub(super) const MOST_SPREAD: f64 = 1e9;
+/// The largest error of a configuration; over 1, nothing is right.
+#[cfg(feature = "cache")]
+pub(super) const MOST_ERROR: f64 = 1e9;
 /// The longest question that a decision answers, in bytes.
 const MOST_QUESTION: usize = 4096;
 /// The most threads of a device.
@@ -117,6 +120,16 @@ pub(super) fn decision_fault(problem: &str, question: &str, decision: &Decision)
             })
         })
         .map(|fault| format!("decision `{problem}`: {fault}"))
+}
+
+/// The fault of a configuration's error: as that of a decision for it, and the number's.
+#[cfg(feature = "cache")]
+pub(super) fn error_fault(problem: &str, configuration: &crate::Configuration, error: f64) -> Option<String> {
+    let decision = Decision { configuration: Some(configuration.clone()), framework_time: None, is_final: true };
+    decision_fault(problem, "accuracy", &decision).or_else(|| {
+        let is_possible = (0.0..=MOST_ERROR).contains(&error);
+        (!is_possible).then(|| format!("error of `{configuration}` is {error:?}, must be 0 to {MOST_ERROR:?}"))
+    })
 }
 
 /// The first fault in a recording.

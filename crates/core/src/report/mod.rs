@@ -15,6 +15,7 @@ mod grid;
 mod head;
 mod json;
 pub mod plan;
+mod slower;
 pub mod svg;
 #[cfg(feature = "tables")]
 mod table;
@@ -23,5 +24,6 @@ pub use csv::csv;
 pub use grid::{Align, Grid, Terminal, count};
 pub use head::lines;
 pub use json::json;
+pub use slower::{Slower, slower};
 #[cfg(feature = "tables")]
 pub use table::table;

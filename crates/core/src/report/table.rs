@@ -1,6 +1,6 @@
 //! The result as a table: a head with the request, one line per kernel, and the totals.
 
-use super::{Align, Grid, Terminal, count, lines};
+use super::{Align, Grid, Slower, Terminal, count, lines, slower};
 use crate::Nanos;
 use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
 use crate::candidate::Limit;
@@ -96,6 +96,10 @@ fn totals(optimized: &Optimized) -> String {
             None => String::new(),
         };
         line("run", format!("{time}{gain}"));
+        let is_slower = optimized.undivided_measured_time().is_some_and(|undivided| undivided < time);
+        for (place, said) in slowed_down(optimized).into_iter().filter(|_| is_slower).enumerate() {
+            line(if place == 0 { "slower" } else { "" }, said);
+        }
     }
     let compared: Vec<bool> = optimized
         .kernels
@@ -135,6 +139,23 @@ fn totals(optimized: &Optimized) -> String {
     text
 }
 
+/// The kernels that take longer divided than undivided, as they ran; micro-batches may do so that were timed back to back.
+fn slowed_down(optimized: &Optimized) -> Vec<String> {
+    let within = match optimized.limit {
+        Limit::PerKernel(bytes) | Limit::One(bytes) | Limit::Total(bytes) => format!("divided within {bytes}"),
+    };
+    let of_kernel = |kernel: &OptimizedKernel| {
+        let seen = kernel.verification.as_ref().filter(|_| kernel.configuration.is_divided())?;
+        Some(Slower {
+            kernel: format!("{} {}", kernel.layer, kernel.problem.operation()),
+            factor: seen.time.ratio(seen.undivided_time?),
+            now: within.clone(),
+            instead: "undivided".to_owned(),
+        })
+    };
+    slower(optimized.kernels.iter().filter_map(of_kernel).collect())
+}
+
 /// The first kernel without an undivided configuration for this reason and the number of others, and its mini-batch.
 fn without(optimized: &Optimized, why: NotUndivided) -> Option<(String, usize)> {
     let mut kernels = optimized.kernels.iter().filter(|kernel| kernel.undivided == Err(why));
@@ -149,6 +170,7 @@ fn without(optimized: &Optimized, why: NotUndivided) -> Option<(String, usize)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Bytes;
     use crate::answer::samples;
 
     const WIDE: Terminal = Terminal { width: Some(100), styled: false };
@@ -192,6 +214,23 @@ mod tests {
         search      ended at its limit of states
         profiling   12.3 s, 456 measurements
         "#);
+    }
+
+    #[test]
+    fn what_runs_slower_than_undivided_says_which_kernel_does() {
+        let mut optimized = samples::verified();
+        optimized.limit = Limit::PerKernel(Bytes(1));
+        optimized.kernels[1].undivided = samples::alexnet().kernels[1].undivided.clone();
+        let of_second = |undivided: u64| {
+            let mut optimized = optimized.clone();
+            let seen = optimized.kernels[1].verification.as_mut().unwrap();
+            seen.undivided_time = Some(Nanos(seen.time.0 / undivided));
+            table(&optimized, WIDE)
+        };
+        let text = of_second(3);
+        let said = "0.54x as fast\nslower      conv2 forward takes 3.0 times as long divided within 1 B; undivided it would not\n";
+        assert!(text.contains(said), "{text}");
+        assert!(!of_second(1).contains("slower"), "{}", of_second(1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The tests of this crate's public interface. One program, which links once.
 
+mod accuracy;
 mod admission;
 mod allot;
 mod cache;
@@ -29,6 +30,7 @@ mod plan_random;
 mod plan_simulate;
 mod plan_tight;
 mod plan_trace;
+mod refused;
 mod shipped;
 mod slices;
 mod small_step;

@@ -4,6 +4,7 @@ use tightfit_core::profile::{Admission, Cache};
 use tightfit_core::{Candidate, DivisionCost, Nanos, Notes, Types};
 
 use super::cache::CacheFile;
+use super::compared::Compared;
 use super::measurements::Measurements;
 use super::proof::Proofs;
 use super::shipped::Stores;
@@ -30,6 +31,7 @@ pub struct Chooser {
     pub(super) spending: Spending,
     pub(super) proofs: Proofs,
     pub(super) unsaved: Unsaved,
+    pub(super) compared: Compared,
 }
 
 impl Chooser {

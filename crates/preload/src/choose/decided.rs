@@ -153,9 +153,10 @@ impl Chooser {
         }
         let is_open = !is_capturing && self.can_tune(terms, settings);
         let sliced = if is_open { self.in_slices(question, terms, settings, session, host) } else { None };
-        let answer = match sliced {
+        let errors = self.errors(&question.problem, terms, settings, session.guest.device(), is_capturing);
+        let answer = match sliced.filter(|sliced| errors.allow(question, terms, sliced) != Some(false)) {
             Some(sliced) => Answer::Ours(sliced),
-            None => answer(question, terms, None, settings, session),
+            None => answer(question, terms, None, &errors, settings, session),
         };
         let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
         Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }

@@ -4,10 +4,12 @@
 use std::ops::RangeInclusive;
 
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Notes, Problem};
 use tightfit_cuda::Guest;
 
 use super::chooser::admission;
+use super::compared::notes;
+use crate::judge::Errors;
 use crate::kernel::Question;
 use crate::session::Session;
 use crate::settings::{Settings, Terms};
@@ -18,7 +20,7 @@ const FEW: usize = 8;
 /// Operations that keep any device busy for far longer than launching them takes: parts as large may be more.
 const LARGE: f64 = 1e10;
 
-/// The configuration; none if nothing fits. In this order:
+/// The configuration; none if nothing fits that is not known to be inaccurate. In this order:
 ///
 /// ```text
 /// the framework's engine       in a few parts, or in large ones
@@ -33,6 +35,7 @@ const LARGE: f64 = 1e10;
 pub(super) fn shrink(
     question: &Question,
     terms: Terms,
+    errors: &Errors,
     settings: &Settings,
     session: &mut Session,
 ) -> Result<Option<Configuration>, Error> {
@@ -42,13 +45,16 @@ pub(super) fn shrink(
     let few = most.min(FEW);
     let large = large_parts(problem).min(most).max(few);
     let admission = admission(question, settings);
-    let own_is_admitted = admission.admits(question.chosen.notes);
+    let inaccurate = errors.inaccurate(question, terms, notes(question, session));
+    let is_usable =
+        |algorithm: &Algorithm, notes: Notes| admission.admits(notes) && !inaccurate.contains(algorithm, notes);
+    let own_is_usable = is_usable(own, question.chosen.notes);
     let mut search = Search { question, limit: terms.limit.bytes(), session };
-    if own_is_admitted && let Some(found) = search.fewest_parts(own, 2..=large)? {
+    if own_is_usable && let Some(found) = search.fewest_parts(own, 2..=large)? {
         return Ok(Some(found));
     }
     let offers = search.session.guest.offers(problem)?.into_iter();
-    let usable = offers.filter(|offer| admission.admits(offer.notes) && offer.workspace.is_ok());
+    let usable = offers.filter(|offer| is_usable(&offer.algorithm, offer.notes) && offer.workspace.is_ok());
     let others = usable.map(|offer| offer.algorithm).filter(|algorithm| algorithm != own);
     let (legacy, engines): (Vec<_>, Vec<_>) = others.partition(is_legacy);
     for engine in &engines {
@@ -56,7 +62,7 @@ pub(super) fn shrink(
             return Ok(Some(found));
         }
     }
-    if own_is_admitted && let Some(found) = search.fewest_parts(own, large + 1..=most)? {
+    if own_is_usable && let Some(found) = search.fewest_parts(own, large + 1..=most)? {
         return Ok(Some(found));
     }
     for (algorithms, parts) in [(legacy, 1..=1), (engines, FEW + 1..=most)] {

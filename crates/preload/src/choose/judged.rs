@@ -4,14 +4,14 @@
 use std::time::{Duration, Instant};
 
 use tightfit_core::profile::Decision;
-use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Nanos, Notes};
+use tightfit_core::{Configuration, Nanos};
 use tightfit_cuda::{Course, Host, Outcome};
 
 use super::chooser::{Chooser, Knowledge};
 use super::decided::answer_of;
 use super::surveyed::Survey;
 use super::{Choice, answer, own_if_fits};
-use crate::judge::{ATTEMPTS, Inaccurate, RESERVE, Speedup, Truth, rounds, sampled, timed};
+use crate::judge::{ATTEMPTS, RESERVE, Speedup, Truth, own, rounds, sampled, timed};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
@@ -22,18 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the end is asked for.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// What turns have shown.
-enum Judgment {
-    /// Faster by more than the noise and as accurate, with both times.
-    Better(Configuration, Nanos),
-    /// Not faster by more than the noise.
-    NoFaster(Nanos),
-    Inaccurate,
-}
-
 impl Chooser {
-    /// What to run within a limit by what was measured, and the time of the framework's choice; only what holds in turns with the
-    /// framework's choice replaces it.
+    /// What to run within a limit by what was measured, and the time of the framework's choice. Only what is faster in turns with
+    /// that choice replaces it where it fits, and only what is accurate enough where that can be found out.
     pub(super) fn judged(
         &self,
         question: &Question,
@@ -41,38 +32,75 @@ impl Chooser {
         settings: &Settings,
         session: &mut Session,
         host: &Host,
-        mut known: Knowledge,
+        known: &Knowledge,
     ) -> (Answer, Option<Nanos>) {
-        let mut inaccurate = Inaccurate::default();
-        for _ in 0..ATTEMPTS {
-            let answer = answer(question, terms, Some(&known), settings, session);
-            let ours = match answer {
-                Answer::Ours(ours) if question.chosen.workspace <= terms.limit.bytes() => ours,
-                answer => return (answer, known.framework_time),
+        let (fits, device) = (question.chosen.workspace <= terms.limit.bytes(), session.guest.device().clone());
+        let errors = || self.errors(&question.problem, terms, settings, &device, false);
+        let mut theirs = known.framework_time;
+        for attempt in 0..ATTEMPTS {
+            let mut ours = match answer(question, terms, Some(known), &errors(), settings, session) {
+                Answer::Ours(ours) => ours,
+                answer => return (answer, theirs),
             };
             let started = Instant::now();
-            let judgment = judge(question, terms, &ours, session, host);
-            self.spending.add(started.elapsed());
-            match judgment {
-                Some(Judgment::Better(ours, theirs)) => return (Answer::Ours(ours), Some(theirs)),
-                Some(Judgment::NoFaster(theirs)) => return (Answer::Kept, Some(theirs)),
-                Some(Judgment::Inaccurate) => {
-                    trace!("{}: {ours} is less accurate than {}", question.problem, question.chosen.algorithm);
-                    let offers = session.guest.offers(&question.problem).unwrap_or_default();
-                    let notes =
-                        |one: &Algorithm| offers.iter().find(|it| it.algorithm == *one).map_or(Notes(0), |it| it.notes);
-                    let parts = ours.parts().iter().flat_map(|part| part.algorithm.plain());
-                    let parts = parts.filter(|one| **one != question.chosen.algorithm);
-                    inaccurate.extend(parts.map(|one| (one.clone(), notes(one))).collect());
-                    let is_out = |one: &Candidate| one.algorithm.plain().any(|it| inaccurate.contains(it, notes(it)));
-                    known.candidates.retain(|candidate| !is_out(candidate));
-                }
+            let is_new = errors().allow(question, terms, &ours).is_none();
+            if fits {
+                let speedup = self.duel(question, settings, &ours, is_new, session, host);
+                self.spending.add(started.elapsed());
                 // Nothing is replaced by what could not be compared, for example because the device is full.
-                None => return (Answer::Kept, known.framework_time),
+                let Some(speedup) = speedup else { return (Answer::Kept, theirs) };
+                theirs = Some(speedup.theirs);
+                if !speedup.is_clear {
+                    return (Answer::Kept, theirs);
+                }
+                ours = timed(ours, speedup.ours);
+            } else if is_new {
+                self.compare(question, settings, session, host, std::slice::from_ref(&ours));
+                self.spending.add(started.elapsed());
+            }
+            match errors().allow(question, terms, &ours) {
+                Some(true) => return (Answer::Ours(ours), theirs),
+                None => return (if fits { Answer::Kept } else { Answer::Ours(ours) }, theirs),
+                Some(false) => {
+                    trace!("{}: {ours} is less accurate than {}", question.problem, question.chosen.algorithm);
+                    if attempt == 0 {
+                        self.spending.add_inaccurate();
+                    }
+                }
             }
         }
-        self.spending.add_inaccurate();
-        (Answer::Kept, known.framework_time)
+        let answer =
+            if fits { Answer::Kept } else { answer(question, terms, Some(known), &errors(), settings, session) };
+        (answer, known.framework_time)
+    }
+
+    /// Runs the framework's choice and a configuration in turns on data of ours; if that is faster and new, takes down the errors of
+    /// both. None if that is not possible.
+    fn duel(
+        &self,
+        question: &Question,
+        settings: &Settings,
+        ours: &Configuration,
+        is_new: bool,
+        session: &mut Session,
+        host: &Host,
+    ) -> Option<Speedup> {
+        let (problem, own) = (question.problem, own(question));
+        let programs = [session.set_up(question, &own)?, session.set_up(question, ours)?];
+        let outputs = sampled(&problem, ours);
+        let course =
+            Course { programs: &programs, rounds: rounds(ours.time(), false), outputs: &outputs, reserve: RESERVE };
+        let outcome = run(question, course, session, host)?;
+        let speedup = Speedup::of(&outcome, ours.parts().len().saturating_sub(1))?;
+        if !speedup.is_clear {
+            trace!("{}: {ours} takes {}, and the own choice {}", problem, speedup.ours, speedup.theirs);
+        } else if is_new {
+            let pattern = host.pattern(question.device, problem.types().storage()).ok()?;
+            let errors = Truth::begin(problem, question.scale(), pattern, outputs)?.errors(&outcome.outputs)?;
+            let new = [own, ours.clone()].into_iter().zip(errors).collect();
+            self.keep_errors(&problem, new, settings, session.guest.device());
+        }
+        Some(speedup)
     }
 
     /// What an earlier process found under `--tune first`.
@@ -127,38 +155,8 @@ pub(super) fn is_remembered(terms: Terms) -> bool {
     terms.tune == Tune::First && !matches!(terms.limit, Limit::Total(_))
 }
 
-/// Runs both in turns on data of ours, and compares their outputs with 64-bit arithmetic; none if that is not possible.
-fn judge(
-    question: &Question,
-    terms: Terms,
-    ours: &Configuration,
-    session: &mut Session,
-    host: &Host,
-) -> Option<Judgment> {
-    let problem = question.problem;
-    let own = session.set_up(question, &Configuration::new(vec![question.own()], DivisionCost::default()))?;
-    let programs = [own, session.set_up(question, ours)?];
-    let outputs = sampled(&problem, ours);
-    let course =
-        Course { programs: &programs, rounds: rounds(ours.time(), false), outputs: &outputs, reserve: RESERVE };
-    let outcome = run(question, course, session, host)?;
-    let speedup = Speedup::of(&outcome, ours.parts().len().saturating_sub(1))?;
-    if !speedup.is_clear {
-        trace!("{}: {ours} takes {}, and the own choice {}", problem, speedup.ours, speedup.theirs);
-        return Some(Judgment::NoFaster(speedup.theirs));
-    }
-    let storage = problem.types().storage();
-    let pattern = host.pattern(question.device, storage).ok()?;
-    let truth = Truth::begin(problem, question.scale(), pattern, outputs)?;
-    let [theirs, own] = outcome.outputs.as_slice() else { return None };
-    Some(match truth.allows(storage, terms.is_auto, Some(theirs), own) {
-        true => Judgment::Better(timed(ours.clone(), speedup.ours), speedup.theirs),
-        false => Judgment::Inaccurate,
-    })
-}
-
 /// Runs a course on the program's stream and waits for its end.
-fn run(question: &Question, course: Course<'_>, session: &Session, host: &Host) -> Option<Outcome> {
+pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, host: &Host) -> Option<Outcome> {
     let _beside = host.beside_captures().ok()?;
     let failed = |error| trace!("{}: not compared: {error}", question.problem);
     let stream = session.guest.stream().map_err(failed).ok()?;

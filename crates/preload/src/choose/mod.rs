@@ -6,11 +6,13 @@
 //! cached      what the cache has                   the same
 //! heuristic   workspace queries                    ours only if the framework's choice does not fit
 //! ```
-//! If measuring or the cache gives nothing, the heuristic decides. The limit holds in any case.
+//! If measuring or the cache gives nothing, the heuristic decides. The limit holds in any case, and what is known to be less
+//! accurate than the framework's choice is left out (`compared`).
 
 mod cache;
 mod cached;
 mod chooser;
+mod compared;
 mod decided;
 mod heuristic;
 mod judged;
@@ -28,12 +30,13 @@ use std::sync::Arc;
 
 pub use chooser::{Chooser, admission};
 use chooser::{Knowledge, is_deterministic};
+use compared::{accurate, unless_unknown};
 pub use proof::Prover;
 use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
 
-use crate::judge::is_worth_it;
+use crate::judge::{Errors, is_worth_it};
 use crate::kernel::{Answer, Question, Share};
 use crate::log::trace;
 use crate::reason::Reason;
@@ -95,18 +98,26 @@ impl Chooser {
             Tune::Cached => self.look_up(question, terms, settings, &mut session.guest).map(|found| found.known),
             Tune::Heuristic => None,
         };
-        let framework_time = known.as_ref().and_then(|known| known.framework_time);
         let is_judged = judged::is_remembered(terms) && !is_capturing && !self.is_spent(settings);
+        let is_total = matches!(terms.limit, Limit::Total(_));
+        if let Some(known) = known.as_ref().filter(|_| is_whole && is_total && !self.is_spent(settings)) {
+            self.compare_front(question, terms, settings, session, host, known);
+        }
+        let errors = self.errors(&question.problem, terms, settings, session.guest.device(), is_capturing);
         let (answer, framework_time) = match &known {
-            Some(known) if is_judged => self.judged(question, terms, settings, session, host, known.clone()),
-            _ => (answer(question, terms, known.as_ref(), settings, session), framework_time),
+            Some(known) if is_judged => self.judged(question, terms, settings, session, host, known),
+            known => {
+                let answer = answer(question, terms, known.as_ref(), &errors, settings, session);
+                let framework_time = known.as_ref().and_then(|known| known.framework_time);
+                (unless_unknown(answer, question, terms, &errors), framework_time)
+            }
         };
         if is_whole && is_judged {
             self.remember(question, terms, settings, session, (&answer, framework_time));
         }
-        let answer = match terms.limit {
-            Limit::PerKernel(_) | Limit::Auto => answer,
-            Limit::Total(total) => answer_in_total(question, total, answer, known, session),
+        let answer = match is_total {
+            false => answer,
+            true => answer_in_total(question, terms, answer, known, &errors, session),
         };
         let told = if judged::is_remembered(terms) { own_if_fits(question, terms) } else { None };
         Choice { answer, told, is_open: false, framework_time, is_lasting }
@@ -134,7 +145,8 @@ impl Chooser {
             let is_allowed = |candidate: &Candidate| candidate.calls() == 1 || terms.slices();
             known.candidates.retain(|candidate| sizes.contains(&candidate.micro_batch) && is_allowed(candidate));
         }
-        answer(question, terms, known.as_ref(), settings, session)
+        let errors = self.errors(&question.problem, terms, settings, session.guest.device(), is_capturing);
+        unless_unknown(answer(question, terms, known.as_ref(), &errors, settings, session), question, terms, &errors)
     }
 }
 
@@ -144,29 +156,31 @@ fn without_measuring(terms: Terms, settings: &Settings) -> Terms {
     if is_measured && is_deterministic(settings) { Terms { tune: Tune::Cached, ..terms } } else { terms }
 }
 
-/// What to run within a limit, by what is known.
+/// What to run within a limit, by what is known; nothing that is known to be less accurate than the framework's choice.
 fn answer(
     question: &Question,
     terms: Terms,
     known: Option<&Knowledge>,
+    errors: &Errors,
     settings: &Settings,
     session: &mut Session,
 ) -> Answer {
     let limit = terms.limit.bytes();
     let fits = question.chosen.workspace <= limit;
     let framework_time = known.and_then(|known| known.framework_time);
-    let divide = |known: &Knowledge| divide(&question.problem, &known.candidates, limit, known.cost).ok();
-    let divided = known.and_then(divide);
+    let known = known.map(|known| accurate(known, question, terms, errors, session));
+    let divided = known.and_then(|known| divide(&question.problem, &known.candidates, limit, known.cost).ok());
     let is_wanted = |ours: &Configuration| {
         let is_faster = framework_time.is_some_and(|theirs| is_worth_it(ours.time(), theirs, ours.parts().len()));
-        !fits || (is_faster && !is_chosen(ours, question))
+        let is_inaccurate = errors.allow(question, terms, ours) == Some(false);
+        !is_inaccurate && (!fits || is_faster && !is_chosen(ours, question))
     };
     // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
     let ours = divided.filter(is_wanted).filter(|ours| session.set_up(question, ours).is_some());
     match (ours, fits) {
         (Some(ours), _) => Answer::Ours(ours),
         (None, true) => Answer::Kept,
-        (None, false) => match heuristic::shrink(question, terms, settings, session) {
+        (None, false) => match heuristic::shrink(question, terms, errors, settings, session) {
             Ok(Some(ours)) => Answer::Ours(ours),
             Ok(None) => Answer::Left(Reason::NothingFits),
             Err(error) => {
@@ -180,11 +194,13 @@ fn answer(
 /// The answer under a total: the program provides no workspace, because the configuration runs in our memory.
 fn answer_in_total(
     question: &Question,
-    limit: Bytes,
+    terms: Terms,
     answer: Answer,
     known: Option<Knowledge>,
+    errors: &Errors,
     session: &mut Session,
 ) -> Answer {
+    let limit = terms.limit.bytes();
     let time = known.as_ref().and_then(|known| known.framework_time).unwrap_or(Nanos::ZERO);
     let theirs = Candidate { time, ..question.own() };
     let provisional = match answer {
@@ -198,11 +214,15 @@ fn answer_in_total(
         }
         answer => return answer,
     };
-    let front = known.map_or(Vec::new(), |mut known| {
+    let is_inaccurate = |one: &Configuration| errors.allow(question, terms, one) == Some(false);
+    let front = known.map_or(Vec::new(), |known| {
+        let mut known = accurate(&known, question, terms, errors, session);
         if theirs.time > Nanos::ZERO && theirs.workspace <= limit {
             known.candidates.push(theirs);
         }
-        front(&question.problem, &known.candidates, limit, known.cost).unwrap_or_default()
+        let mut front = front(&question.problem, &known.candidates, limit, known.cost).unwrap_or_default();
+        front.retain(|one| is_chosen(one, question) || !is_inaccurate(one) && !session.is_refused(question, one));
+        front
     });
     Answer::Shared(Share { provisional: Arc::new(provisional), front })
 }

@@ -1,4 +1,4 @@
-//! Whether a configuration is as accurate as what it replaces: both against 64-bit arithmetic, on the same data of ours.
+//! How accurate outputs are: against 64-bit arithmetic, on data of ours.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use tightfit_core::backend::Scale;
 use tightfit_core::execute::{Elements, products, reference_of};
 use tightfit_core::problem::Storage;
-use tightfit_core::{Algorithm, Configuration, Notes, Operation, Problem};
+use tightfit_core::{Configuration, Operation, Problem};
 use tightfit_cuda::Pattern;
 
 /// Products to spend on a comparison, which takes about a fifth of a second of one core.
@@ -85,44 +85,17 @@ impl Truth {
         self.0.is_finished()
     }
 
-    /// Whether the second outputs are as accurate as the first, or, if it is not strict, at least not plainly wrong; waits if
-    /// the truth is not known yet. Without the first, the second are to be right.
-    pub fn allows(self, storage: Storage, is_strict: bool, theirs: Option<&[f32]>, ours: &[f32]) -> bool {
-        let Ok(truth) = self.0.join() else { return false };
-        let theirs = theirs.map_or(0.0, |theirs| error(&truth, theirs));
-        let ours = error(&truth, ours);
-        let allowed = ALLOWED * theirs.max(rounding(storage));
-        ours <= if is_strict { allowed } else { allowed.max(WRONG) }
+    /// The errors of outputs; waits if the truth is not known yet. None if it could not be computed.
+    pub fn errors(self, outputs: &[Vec<f32>]) -> Option<Vec<f64>> {
+        let truth = self.0.join().ok()?;
+        Some(outputs.iter().map(|outputs| error(&truth, outputs)).collect())
     }
 }
 
-/// What was less accurate than the framework's choice.
-#[derive(Default)]
-pub struct Inaccurate {
-    algorithms: Vec<Algorithm>,
-    transforms: Vec<Notes>,
-}
-
-impl Inaccurate {
-    /// Takes down the algorithms of a configuration, with what the library reports about their arithmetic. Where transforms are
-    /// among them, it is these: others by the same are no better.
-    pub fn extend(&mut self, parts: Vec<(Algorithm, Notes)>) {
-        let transforms: Vec<Notes> = parts.iter().filter_map(|(_, notes)| transform(*notes)).collect();
-        match transforms.is_empty() {
-            true => self.algorithms.extend(parts.into_iter().map(|(algorithm, _)| algorithm)),
-            false => self.transforms.extend(transforms),
-        }
-    }
-
-    /// Whether an algorithm is among it.
-    pub fn contains(&self, algorithm: &Algorithm, notes: Notes) -> bool {
-        self.algorithms.contains(algorithm) || transform(notes).is_some_and(|by| self.transforms.contains(&by))
-    }
-}
-
-/// The transform by which an algorithm computes, if any.
-fn transform(notes: Notes) -> Option<Notes> {
-    [Notes::WINOGRAD, Notes::FFT].into_iter().find(|one| notes.contains(*one))
+/// Whether an error is as small as that of the framework's choice, or, if it is not strict, at least not plainly wrong.
+pub(super) fn is_allowed(storage: Storage, is_strict: bool, theirs: f64, ours: f64) -> bool {
+    let allowed = ALLOWED * theirs.max(rounding(storage));
+    ours <= if is_strict { allowed } else { allowed.max(WRONG) }
 }
 
 /// The root of the mean square of the differences, over the largest magnitude; infinite if anything is not a number.
@@ -144,7 +117,7 @@ fn rounding(storage: Storage) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::{Bytes, Candidate, DivisionCost, Nanos};
+    use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos};
 
     use super::*;
 
@@ -153,7 +126,9 @@ mod tests {
         let truth = [1.0, -2.0, 0.5, 4.0];
         let allows_if = |is_strict, theirs: [f32; 4], ours: [f32; 4], storage| {
             let truth = truth.to_vec();
-            Truth(std::thread::spawn(move || truth)).allows(storage, is_strict, Some(&theirs), &ours)
+            let truth = Truth(std::thread::spawn(move || truth));
+            let errors = truth.errors(&[theirs.to_vec(), ours.to_vec()]).unwrap();
+            is_allowed(storage, is_strict, errors[0], errors[1])
         };
         let allows = |theirs, ours, storage| allows_if(true, theirs, ours, storage);
         let exact = [1.0, -2.0, 0.5, 4.0];

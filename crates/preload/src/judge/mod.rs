@@ -3,9 +3,11 @@
 
 mod accuracy;
 mod duel;
+mod errors;
 
-pub use accuracy::{Inaccurate, Truth, sampled};
+pub use accuracy::{Truth, sampled};
 pub use duel::{Speedup, is_worth_it, rounds, timed};
+pub use errors::{Errors, own};
 use tightfit_core::Bytes;
 
 /// Device memory that is left to the program while measuring.

@@ -1,19 +1,17 @@
 //! The convolutions of this process, each with the framework's choice, what the program was told and what runs. Each is
 //! decided once and then counted.
 
+mod index;
 mod order;
+mod question;
 mod running;
 mod trial;
 
-use std::collections::HashMap;
-use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tightfit_core::backend::Scale;
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Problem};
-use tightfit_cuda::Chosen;
+use tightfit_core::{Bytes, Nanos};
 
 use crate::latest::Latest;
 use crate::layer::Layer;
@@ -22,89 +20,14 @@ use crate::list::List;
 use crate::lock::lock;
 use crate::reason::Reason;
 use crate::settings::{Limit, Terms};
+pub use index::{Kernels, Number};
 use order::{Order, Place};
+pub use question::{Answer, Planned, Question, Share, bits};
 pub use running::{Running, Told};
 use trial::Trial;
 
 /// A choice that was executed more often than this is not being tried, though nothing else ran in between.
 const MOST_TRIED: u64 = 200;
-
-/// What to decide. Equal questions on equal terms have one answer across all threads and handles.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Question {
-    /// The device's ordinal.
-    pub device: usize,
-    /// The convolution at its mini-batch.
-    pub problem: Problem,
-    /// The framework's choice.
-    pub chosen: Chosen,
-    /// What the framework's mode allows beyond what every mode allows.
-    pub admitted: Notes,
-    /// Factors, by their bits.
-    pub factors: [u32; 2],
-    /// The alignment of every address.
-    pub base: usize,
-}
-
-impl Question {
-    /// The factors.
-    pub fn scale(&self) -> Scale {
-        let [alpha, beta] = self.factors.map(f32::from_bits);
-        Scale { alpha, beta }
-    }
-
-    /// The framework's choice as the one part of a configuration, without a time.
-    pub fn own(&self) -> Candidate {
-        let Chosen { algorithm, workspace, .. } = self.chosen.clone();
-        Candidate { micro_batch: self.problem.batch(), algorithm, time: Nanos::ZERO, workspace }
-    }
-}
-
-/// The bits of factors, to compare them by.
-pub fn bits(scale: Scale) -> [u32; 2] {
-    [scale.alpha, scale.beta].map(f32::to_bits)
-}
-
-/// The decision, from which follow what the program is told and what runs at first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Run this configuration instead of the framework's choice.
-    Ours(Configuration),
-    /// Use a part of one total; which part is decided once the kernels of a step are known.
-    Shared(Share),
-    /// Run the framework's choice: it fits, and nothing faster was found.
-    Kept,
-    /// Run the framework's choice, although it may not fit.
-    Left(Reason),
-}
-
-/// What a kernel can do with a part of a total.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The configuration for all of the total, as long as it is not divided.
-    pub provisional: Arc<Configuration>,
-    /// The configurations for a part, by rising workspace; empty if no times are known.
-    pub front: Vec<Configuration>,
-}
-
-/// A convolution that was decided about.
-#[derive(Debug)]
-pub struct Planned {
-    /// The question.
-    pub question: Question,
-    /// The terms of the decision.
-    pub terms: Terms,
-    /// The layer that it was planned for, and those that the thread planned it for before.
-    pub layers: Vec<Layer>,
-    /// The decision.
-    pub answer: Answer,
-    /// What to tell the program at least, if what is still to be found may need more than the decision.
-    pub told: Option<Bytes>,
-    /// Whether what runs is still to be found between the program's calls.
-    pub is_open: bool,
-    /// Time of the framework's choice, where it was measured.
-    pub framework_time: Option<Nanos>,
-}
 
 /// A convolution with its decision.
 #[derive(Debug)]
@@ -136,6 +59,43 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// A kernel that was decided about under these limits; these are for the same convolution.
+    fn new(planned: Planned, limits: &Limits, alike: &[Arc<Kernel>], order: Arc<Order>) -> Kernel {
+        let Planned { question, terms, layers, answer, told: least, is_open, framework_time } = planned;
+        let own = Told::Own(question.chosen.workspace);
+        let (told, running, share) = match answer {
+            Answer::Ours(ours) => (Told::Ours(ours.workspace()), Running::Ours(Arc::new(ours)), None),
+            Answer::Shared(share) => (Told::Ours(Bytes::ZERO), Running::Shared(share.provisional.clone()), Some(share)),
+            Answer::Kept => (own, Running::Kept, None),
+            Answer::Left(reason) => (own, Running::Left(reason), None),
+        };
+        let told = match least {
+            Some(bytes) if bytes > told.workspace() => Told::Ours(bytes),
+            _ => told,
+        };
+        let mut layers = layers.into_iter();
+        let kernel = Kernel {
+            layers: List::new(layers.next().flatten()),
+            trial: Trial::new(alike),
+            question,
+            terms,
+            framework_time: framework_time.map(OnceLock::from).unwrap_or_default(),
+            told,
+            best: Latest::new(running.clone()),
+            running: Latest::new(running),
+            is_open: AtomicBool::new(is_open),
+            others: Mutex::default(),
+            settled: AtomicUsize::new(address(limits)),
+            is_captured: AtomicBool::new(false),
+            share,
+            calls: AtomicU64::new(0),
+            place: OnceLock::new(),
+            order,
+        };
+        kernel.add_layers(layers);
+        kernel
+    }
+
     /// What the program was told.
     pub fn told(&self) -> Told {
         self.told
@@ -316,117 +276,6 @@ impl Kernel {
     }
 }
 
-/// A convolution under an algorithm's number, as the legacy interface names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Number {
-    /// The device's ordinal.
-    pub device: usize,
-    /// The convolution at its mini-batch.
-    pub problem: Problem,
-    /// The algorithm.
-    pub algorithm: c_int,
-}
-
-#[derive(Default)]
-struct Index {
-    by_question: HashMap<(Question, Terms), Arc<Kernel>>,
-    /// So that a call need not query the workspace of an algorithm that it does not run. A decision made under capture
-    /// is final here too: the program knows its workspace, and without a plan, calls before and after a new decision
-    /// look alike.
-    by_number: HashMap<Number, Arc<Kernel>>,
-    /// By device and convolution, whatever the framework's choice.
-    by_problem: HashMap<(usize, Problem), Vec<Arc<Kernel>>>,
-    all: Vec<Arc<Kernel>>,
-}
-
-/// The kernels of the process.
-#[derive(Default)]
-pub struct Kernels {
-    index: Mutex<Index>,
-    order: Arc<Order>,
-}
-
-impl Kernels {
-    /// The kernel of a question that already has an answer on these terms; these layers share it from now on.
-    pub fn find(&self, question: &Question, terms: Terms, layers: &[Layer]) -> Option<Arc<Kernel>> {
-        let found = lock(&self.index).by_question.get(&(question.clone(), terms)).cloned()?;
-        found.add_layers(layers.iter().cloned());
-        Some(found)
-    }
-
-    /// The kernel of a number that was decided about.
-    pub fn find_number(&self, number: &Number) -> Option<Arc<Kernel>> {
-        lock(&self.index).by_number.get(number).cloned()
-    }
-
-    /// Stores the kernel of a number.
-    pub fn keep_number(&self, number: Number, kernel: Arc<Kernel>) {
-        lock(&self.index).by_number.insert(number, kernel);
-    }
-
-    /// All kernels.
-    pub fn all(&self) -> Vec<Arc<Kernel>> {
-        lock(&self.index).all.clone()
-    }
-
-    /// Stores an answer found under these limits; one that is final is found again. If another thread was first, its answer holds for both.
-    pub fn keep(&self, planned: Planned, limits: &Limits, is_lasting: bool) -> Arc<Kernel> {
-        let Planned { question, terms, layers, answer, told: least, is_open, framework_time } = planned;
-        let key = (question.clone(), terms);
-        let mut layers = layers.into_iter();
-        let names = List::new(layers.next().flatten());
-        let mut index = lock(&self.index);
-        if let Some(first) = index.by_question.get(&key) {
-            first.add_layers(names.iter().cloned().chain(layers));
-            return first.clone();
-        }
-        let own = Told::Own(question.chosen.workspace);
-        let (told, running, share) = match answer {
-            Answer::Ours(ours) => (Told::Ours(ours.workspace()), Running::Ours(Arc::new(ours)), None),
-            Answer::Shared(share) => (Told::Ours(Bytes::ZERO), Running::Shared(share.provisional.clone()), Some(share)),
-            Answer::Kept => (own, Running::Kept, None),
-            Answer::Left(reason) => (own, Running::Left(reason), None),
-        };
-        let told = match least {
-            Some(bytes) if bytes > told.workspace() => Told::Ours(bytes),
-            _ => told,
-        };
-        let alike = index.by_problem.entry((question.device, question.problem)).or_default();
-        let kernel = Arc::new(Kernel {
-            layers: names,
-            trial: Trial::new(alike),
-            question,
-            terms,
-            framework_time: framework_time.map(OnceLock::from).unwrap_or_default(),
-            told,
-            best: Latest::new(running.clone()),
-            running: Latest::new(running),
-            is_open: AtomicBool::new(is_open),
-            others: Mutex::default(),
-            settled: AtomicUsize::new(address(limits)),
-            is_captured: AtomicBool::new(false),
-            share,
-            calls: AtomicU64::new(0),
-            place: OnceLock::new(),
-            order: self.order.clone(),
-        });
-        alike.push(kernel.clone());
-        kernel.add_layers(layers);
-        if is_lasting {
-            index.by_question.insert(key, kernel.clone());
-        }
-        index.all.push(kernel.clone());
-        kernel
-    }
-
-    /// The kernels that were called, by order of first call, and how many were only planned.
-    pub fn called(&self) -> (Vec<Arc<Kernel>>, usize) {
-        let (mut called, planned): (Vec<_>, Vec<_>) = self.all().into_iter().partition(|kernel| kernel.calls() > 0);
-        called.sort_by_key(|kernel| kernel.place.get().copied());
-        (called, planned.len())
-    }
-}
-
 /// By which limits are known: they live as long as the process, and equal ones are the same.
 fn address(limits: &Limits) -> usize {
     std::ptr::from_ref(limits).addr()
@@ -434,8 +283,10 @@ fn address(limits: &Limits) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::backend::Scale;
     use tightfit_core::survey::Divide;
-    use tightfit_core::{Algorithm, Candidate, DivisionCost};
+    use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Notes};
+    use tightfit_cuda::Chosen;
 
     use super::*;
     use crate::settings::Tune;

@@ -47,9 +47,9 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
         Verdict::Stays => kernel.running().configuration().map(|now| (**now).clone()),
     };
     kernel.close();
-    // What only a first guess found is not worth remembering.
+    // What only a first guess found is not worth remembering, and what is wrong less so.
     let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
-    if is_known {
+    if is_known && !job.runs_wrong() {
         let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
         call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, &job.device, &decision);
     }
@@ -74,6 +74,8 @@ pub(super) fn leave(call: &Call<'_>, mut job: Job) {
 pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job) {
     let new = job.ledger().take_new();
     chooser.keep_measured(new, settings, job.kernel.terms.tune, &job.device);
+    let (errors, problem) = (job.take_errors(), *job.problem());
+    chooser.keep_errors(&problem, errors, settings, &job.device);
 }
 
 /// Saves which algorithms compute slices right, each for the device that has computed them.

@@ -8,7 +8,6 @@ use tightfit_core::{Device, Nanos, Problem};
 use tightfit_cuda::sys::driver::Stream;
 use tightfit_cuda::{CudaError, Moment, Trial};
 
-use super::Call;
 use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
@@ -18,6 +17,7 @@ use super::room::Room;
 use super::similar::Similar;
 use super::steps::Steps;
 use super::task::{Purpose, Task};
+use super::{Around, Call};
 use crate::choose::{Chooser, Prover, admission};
 use crate::judge::{RESERVE, Truth};
 use crate::kernel::Kernel;
@@ -343,7 +343,9 @@ impl State {
         let (cached, division) = call.around.chooser.known(question, kernel.terms, call.around.settings, device);
         let ledger = Ledger::new(&question.problem, cached, division);
         let admission = admission(question, call.around.settings);
-        self.jobs.push(Job::new(kernel, device.clone(), ledger, admission));
+        let Around { chooser, settings, .. } = *call.around;
+        let errors = chooser.errors(&question.problem, kernel.terms, settings, device, false);
+        self.jobs.push(Job::new(kernel, device.clone(), ledger, errors, admission));
     }
 
     /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.

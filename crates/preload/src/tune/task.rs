@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tightfit_core::{Algorithm, Bytes, Nanos, Problem};
+use tightfit_core::{Algorithm, Bytes, Configuration, Nanos, Problem};
 use tightfit_cuda::sys::cudnn::BackendDescriptor;
 use tightfit_cuda::{Course, GuestProgram};
 
@@ -25,6 +25,8 @@ pub(super) enum Purpose {
     Pilot(Box<Problem>, Algorithm),
     /// What dividing costs.
     Division,
+    /// What runs, to compare it.
+    Guess,
     /// A configuration and what runs now.
     Duel,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for Purpose {
             Purpose::Part(part, algorithm) => write!(f, "{} {algorithm}", part.batch()),
             Purpose::Pilot(small, algorithm) => write!(f, "{algorithm} on {small} first"),
             Purpose::Division => f.write_str("a division"),
+            Purpose::Guess => f.write_str("what runs"),
             Purpose::Duel => f.write_str("a comparison"),
         }
     }
@@ -49,7 +52,8 @@ pub(super) struct Task {
     pub programs: Vec<Arc<GuestProgram>>,
     /// How often.
     pub rounds: usize,
-    /// Outputs to look at, by flat index.
+    /// The configurations that the programs run, where their outputs are looked at, and these outputs, by flat index.
+    pub compared: Vec<Configuration>,
     pub outputs: Vec<usize>,
     /// How long it may take.
     pub expected: Nanos,
@@ -58,7 +62,8 @@ pub(super) struct Task {
 impl Task {
     /// One program, to be timed.
     pub fn alone(purpose: Purpose, program: Arc<GuestProgram>) -> Task {
-        Task { purpose, programs: vec![program], rounds: CALLS, outputs: Vec::new(), expected: Nanos::ZERO }
+        let (compared, outputs) = (Vec::new(), Vec::new());
+        Task { purpose, programs: vec![program], rounds: CALLS, compared, outputs, expected: Nanos::ZERO }
     }
 
     /// With how long it may take, for a kernel of which a call takes so long now if that is known.

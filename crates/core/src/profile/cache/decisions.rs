@@ -4,7 +4,7 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::rows::{device, device_id, signed, text};
+use super::rows::{device, device_id, has_table, signed, text};
 use super::{Cache, Imported, Summary};
 use crate::profile::bounds::{decision_fault, device_fault, refuse};
 use crate::profile::{Decision, DecisionKey, Recording};
@@ -12,6 +12,8 @@ use crate::{Device, Error, Nanos};
 
 /// The backend of programs under `tightfit run`, which alone decide.
 const DECIDES: &str = "cuda";
+/// The table's name.
+pub(super) const TABLE: &str = "decision";
 /// The table.
 pub(super) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS decision (
@@ -80,7 +82,7 @@ impl Cache {
 }
 
 fn find(connection: &Connection, device: &Device, problem: &str, question: &str) -> rusqlite::Result<Option<Decision>> {
-    if !has_decisions(connection)? {
+    if !has_table(connection, TABLE)? {
         return Ok(None);
     }
     let found = connection
@@ -135,7 +137,7 @@ fn for_all(
     connection: &Connection,
     mut take: impl FnMut([String; 3], Option<Decision>) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
-    if !has_decisions(connection)? {
+    if !has_table(connection, TABLE)? {
         return Ok(());
     }
     let mut statement = connection.prepare(
@@ -228,24 +230,4 @@ pub(super) fn clear_invalid(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute("DELETE FROM decision WHERE device = ? AND problem = ? AND question = ?", key)?;
     }
     Ok(())
-}
-
-/// Deletes the decisions of devices whose name contains `part`. The rest of a row's device, in parentheses, is its library's.
-pub(super) fn clear(connection: &Connection, part: &str) -> rusqlite::Result<()> {
-    let mut find = connection.prepare("SELECT DISTINCT device FROM decision")?;
-    let devices = find.query_map([], |row| text(row, 0))?.collect::<rusqlite::Result<Vec<String>>>()?;
-    for device in devices {
-        let name = device.rsplit_once(" (").map_or(device.as_str(), |(name, _)| name);
-        if name.contains(part) {
-            connection.execute("DELETE FROM decision WHERE device = ?", [&device])?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether the table exists: a file written by an older program lacks it until it is opened for writing.
-fn has_decisions(connection: &Connection) -> rusqlite::Result<bool> {
-    connection
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'decision')")?
-        .query_row([], |row| row.get(0))
 }

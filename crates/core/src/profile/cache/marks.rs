@@ -3,10 +3,10 @@
 //! A mark asserts that rows exist, so it must go with them: triggers delete a problem's marks as soon as anything
 //! deletes or changes one of its rows.
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
 use super::Cache;
-use super::rows::{device_id, problem_id, signed, whole};
+use super::rows::{device_id, has_table, problem_id, signed, whole};
 use crate::profile::Admission;
 use crate::{Bytes, Candidate, Device, Error, Problem};
 
@@ -58,7 +58,7 @@ impl Cache {
     pub fn is_surveyed(&self, device: &Device, mark: &Mark) -> Result<bool, Error> {
         let read = || -> rusqlite::Result<bool> {
             let connection = self.lock();
-            if !has_marks(&connection)? {
+            if !has_table(&connection, "surveyed")? {
                 return Ok(false);
             }
             let Mark { problem, sizes, .. } = mark;
@@ -155,11 +155,4 @@ impl Mark {
             i64::from(without.0),
         ]
     }
-}
-
-/// Whether the table of marks exists: a file written by an older program lacks it until it is opened for writing.
-fn has_marks(connection: &Connection) -> rusqlite::Result<bool> {
-    connection
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'surveyed')")?
-        .query_row([], |row| row.get(0))
 }

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, unreadable};
-use super::{Cache, decisions};
+use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, clear_devices, unreadable};
+use super::{Cache, accuracy, decisions};
 use crate::Error;
 
 /// The ignored rows of each table.
@@ -48,7 +48,7 @@ impl Cache {
             };
             let rows: usize =
                 InvalidRows::of(&connection)?.tables.iter().map(count).sum::<rusqlite::Result<usize>>()?;
-            Ok(rows + decisions::invalid(&connection)?)
+            Ok(rows + decisions::invalid(&connection)? + accuracy::invalid(&connection)?)
         };
         read().map_err(|error| self.refuse(error.into()))
     }
@@ -67,8 +67,11 @@ impl Cache {
                 transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
             }
             decisions::clear_invalid(&transaction)?;
+            accuracy::clear_invalid(&transaction)?;
             let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
-            decisions::clear(&transaction, part)?;
+            for table in [decisions::TABLE, accuracy::TABLE] {
+                clear_devices(&transaction, table, part)?;
+            }
             // The triggers delete the marks along with the rows.
             transaction.execute(&format!("DELETE FROM division WHERE device IN ({named})"), [part])?;
             let gone = transaction.execute(&format!("DELETE FROM measurement WHERE device IN ({named})"), [part])?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::fault::{BUSY, Fault, SCHEMA_VERSION, refuse};
-use super::{Cache, decisions, marks};
+use super::{Cache, accuracy, decisions, marks};
 use crate::Error;
 
 /// Marks a file as a tightfit cache: "tfit".
@@ -17,7 +17,7 @@ const APPLICATION: i32 = 0x7466_6974;
 /// The largest file to check when it is opened, which takes about 3 ms per MiB. Damage in a larger file is found when
 /// it is read.
 const CHECKED: i64 = 8 << 20;
-/// The tables, to which those of [`marks::SCHEMA`] and [`decisions::SCHEMA`] are added. Batch 0 of a network stands for a program, and the
+/// The tables, to which those of [`LATER`] are added. Batch 0 of a network stands for a program, and the
 /// largest number for a network without a mini-batch of its own; a layer's name is empty if the program gave none.
 const SCHEMA: &str = "
 CREATE TABLE device (
@@ -67,6 +67,8 @@ CREATE TABLE layer (
     PRIMARY KEY (network, position)
 ) STRICT, WITHOUT ROWID;
 ";
+/// Tables that were added later, to files of older programs too.
+const LATER: [&str; 3] = [marks::SCHEMA, decisions::SCHEMA, accuracy::SCHEMA];
 
 impl Cache {
     /// Opens a cache for reading and writing; creates it and its folder if missing.
@@ -119,8 +121,7 @@ impl Cache {
             Ok(Contents::Nothing) => {
                 let connection = Connection::open_in_memory().and_then(|connection| {
                     connection.execute_batch(SCHEMA)?;
-                    connection.execute_batch(marks::SCHEMA)?;
-                    connection.execute_batch(decisions::SCHEMA)?;
+                    LATER.iter().try_for_each(|schema| connection.execute_batch(schema))?;
                     Ok(connection)
                 });
                 let connection = Mutex::new(connection.map_err(|error| cache.refuse(error.into()))?);
@@ -184,8 +185,7 @@ impl Cache {
             transaction.pragma_update(None, "application_id", APPLICATION)?;
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         }
-        transaction.execute_batch(marks::SCHEMA)?;
-        transaction.execute_batch(decisions::SCHEMA)?;
+        LATER.iter().try_for_each(|schema| transaction.execute_batch(schema))?;
         transaction.commit()?;
         Ok(())
     }

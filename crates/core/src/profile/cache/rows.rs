@@ -116,6 +116,27 @@ fn owner(number: i64) -> Owner {
     }
 }
 
+/// Whether a table exists that was added later: a file written by an older program lacks it until it is opened for writing.
+pub(super) fn has_table(connection: &Connection, table: &str) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?)")?
+        .query_row([table], |row| row.get(0))
+}
+
+/// Deletes the rows of a table with devices in words, of those devices whose name contains `part`. The rest of the words, in
+/// parentheses, is the library's.
+pub(super) fn clear_devices(connection: &Connection, table: &str, part: &str) -> rusqlite::Result<()> {
+    let mut find = connection.prepare(&format!("SELECT DISTINCT device FROM {table}"))?;
+    let devices = find.query_map([], |row| text(row, 0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    for device in devices {
+        let name = device.rsplit_once(" (").map_or(device.as_str(), |(name, _)| name);
+        if name.contains(part) {
+            connection.execute(&format!("DELETE FROM {table} WHERE device = ?"), [&device])?;
+        }
+    }
+    Ok(())
+}
+
 /// A number for a column, clamped to the largest that a column holds.
 pub(super) fn whole(value: usize) -> i64 {
     signed(value as u64)

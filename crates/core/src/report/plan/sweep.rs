@@ -28,19 +28,20 @@ pub struct Sweep<'a> {
 impl Sweep<'_> {
     /// One row per budget for programs: bytes, µs, and shares from 0 to 1; empty where there is no value.
     pub fn values(&self) -> Grid {
-        let names = [
-            "share",
-            "budget_bytes",
-            "peak_bytes",
-            "step_time_us",
-            "overhead",
-            "offloaded_bytes",
-            "recomputed_us",
-            "gap",
-            "vdnn_step_time_us",
-            "checkpoints_step_time_us",
-            "outcome",
-            "needed_bytes",
+        let (left, right) = (Align::Left, Align::Right);
+        let columns = [
+            ("share", right),
+            ("budget_bytes", right),
+            ("peak_bytes", right),
+            ("step_time_us", right),
+            ("overhead", right),
+            ("offloaded_bytes", right),
+            ("recomputed_us", right),
+            ("gap", right),
+            ("vdnn_step_time_us", right),
+            ("checkpoints_step_time_us", right),
+            ("outcome", left),
+            ("needed_bytes", right),
         ];
         let head = |budget: Bytes| [format!("{:.4}", self.share(budget)), budget.0.to_string()];
         let values = |plan: &Plan| {
@@ -53,23 +54,24 @@ impl Sweep<'_> {
                 plan.gap.map_or_else(String::new, |gap| gap.to_string()),
             ]
         };
-        self.grid(&names, head, values, |time| time.as_micros().to_string())
+        self.grid(&columns, head, values, |time| time.as_micros().to_string())
     }
 
     /// One row per budget for people; a budget that is too small shows what is needed.
     pub fn table(&self) -> Grid {
-        let names = [
-            "share [%]",
-            "budget",
-            "peak",
-            "step [ms]",
-            "overhead [%]",
-            "moved",
-            "rebuilt [ms]",
-            "gap [%]",
-            "vdnn [ms]",
-            "checkpoints [ms]",
-            "outcome",
+        let (left, right) = (Align::Left, Align::Right);
+        let columns = [
+            ("share [%]", right),
+            ("budget", right),
+            ("peak", right),
+            ("step [ms]", right),
+            ("overhead [%]", right),
+            ("moved", right),
+            ("rebuilt [ms]", right),
+            ("gap [%]", right),
+            ("vdnn [ms]", right),
+            ("checkpoints [ms]", right),
+            ("outcome", left),
         ];
         let percent = |part: f64| format!("{:.2}", part * 100.0);
         let head = |budget: Bytes| [format!("{:.0}", self.share(budget) * 100.0), budget.to_string()];
@@ -83,7 +85,7 @@ impl Sweep<'_> {
                 plan.gap.map_or_else(String::new, percent),
             ]
         };
-        self.grid(&names, head, values, millis)
+        self.grid(&columns, head, values, millis)
     }
 
     /// Draws the time of a step against the budget, ours and as others plan it.
@@ -120,13 +122,12 @@ impl Sweep<'_> {
     /// bytes needed if it is too small; without the last cell where there is no column for it.
     fn grid(
         &self,
-        names: &[&str],
+        columns: &[(&str, Align)],
         head: impl Fn(Bytes) -> [String; 2],
         values: impl Fn(&Plan) -> [String; 6],
         time: impl Fn(Nanos) -> String,
     ) -> Grid {
-        let align = |name: &str| if name == "outcome" { Align::Left } else { Align::Right };
-        let mut grid = Grid::new(names.iter().map(|name| (*name, align(name))));
+        let mut grid = Grid::new(columns.iter().copied());
         for (at, (budget, plan)) in self.plans.iter().enumerate() {
             let values = plan.as_ref().map(&values).unwrap_or_default();
             let rivals = self.rivals.get(at).copied().unwrap_or_default();

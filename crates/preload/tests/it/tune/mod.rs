@@ -3,6 +3,7 @@
 //! ```text
 //! swap       slow choices are replaced, and later processes begin with what was found
 //! stay       choices stay: for accuracy, for determinism, while the framework tries several
+//! compared   with 64-bit arithmetic, and each configuration once
 //! around     delays, threads, captures, many convolutions, two processes on one cache
 //! shipped    decisions of a read-only store behind the cache
 //! failures   whatever only measuring calls may fail
@@ -14,6 +15,7 @@
 //! all the same.
 
 mod around;
+mod compared;
 mod failures;
 mod first;
 mod ranks;

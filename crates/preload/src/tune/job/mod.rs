@@ -2,33 +2,35 @@
 //!
 //! ```text
 //! own        times the framework's choice                     -> how much could be gained
+//! guess      what runs for want of room, if nobody compared it -> plainly wrong?
 //! survey     times candidates, one after another, first the   -> the fastest configuration within what was told
 //!            parts of what runs now if nobody has timed it
 //! duel       it and what runs now, in turns, on the same data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
 //!
+//! What was compared before, by this process or another, is known. What runs and is wrong gives way to whatever is not.
 //! What is far faster than what runs need not wait for the end of the survey, which goes on behind it.
+
+mod compare;
+mod survey;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tightfit_core::optimize::divide;
-use tightfit_core::profile::{Admission, Profiler};
-use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::profile::Admission;
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
-use super::ledger::{Asking, Hopes, Ledger, Wanted};
-use super::pilot::pilot;
+use super::ledger::{Ledger, Wanted};
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
-use crate::judge::{ATTEMPTS, Inaccurate, Speedup, Truth, is_worth_it, rounds, sampled, timed};
+use crate::judge::{self, Errors, Speedup, Truth, is_worth_it, rounds, sampled, timed};
 use crate::kernel::{Kernel, Running};
-use crate::log::trace;
 use crate::session::Session;
+use compare::Comparison;
 
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
@@ -45,8 +47,12 @@ pub(super) struct Job {
     admission: Admission,
     /// Time of the framework's choice, once measured.
     theirs: Option<Nanos>,
-    inaccurate: Inaccurate,
+    /// Errors of configurations, and those that are not in the cache yet.
+    errors: Errors,
+    new_errors: Vec<(Configuration, f64)>,
     attempts: usize,
+    /// What was found to be wrong while it ran.
+    wrong: Option<Configuration>,
     /// Whether every candidate was measured that the survey asks for.
     is_surveyed: bool,
     /// Whether there is memory for the framework's choice beside what runs in its place.
@@ -64,19 +70,11 @@ pub(super) struct Job {
 
 enum Stage {
     Own,
+    Guess,
     Survey,
     Duel(Configuration),
     Compare(Box<Comparison>),
     Done(Verdict),
-}
-
-/// A faster configuration whose outputs are still to be compared.
-struct Comparison {
-    ours: Configuration,
-    truth: Truth,
-    /// Of the framework's choice, where that has room, and of the configuration.
-    theirs: Option<Vec<f32>>,
-    own: Vec<f32>,
 }
 
 /// How it ended.
@@ -101,8 +99,8 @@ pub(super) enum Next {
 }
 
 impl Job {
-    /// A kernel, what its measurements are valid for, and what is known of its candidates.
-    pub fn new(kernel: Arc<Kernel>, device: Device, ledger: Ledger, admission: Admission) -> Job {
+    /// A kernel, what its measurements are valid for, and what is known of its candidates and of configurations' errors.
+    pub fn new(kernel: Arc<Kernel>, device: Device, ledger: Ledger, errors: Errors, admission: Admission) -> Job {
         Job {
             kernel,
             device,
@@ -110,8 +108,10 @@ impl Job {
             ledger,
             admission,
             theirs: None,
-            inaccurate: Inaccurate::default(),
+            errors,
+            new_errors: Vec::new(),
             attempts: 0,
+            wrong: None,
             is_surveyed: false,
             is_own_there: true,
             wanted: None,
@@ -152,6 +152,23 @@ impl Job {
         &mut self.ledger
     }
 
+    /// Errors that are not in the cache yet.
+    pub fn take_errors(&mut self) -> Vec<(Configuration, f64)> {
+        std::mem::take(&mut self.new_errors)
+    }
+
+    /// Whether a configuration is accurate enough; none if it was not compared.
+    fn allows(&self, ours: &Configuration) -> Option<bool> {
+        self.errors.allow(&self.kernel.question, self.kernel.terms, ours)
+    }
+
+    /// Whether what runs was found to be wrong.
+    pub fn runs_wrong(&self) -> bool {
+        self.wrong
+            .as_ref()
+            .is_some_and(|wrong| self.kernel.running().configuration().is_some_and(|now| **now == *wrong))
+    }
+
     /// The convolution.
     pub fn problem(&self) -> &Problem {
         &self.kernel.question.problem
@@ -164,12 +181,13 @@ impl Job {
 
     /// Whether what comes next runs the framework's own choice, for which its plan must be at hand.
     pub fn needs_own(&self) -> bool {
-        matches!(self.stage, Stage::Own | Stage::Duel(_))
+        matches!(self.stage, Stage::Own | Stage::Guess | Stage::Duel(_))
     }
 
-    /// What a call takes as it runs now, if that was measured.
+    /// What a call takes as it runs now, if that was measured and is not wrong.
     pub fn now(&self) -> Option<Nanos> {
         match self.kernel.running().configuration() {
+            Some(_) if self.runs_wrong() => None,
             Some(now) if now.time() > Nanos::ZERO => Some(now.time()),
             Some(guess) => self.ledger.time_of(guess),
             None => self.theirs,
@@ -185,6 +203,10 @@ impl Job {
             }
             match &self.stage {
                 Stage::Own => match self.own(session, own) {
+                    Some(task) => return Next::Run(Box::new(task)),
+                    None => self.stage = self.after_own(),
+                },
+                Stage::Guess => match self.guess(session, own) {
                     Some(task) => return Next::Run(Box::new(task)),
                     None => self.stage = Stage::Survey,
                 },
@@ -218,6 +240,12 @@ impl Job {
         Some(Task::alone(Purpose::Own, program))
     }
 
+    /// The survey, unless what runs is to be compared first, for which the kernel must be about to be executed.
+    fn after_own(&self) -> Stage {
+        if self.guessed().is_some() { Stage::Guess } else { Stage::Survey }
+    }
+
+    /// The framework's choice: by the program's own plan if it is at hand.
     fn own_program(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Arc<GuestProgram>> {
         let chosen = &self.kernel.question.chosen;
         if let Some(Own { plan: Some((plan, ids)), .. }) = own {
@@ -230,124 +258,6 @@ impl Job {
         session.set_up(question, &Configuration::new(vec![question.own()], DivisionCost::default()))
     }
 
-    /// The next candidate to time, if the step has room for it; none if there is none.
-    fn survey(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Next> {
-        loop {
-            let Some(wanted) = self.wanted.take().or_else(|| self.wanted(session, room)) else {
-                self.is_surveyed = true;
-                return None;
-            };
-            if let Wanted::Proof(slice, algorithm) = &wanted {
-                if room.prover.is_right(slice, algorithm).is_some() {
-                    continue;
-                }
-                self.wanted = Some(wanted);
-                return Some(Next::Wait);
-            }
-            if let Wanted::Part(problem, algorithm) = &wanted
-                && !room.allows(problem, algorithm, self.ledger.notes(algorithm))
-            {
-                self.wanted = Some(wanted);
-                return Some(Next::Later);
-            }
-            if let Some(task) = self.pilot(&wanted, session, room) {
-                return Some(Next::Run(Box::new(task)));
-            }
-            if let Some(task) = self.task(wanted, session) {
-                return Some(Next::Run(Box::new(task)));
-            }
-        }
-    }
-
-    /// A small convolution to time first, where nothing is known of the algorithm and it may take long; the candidate is asked for
-    /// again afterwards, unless it is hopeless by then.
-    fn pilot(&mut self, wanted: &Wanted, session: &mut Session, room: &Room<'_>) -> Option<Task> {
-        let Wanted::Part(problem, algorithm) = wanted else { return None };
-        if room.is_thorough || !room.similar.is_new(problem, algorithm) || !self.piloted.insert(algorithm.clone()) {
-            return None;
-        }
-        let small = pilot(problem, room.rates)?;
-        let program = session.guest.part(&small, algorithm).ok()?;
-        Some(Task::alone(Purpose::Pilot(Box::new(small), algorithm.clone()), Arc::new(program)))
-    }
-
-    /// Times what stopped the survey; none if that needs no time or cannot be set up, which is taken down.
-    fn task(&mut self, wanted: Wanted, session: &mut Session) -> Option<Task> {
-        match wanted {
-            Wanted::Part(problem, algorithm) => match session.guest.part(&problem, &algorithm) {
-                Ok(program) => Some(Task::alone(Purpose::Part(Box::new(problem), algorithm), Arc::new(program))),
-                Err(error) => {
-                    trace!("{algorithm} on {problem}: {}", error.chain());
-                    self.ledger.refuse(problem, algorithm);
-                    None
-                }
-            },
-            Wanted::Division(problem) => {
-                let cost = match session.guest.division(&problem) {
-                    Ok(Some(program)) => return Some(Task::alone(Purpose::Division, Arc::new(program))),
-                    Ok(None) => DivisionCost::default(),
-                    Err(error) => {
-                        trace!("dividing {problem}: {}", error.chain());
-                        DivisionCost::NEVER
-                    }
-                };
-                self.ledger.take_down_division(cost);
-                None
-            }
-            Wanted::Proof(..) => None,
-        }
-    }
-
-    /// What stops the survey; none if it is complete.
-    fn wanted(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Wanted> {
-        let (terms, problem, limit) = (self.kernel.terms, *self.problem(), self.limit());
-        let hopes = Hopes { similar: room.similar, now: self.now().filter(|_| !room.is_thorough) };
-        let mut asking = Asking {
-            ledger: &mut self.ledger,
-            guest: &mut session.guest,
-            limit,
-            is_fit: terms.micro_batches() == Sizes::Fit,
-            prover: room.prover,
-            hopes,
-            wanted: None,
-        };
-        if let Some(guess) = self.kernel.running().configuration().filter(|now| now.time() == Nanos::ZERO)
-            && let Err(Error::Interrupted) = asking.time(guess)
-        {
-            return asking.wanted;
-        }
-        let admits = |notes| self.admission.admits(notes);
-        let (sizes, is_sliced) = match asking.is_worth_dividing(&problem, terms.slices(), admits) {
-            Ok(true) => (terms.micro_batches(), terms.slices()),
-            Ok(false) => (Sizes::Undivided, false),
-            Err(error) => {
-                trace!("{problem}: {}", error.chain());
-                return None;
-            }
-        };
-        let stop = AtomicBool::new(false);
-        let mut profiler = Profiler::new(&mut asking, None, &stop);
-        profiler.admit(self.admission);
-        let screen = if room.is_thorough { Screen::Twice } else { Screen::Once };
-        let mut sliced = Vec::new();
-        let surveyed = screened(sizes, screen, &problem, &[limit], &mut profiler).and_then(|mut found| {
-            let added = if is_sliced {
-                add_slices(&problem, &[limit], terms.divide, screen, &mut profiler, &mut found)
-            } else {
-                Ok(())
-            };
-            sliced = found.candidates;
-            added
-        });
-        match surveyed {
-            Ok(()) | Err(Error::Interrupted) => {}
-            Err(error) => trace!("{problem}: {}", error.chain()),
-        }
-        let wanted = asking.wanted;
-        self.ledger.set_sliced(sliced);
-        wanted
-    }
-
     /// How many more calls of ours a configuration takes than what runs.
     fn more_calls(&self, ours: &Configuration) -> usize {
         let calls = |one: &Configuration| one.parts().iter().map(Candidate::calls).sum::<usize>();
@@ -358,12 +268,15 @@ impl Job {
     fn best(&self) -> Option<Configuration> {
         let admits = |notes| self.admission.admits(notes);
         let (mut known, cost) = self.ledger.candidates(self.limit(), admits);
-        let is_inaccurate = |one: &Algorithm| self.inaccurate.contains(one, self.ledger.notes(one));
+        let (question, terms) = (&self.kernel.question, self.kernel.terms);
+        let inaccurate = self.errors.inaccurate(question, terms, |one| self.ledger.notes(one));
+        let is_inaccurate = |one: &Algorithm| inaccurate.contains(one, self.ledger.notes(one));
         known.retain(|Candidate { algorithm, .. }| !algorithm.plain().any(is_inaccurate));
         let running = self.kernel.running();
         let is_better = |ours: &Configuration| {
             let is_faster = self.now().is_none_or(|now| is_worth_it(ours.time(), now, self.more_calls(ours)));
-            is_faster && running.configuration().is_none_or(|now| **now != *ours) && !self.is_own(ours)
+            let is_other = running.configuration().is_none_or(|now| **now != *ours) && !self.is_own(ours);
+            is_faster && is_other && self.allows(ours) != Some(false)
         };
         divide(self.problem(), &known, self.limit(), cost).ok().filter(is_better)
     }
@@ -394,17 +307,21 @@ impl Job {
     /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that
     /// is neither, to compare with, as long as there is memory for it.
     fn duel(&self, ours: Configuration, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
-        let mut programs = match self.kernel.running() {
-            Running::Ours(now) => vec![session.set_up(&self.kernel.question, now)?],
-            _ => vec![self.own_program(session, own)?],
-        };
-        programs.push(session.set_up(&self.kernel.question, &ours)?);
-        if matches!(self.kernel.running(), Running::Ours(_)) && self.is_own_there {
-            programs.extend(self.own_program(session, own));
-        }
-        let rounds = rounds(self.now().or(self.theirs).unwrap_or_default(), is_far(&ours, self.now()));
+        let (question, chosen) = (&self.kernel.question, judge::own(&self.kernel.question));
+        let is_far = is_far(&ours, self.now());
         let outputs = sampled(self.problem(), &ours);
-        Some(Task { purpose: Purpose::Duel, programs, rounds, outputs, expected: Nanos::ZERO })
+        let (programs, compared) = match self.kernel.running() {
+            Running::Ours(now) => {
+                let mut programs = vec![session.set_up(question, now)?, session.set_up(question, &ours)?];
+                if self.is_own_there {
+                    programs.extend(self.own_program(session, own));
+                }
+                (programs, vec![(**now).clone(), ours, chosen])
+            }
+            _ => (vec![self.own_program(session, own)?, session.set_up(question, &ours)?], vec![chosen, ours]),
+        };
+        let rounds = rounds(self.now().or(self.theirs).unwrap_or_default(), is_far);
+        Some(Task { purpose: Purpose::Duel, programs, rounds, compared, outputs, expected: Nanos::ZERO })
     }
 
     /// Takes what a task has shown; none if it failed. Begins to compute the truth where there is a faster configuration.
@@ -413,11 +330,24 @@ impl Job {
         let time = outcome.as_ref().and_then(last);
         match (task.purpose, std::mem::replace(&mut self.stage, Stage::Survey)) {
             (Purpose::Own, _) => match time {
-                Some(time) => self.theirs = Some(time.max(Nanos(1))),
                 // Without its time nothing can be judged, unless it cannot run anyway.
                 None if self.kernel.can_run_own() => self.stage = Stage::Done(Verdict::Stays),
-                None => {}
+                time => {
+                    self.theirs = time.map(|time| time.max(Nanos(1)));
+                    self.stage = self.after_own();
+                }
             },
+            (Purpose::Guess, _) if outcome.is_none() && task.programs.len() > 1 && self.is_own_there => {
+                self.is_own_there = false;
+                self.stage = Stage::Guess;
+            }
+            (Purpose::Guess, _) => {
+                if let (Some(ours), Some(Outcome { outputs, .. })) = (task.compared.first().cloned(), outcome)
+                    && let Some(truth) = truth(task.outputs)
+                {
+                    self.stage = Stage::Compare(Box::new(Comparison { ours, truth, compared: task.compared, outputs }));
+                }
+            }
             (Purpose::Part(problem, algorithm), _) => match time {
                 Some(time) => {
                     self.ledger.take_down(*problem, algorithm, time);
@@ -436,22 +366,12 @@ impl Job {
                 self.stage = Stage::Duel(ours);
             }
             (Purpose::Duel, Stage::Duel(ours)) => {
-                let is_comparable = task.programs.len() > 2 || self.kernel.can_run_own();
                 let won = outcome.and_then(|outcome| Some((Speedup::of(&outcome, self.more_calls(&ours))?, outcome)));
                 self.stage = match won {
-                    Some((speedup, outcome)) if speedup.is_clear => {
+                    Some((speedup, outcome)) if speedup.is_clear || self.runs_wrong() => {
                         self.set_theirs(speedup.theirs);
                         let ours = timed(ours, speedup.ours);
-                        // Of the framework's choice, which is the last if it is not what runs now.
-                        let mut outputs = outcome.outputs;
-                        let theirs = if outputs.len() > 2 { outputs.pop() } else { outputs.first().cloned() };
-                        let theirs = theirs.filter(|_| is_comparable);
-                        let own = outputs.pop().filter(|_| theirs.is_some() || !is_comparable);
-                        match own.zip(truth(task.outputs)) {
-                            Some((own, truth)) => Stage::Compare(Box::new(Comparison { ours, truth, theirs, own })),
-                            None if !is_comparable => Stage::Done(Verdict::Ours(ours)),
-                            None => Stage::Done(Verdict::Stays),
-                        }
+                        self.accept(ours, (task.compared, outcome.outputs), || truth(task.outputs))
                     }
                     Some((speedup, _)) => {
                         self.set_theirs(speedup.theirs);
@@ -476,26 +396,6 @@ impl Job {
     fn set_theirs(&mut self, time: Nanos) {
         if self.kernel.can_run_own() && !matches!(self.kernel.running(), Running::Ours(_)) {
             self.theirs = Some(time);
-        }
-    }
-
-    fn compare(&mut self) {
-        let Stage::Compare(comparison) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else {
-            return;
-        };
-        let Comparison { ours, truth, theirs, own } = *comparison;
-        let is_strict = self.kernel.terms.is_auto;
-        if truth.allows(self.problem().types().storage(), is_strict, theirs.as_deref(), &own) {
-            self.stage = Stage::Done(Verdict::Ours(ours));
-            return;
-        }
-        trace!("{}: {ours} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
-        let chosen = &self.kernel.question.chosen.algorithm;
-        let parts = ours.parts().iter().flat_map(|part| part.algorithm.plain()).filter(|one| *one != chosen);
-        self.inaccurate.extend(parts.map(|one| (one.clone(), self.ledger.notes(one))).collect());
-        self.attempts += 1;
-        if self.attempts < ATTEMPTS {
-            self.choose();
         }
     }
 

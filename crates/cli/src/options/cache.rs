@@ -1,0 +1,48 @@
+//! The options of `cache`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Args)]
+pub struct CacheOptions {
+    #[command(subcommand)]
+    pub action: CacheAction,
+}
+
+/// What to do with the cache.
+#[derive(Subcommand)]
+pub enum CacheAction {
+    /// List the devices and how many measurements and decisions each one has
+    List {
+        /// List the layers of profiled networks and of programs instead
+        #[arg(long)]
+        layers: bool,
+        /// List what was decided about convolutions of programs instead
+        #[arg(long, conflicts_with = "layers")]
+        decisions: bool,
+    },
+    /// Write all measurements and decisions to a profile file (compressed if the name ends in .gz)
+    Export {
+        /// The file to write
+        file: PathBuf,
+    },
+    /// Import profile files; a finished decision replaces an unfinished one of the cache, and no other
+    Import {
+        /// Files written by `export`, or recorded profiles
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Merge other caches into this one
+    Merge {
+        /// Cache files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Delete measurements
+    Clear {
+        /// Delete only those of devices whose name contains this text
+        #[arg(long)]
+        device: Option<String>,
+    },
+}

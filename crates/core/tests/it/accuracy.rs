@@ -1,0 +1,117 @@
+//! Errors of configurations in the cache: found again whatever time the configuration takes, and for nothing else.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+use tightfit_core::profile::Cache;
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
+
+fn device(name: &str) -> Device {
+    Device { backend: "cuda".to_owned(), name: name.to_owned(), library: "cudnn 9.19.0".to_owned(), threads: 0 }
+}
+
+fn problem(batch: usize) -> Problem {
+    format!("backward-filter n{batch} c3 h8 w8 k4 r3 s3 f16-f32").parse().unwrap()
+}
+
+fn configuration(time: u64, workspace: u64) -> Configuration {
+    let part = |micro_batch, algorithm: &str| Candidate {
+        micro_batch,
+        algorithm: Algorithm::new(algorithm),
+        time: Nanos(time),
+        workspace: Bytes(workspace),
+    };
+    let cost = DivisionCost { time: Nanos(time), workspace: Bytes(512) };
+    Configuration::new(vec![part(4, "engine2:k25=1"), part(2, "legacy:algo-1")], cost)
+}
+
+fn alter(path: &Path, statement: &str) {
+    assert_eq!(Connection::open(path).unwrap().execute(statement, []).unwrap(), 1, "{statement}");
+}
+
+#[test]
+fn an_error_is_found_again_whatever_time_the_configuration_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.db");
+    let untimed = configuration(0, 1024);
+    for (time, error) in [(70, 1e-7), (90, 0.0), (70, 0.25)] {
+        // The latest counts.
+        let cache = Cache::open(&path).unwrap();
+        cache.keep_errors(&device("a"), &problem(6), &[(configuration(time, 1024), error)]).unwrap();
+        for cache in [cache, Cache::open_read_only(&path).unwrap()] {
+            assert_eq!(cache.errors(&device("a"), &problem(6)).unwrap(), [(untimed.clone(), error)]);
+            assert_eq!(cache.errors(&device("b"), &problem(6)).unwrap(), []);
+            assert_eq!(cache.errors(&device("a"), &problem(7)).unwrap(), []);
+        }
+    }
+    // Another workspace is another library's.
+    let cache = Cache::open(&path).unwrap();
+    for endless in [f64::INFINITY, f64::NAN] {
+        cache.keep_errors(&device("a"), &problem(6), &[(configuration(70, 2048), endless)]).unwrap();
+        let errors = cache.errors(&device("a"), &problem(6)).unwrap();
+        assert_eq!(errors, [(untimed.clone(), 0.25), (configuration(0, 2048), 1e9)]);
+    }
+    // What does not add up is refused, and so is what is no error.
+    for (problem, error) in [(problem(7), 0.5), (problem(6), -1.0)] {
+        let kept = cache.keep_errors(&device("a"), &problem, &[(configuration(70, 1), error)]);
+        assert!(kept.is_err_and(|error| error.to_string().contains("an error")), "{problem} {error}");
+    }
+}
+
+#[test]
+fn a_damaged_row_is_left_out_counted_and_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.db");
+    let cache = Cache::open(&path).unwrap();
+    for damage in [
+        "configuration = ''",
+        "configuration = 'null'",
+        "configuration = replace(configuration, '\"micro_batch\":4', '\"micro_batch\":3')",
+        "problem = 'forward'",
+        "error = -1",
+        "error = 1e10",
+    ] {
+        cache.keep_errors(&device("a"), &problem(6), &[(configuration(70, 1024), 0.5)]).unwrap();
+        assert_eq!(cache.left_out().unwrap(), 0);
+        alter(&path, &format!("UPDATE accuracy SET {damage}"));
+        assert_eq!(cache.errors(&device("a"), &problem(6)).unwrap(), [], "{damage}");
+        assert_eq!(cache.left_out().unwrap(), 1, "{damage}");
+        cache.clear(Some("no such device")).unwrap();
+        assert_eq!(cache.left_out().unwrap(), 0, "{damage}");
+    }
+    for name in ["a", "b"] {
+        cache.keep_errors(&device(name), &problem(6), &[(configuration(70, 1024), 0.5)]).unwrap();
+    }
+    cache.clear(Some("a")).unwrap();
+    assert_eq!(["a", "b"].map(|name| cache.errors(&device(name), &problem(6)).unwrap().len()), [0, 1]);
+}
+
+#[test]
+fn files_without_the_table_are_read_and_get_it_when_they_are_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.db");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR"));
+    fs::copy(data.join("tests/data/f99b3c5/cache.db"), &path).unwrap();
+    let errors = [(configuration(70, 1024), 0.5)];
+    let read = Cache::open_read_only(&path).unwrap();
+    assert_eq!(read.errors(&device("a"), &problem(6)).unwrap(), []);
+    assert_eq!(read.left_out().unwrap(), 0);
+    assert!(read.keep_errors(&device("a"), &problem(6), &errors).is_err(), "it is read-only");
+    let recordings = read.recordings().unwrap();
+    drop(read);
+    let cache = Cache::open(&path).unwrap();
+    cache.keep_errors(&device("a"), &problem(6), &errors).unwrap();
+    assert_eq!(cache.recordings().unwrap(), recordings, "nothing is lost");
+    let connection = Connection::open(&path).unwrap();
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    assert_eq!(version, 1, "older programs open it");
+    connection.execute_batch("PRAGMA foreign_keys = ON; DELETE FROM measurement; DELETE FROM division;").unwrap();
+    assert_eq!(cache.errors(&device("a"), &problem(6)).unwrap().len(), 1);
+    // The document has its columns.
+    let document = fs::read_to_string(data.join("../../docs/cache-format.md")).unwrap();
+    let row = document.lines().find(|line| line.starts_with("| `accuracy` |")).unwrap();
+    let mut columns = connection.prepare("SELECT name FROM pragma_table_info('accuracy')").unwrap();
+    let columns: Vec<String> = columns.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+    assert_eq!(row.split('|').nth(2).unwrap().trim(), columns.join(", "));
+}

@@ -1,0 +1,188 @@
+//! Comparisons of configurations with 64-bit arithmetic: what is known of them, in this process and in the cache, and those made
+//! before anything runs.
+//!
+//! ```text
+//! found between calls                    compared there (`tune`)
+//! first, its own choice fits or not      compared here, in turns with that choice if it fits (`judged`)
+//! for a total                            compared here, all that may get a part
+//! by queries alone                       runs; compared between calls
+//! cached, or the budget is spent         what is known; the rest runs only under an explicit limit
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use tightfit_core::optimize::front;
+use tightfit_core::{Algorithm, Configuration, Device, Notes, Problem};
+use tightfit_cuda::{Course, Host};
+
+use super::chooser::{Chooser, Knowledge};
+use super::is_chosen;
+use super::judged::run;
+use super::unsaved::Entry;
+use crate::judge::{ATTEMPTS, Errors, RESERVE, Truth, own, sampled};
+use crate::kernel::{Answer, Question};
+use crate::lock::lock;
+use crate::log::trace;
+use crate::session::Session;
+use crate::settings::{Settings, Terms, Tune};
+
+/// Configurations that run on the same data at once: as many as bring back no more outputs than a course may.
+const GROUP: usize = 8;
+
+/// The errors of each problem of a device, read from the cache when first asked for.
+#[derive(Default)]
+pub(super) struct Compared(Mutex<HashMap<(Device, Problem), Errors>>);
+
+impl Chooser {
+    /// The errors of a problem's configurations, as far as they were compared. Under capture, no file is opened for them.
+    pub fn errors(
+        &self,
+        problem: &Problem,
+        terms: Terms,
+        settings: &Settings,
+        device: &Device,
+        is_capturing: bool,
+    ) -> Errors {
+        let key = (device.clone(), *problem);
+        if let Some(known) = lock(&self.compared.0).get(&key) {
+            return known.clone();
+        }
+        let is_read = !is_capturing && terms.tune != Tune::Heuristic;
+        let Some(cache) = is_read.then(|| self.cache(settings, terms.tune)).flatten() else { return Errors::default() };
+        let read = Errors::new(self.cache.read(cache.errors(device, problem)).unwrap_or_default());
+        lock(&self.compared.0).entry(key).or_insert(read).clone()
+    }
+
+    /// Takes down the errors of a problem's configurations, also for later processes.
+    pub fn keep_errors(&self, problem: &Problem, new: Vec<(Configuration, f64)>, settings: &Settings, device: &Device) {
+        if new.is_empty() {
+            return;
+        }
+        let mut all = lock(&self.compared.0);
+        let known = all.entry((device.clone(), *problem)).or_default();
+        for (configuration, error) in &new {
+            trace!("{problem}: {configuration} errs by {error:.1e}");
+            known.add(configuration, *error);
+        }
+        drop(all);
+        if let Some(cache) = self.cache(settings, Tune::Measure) {
+            self.unsaved.write(cache, device, Entry::Errors(*problem, new));
+        }
+    }
+
+    /// Compares configurations that are about to run with 64-bit arithmetic, and with the framework's choice if that has room; which
+    /// are then known. Gives whether that was possible.
+    pub(super) fn compare(
+        &self,
+        question: &Question,
+        settings: &Settings,
+        session: &mut Session,
+        host: &Host,
+        ours: &[Configuration],
+    ) -> bool {
+        let own = own(question);
+        let mut all = true;
+        for group in ours.chunks(GROUP) {
+            let with_own: Vec<Configuration> = group.iter().chain([&own]).cloned().collect();
+            let new = compare(question, &with_own, session, host).or_else(|| compare(question, group, session, host));
+            all &= new.is_some();
+            self.keep_errors(&question.problem, new.unwrap_or_default(), settings, session.guest.device());
+        }
+        all
+    }
+
+    /// Compares all that may get a part of a total, until what is left is accurate enough.
+    pub(super) fn compare_front(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        session: &mut Session,
+        host: &Host,
+        known: &Knowledge,
+    ) {
+        let device = session.guest.device().clone();
+        let mut is_counted = false;
+        for _ in 0..ATTEMPTS {
+            let errors = self.errors(&question.problem, terms, settings, &device, false);
+            let known = accurate(known, question, terms, &errors, session);
+            let front =
+                front(&question.problem, &known.candidates, terms.limit.bytes(), known.cost).unwrap_or_default();
+            let is_new = |one: &Configuration| {
+                let is_unknown = errors.allow(question, terms, one).is_none() && !is_chosen(one, question);
+                is_unknown && !session.is_refused(question, one)
+            };
+            let new: Vec<Configuration> = front.into_iter().filter(is_new).collect();
+            if new.is_empty() || !self.compare(question, settings, session, host, &new) {
+                return;
+            }
+            let errors = self.errors(&question.problem, terms, settings, &device, false);
+            for one in new.iter().filter(|one| errors.allow(question, terms, one) == Some(false)) {
+                trace!("{}: {one} is less accurate than {}", question.problem, question.chosen.algorithm);
+                if !std::mem::replace(&mut is_counted, true) {
+                    self.spending().add_inaccurate();
+                }
+            }
+        }
+    }
+}
+
+/// What runs without a comparison now: not what is known to be less accurate, and where nothing may be worse than the framework's
+/// choice, only what is known not to be.
+pub(super) fn unless_unknown(answer: Answer, question: &Question, terms: Terms, errors: &Errors) -> Answer {
+    match answer {
+        Answer::Ours(ours) if terms.is_auto && errors.allow(question, terms, &ours) != Some(true) => {
+            trace!("{}: {ours} was not compared with {} yet", question.problem, question.chosen.algorithm);
+            Answer::Kept
+        }
+        answer => answer,
+    }
+}
+
+/// What is known, without candidates that use algorithms known to be less accurate than the framework's choice.
+pub(super) fn accurate(
+    known: &Knowledge,
+    question: &Question,
+    terms: Terms,
+    errors: &Errors,
+    session: &mut Session,
+) -> Knowledge {
+    let mut notes = notes(question, session);
+    let inaccurate = errors.inaccurate(question, terms, &mut notes);
+    let mut known = known.clone();
+    if !inaccurate.is_empty() {
+        known.candidates.retain(|one| !one.algorithm.plain().any(|plain| inaccurate.contains(plain, notes(plain))));
+    }
+    known
+}
+
+/// What the library reports about algorithms for a question's convolution, which it is asked for once there is one.
+pub(super) fn notes(question: &Question, session: &mut Session) -> impl FnMut(&Algorithm) -> Notes {
+    let mut offers = None;
+    move |algorithm| {
+        let offers = offers.get_or_insert_with(|| session.guest.offers(&question.problem).unwrap_or_default());
+        offers.iter().find(|offer| offer.algorithm == *algorithm).map_or(Notes::NONE, |offer| offer.notes)
+    }
+}
+
+/// The errors of configurations, which run once on the same data of ours; of those that can be set up. None if that is not possible,
+/// for example because the device is full.
+fn compare(
+    question: &Question,
+    ours: &[Configuration],
+    session: &mut Session,
+    host: &Host,
+) -> Option<Vec<(Configuration, f64)>> {
+    let problem = question.problem;
+    let set_up = ours.iter().filter_map(|one| Some((one.clone(), session.set_up(question, one)?)));
+    let (ours, programs): (Vec<_>, Vec<_>) = set_up.unzip();
+    let mut outputs: Vec<usize> = ours.iter().flat_map(|one| sampled(&problem, one)).collect();
+    outputs.sort_unstable();
+    outputs.dedup();
+    let course = Course { programs: &programs, rounds: 1, outputs: &outputs, reserve: RESERVE };
+    let outcome = run(question, course, session, host)?;
+    let pattern = host.pattern(question.device, problem.types().storage()).ok()?;
+    let truth = Truth::begin(problem, question.scale(), pattern, outputs)?;
+    Some(ours.into_iter().zip(truth.errors(&outcome.outputs)?).collect())
+}

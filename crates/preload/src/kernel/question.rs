@@ -1,0 +1,88 @@
+//! What is decided about a convolution, and the decision.
+
+use std::sync::Arc;
+
+use tightfit_core::backend::Scale;
+use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Problem};
+use tightfit_cuda::Chosen;
+
+use crate::layer::Layer;
+use crate::reason::Reason;
+use crate::settings::Terms;
+
+/// What to decide. Equal questions on equal terms have one answer across all threads and handles.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The device's ordinal.
+    pub device: usize,
+    /// The convolution at its mini-batch.
+    pub problem: Problem,
+    /// The framework's choice.
+    pub chosen: Chosen,
+    /// What the framework's mode allows beyond what every mode allows.
+    pub admitted: Notes,
+    /// Factors, by their bits.
+    pub factors: [u32; 2],
+    /// The alignment of every address.
+    pub base: usize,
+}
+
+impl Question {
+    /// The factors.
+    pub fn scale(&self) -> Scale {
+        let [alpha, beta] = self.factors.map(f32::from_bits);
+        Scale { alpha, beta }
+    }
+
+    /// The framework's choice as the one part of a configuration, without a time.
+    pub fn own(&self) -> Candidate {
+        let Chosen { algorithm, workspace, .. } = self.chosen.clone();
+        Candidate { micro_batch: self.problem.batch(), algorithm, time: Nanos::ZERO, workspace }
+    }
+}
+
+/// The bits of factors, to compare them by.
+pub fn bits(scale: Scale) -> [u32; 2] {
+    [scale.alpha, scale.beta].map(f32::to_bits)
+}
+
+/// The decision, from which follow what the program is told and what runs at first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Run this configuration instead of the framework's choice.
+    Ours(Configuration),
+    /// Use a part of one total; which part is decided once the kernels of a step are known.
+    Shared(Share),
+    /// Run the framework's choice: it fits, and nothing faster was found.
+    Kept,
+    /// Run the framework's choice, although it may not fit.
+    Left(Reason),
+}
+
+/// What a kernel can do with a part of a total.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The configuration for all of the total, as long as it is not divided.
+    pub provisional: Arc<Configuration>,
+    /// The configurations for a part, by rising workspace; empty if no times are known.
+    pub front: Vec<Configuration>,
+}
+
+/// A convolution that was decided about.
+#[derive(Debug)]
+pub struct Planned {
+    /// The question.
+    pub question: Question,
+    /// The terms of the decision.
+    pub terms: Terms,
+    /// The layer that it was planned for, and those that the thread planned it for before.
+    pub layers: Vec<Layer>,
+    /// The decision.
+    pub answer: Answer,
+    /// What to tell the program at least, if what is still to be found may need more than the decision.
+    pub told: Option<Bytes>,
+    /// Whether what runs is still to be found between the program's calls.
+    pub is_open: bool,
+    /// Time of the framework's choice, where it was measured.
+    pub framework_time: Option<Nanos>,
+}
