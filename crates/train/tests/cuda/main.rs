@@ -358,6 +358,23 @@ fn every_policy_gives_the_same_bits_whichever_stream_is_late() {
     }
 }
 
+#[test]
+fn a_step_is_one_graph_and_each_meeting_with_a_copy_cuts_it() {
+    let network = residual();
+    let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
+    let mocks = Mocks::new();
+    let kernels = kernels(&workload, &mocks.options());
+    for (policy, is_cut) in [(Policy::Baseline, false), (Policy::VdnnAll, true)] {
+        let plan = plan_of(&workload, &kernels, policy);
+        mocks.reset();
+        let machine = CudaMachine::open(&mocks.options(), Modes { graph: true, ..Modes::default() }).unwrap();
+        four_steps(&workload, &plan.schedule, machine).unwrap();
+        // The first step runs as it is enqueued.
+        let [graphs, launches] = ["cuGraphInstantiateWithFlags", "cuGraphLaunch"].map(|name| mocks.calls(name));
+        assert_eq!((launches, graphs > 1), (3 * graphs, is_cut), "{policy}: {graphs} graphs");
+    }
+}
+
 /// Forward passes alone, under every policy and with everything resident.
 fn predictions_agree(options: &Options) {
     for network in [fork_and_join(), residual(), dense()] {
