@@ -73,7 +73,7 @@ impl Recording {
         self.capture.is_some()
     }
 
-    /// Goes on with a graph that begins now.
+    /// Begins a graph.
     pub(super) fn begin(&mut self, capture: Capture) {
         self.capture = Some(capture);
     }
@@ -86,19 +86,21 @@ impl Recording {
 
     /// How a stream that computes gets behind an event.
     pub(super) fn behind(&self, event: usize) -> Behind {
-        match () {
-            () if self.inside.contains(&event) => Behind::Inside,
-            () if self.computed.contains(&event) => Behind::Already,
-            () => Behind::Outside,
+        if self.inside.contains(&event) {
+            Behind::Inside
+        } else if self.computed.contains(&event) {
+            Behind::Already
+        } else {
+            Behind::Outside
         }
     }
 
-    /// Takes the graph in progress, whose points are marked behind it.
+    /// Takes the graph in progress, to end it.
     pub(super) fn take_capture(&mut self) -> Option<Capture> {
         self.capture.take()
     }
 
-    /// Adds a graph that has ended; its points lie behind it.
+    /// Adds the graph that has ended. Whoever waits for a point of it waits for its end.
     pub(super) fn end(&mut self, graph: Graph) {
         self.pieces.push(Recorded::Graph(graph));
         self.pieces.extend(self.inside.drain().map(|event| Recorded::Record(Lane::Compute, event)));
