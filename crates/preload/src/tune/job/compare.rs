@@ -57,28 +57,43 @@ impl Job {
         }
     }
 
-    /// Takes down the errors that a comparison has shown, and what follows.
+    /// What follows from the comparison of what won.
     pub(super) fn compare(&mut self) {
         let Stage::Compare(comparison) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else {
             return;
         };
-        let Comparison { ours, truth, compared, outputs } = *comparison;
-        for (one, error) in compared.into_iter().zip(truth.errors(&outputs).unwrap_or_default()) {
-            self.errors.add(&one, error);
-            self.new_errors.push((one, error));
-        }
-        let is_running = self.kernel.running().configuration().is_some_and(|now| **now == ours);
+        let ours = self.take_down(*comparison);
         self.stage = match self.allows(&ours) {
-            is_right if is_running => {
-                if is_right == Some(false) {
-                    self.give_way(&ours);
-                }
-                Stage::Survey
-            }
             Some(true) => Stage::Done(Verdict::Ours(ours)),
             Some(false) => self.reject(&ours),
             None => Stage::Done(Verdict::Stays),
         };
+    }
+
+    /// What follows from the comparison of what runs: nothing if it is right, or does not run any more.
+    pub(super) fn compare_guess(&mut self) {
+        let Some(comparison) = self.guess.take() else { return };
+        let now = self.take_down(*comparison);
+        if self.is_running(&now) && self.allows(&now) == Some(false) {
+            self.give_way(&now);
+            let is_over = match &self.stage {
+                Stage::Done(Verdict::Stays) => true,
+                Stage::Done(Verdict::Ours(ours)) => self.allows(ours) == Some(false),
+                _ => false,
+            };
+            if is_over {
+                self.stage = Stage::Survey;
+            }
+        }
+    }
+
+    /// Takes down the errors that a comparison has shown; gives whose they are.
+    fn take_down(&mut self, Comparison { ours, truth, compared, outputs }: Comparison) -> Configuration {
+        for (one, error) in compared.into_iter().zip(truth.errors(&outputs).unwrap_or_default()) {
+            self.errors.add(&one, error);
+            self.new_errors.push((one, error));
+        }
+        ours
     }
 
     /// What runs is not accurate enough, and gives way to the framework's choice if that fits, else to whatever is.
@@ -96,10 +111,8 @@ impl Job {
     fn reject(&mut self, ours: &Configuration) -> Stage {
         trace!("{}: {ours} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
         self.attempts += 1;
-        if self.attempts < ATTEMPTS {
-            self.best().map_or(Stage::Done(Verdict::Stays), Stage::Duel)
-        } else {
-            Stage::Done(Verdict::Stays)
-        }
+        // What runs and is wrong must give way to something.
+        let goes_on = self.attempts < ATTEMPTS || self.runs_wrong();
+        self.best().filter(|_| goes_on).map_or(Stage::Done(Verdict::Stays), Stage::Duel)
     }
 }

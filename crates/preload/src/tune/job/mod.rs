@@ -51,6 +51,8 @@ pub(super) struct Job {
     errors: Errors,
     new_errors: Vec<(Configuration, f64)>,
     attempts: usize,
+    /// What runs, while its outputs are being compared and the survey goes on.
+    guess: Option<Box<Comparison>>,
     /// What was found to be wrong while it ran.
     wrong: Option<Configuration>,
     /// Whether every candidate was measured that the survey asks for.
@@ -111,6 +113,7 @@ impl Job {
             errors,
             new_errors: Vec::new(),
             attempts: 0,
+            guess: None,
             wrong: None,
             is_surveyed: false,
             is_own_there: true,
@@ -164,9 +167,13 @@ impl Job {
 
     /// Whether what runs was found to be wrong.
     pub fn runs_wrong(&self) -> bool {
-        self.wrong
-            .as_ref()
-            .is_some_and(|wrong| self.kernel.running().configuration().is_some_and(|now| **now == *wrong))
+        self.wrong.as_ref().is_some_and(|wrong| self.is_running(wrong))
+    }
+
+    /// Whether a configuration runs, whatever time it takes.
+    fn is_running(&self, one: &Configuration) -> bool {
+        let running = self.kernel.running();
+        running.configuration().is_some_and(|now| now.without_times() == one.without_times())
     }
 
     /// The convolution.
@@ -197,6 +204,9 @@ impl Job {
     /// What to do next on this handle in a step with so much room, where `own` is the framework's choice; if it is late, decides by
     /// what is known.
     pub fn next(&mut self, session: &mut Session, own: Option<&Own>, is_late: bool, room: &Room<'_>) -> Next {
+        if self.guess.as_ref().is_some_and(|guess| guess.truth.is_known()) {
+            self.compare_guess();
+        }
         loop {
             if self.needs_own() && own.is_none_or(|own| !Arc::ptr_eq(own.kernel, &self.kernel)) {
                 return Next::Wait;
@@ -221,6 +231,7 @@ impl Job {
                 },
                 Stage::Compare(comparison) if !comparison.truth.is_known() => return Next::Wait,
                 Stage::Compare(_) => self.compare(),
+                Stage::Done(_) if !self.is_early && self.guess.is_some() => return Next::Wait,
                 Stage::Done(verdict) if !self.is_early => return Next::End(verdict.clone()),
                 Stage::Done(verdict) => {
                     let verdict = verdict.clone();
@@ -345,7 +356,7 @@ impl Job {
                 if let (Some(ours), Some(Outcome { outputs, .. })) = (task.compared.first().cloned(), outcome)
                     && let Some(truth) = truth(task.outputs)
                 {
-                    self.stage = Stage::Compare(Box::new(Comparison { ours, truth, compared: task.compared, outputs }));
+                    self.guess = Some(Box::new(Comparison { ours, truth, compared: task.compared, outputs }));
                 }
             }
             (Purpose::Part(problem, algorithm), _) => match time {
