@@ -203,3 +203,21 @@ def test_compiled_blocks_stay_whole_graphs_under_run(tmp_path):
     assert ran[0].returncode == ran[1].returncode == 0, ran[1].stderr[-2000:]
     assert ran[0].stdout == ran[1].stdout
     assert "offloaded, " in ran[1].stderr, ran[1].stderr[-2000:]
+
+
+WHOLE = LAUNCHED.replace('model[4].compile(backend="aot_eager", fullgraph=True)', 'compiled = torch.compile(model, backend="aot_eager")').replace(
+    "for _ in", "with torch.no_grad():\n    compiled.eval()(x)\ncompiled.train()\nfor _ in"
+).replace("default_loss(model, x)", "default_loss(compiled, x)")
+
+
+def test_a_model_compiled_as_a_whole_trains_under_run(tmp_path):
+    """As in programs that evaluate first: what is traced then is traced again with gradients, hooks and all."""
+    (tmp_path / "whole.py").write_text(WHOLE)
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{Path(__file__).parent}", "TIGHTFIT_BUDGET": "1450000", "TIGHTFIT_QUIET": "0"}
+    ran = [
+        subprocess.run([sys.executable, str(tmp_path / "whole.py"), how], env=environment, capture_output=True, text=True, check=False)
+        for how in ("plain", "fitted")
+    ]
+    assert ran[0].returncode == ran[1].returncode == 0, ran[1].stderr[-2000:]
+    assert ran[0].stdout == ran[1].stdout
+    assert ran[1].stderr.count("is compiled as a whole") == 1, ran[1].stderr[-2000:]

@@ -107,7 +107,7 @@ def beside(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
-    return max(0, total - free - torch.cuda.memory_reserved(device))
+    return max(0, int(total - free - torch.cuda.memory_reserved(device)))
 
 
 def expand_segments(device: torch.device) -> None:

@@ -57,16 +57,19 @@ class _Launched:
         torch.optim.Optimizer.__init__ = made
 
     def before(self, module: nn.Module, args: Any) -> None:
+        # First, since PyTorch traces what follows otherwise, and cannot trace a model that it meets in here.
+        if torch.compiler.is_compiling():
+            return
         state = self.state
         outermost = getattr(state, "outermost", None)
         if outermost is not None:
-            if torch.compiler.is_compiling() or running(state.frame):
+            if running(state.frame):
                 return
             self.sessions[outermost].recover()
             state.outermost = None
         if type(module).__name__ in _WRAPPERS:
             return
-        if torch.compiler.is_compiling() or getattr(module, "_tightfit", None) is not None:
+        if getattr(module, "_tightfit", None) is not None:
             return
         session = self.session(module)
         if session is None or not session.applies(module):
@@ -79,6 +82,8 @@ class _Launched:
         session.before(module, args, _keywords(frame, module), frame)
 
     def after(self, module: nn.Module, args: Any, outputs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if getattr(self.state, "outermost", None) is module:
             self.state.outermost = self.state.frame = None
             self.sessions[module].after(module, args, {}, outputs)
