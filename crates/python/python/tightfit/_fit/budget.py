@@ -39,7 +39,7 @@ def enforce(budget: int, device: torch.device, owner: object) -> int:
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return budget
-    allowed = max(budget, torch.cuda.max_memory_reserved(device))
+    allowed = max(budget, int(torch.cuda.max_memory_reserved(device)))
     allowed += room_for_gaps(allowed)
     index = _index(device)
     if id(owner) not in _bounds.setdefault(index, {}):
