@@ -13,6 +13,7 @@ from fit_models import Residual, Resnet, image
 from fit_support import (
     FAST, SLOW, decided, default_loss, equal, fitted_copy, gradients, last_plan, same_bits, set_link, sgd, tight_budget, train,
 )  # fmt: skip
+from tightfit._fit.bound import REBUILD
 from tightfit._fit.doors import session_of
 
 
@@ -208,6 +209,35 @@ def test_layers_in_another_order_are_noticed_by_those_that_run_again(monkeypatch
     hooks = {name for name, module in fitted.named_modules() if module._forward_pre_hooks and name}
     assert hooks == followed
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
+
+
+class Branches(nn.Module):
+    """Adds another branch, of the same shape, when it is flipped."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.blocks = nn.ModuleList(nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(4)) for _ in range(4))
+        self.flipped = False
+
+    def forward(self, x):
+        x = self.stem(x)
+        for one, two, three, last in self.blocks:
+            a, t, g = torch.tanh(one(x)), torch.tanh(two(x)), torch.sigmoid(three(x))
+            x = last(a + (g if self.flipped else t)) + t + g
+        return x
+
+
+@pytest.mark.parametrize("share", [0.8, 0.7])
+def test_each_tensor_that_a_rerun_reads_is_told_from_others(monkeypatch, share):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Branches().train(), image(4)
+    fitted = fitted_copy(model, x, share)
+    assert same_bits(train(model, 2, x), train(fitted, 2, x))
+    assert REBUILD in last_plan(fitted).bound.kinds.values()
+    model.flipped = fitted.flipped = True
+    assert same_bits(train(model, 2, x), train(fitted, 2, x))
 
 
 class Scaled(nn.Module):

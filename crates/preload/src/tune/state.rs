@@ -33,7 +33,7 @@ const ASKING: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
 /// What runs in place of a choice that does not fit is expected to take this many times as long.
 const OVER_LIMIT: u64 = 4;
-/// What the host may take between two calls without being looked into.
+/// What the host may take between two calls, with nothing enqueued, without being looked into.
 const UNNOTICED: Duration = Duration::from_micros(100);
 /// What is told to the log if a measurement holds up the host for so long.
 const LONG: Duration = Duration::from_millis(100);
@@ -218,10 +218,11 @@ impl State {
         // SAFETY: the stream is that of the handle, on the device, and not capturing.
         let moment = || unsafe { host.moment(call.device, stream) };
         let from = moment();
+        let before = self.flights.len();
         // SAFETY: forwarded to the caller.
         unsafe { self.enqueue(call, session, stream, started) };
         let host = started.elapsed();
-        if host > UNNOTICED
+        if (self.flights.len() > before || host > UNNOTICED)
             && let (Ok(from), Ok(to)) = (from, moment())
         {
             self.held.push(Held { from, to, host });

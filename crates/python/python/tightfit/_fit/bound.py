@@ -26,8 +26,6 @@ __all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "
 
 KEEP, LEAF, OFFLOAD, REBUILD = range(4)
 ALIGNMENT = 512
-# Nodes that are compared of what reruns begin at: the one that made it, and one before.
-NEAR = 2
 
 
 class Order(NamedTuple):
@@ -207,12 +205,9 @@ class _Binder:
         return bound
 
     def nodes(self, tensor: int, kind: int, leaves: set[int]) -> int:
-        """How many of the nodes that made a tensor matter: a rerun's own and the next, since it begins at what this pass has saved."""
-        if len(self.packs_of[tensor]) > 1:
-            return LINEAGE
-        if kind == REBUILD:
-            return min(LINEAGE, 1 + max(len(entry["operations"]) for entry in self.decisions[tensor]["rebuilt"]))
-        return NEAR if tensor in leaves else 0
+        """How many of the nodes that made a tensor matter: none where its bytes come back whatever they are. A rerun may read several
+        saved tensors, each of which must be told from others, so it is not enough to compare its own nodes."""
+        return LINEAGE if kind == REBUILD or tensor in leaves or len(self.packs_of[tensor]) > 1 else 0
 
     def program(self, tensor: int, entry: dict[str, Any]) -> Program:
         """The rerun of a tensor, and of those that stay when it is made."""

@@ -83,8 +83,8 @@ class Watch:
         What was there when the last one began.
     forward, between, backward
         Peaks of its phases; 0 for those that have not ended.
-    reserved, foreign
-        What the allocator had reserved when the last one ended, and what of it was reserved between passes, for other code.
+    reserved, left, foreign
+        What the allocator had reserved and given out when the last one ended, and what was reserved between passes for other code.
     """
 
     device: torch.device
@@ -95,6 +95,7 @@ class Watch:
     between: int = 0
     backward: int = 0
     reserved: int = 0
+    left: int = 0
     foreign: int = 0
 
     @property
@@ -105,9 +106,11 @@ class Watch:
     def start(self) -> None:
         """Begins a pass: what other code needed before is no plan's fault."""
         torch.cuda.reset_peak_memory_stats(self.device)
-        if self.reserved:
-            self.foreign += max(0, torch.cuda.memory_reserved(self.device) - self.reserved)
         self.begin = allocated(self.device)
+        if self.reserved:
+            # What is still there, such as an optimizer's new state, is none of it.
+            more = torch.cuda.memory_reserved(self.device) - self.reserved
+            self.foreign += max(0, more - max(0, self.begin - self.left))
         self.forward = self.between = self.backward = 0
 
     def _phase(self) -> int:
@@ -125,6 +128,7 @@ class Watch:
     def ended(self) -> None:
         self.backward = self._phase()
         self.reserved = int(torch.cuda.memory_reserved(self.device))
+        self.left = allocated(self.device)
 
     def growth(self, lives: Lives, outcome: Outcome) -> Growth | None:
         """What was seen of the last pass beyond the prediction; None if a phase was not seen."""
