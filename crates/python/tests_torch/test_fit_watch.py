@@ -23,6 +23,13 @@ def quiet(monkeypatch):
     set_link(monkeypatch, FAST)
 
 
+def fitted_resnet():
+    """A small ResNet within 80% of its peak, and its inputs."""
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    return fitted_copy(model, x, 0.8), x
+
+
 class Peaks:
     """PyTorch's statistics: `now` is the peak since the last reset."""
 
@@ -79,9 +86,7 @@ def test_other_code_between_passes_is_not_blamed_on_a_plan(monkeypatch):
 def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     peaks = Peaks(monkeypatch)
     monkeypatch.setattr(planner, "SPARE", 0)
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=4).train(), image(4)
-    fitted = fitted_copy(model, x, 0.8)
+    fitted, x = fitted_resnet()
     found = session_of(fitted)
     loss = default_loss(fitted, x)
     first = last_plan(fitted)
@@ -103,9 +108,7 @@ def passes(model, x, count):
 def test_gaps_between_blocks_get_room_in_one_more_plan(monkeypatch, capfd):
     peaks = Peaks(monkeypatch)
     monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=4).train(), image(4)
-    fitted = fitted_copy(model, x, 0.8)
+    fitted, x = fitted_resnet()
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     found = session_of(fitted)
     over = found.budget // 16
@@ -122,9 +125,7 @@ def test_gaps_between_blocks_get_room_in_one_more_plan(monkeypatch, capfd):
 def test_gaps_leave_a_plan_where_none_is_found_for_less(monkeypatch):
     peaks = Peaks(monkeypatch)
     monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=4).train(), image(4)
-    fitted = fitted_copy(model, x, 0.8)
+    fitted, x = fitted_resnet()
     found = session_of(fitted)
     peaks.reserved = 2 * found.budget - 1
     first = passes(fitted, x, watch.WATCHED)
@@ -136,9 +137,7 @@ def test_gaps_leave_a_plan_where_none_is_found_for_less(monkeypatch):
 def test_what_other_code_reserves_is_no_gap(monkeypatch):
     peaks = Peaks(monkeypatch)
     monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=4).train(), image(4)
-    fitted = fitted_copy(model, x, 0.8)
+    fitted, x = fitted_resnet()
     found = session_of(fitted)
     peaks.reserved = found.budget
     first = passes(fitted, x, 2)
@@ -149,9 +148,7 @@ def test_what_other_code_reserves_is_no_gap(monkeypatch):
 
 def test_an_allocator_without_room_gets_some_in_a_while(monkeypatch, capfd):
     Peaks(monkeypatch)
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=4).train(), image(4)
-    fitted = fitted_copy(model, x, 0.8)
+    fitted, x = fitted_resnet()
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     bounds, waits = [], iter(range(1000))
     monkeypatch.setattr(session, "enforce", lambda budget, device, owner: bounds.append(budget) or budget)

@@ -246,9 +246,7 @@ impl Session {
             Some(Behind::Already) => Ok(()),
             Some(Behind::Outside) => {
                 // The streams beside fork from the compute stream when the next graph begins.
-                self.end_graph()?;
-                self.push(Recorded::Wait(Lane::Compute, event));
-                Ok(())
+                self.record_between(Recorded::Wait(Lane::Compute, event))
             }
             Some(Behind::Inside) | None => self.enqueue(Recorded::Wait(lane, event)),
         }
@@ -257,18 +255,19 @@ impl Session {
     /// Enqueues something; in a recording, what streams that compute do belongs to a graph, and what copies do comes behind it.
     fn enqueue(&mut self, what: Recorded) -> Result<(), CudaError> {
         if self.recording.is_some() && what.lane().is_copying() {
-            self.end_graph()?;
-            self.push(what);
-            return Ok(());
+            return self.record_between(what);
         }
         self.begin_graph()?;
         self.do_now(&what)
     }
 
-    fn push(&mut self, what: Recorded) {
+    /// Records something behind the graph in progress, which ends.
+    fn record_between(&mut self, what: Recorded) -> Result<(), CudaError> {
+        self.end_graph()?;
         if let Some(recording) = &mut self.recording {
             recording.push(what);
         }
+        Ok(())
     }
 
     /// Enqueues a part of a step.

@@ -20,7 +20,7 @@ use super::chooser::{Chooser, Knowledge};
 use super::is_chosen;
 use super::judged::run;
 use super::unsaved::Entry;
-use crate::judge::{ATTEMPTS, Errors, RESERVE, Truth, own, sampled};
+use crate::judge::{ATTEMPTS, Errors, RESERVE, Truth, log_inaccurate, own, sampled};
 use crate::kernel::{Answer, Question};
 use crate::lock::lock;
 use crate::log::trace;
@@ -119,7 +119,7 @@ impl Chooser {
             }
             let errors = self.errors(&question.problem, terms, settings, &device, false);
             for one in new.iter().filter(|one| errors.allow(question, terms, one) == Some(false)) {
-                trace!("{}: {one} is less accurate than {}", question.problem, question.chosen.algorithm);
+                log_inaccurate(question, one);
                 if !std::mem::replace(&mut is_counted, true) {
                     self.spending().add_inaccurate();
                 }

@@ -11,7 +11,7 @@ use super::chooser::{Chooser, Knowledge};
 use super::decided::answer_of;
 use super::surveyed::Survey;
 use super::{Choice, answer, own_if_fits};
-use crate::judge::{ATTEMPTS, RESERVE, Speedup, Truth, own, rounds, sampled, timed};
+use crate::judge::{ATTEMPTS, RESERVE, Speedup, Truth, log_inaccurate, own, rounds, sampled, timed};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
@@ -62,7 +62,7 @@ impl Chooser {
                 Some(true) => return (Answer::Ours(ours), theirs),
                 None => return (if fits { Answer::Kept } else { Answer::Ours(ours) }, theirs),
                 Some(false) => {
-                    trace!("{}: {ours} is less accurate than {}", question.problem, question.chosen.algorithm);
+                    log_inaccurate(question, &ours);
                     if attempt == 0 {
                         self.spending.add_inaccurate();
                     }

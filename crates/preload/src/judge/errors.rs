@@ -5,6 +5,7 @@ use tightfit_core::{Algorithm, Configuration, DivisionCost, Notes};
 
 use super::accuracy::is_allowed;
 use crate::kernel::Question;
+use crate::log::trace;
 use crate::settings::Terms;
 
 /// The errors of configurations of one problem, each known again whatever time it takes.
@@ -63,6 +64,11 @@ impl Errors {
 /// The framework's choice as a configuration.
 pub fn own(question: &Question) -> Configuration {
     Configuration::new(vec![question.own()], DivisionCost::default())
+}
+
+/// Logs that a configuration is left out for its error.
+pub fn log_inaccurate(question: &Question, ours: &Configuration) {
+    trace!("{}: {ours} is less accurate than {}", question.problem, question.chosen.algorithm);
 }
 
 /// The algorithms to which an inaccurate configuration owes its error: those that the framework did not choose, if there are any.

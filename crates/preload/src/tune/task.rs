@@ -39,7 +39,7 @@ impl fmt::Display for Purpose {
             Purpose::Pilot(small, algorithm) => write!(f, "{algorithm} on {small} first"),
             Purpose::Division => f.write_str("a division"),
             Purpose::Guess => f.write_str("what runs"),
-            Purpose::Duel => f.write_str("a comparison"),
+            Purpose::Duel => f.write_str("turns with what runs"),
         }
     }
 }

@@ -3,9 +3,8 @@
 use tightfit_core::{Configuration, Nanos};
 
 use super::{Job, Stage, Verdict};
-use crate::judge::{self, ATTEMPTS, Truth, sampled};
+use crate::judge::{self, ATTEMPTS, Truth, log_inaccurate, sampled};
 use crate::kernel::Running;
-use crate::log::trace;
 use crate::session::Session;
 use crate::tune::task::{Own, Purpose, Task};
 
@@ -98,7 +97,7 @@ impl Job {
 
     /// What runs is not accurate enough, and gives way to the framework's choice if that fits, else to whatever is.
     fn give_way(&mut self, now: &Configuration) {
-        trace!("{}: {now} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
+        log_inaccurate(&self.kernel.question, now);
         self.attempts += 1;
         self.wrong = Some(now.clone());
         if self.kernel.can_run_own() {
@@ -109,7 +108,7 @@ impl Job {
 
     /// Leaves out what is not accurate enough, with all by the same algorithms, and chooses again.
     fn reject(&mut self, ours: &Configuration) -> Stage {
-        trace!("{}: {ours} is less accurate than {}", self.problem(), self.kernel.question.chosen.algorithm);
+        log_inaccurate(&self.kernel.question, ours);
         self.attempts += 1;
         // What runs and is wrong must give way to something.
         let goes_on = self.attempts < ATTEMPTS || self.runs_wrong();

@@ -266,7 +266,7 @@ impl Job {
             return Some(Arc::new(program));
         }
         let question = &self.kernel.question;
-        session.set_up(question, &Configuration::new(vec![question.own()], DivisionCost::default()))
+        session.set_up(question, &judge::own(question))
     }
 
     /// How many more calls of ours a configuration takes than what runs.

@@ -1,6 +1,6 @@
 """Plans of one model (or of one place in a program), one for each form of its inputs, and the hooks that carry them out.
 
-This is one idea, and long: when a pass begins, everything that may have happened to its plan since the last one is looked at here.
+When a pass begins, everything that may have happened to its plan since the last one is looked at here.
 """
 
 from __future__ import annotations
@@ -424,6 +424,7 @@ class Session:
         if self._made == 1 and (taken := beside(self.device(module))):
             line += f"; {text(taken)} of the GPU are taken beside it (CUDA's context, NCCL and other libraries, other processes)"
         say(line)
+
     @property
     def arenas(self) -> list[tuple[Tensor, Any]]:
         """The arenas, and what tells the pass that each was last given to."""
