@@ -83,14 +83,14 @@ impl Session {
         }
         let program = self.program(&question.problem, configuration, question.scale(), question.base);
         if let Err(Error::Refused { .. }) = &program {
-            self.refused.entry(key(question)).or_default().push(configuration.clone());
+            self.refused.entry(key(question)).or_default().push(configuration.without_times());
         }
         program.map_err(|error| trace!("{}: {}", question.problem, error.chain())).ok()
     }
 
     /// Whether the library has refused to set up a configuration for a question.
     pub fn is_refused(&self, question: &Question, configuration: &Configuration) -> bool {
-        self.refused.get(&key(question)).is_some_and(|refused| refused.contains(configuration))
+        self.refused.get(&key(question)).is_some_and(|refused| refused.contains(&configuration.without_times()))
     }
 
     /// A configuration set up on this handle; each once.

@@ -3,6 +3,8 @@
 //! Whatever passes these checks can be written to a cache or a profile and read again unchanged: every number fits
 //! SQLite's signed 64 bits, and is exact as a double in other JSON readers.
 
+#[cfg(feature = "cache")]
+use super::Comparison;
 use super::is_step_name;
 use super::{Decision, Owner, RecordedNetwork, Recording};
 use crate::{Bytes, Device, DivisionCost, Error, Measurement, Nanos, Problem};
@@ -122,13 +124,15 @@ pub(super) fn decision_fault(problem: &str, question: &str, decision: &Decision)
         .map(|fault| format!("decision `{problem}`: {fault}"))
 }
 
-/// The fault of a configuration's error: as that of a decision for it, and the number's.
+/// The fault of a comparison: as that of a decision for its configuration, and its errors'.
 #[cfg(feature = "cache")]
-pub(super) fn error_fault(problem: &str, configuration: &crate::Configuration, error: f64) -> Option<String> {
+pub(super) fn comparison_fault(problem: &str, comparison: &Comparison) -> Option<String> {
+    let Comparison { configuration, error, own } = comparison;
     let decision = Decision { configuration: Some(configuration.clone()), framework_time: None, is_final: true };
-    decision_fault(problem, "accuracy", &decision).or_else(|| {
-        let is_possible = (0.0..=MOST_ERROR).contains(&error);
-        (!is_possible).then(|| format!("error of `{configuration}` is {error:?}, must be 0 to {MOST_ERROR:?}"))
+    decision_fault(problem, "comparison", &decision).or_else(|| {
+        let mut errors = [*error].into_iter().chain(own.as_ref().map(|(_, error)| *error));
+        let impossible = errors.find(|error| !(0.0..=MOST_ERROR).contains(error))?;
+        Some(format!("an error of `{configuration}` is {impossible:?}, must be 0 to {MOST_ERROR:?}"))
     })
 }
 

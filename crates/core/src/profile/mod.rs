@@ -4,6 +4,7 @@
 mod bounds;
 #[cfg(feature = "cache")]
 mod cache;
+mod comparison;
 mod corrections;
 mod decision;
 mod key;
@@ -18,6 +19,7 @@ mod store;
 
 #[cfg(feature = "cache")]
 pub use cache::{Cache, Imported, Mark, Summary};
+pub use comparison::{Comparison, ComparisonKey};
 pub use corrections::corrected;
 pub use decision::{Decision, DecisionKey};
 pub use key::{is_step_name, step_name};

@@ -1,10 +1,10 @@
 //! The tests of this crate's public interface. One program, which links once.
 
-mod accuracy;
 mod admission;
 mod allot;
 mod cache;
 mod cheap;
+mod comparisons;
 mod concurrent;
 mod decisions;
 mod divide;

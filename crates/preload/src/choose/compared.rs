@@ -13,14 +13,14 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use tightfit_core::optimize::front;
-use tightfit_core::{Algorithm, Configuration, Device, Notes, Problem};
+use tightfit_core::profile::{Comparison, ComparisonKey};
+use tightfit_core::{Algorithm, Configuration, Device, Notes};
 use tightfit_cuda::{Course, Host};
 
 use super::chooser::{Chooser, Knowledge};
-use super::is_chosen;
 use super::judged::run;
 use super::unsaved::Entry;
-use crate::judge::{ATTEMPTS, Errors, RESERVE, Truth, log_inaccurate, own, sampled};
+use crate::judge::{ATTEMPTS, Errors, RESERVE, Truth, comparisons, is_own, log_inaccurate, own, sampled};
 use crate::kernel::{Answer, Question};
 use crate::lock::lock;
 use crate::log::trace;
@@ -30,44 +30,46 @@ use crate::settings::{Settings, Terms, Tune};
 /// Configurations that run on the same data at once: as many as bring back no more outputs than a course may.
 const GROUP: usize = 8;
 
-/// The errors of each problem of a device, read from the cache when first asked for.
+/// What was compared on each device, read from the cache when first asked for.
 #[derive(Default)]
-pub(super) struct Compared(Mutex<HashMap<(Device, Problem), Errors>>);
+pub(super) struct Compared(Mutex<HashMap<(Device, ComparisonKey), Errors>>);
 
 impl Chooser {
-    /// The errors of a problem's configurations, as far as they were compared. Under capture, no file is opened for them.
+    /// The errors of a question's configurations, as far as they were compared. Under capture, no file is opened for them.
     pub fn errors(
         &self,
-        problem: &Problem,
+        question: &Question,
         terms: Terms,
         settings: &Settings,
         device: &Device,
         is_capturing: bool,
     ) -> Errors {
-        let key = (device.clone(), *problem);
+        let key = (device.clone(), question.comparison_key());
         if let Some(known) = lock(&self.compared.0).get(&key) {
             return known.clone();
         }
         let is_read = !is_capturing && terms.tune != Tune::Heuristic;
         let Some(cache) = is_read.then(|| self.cache(settings, terms.tune)).flatten() else { return Errors::default() };
-        let read = Errors::new(self.cache.read(cache.errors(device, problem)).unwrap_or_default());
+        let read = Errors::new(self.cache.read(cache.comparisons(device, &key.1)).unwrap_or_default());
         lock(&self.compared.0).entry(key).or_insert(read).clone()
     }
 
-    /// Takes down the errors of a problem's configurations, also for later processes.
-    pub fn keep_errors(&self, problem: &Problem, new: Vec<(Configuration, f64)>, settings: &Settings, device: &Device) {
+    /// Takes down what was compared for a question, also for later processes.
+    pub fn keep_compared(&self, question: &Question, new: Vec<Comparison>, settings: &Settings, device: &Device) {
         if new.is_empty() {
             return;
         }
+        let key = question.comparison_key();
         let mut all = lock(&self.compared.0);
-        let known = all.entry((device.clone(), *problem)).or_default();
-        for (configuration, error) in &new {
-            trace!("{problem}: {configuration} errs by {error:.1e}");
-            known.add(configuration, *error);
+        let known = all.entry((device.clone(), key.clone())).or_default();
+        for one in &new {
+            let beside = one.own.as_ref().map_or(String::new(), |(own, error)| format!(", {own} by {error:.1e}"));
+            trace!("{}: {} errs by {:.1e}{beside}", question.problem, one.configuration, one.error);
+            known.add(one.clone());
         }
         drop(all);
         if let Some(cache) = self.cache(settings, Tune::Measure) {
-            self.unsaved.write(cache, device, Entry::Errors(*problem, new));
+            self.unsaved.write(cache, device, Entry::Compared(key, new));
         }
     }
 
@@ -87,7 +89,7 @@ impl Chooser {
             let with_own: Vec<Configuration> = group.iter().chain([&own]).cloned().collect();
             let new = compare(question, &with_own, session, host).or_else(|| compare(question, group, session, host));
             all &= new.is_some();
-            self.keep_errors(&question.problem, new.unwrap_or_default(), settings, session.guest.device());
+            self.keep_compared(question, new.unwrap_or_default(), settings, session.guest.device());
         }
         all
     }
@@ -105,19 +107,19 @@ impl Chooser {
         let device = session.guest.device().clone();
         let mut is_counted = false;
         for _ in 0..ATTEMPTS {
-            let errors = self.errors(&question.problem, terms, settings, &device, false);
+            let errors = self.errors(question, terms, settings, &device, false);
             let known = accurate(known, question, terms, &errors, session);
             let front =
                 front(&question.problem, &known.candidates, terms.limit.bytes(), known.cost).unwrap_or_default();
             let is_new = |one: &Configuration| {
-                let is_unknown = errors.allow(question, terms, one).is_none() && !is_chosen(one, question);
+                let is_unknown = errors.allow(question, terms, one).is_none() && !is_own(one, question);
                 is_unknown && !session.is_refused(question, one)
             };
             let new: Vec<Configuration> = front.into_iter().filter(is_new).collect();
             if new.is_empty() || !self.compare(question, settings, session, host, &new) {
                 return;
             }
-            let errors = self.errors(&question.problem, terms, settings, &device, false);
+            let errors = self.errors(question, terms, settings, &device, false);
             for one in new.iter().filter(|one| errors.allow(question, terms, one) == Some(false)) {
                 log_inaccurate(question, one);
                 if !std::mem::replace(&mut is_counted, true) {
@@ -166,14 +168,9 @@ pub(super) fn notes(question: &Question, session: &mut Session) -> impl FnMut(&A
     }
 }
 
-/// The errors of configurations, which run once on the same data of ours; of those that can be set up. None if that is not possible,
-/// for example because the device is full.
-fn compare(
-    question: &Question,
-    ours: &[Configuration],
-    session: &mut Session,
-    host: &Host,
-) -> Option<Vec<(Configuration, f64)>> {
+/// Compares configurations, which run once on the same data of ours; those that can be set up. None if that is not possible, for
+/// example because the device is full.
+fn compare(question: &Question, ours: &[Configuration], session: &mut Session, host: &Host) -> Option<Vec<Comparison>> {
     let problem = question.problem;
     let set_up = ours.iter().filter_map(|one| Some((one.clone(), session.set_up(question, one)?)));
     let (ours, programs): (Vec<_>, Vec<_>) = set_up.unzip();
@@ -184,5 +181,5 @@ fn compare(
     let outcome = run(question, course, session, host)?;
     let pattern = host.pattern(question.device, problem.types().storage()).ok()?;
     let truth = Truth::begin(problem, question.scale(), pattern, outputs)?;
-    Some(ours.into_iter().zip(truth.errors(&outcome.outputs)?).collect())
+    Some(comparisons(question, ours.into_iter().zip(truth.errors(&outcome.outputs)?).collect()))
 }

@@ -10,7 +10,7 @@ use tightfit_cuda::Host;
 
 use super::chooser::{Chooser, admission, is_deterministic};
 use super::unsaved::Entry;
-use super::{Choice, answer, own_if_fits};
+use super::{Choice, answer, heuristic, own_if_fits};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
@@ -153,13 +153,25 @@ impl Chooser {
         }
         let is_open = !is_capturing && self.can_tune(terms, settings);
         let sliced = if is_open { self.in_slices(question, terms, settings, session, host) } else { None };
-        let errors = self.errors(&question.problem, terms, settings, session.guest.device(), is_capturing);
+        let errors = self.errors(question, terms, settings, session.guest.device(), is_capturing);
         let answer = match sliced.filter(|sliced| errors.allow(question, terms, sliced) != Some(false)) {
             Some(sliced) => Answer::Ours(sliced),
             None => answer(question, terms, None, &errors, settings, session),
         };
         let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
         Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
+    }
+
+    /// What runs by queries alone where the framework's choice does not fit, and is not known to be wrong; none if nothing does.
+    pub fn guess(
+        &self,
+        question: &Question,
+        terms: Terms,
+        settings: &Settings,
+        session: &mut Session,
+    ) -> Option<Configuration> {
+        let errors = self.errors(question, terms, settings, session.guest.device(), false);
+        heuristic::shrink(question, terms, &errors, settings, session).ok().flatten()
     }
 
     /// Whether anything may still be measured between the program's calls.

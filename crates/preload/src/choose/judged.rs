@@ -11,7 +11,7 @@ use super::chooser::{Chooser, Knowledge};
 use super::decided::answer_of;
 use super::surveyed::Survey;
 use super::{Choice, answer, own_if_fits};
-use crate::judge::{ATTEMPTS, RESERVE, Speedup, Truth, log_inaccurate, own, rounds, sampled, timed};
+use crate::judge::{ATTEMPTS, RESERVE, Speedup, Truth, comparisons, log_inaccurate, own, rounds, sampled, timed};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
@@ -35,7 +35,7 @@ impl Chooser {
         known: &Knowledge,
     ) -> (Answer, Option<Nanos>) {
         let (fits, device) = (question.chosen.workspace <= terms.limit.bytes(), session.guest.device().clone());
-        let errors = || self.errors(&question.problem, terms, settings, &device, false);
+        let errors = || self.errors(question, terms, settings, &device, false);
         let mut theirs = known.framework_time;
         for attempt in 0..ATTEMPTS {
             let mut ours = match answer(question, terms, Some(known), &errors(), settings, session) {
@@ -97,8 +97,8 @@ impl Chooser {
         } else if is_new {
             let pattern = host.pattern(question.device, problem.types().storage()).ok()?;
             let errors = Truth::begin(problem, question.scale(), pattern, outputs)?.errors(&outcome.outputs)?;
-            let new = [own, ours.clone()].into_iter().zip(errors).collect();
-            self.keep_errors(&problem, new, settings, session.guest.device());
+            let new = comparisons(question, [own, ours.clone()].into_iter().zip(errors).collect());
+            self.keep_compared(question, new, settings, session.guest.device());
         }
         Some(speedup)
     }

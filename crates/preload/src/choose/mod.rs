@@ -36,7 +36,7 @@ use tightfit_core::optimize::{divide, front};
 use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
 
-use crate::judge::{Errors, is_worth_it};
+use crate::judge::{Errors, is_own, is_worth_it};
 use crate::kernel::{Answer, Question, Share};
 use crate::log::trace;
 use crate::reason::Reason;
@@ -103,7 +103,7 @@ impl Chooser {
         if let Some(known) = known.as_ref().filter(|_| is_whole && is_total && !self.is_spent(settings)) {
             self.compare_front(question, terms, settings, session, host, known);
         }
-        let errors = self.errors(&question.problem, terms, settings, session.guest.device(), is_capturing);
+        let errors = self.errors(question, terms, settings, session.guest.device(), is_capturing);
         let (answer, framework_time) = match &known {
             Some(known) if is_judged => self.judged(question, terms, settings, session, host, known),
             known => {
@@ -145,7 +145,7 @@ impl Chooser {
             let is_allowed = |candidate: &Candidate| candidate.calls() == 1 || terms.slices();
             known.candidates.retain(|candidate| sizes.contains(&candidate.micro_batch) && is_allowed(candidate));
         }
-        let errors = self.errors(&question.problem, terms, settings, session.guest.device(), is_capturing);
+        let errors = self.errors(question, terms, settings, session.guest.device(), is_capturing);
         unless_unknown(answer(question, terms, known.as_ref(), &errors, settings, session), question, terms, &errors)
     }
 }
@@ -173,7 +173,7 @@ fn answer(
     let is_wanted = |ours: &Configuration| {
         let is_faster = framework_time.is_some_and(|theirs| is_worth_it(ours.time(), theirs, ours.parts().len()));
         let is_inaccurate = errors.allow(question, terms, ours) == Some(false);
-        !is_inaccurate && (!fits || is_faster && !is_chosen(ours, question))
+        !is_inaccurate && (!fits || is_faster && !is_own(ours, question))
     };
     // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
     let ours = divided.filter(is_wanted).filter(|ours| session.set_up(question, ours).is_some());
@@ -221,7 +221,7 @@ fn answer_in_total(
             known.candidates.push(theirs);
         }
         let mut front = front(&question.problem, &known.candidates, limit, known.cost).unwrap_or_default();
-        front.retain(|one| is_chosen(one, question) || !is_inaccurate(one) && !session.is_refused(question, one));
+        front.retain(|one| is_own(one, question) || !is_inaccurate(one) && !session.is_refused(question, one));
         front
     });
     Answer::Shared(Share { provisional: Arc::new(provisional), front })
@@ -230,9 +230,4 @@ fn answer_in_total(
 /// What to tell the program at least, so that the framework's choice can run while others are tried, and in place of what fails.
 fn own_if_fits(question: &Question, terms: Terms) -> Option<Bytes> {
     Some(question.chosen.workspace).filter(|own| *own <= terms.limit.bytes())
-}
-
-/// Whether a configuration is the framework's choice itself.
-fn is_chosen(configuration: &Configuration, question: &Question) -> bool {
-    matches!(configuration.parts(), [part] if part.algorithm == question.chosen.algorithm)
 }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tightfit_core::profile::{Cache, Decision, DecisionKey};
-use tightfit_core::{Configuration, Device, Error, Measurement, Problem};
+use tightfit_core::profile::{Cache, Comparison, ComparisonKey, Decision, DecisionKey};
+use tightfit_core::{Device, Error, Measurement, Problem};
 
 use crate::lock::lock;
 use crate::log::trace;
@@ -20,8 +20,7 @@ pub(super) enum Entry {
     Decision(DecisionKey, Decision),
     /// Of one shape.
     Measured(Problem, Vec<Measurement>),
-    /// Of one problem.
-    Errors(Problem, Vec<(Configuration, f64)>),
+    Compared(ComparisonKey, Vec<Comparison>),
 }
 
 impl Entry {
@@ -29,7 +28,7 @@ impl Entry {
         match self {
             Entry::Decision(key, decision) => cache.keep_decision(device, key, decision),
             Entry::Measured(problem, new) => cache.keep_new(device, problem, new),
-            Entry::Errors(problem, new) => cache.keep_errors(device, problem, new),
+            Entry::Compared(key, new) => cache.keep_comparisons(device, key, new),
         }
     }
 }

@@ -80,6 +80,15 @@ impl Truth {
         std::thread::Builder::new().name("tightfit-compare".to_owned()).spawn(compute).map(Truth).ok()
     }
 
+    /// Known after so long.
+    #[cfg(test)]
+    pub fn known_after(time: std::time::Duration, truth: Vec<f64>) -> Truth {
+        Truth(std::thread::spawn(move || {
+            std::thread::sleep(time);
+            truth
+        }))
+    }
+
     /// Whether it is known by now.
     pub fn is_known(&self) -> bool {
         self.0.is_finished()

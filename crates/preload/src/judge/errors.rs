@@ -1,6 +1,7 @@
 //! Which configurations of a problem are as accurate as the framework's choice, by the errors that comparisons have shown, in this
 //! process and in earlier ones.
 
+use tightfit_core::profile::Comparison;
 use tightfit_core::{Algorithm, Configuration, DivisionCost, Notes};
 
 use super::accuracy::is_allowed;
@@ -8,40 +9,28 @@ use crate::kernel::Question;
 use crate::log::trace;
 use crate::settings::Terms;
 
-/// The errors of configurations of one problem, each known again whatever time it takes.
+/// The comparisons made for one question, each known again whatever time its configuration takes.
 #[derive(Clone, Debug, Default)]
-pub struct Errors(Vec<(Configuration, f64)>);
+pub struct Errors(Vec<Comparison>);
 
 impl Errors {
     /// What a cache has.
-    pub fn new(known: Vec<(Configuration, f64)>) -> Errors {
+    pub fn new(known: Vec<Comparison>) -> Errors {
         Errors(known)
     }
 
-    /// Takes down an error.
-    pub fn add(&mut self, configuration: &Configuration, error: f64) {
-        let configuration = configuration.without_times();
-        self.0.retain(|(known, _)| *known != configuration);
-        self.0.push((configuration, error));
-    }
-
-    /// The error of a configuration, if it was compared.
-    pub fn of(&self, configuration: &Configuration) -> Option<f64> {
-        let configuration = configuration.without_times();
-        self.0.iter().find(|(known, _)| *known == configuration).map(|(_, error)| *error)
+    /// Takes down a comparison.
+    pub fn add(&mut self, new: Comparison) {
+        let new = Comparison { configuration: new.configuration.without_times(), ..new };
+        self.0.retain(|known| known.configuration != new.configuration);
+        self.0.push(new);
     }
 
     /// Whether a configuration may replace the framework's choice on these terms; none if that takes a comparison.
     pub fn allow(&self, question: &Question, terms: Terms, ours: &Configuration) -> Option<bool> {
-        self.of(ours).and_then(|error| self.allow_error(question, terms, error))
-    }
-
-    fn allow_error(&self, question: &Question, terms: Terms, ours: f64) -> Option<bool> {
-        let (theirs, storage) = (self.of(&own(question)), question.problem.types().storage());
-        let is_allowed = is_allowed(storage, terms.is_auto, theirs.unwrap_or_default(), ours);
-        // Without the error of the framework's choice, what is right is right, and what errs may err as much as that choice.
-        let is_known = is_allowed || theirs.is_some() || !terms.is_auto;
-        is_known.then_some(is_allowed)
+        let ours = ours.without_times();
+        let known = self.0.iter().find(|known| known.configuration == ours);
+        known.and_then(|known| is_allowed_by(known, question, terms))
     }
 
     /// The algorithms of those that are not accurate enough on these terms, by what the library reports about their arithmetic.
@@ -51,14 +40,36 @@ impl Errors {
         terms: Terms,
         mut notes: impl FnMut(&Algorithm) -> Notes,
     ) -> Inaccurate {
-        let is_out = |error: f64| self.allow_error(question, terms, error) == Some(false);
+        let is_out = |known: &&Comparison| is_allowed_by(known, question, terms) == Some(false);
         let mut inaccurate = Inaccurate::default();
-        for (ours, _) in self.0.iter().filter(|(_, error)| is_out(*error)) {
-            let algorithms = blamed(ours, &question.chosen.algorithm).into_iter();
+        for known in self.0.iter().filter(is_out) {
+            let algorithms = blamed(&known.configuration, &question.chosen.algorithm).into_iter();
             inaccurate.add(algorithms.map(|one| (one.clone(), notes(one))).collect());
         }
         inaccurate
     }
+}
+
+/// Whether a comparison allows its configuration to replace the framework's choice on these terms; none if that takes another.
+fn is_allowed_by(known: &Comparison, question: &Question, terms: Terms) -> Option<bool> {
+    let (chosen, storage) = (&question.chosen.algorithm, question.problem.types().storage());
+    let theirs = known.own.as_ref().filter(|(own, _)| own == chosen).map(|(_, error)| *error);
+    let is_allowed = is_allowed(storage, terms.is_auto, theirs.unwrap_or_default(), known.error);
+    // Without the error of the framework's choice, what is right is right, and what errs may err as much as that choice.
+    let is_known = is_allowed || theirs.is_some() || !terms.is_auto;
+    is_known.then_some(is_allowed)
+}
+
+/// What the errors of configurations that ran on the same data say of each but the framework's choice, which may be among them.
+pub fn comparisons(question: &Question, errors: Vec<(Configuration, f64)>) -> Vec<Comparison> {
+    let (own, ours): (Vec<_>, Vec<_>) = errors.into_iter().partition(|(one, _)| is_own(one, question));
+    let own = own.first().map(|(_, error)| (question.chosen.algorithm.clone(), *error));
+    ours.into_iter().map(|(configuration, error)| Comparison { configuration, error, own: own.clone() }).collect()
+}
+
+/// Whether a configuration is the framework's choice itself.
+pub fn is_own(configuration: &Configuration, question: &Question) -> bool {
+    matches!(configuration.parts(), [part] if part.algorithm == question.chosen.algorithm)
 }
 
 /// The framework's choice as a configuration.
@@ -153,13 +164,15 @@ mod tests {
     fn what_is_accurate_follows_from_both_errors() {
         let (question, ours) = (question(), configuration(["fft", "fft"], 7));
         let allow = |theirs: Option<f64>, error: f64, is_auto: bool| {
+            let all = theirs.map(|theirs| (own(&question), theirs)).into_iter().chain([(ours.clone(), error)]);
             let mut errors = Errors::default();
-            if let Some(theirs) = theirs {
-                errors.add(&own(&question), theirs);
-            }
-            errors.add(&ours, error);
+            comparisons(&question, all.collect()).into_iter().for_each(|one| errors.add(one));
             // Whatever time it takes.
-            assert_eq!(errors.of(&configuration(["fft", "fft"], 9)), Some(error));
+            let slower = configuration(["fft", "fft"], 9);
+            assert_eq!(
+                errors.allow(&question, terms(is_auto), &slower),
+                errors.allow(&question, terms(is_auto), &ours)
+            );
             errors.allow(&question, terms(is_auto), &ours)
         };
         assert_eq!([1.9e-4, 2.1e-4].map(|error| allow(Some(1e-4), error, true)), [Some(true), Some(false)]);
@@ -171,6 +184,23 @@ mod tests {
     }
 
     #[test]
+    fn an_error_counts_beside_that_of_the_same_comparison() {
+        let ours = configuration(["fft", "fft"], 7);
+        let mut errors = Errors::default();
+        let of = |own: &str, error: f64| Comparison {
+            configuration: ours.clone(),
+            error,
+            own: Some((Algorithm::new(own), error)),
+        };
+        let allow = |errors: &Errors| errors.allow(&question(), terms(true), &ours);
+        errors.add(of("own", 1e-3));
+        assert_eq!(allow(&errors), Some(true));
+        // Compared beside another choice, for which nothing follows.
+        errors.add(of("another", 1e-3));
+        assert_eq!(allow(&errors), None);
+    }
+
+    #[test]
     fn what_is_inaccurate_by_a_transform_leaves_out_all_by_the_same() {
         let notes = |one: &Algorithm| match one.name() {
             "fft" | "tiling" => Notes::FFT,
@@ -178,8 +208,8 @@ mod tests {
         };
         let inaccurate = |algorithms: [&str; 2]| {
             let mut errors = Errors::default();
-            errors.add(&own(&question()), 1e-6);
-            errors.add(&configuration(algorithms, 1), 1e-3);
+            let compared = vec![(own(&question()), 1e-6), (configuration(algorithms, 1), 1e-3)];
+            comparisons(&question(), compared).into_iter().for_each(|one| errors.add(one));
             let inaccurate = errors.inaccurate(&question(), terms(true), notes);
             ["own", "gemm", "direct", "fft", "tiling"].map(|name| {
                 let one = Algorithm::new(name);

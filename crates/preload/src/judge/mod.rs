@@ -7,7 +7,7 @@ mod errors;
 
 pub use accuracy::{Truth, sampled};
 pub use duel::{Speedup, is_worth_it, rounds, timed};
-pub use errors::{Errors, log_inaccurate, own};
+pub use errors::{Errors, comparisons, is_own, log_inaccurate, own};
 use tightfit_core::Bytes;
 
 /// Device memory that is left to the program while measuring.

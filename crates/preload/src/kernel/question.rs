@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tightfit_core::backend::Scale;
+use tightfit_core::profile::ComparisonKey;
 use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Problem};
 use tightfit_cuda::Chosen;
 
@@ -32,6 +33,11 @@ impl Question {
     pub fn scale(&self) -> Scale {
         let [alpha, beta] = self.factors.map(f32::from_bits);
         Scale { alpha, beta }
+    }
+
+    /// What comparisons of its configurations depend on.
+    pub fn comparison_key(&self) -> ComparisonKey {
+        ComparisonKey { problem: self.problem, factors: self.factors, base: self.base }
     }
 
     /// The framework's choice as the one part of a configuration, without a time.

@@ -106,7 +106,7 @@ impl Tuner {
             state.show(&call);
             return is_first;
         }
-        let is_news = state.end(&call);
+        let is_news = state.end(&call, &mut session);
         self.is_idle.store(true, Ordering::Relaxed);
         around.voice.clear();
         if is_news {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tightfit_core::profile::Decision;
 use tightfit_core::{Configuration, Nanos};
 
-use super::Call;
 use super::job::{Job, Verdict};
+use super::{Around, Call};
 use crate::choose::Chooser;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::ranks;
+use crate::session::Session;
 use crate::settings::{Settings, Tune};
 
 /// Takes over what another process has decided.
@@ -55,10 +56,25 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
     }
 }
 
-/// Ends a job that is not done: what it has measured is saved, and ranks that leave the kernel to this one stop waiting.
-pub(super) fn leave(call: &Call<'_>, mut job: Job) {
-    save(call.around.chooser, call.around.settings, &mut job);
+/// Ends a job that is not done: what is being compared decides what runs, what it has measured is saved, and ranks that leave the
+/// kernel to this one stop waiting.
+pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
+    let Around { chooser, settings, .. } = *call.around;
+    let found = job.settle();
+    save(chooser, settings, &mut job);
     let kernel = &job.kernel;
+    if job.was_inaccurate() {
+        chooser.spending().add_inaccurate();
+    }
+    let is_here = kernel.question.device == call.device;
+    let guess = || {
+        let is_asked = job.runs_wrong() && is_here;
+        is_asked.then(|| chooser.guess(&kernel.question, kernel.terms, settings, session)).flatten()
+    };
+    // What a graph captured stays.
+    if let Some(ours) = found.or_else(guess).filter(|_| !kernel.is_captured()) {
+        run(kernel, ours);
+    }
     kernel.close();
     // Under an explicit limit, what runs may be no more than a first guess.
     if ranks::are_several() && kernel.terms.is_auto {
@@ -66,7 +82,7 @@ pub(super) fn leave(call: &Call<'_>, mut job: Job) {
         let configuration =
             running.configuration().filter(|ours| ours.time() > Nanos::ZERO).map(|ours| (**ours).clone());
         let decision = Decision { configuration, framework_time: job.theirs(), is_final: false };
-        call.around.chooser.keep_decision(&kernel.question, kernel.terms, call.around.settings, &job.device, &decision);
+        chooser.keep_decision(&kernel.question, kernel.terms, settings, &job.device, &decision);
     }
 }
 
@@ -74,8 +90,8 @@ pub(super) fn leave(call: &Call<'_>, mut job: Job) {
 pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job) {
     let new = job.ledger().take_new();
     chooser.keep_measured(new, settings, job.kernel.terms.tune, &job.device);
-    let (errors, problem) = (job.take_errors(), *job.problem());
-    chooser.keep_errors(&problem, errors, settings, &job.device);
+    let new = job.take_compared();
+    chooser.keep_compared(&job.kernel.question, new, settings, &job.device);
 }
 
 /// Saves which algorithms compute slices right, each for the device that has computed them.

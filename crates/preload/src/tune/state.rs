@@ -209,9 +209,10 @@ impl State {
         if self.is_ending || !self.pace.is_steady() {
             return;
         }
-        let device = session.guest.device();
-        self.listen(call, device);
-        self.begin_jobs(call, device);
+        let device = session.guest.device().clone();
+        self.listen(call, &device);
+        self.leave_closed(call, session);
+        self.begin_jobs(call, &device);
         let (started, host) = (Instant::now(), call.around.host);
         // SAFETY: forwarded to the caller.
         let Ok(stream) = (unsafe { host.stream(call.handle) }) else { return };
@@ -247,7 +248,7 @@ impl State {
                 return;
             }
             if budget.limit().is_some() && self.is_little_left() {
-                self.close_jobs(call);
+                self.close_jobs(call, session);
             }
             let Some(place) = self.most_promising(call, &waiting) else {
                 self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
@@ -277,7 +278,7 @@ impl State {
                 Next::Run(task) => {
                     let task = (*task).expecting(job.problem(), job.now(), &self.rates, &self.similar);
                     if !self.pace.is_within(coming + Duration::from_nanos(task.expected.0), budget) {
-                        leave(call, self.jobs.swap_remove(place));
+                        leave(call, session, self.jobs.swap_remove(place));
                         continue;
                     }
                     // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
@@ -311,10 +312,16 @@ impl State {
         self.is_over = self.flights.is_empty();
     }
 
+    /// Ends the jobs of kernels for which nothing is looked for any more.
+    fn leave_closed(&mut self, call: &Call<'_>, session: &mut Session) {
+        let (open, closed) = std::mem::take(&mut self.jobs).into_iter().partition(|job| is_open(&job.kernel));
+        self.jobs = open;
+        let closed: Vec<Job> = closed;
+        closed.into_iter().for_each(|job| leave(call, session, job));
+    }
+
     /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
-        let is_open = |kernel: &Kernel| kernel.is_open() && !kernel.is_captured();
-        self.jobs.retain(|job| is_open(&job.kernel));
         self.others.retain(|kernel| is_open(kernel));
         let known = |kernel: &Arc<Kernel>| {
             self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
@@ -345,7 +352,7 @@ impl State {
         let ledger = Ledger::new(&question.problem, cached, division);
         let admission = admission(question, call.around.settings);
         let Around { chooser, settings, .. } = *call.around;
-        let errors = chooser.errors(&question.problem, kernel.terms, settings, device, false);
+        let errors = chooser.errors(question, kernel.terms, settings, device, false);
         self.jobs.push(Job::new(kernel, device.clone(), ledger, errors, admission));
     }
 
@@ -432,14 +439,13 @@ impl State {
     }
 
     /// Lets the jobs that are left go.
-    fn close_jobs(&mut self, call: &Call<'_>) {
-        std::mem::take(&mut self.jobs).into_iter().for_each(|job| leave(call, job));
+    fn close_jobs(&mut self, call: &Call<'_>, session: &mut Session) {
+        std::mem::take(&mut self.jobs).into_iter().for_each(|job| leave(call, session, job));
     }
 
-    /// Lets all go that is left. Gives whether anything was measured since the last
-    /// end.
-    pub fn end(&mut self, call: &Call<'_>) -> bool {
-        self.close_jobs(call);
+    /// Lets all go that is left. Gives whether anything was measured since the last end.
+    pub fn end(&mut self, call: &Call<'_>, session: &mut Session) -> bool {
+        self.close_jobs(call, session);
         call.around.chooser.proofs().end();
         keep_proofs(call.around.chooser, call.around.settings);
         self.others.drain(..).for_each(|kernel| kernel.close());
@@ -447,6 +453,11 @@ impl State {
         self.told = self.measured;
         is_news
     }
+}
+
+/// Whether what runs is still looked for.
+fn is_open(kernel: &Kernel) -> bool {
+    kernel.is_open() && !kernel.is_captured()
 }
 
 /// A job's own number: its kernel's address.

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, clear_devices, unreadable};
-use super::{Cache, accuracy, decisions};
+use super::{Cache, comparisons, decisions};
 use crate::Error;
 
 /// The ignored rows of each table.
@@ -48,7 +48,7 @@ impl Cache {
             };
             let rows: usize =
                 InvalidRows::of(&connection)?.tables.iter().map(count).sum::<rusqlite::Result<usize>>()?;
-            Ok(rows + decisions::invalid(&connection)? + accuracy::invalid(&connection)?)
+            Ok(rows + decisions::invalid(&connection)? + comparisons::invalid(&connection)?)
         };
         read().map_err(|error| self.refuse(error.into()))
     }
@@ -67,9 +67,9 @@ impl Cache {
                 transaction.execute(&format!("DELETE FROM {table} WHERE {condition}"), [])?;
             }
             decisions::clear_invalid(&transaction)?;
-            accuracy::clear_invalid(&transaction)?;
+            comparisons::clear_invalid(&transaction)?;
             let named = "SELECT id FROM device WHERE ?1 = '' OR instr(name, ?1) > 0";
-            for table in [decisions::TABLE, accuracy::TABLE] {
+            for table in [decisions::TABLE, comparisons::TABLE] {
                 clear_devices(&transaction, table, part)?;
             }
             // The triggers delete the marks along with the rows.

@@ -4,7 +4,7 @@
 //! micro-batch. The workspace limit is not part of it: a measurement made under one limit is valid under any other, and
 //! hits are filtered by the current limit. `docs/cache-format.md` describes the tables.
 
-mod accuracy;
+mod comparisons;
 mod decisions;
 mod fault;
 mod layers;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::fault::{BUSY, Fault, SCHEMA_VERSION, refuse};
-use super::{Cache, accuracy, decisions, marks};
+use super::{Cache, comparisons, decisions, marks};
 use crate::Error;
 
 /// Marks a file as a tightfit cache: "tfit".
@@ -68,7 +68,7 @@ CREATE TABLE layer (
 ) STRICT, WITHOUT ROWID;
 ";
 /// Tables that were added later, to files of older programs too.
-const LATER: [&str; 3] = [marks::SCHEMA, decisions::SCHEMA, accuracy::SCHEMA];
+const LATER: [&str; 3] = [marks::SCHEMA, decisions::SCHEMA, comparisons::SCHEMA];
 
 impl Cache {
     /// Opens a cache for reading and writing; creates it and its folder if missing.

@@ -3,13 +3,13 @@
 use tightfit_core::{Configuration, Nanos};
 
 use super::{Job, Stage, Verdict};
-use crate::judge::{self, ATTEMPTS, Truth, log_inaccurate, sampled};
+use crate::judge::{self, ATTEMPTS, Truth, comparisons, log_inaccurate, sampled};
 use crate::kernel::Running;
 use crate::session::Session;
 use crate::tune::task::{Own, Purpose, Task};
 
 /// Configurations whose outputs are still to be compared.
-pub(super) struct Comparison {
+pub(super) struct Pending {
     /// A faster configuration, or what runs.
     pub ours: Configuration,
     pub truth: Truth,
@@ -50,7 +50,7 @@ impl Job {
         }
         let is_comparable = self.kernel.can_run_own() || outputs.len() > 2;
         match truth() {
-            Some(truth) => Stage::Compare(Box::new(Comparison { ours, truth, compared, outputs })),
+            Some(truth) => Stage::Compare(Box::new(Pending { ours, truth, compared, outputs })),
             None if !is_comparable => Stage::Done(Verdict::Ours(ours)),
             None => Stage::Done(Verdict::Stays),
         }
@@ -58,10 +58,10 @@ impl Job {
 
     /// What follows from the comparison of what won.
     pub(super) fn compare(&mut self) {
-        let Stage::Compare(comparison) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else {
+        let Stage::Compare(pending) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else {
             return;
         };
-        let ours = self.take_down(*comparison);
+        let ours = self.take_down(*pending);
         self.stage = match self.allows(&ours) {
             Some(true) => Stage::Done(Verdict::Ours(ours)),
             Some(false) => self.reject(&ours),
@@ -71,8 +71,8 @@ impl Job {
 
     /// What follows from the comparison of what runs: nothing if it is right, or does not run any more.
     pub(super) fn compare_guess(&mut self) {
-        let Some(comparison) = self.guess.take() else { return };
-        let now = self.take_down(*comparison);
+        let Some(pending) = self.guess.take() else { return };
+        let now = self.take_down(*pending);
         if self.is_running(&now) && self.allows(&now) == Some(false) {
             self.give_way(&now);
             let is_over = match &self.stage {
@@ -86,11 +86,26 @@ impl Job {
         }
     }
 
-    /// Takes down the errors that a comparison has shown; gives whose they are.
-    fn take_down(&mut self, Comparison { ours, truth, compared, outputs }: Comparison) -> Configuration {
-        for (one, error) in compared.into_iter().zip(truth.errors(&outputs).unwrap_or_default()) {
-            self.errors.add(&one, error);
-            self.new_errors.push((one, error));
+    /// Ends before it is done: waits for what is still computed. Gives what is to run from now on, if that is another than now.
+    pub fn settle(&mut self) -> Option<Configuration> {
+        self.compare_guess();
+        if matches!(self.stage, Stage::Compare(_)) {
+            self.compare();
+        }
+        match &self.stage {
+            Stage::Done(Verdict::Ours(ours)) => Some(ours.clone()),
+            // Whatever promises most will do: there is no time for turns.
+            _ if self.runs_wrong() => self.best(),
+            _ => None,
+        }
+    }
+
+    /// Takes down what a comparison has shown; gives whose it is.
+    fn take_down(&mut self, Pending { ours, truth, compared, outputs }: Pending) -> Configuration {
+        let errors = compared.into_iter().zip(truth.errors(&outputs).unwrap_or_default()).collect();
+        for one in comparisons(&self.kernel.question, errors) {
+            self.errors.add(one.clone());
+            self.new_compared.push(one);
         }
         ours
     }
@@ -113,5 +128,99 @@ impl Job {
         // What runs and is wrong must give way to something.
         let goes_on = self.attempts < ATTEMPTS || self.runs_wrong();
         self.best().filter(|_| goes_on).map_or(Stage::Done(Verdict::Stays), Stage::Duel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tightfit_core::backend::Scale;
+    use tightfit_core::profile::Admission;
+    use tightfit_core::survey::{Divide, Sizes};
+    use tightfit_core::{Algorithm, Bytes, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
+    use tightfit_cuda::Chosen;
+
+    use super::*;
+    use crate::judge::Errors;
+    use crate::kernel::{Answer, Kernel, Kernels, Planned, Question, bits};
+    use crate::limits::Limits;
+    use crate::settings::{Limit, Terms, Tune};
+    use crate::tune::ledger::Ledger;
+
+    fn problem() -> Problem {
+        "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap()
+    }
+
+    fn configuration(algorithm: &str, time: u64) -> Configuration {
+        let algorithm = Algorithm::new(algorithm);
+        let part = Candidate { micro_batch: 4, algorithm, time: Nanos(time), workspace: Bytes(8) };
+        Configuration::new(vec![part], DivisionCost::default())
+    }
+
+    /// The framework's choice, of 512 bytes, and in its place within a limit perhaps a first guess.
+    fn kernel(limit: u64, answer: Answer) -> Arc<Kernel> {
+        let question = Question {
+            device: 0,
+            problem: problem(),
+            chosen: Chosen { algorithm: Algorithm::new("own"), workspace: Bytes(512), notes: Notes::NONE },
+            admitted: Notes::NONE,
+            factors: bits(Scale::OVERWRITE),
+            base: 16,
+        };
+        let limit = Limit::PerKernel(Bytes(limit));
+        let terms = Terms { limit, sizes: Sizes::Undivided, divide: Divide::Both, tune: Tune::Measure, is_auto: false };
+        let (layers, told) = (vec![None], Some(Bytes(64)));
+        let planned = Planned { question, terms, layers, answer, told, is_open: true, framework_time: None };
+        Kernels::default().keep(planned, &Limits::default(), true)
+    }
+
+    fn job(kernel: &Arc<Kernel>) -> Job {
+        let device = Device { backend: "cuda".into(), name: "a".into(), library: "1".into(), threads: 0 };
+        let gemm = Measurement {
+            algorithm: Algorithm::new("gemm"),
+            micro_batch: 4,
+            time: Nanos(9),
+            single: None,
+            workspace: Bytes(8),
+            spread: 0.0,
+            repeats: 1,
+            notes: Notes::NONE,
+        };
+        let ledger = Ledger::new(&problem(), vec![gemm], None);
+        Job::new(kernel.clone(), device, ledger, Errors::default(), Admission::default())
+    }
+
+    /// A comparison with the framework's choice whose truth is known only after a while.
+    fn pending(ours: &Configuration, output: f32, kernel: &Kernel) -> Box<Pending> {
+        let truth = Truth::known_after(Duration::from_millis(50), vec![1.0]);
+        let compared = vec![ours.clone(), judge::own(&kernel.question)];
+        Box::new(Pending { ours: ours.clone(), truth, compared, outputs: vec![vec![output], vec![1.0]] })
+    }
+
+    #[test]
+    fn a_guess_that_is_still_compared_at_the_end_gives_way_if_it_is_wrong() {
+        for (output, found) in [(1.0, None), (2.0, Some(configuration("gemm", 9)))] {
+            let guess = configuration("fft", 0);
+            let kernel = kernel(64, Answer::Ours(guess.clone()));
+            let mut job = job(&kernel);
+            job.guess = Some(pending(&guess, output, &kernel));
+            assert_eq!(job.settle().map(|ours| ours.without_times()), found.map(|ours| ours.without_times()));
+            assert_eq!((job.runs_wrong(), job.was_inaccurate()), (output > 1.0, output > 1.0));
+            assert_eq!(job.take_compared().len(), 1, "for later processes");
+        }
+    }
+
+    #[test]
+    fn what_won_and_is_still_compared_at_the_end_runs_if_it_is_right() {
+        for (output, is_right) in [(1.0, true), (2.0, false)] {
+            let ours = configuration("fft", 7);
+            let kernel = kernel(1024, Answer::Kept);
+            let mut job = job(&kernel);
+            job.stage = Stage::Compare(pending(&ours, output, &kernel));
+            assert_eq!(job.settle(), is_right.then_some(ours));
+            assert_eq!(job.was_inaccurate(), !is_right);
+        }
     }
 }

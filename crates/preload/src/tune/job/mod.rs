@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tightfit_core::optimize::divide;
-use tightfit_core::profile::Admission;
+use tightfit_core::profile::{Admission, Comparison};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
@@ -30,7 +30,7 @@ use super::task::{Own, Purpose, Task};
 use crate::judge::{self, Errors, Speedup, Truth, is_worth_it, rounds, sampled, timed};
 use crate::kernel::{Kernel, Running};
 use crate::session::Session;
-use compare::Comparison;
+use compare::Pending;
 
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
@@ -47,12 +47,12 @@ pub(super) struct Job {
     admission: Admission,
     /// Time of the framework's choice, once measured.
     theirs: Option<Nanos>,
-    /// Errors of configurations, and those that are not in the cache yet.
+    /// Errors of configurations, and comparisons that are not in the cache yet.
     errors: Errors,
-    new_errors: Vec<(Configuration, f64)>,
+    new_compared: Vec<Comparison>,
     attempts: usize,
     /// What runs, while its outputs are being compared and the survey goes on.
-    guess: Option<Box<Comparison>>,
+    guess: Option<Box<Pending>>,
     /// What was found to be wrong while it ran.
     wrong: Option<Configuration>,
     /// Whether every candidate was measured that the survey asks for.
@@ -75,7 +75,7 @@ enum Stage {
     Guess,
     Survey,
     Duel(Configuration),
-    Compare(Box<Comparison>),
+    Compare(Box<Pending>),
     Done(Verdict),
 }
 
@@ -111,7 +111,7 @@ impl Job {
             admission,
             theirs: None,
             errors,
-            new_errors: Vec::new(),
+            new_compared: Vec::new(),
             attempts: 0,
             guess: None,
             wrong: None,
@@ -155,9 +155,9 @@ impl Job {
         &mut self.ledger
     }
 
-    /// Errors that are not in the cache yet.
-    pub fn take_errors(&mut self) -> Vec<(Configuration, f64)> {
-        std::mem::take(&mut self.new_errors)
+    /// Comparisons that are not in the cache yet.
+    pub fn take_compared(&mut self) -> Vec<Comparison> {
+        std::mem::take(&mut self.new_compared)
     }
 
     /// Whether a configuration is accurate enough; none if it was not compared.
@@ -229,7 +229,7 @@ impl Job {
                     Some(task) => return Next::Run(Box::new(task)),
                     None => self.stage = Stage::Done(Verdict::Stays),
                 },
-                Stage::Compare(comparison) if !comparison.truth.is_known() => return Next::Wait,
+                Stage::Compare(pending) if !pending.truth.is_known() => return Next::Wait,
                 Stage::Compare(_) => self.compare(),
                 Stage::Done(_) if !self.is_early && self.guess.is_some() => return Next::Wait,
                 Stage::Done(verdict) if !self.is_early => return Next::End(verdict.clone()),
@@ -311,8 +311,7 @@ impl Job {
 
     /// Whether a configuration is the framework's choice itself.
     fn is_own(&self, ours: &Configuration) -> bool {
-        let chosen = &self.kernel.question.chosen.algorithm;
-        self.kernel.can_run_own() && matches!(ours.parts(), [part] if part.algorithm == *chosen)
+        self.kernel.can_run_own() && judge::is_own(ours, &self.kernel.question)
     }
 
     /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that
@@ -356,7 +355,7 @@ impl Job {
                 if let (Some(ours), Some(Outcome { outputs, .. })) = (task.compared.first().cloned(), outcome)
                     && let Some(truth) = truth(task.outputs)
                 {
-                    self.guess = Some(Box::new(Comparison { ours, truth, compared: task.compared, outputs }));
+                    self.guess = Some(Box::new(Pending { ours, truth, compared: task.compared, outputs }));
                 }
             }
             (Purpose::Part(problem, algorithm), _) => match time {

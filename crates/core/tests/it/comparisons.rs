@@ -1,18 +1,19 @@
-//! Errors of configurations in the cache: found again whatever time the configuration takes, and for nothing else.
+//! Comparisons in the cache: found again whatever time the configuration takes, and for no other question.
 
 use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
-use tightfit_core::profile::Cache;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
+use tightfit_core::profile::{Cache, Comparison, ComparisonKey};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos};
 
 fn device(name: &str) -> Device {
     Device { backend: "cuda".to_owned(), name: name.to_owned(), library: "cudnn 9.19.0".to_owned(), threads: 0 }
 }
 
-fn problem(batch: usize) -> Problem {
-    format!("backward-filter n{batch} c3 h8 w8 k4 r3 s3 f16-f32").parse().unwrap()
+fn key(batch: usize) -> ComparisonKey {
+    let problem = format!("backward-filter n{batch} c3 h8 w8 k4 r3 s3 f16-f32").parse().unwrap();
+    ComparisonKey { problem, factors: [0x3f80_0000, 0], base: 16 }
 }
 
 fn configuration(time: u64, workspace: u64) -> Configuration {
@@ -26,36 +27,48 @@ fn configuration(time: u64, workspace: u64) -> Configuration {
     Configuration::new(vec![part(4, "engine2:k25=1"), part(2, "legacy:algo-1")], cost)
 }
 
+/// Compared beside the program's own choice.
+fn compared(time: u64, workspace: u64, error: f64) -> Comparison {
+    let own = Some((Algorithm::new("engine9"), 1e-8));
+    Comparison { configuration: configuration(time, workspace), error, own }
+}
+
 fn alter(path: &Path, statement: &str) {
     assert_eq!(Connection::open(path).unwrap().execute(statement, []).unwrap(), 1, "{statement}");
 }
 
 #[test]
-fn an_error_is_found_again_whatever_time_the_configuration_takes() {
+fn a_comparison_is_found_again_whatever_time_the_configuration_takes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
-    let untimed = configuration(0, 1024);
     for (time, error) in [(70, 1e-7), (90, 0.0), (70, 0.25)] {
         // The latest counts.
         let cache = Cache::open(&path).unwrap();
-        cache.keep_errors(&device("a"), &problem(6), &[(configuration(time, 1024), error)]).unwrap();
+        cache.keep_comparisons(&device("a"), &key(6), &[compared(time, 1024, error)]).unwrap();
         for cache in [cache, Cache::open_read_only(&path).unwrap()] {
-            assert_eq!(cache.errors(&device("a"), &problem(6)).unwrap(), [(untimed.clone(), error)]);
-            assert_eq!(cache.errors(&device("b"), &problem(6)).unwrap(), []);
-            assert_eq!(cache.errors(&device("a"), &problem(7)).unwrap(), []);
+            assert_eq!(cache.comparisons(&device("a"), &key(6)).unwrap(), [compared(0, 1024, error)]);
+            assert_eq!(cache.comparisons(&device("b"), &key(6)).unwrap(), []);
+            // Each part of the question counts.
+            let others = [
+                key(7),
+                ComparisonKey { factors: [0x3f80_0000, 0x3f80_0000], ..key(6) },
+                ComparisonKey { base: 4, ..key(6) },
+            ];
+            others.iter().for_each(|other| assert_eq!(cache.comparisons(&device("a"), other).unwrap(), []));
         }
     }
-    // Another workspace is another library's.
+    // Another workspace is another library's, and the own choice may have had no room.
     let cache = Cache::open(&path).unwrap();
     for endless in [f64::INFINITY, f64::NAN] {
-        cache.keep_errors(&device("a"), &problem(6), &[(configuration(70, 2048), endless)]).unwrap();
-        let errors = cache.errors(&device("a"), &problem(6)).unwrap();
-        assert_eq!(errors, [(untimed.clone(), 0.25), (configuration(0, 2048), 1e9)]);
+        let alone = |time, error| Comparison { own: None, ..compared(time, 2048, error) };
+        cache.keep_comparisons(&device("a"), &key(6), &[alone(70, endless)]).unwrap();
+        assert_eq!(cache.comparisons(&device("a"), &key(6)).unwrap(), [compared(0, 1024, 0.25), alone(0, 1e9)]);
     }
     // What does not add up is refused, and so is what is no error.
-    for (problem, error) in [(problem(7), 0.5), (problem(6), -1.0)] {
-        let kept = cache.keep_errors(&device("a"), &problem, &[(configuration(70, 1), error)]);
-        assert!(kept.is_err_and(|error| error.to_string().contains("an error")), "{problem} {error}");
+    let wrong_own = Comparison { own: Some((Algorithm::new("engine9"), -1.0)), ..compared(70, 1, 0.5) };
+    for (key, new) in [(key(7), compared(70, 1, 0.5)), (key(6), compared(70, 1, -1.0)), (key(6), wrong_own)] {
+        let kept = cache.keep_comparisons(&device("a"), &key, std::slice::from_ref(&new));
+        assert!(kept.is_err_and(|error| error.to_string().contains("a comparison")), "{new:?}");
     }
 }
 
@@ -71,20 +84,22 @@ fn a_damaged_row_is_left_out_counted_and_deleted() {
         "problem = 'forward'",
         "error = -1",
         "error = 1e10",
+        "own = NULL",
+        "own_error = 1e10",
     ] {
-        cache.keep_errors(&device("a"), &problem(6), &[(configuration(70, 1024), 0.5)]).unwrap();
+        cache.keep_comparisons(&device("a"), &key(6), &[compared(70, 1024, 0.5)]).unwrap();
         assert_eq!(cache.left_out().unwrap(), 0);
-        alter(&path, &format!("UPDATE accuracy SET {damage}"));
-        assert_eq!(cache.errors(&device("a"), &problem(6)).unwrap(), [], "{damage}");
+        alter(&path, &format!("UPDATE comparison SET {damage}"));
+        assert_eq!(cache.comparisons(&device("a"), &key(6)).unwrap(), [], "{damage}");
         assert_eq!(cache.left_out().unwrap(), 1, "{damage}");
         cache.clear(Some("no such device")).unwrap();
         assert_eq!(cache.left_out().unwrap(), 0, "{damage}");
     }
     for name in ["a", "b"] {
-        cache.keep_errors(&device(name), &problem(6), &[(configuration(70, 1024), 0.5)]).unwrap();
+        cache.keep_comparisons(&device(name), &key(6), &[compared(70, 1024, 0.5)]).unwrap();
     }
     cache.clear(Some("a")).unwrap();
-    assert_eq!(["a", "b"].map(|name| cache.errors(&device(name), &problem(6)).unwrap().len()), [0, 1]);
+    assert_eq!(["a", "b"].map(|name| cache.comparisons(&device(name), &key(6)).unwrap().len()), [0, 1]);
 }
 
 #[test]
@@ -93,25 +108,25 @@ fn files_without_the_table_are_read_and_get_it_when_they_are_written_to() {
     let path = folder.path().join("cache.db");
     let data = Path::new(env!("CARGO_MANIFEST_DIR"));
     fs::copy(data.join("tests/data/f99b3c5/cache.db"), &path).unwrap();
-    let errors = [(configuration(70, 1024), 0.5)];
+    let new = [compared(70, 1024, 0.5)];
     let read = Cache::open_read_only(&path).unwrap();
-    assert_eq!(read.errors(&device("a"), &problem(6)).unwrap(), []);
+    assert_eq!(read.comparisons(&device("a"), &key(6)).unwrap(), []);
     assert_eq!(read.left_out().unwrap(), 0);
-    assert!(read.keep_errors(&device("a"), &problem(6), &errors).is_err(), "it is read-only");
+    assert!(read.keep_comparisons(&device("a"), &key(6), &new).is_err(), "it is read-only");
     let recordings = read.recordings().unwrap();
     drop(read);
     let cache = Cache::open(&path).unwrap();
-    cache.keep_errors(&device("a"), &problem(6), &errors).unwrap();
+    cache.keep_comparisons(&device("a"), &key(6), &new).unwrap();
     assert_eq!(cache.recordings().unwrap(), recordings, "nothing is lost");
     let connection = Connection::open(&path).unwrap();
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     assert_eq!(version, 1, "older programs open it");
     connection.execute_batch("PRAGMA foreign_keys = ON; DELETE FROM measurement; DELETE FROM division;").unwrap();
-    assert_eq!(cache.errors(&device("a"), &problem(6)).unwrap().len(), 1);
+    assert_eq!(cache.comparisons(&device("a"), &key(6)).unwrap().len(), 1);
     // The document has its columns.
     let document = fs::read_to_string(data.join("../../docs/cache-format.md")).unwrap();
-    let row = document.lines().find(|line| line.starts_with("| `accuracy` |")).unwrap();
-    let mut columns = connection.prepare("SELECT name FROM pragma_table_info('accuracy')").unwrap();
+    let row = document.lines().find(|line| line.starts_with("| `comparison` |")).unwrap();
+    let mut columns = connection.prepare("SELECT name FROM pragma_table_info('comparison')").unwrap();
     let columns: Vec<String> = columns.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
     assert_eq!(row.split('|').nth(2).unwrap().trim(), columns.join(", "));
 }
