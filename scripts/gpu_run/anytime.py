@@ -15,7 +15,6 @@ output's distance from what 64-bit arithmetic gives, over the norm of that.
 import argparse
 import fcntl
 import itertools
-import json
 import os
 import pathlib
 import statistics
@@ -24,9 +23,8 @@ import time
 import torch
 from measure import Peak, milliseconds, tell
 from models import build, loss_of
+from report import Report
 
-# Nanoseconds of steps behind the end of tuning that are not timed.
-SETTLING = 2_000_000_000
 # A step that takes so many times the shortest was held up.
 HELD_UP = 1.25
 
@@ -39,23 +37,13 @@ def measure(case, options):
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
     solver = torch.optim.SGD(model.parameters(), lr=0.0)
 
-    report = pathlib.Path(os.environ.get("TIGHTFIT_REPORT", "none"))
-
-    def decided(written):
-        """Whether a report written at this time has convolutions, all of them decided."""
-        if written not in seen:
-            found = json.loads(report.read_text())
-            seen[written] = bool(found["kernels"]) and found["totals"].get("undecided") == 0
-        return seen[written]
-
-    seen = {}
+    report = Report()
 
     def is_over(begin, times):
-        written = report.stat().st_mtime_ns if report.exists() else None
-        is_tuned = written is not None and written < time.time_ns() - SETTLING and decided(written)
+        is_tuned = report.is_tuned()
         spent = time.perf_counter() - begin
         # Where all steps are held up alike, only the report tells.
-        is_quiet = str(report) == "none" and max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
+        is_quiet = not report.path and max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
         over = torch.tensor(float(spent >= options.seconds or (is_tuned or is_quiet) and spent >= options.least), device="cuda")
         if ranks > 1:
             torch.distributed.broadcast(over, 0)

@@ -3,7 +3,8 @@
 
 usage: [tightfit run .. --] python scripts/gpu_run/uses.py --label NAME [--seconds N] [USE ..]
 
-Each takes steps for so many seconds, from the second on perhaps tuned, then times some. `loss` is that of the first step, and
+Each takes steps for so many seconds, under `tightfit run --report FILE` also until tuning has ended, but no longer than --most, then
+times some. `loss` is that of the first step, and
 `last` that of one more step on the same data and weights.
 """
 
@@ -13,6 +14,7 @@ import time
 import torch
 from measure import milliseconds, tell
 from models import build, loss_of
+from report import Report
 
 
 def trained(network, batch, precision, compiled=False):
@@ -96,14 +98,16 @@ def main():
     parser.add_argument("uses", nargs="*", default=list(USES))
     parser.add_argument("--label", default="plain")
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--most", type=float, default=20)
     options = parser.parse_args()
+    report = Report()
     for use in options.uses:
         begin = time.perf_counter()
         step = USES[use]()
         loss = step().item()
         first = time.perf_counter() - begin
         times, begin = [], time.perf_counter()
-        while time.perf_counter() - begin < options.seconds:
+        while (spent := time.perf_counter() - begin) < options.seconds or report.path and not report.is_tuned() and spent < options.most:
             before = time.perf_counter()
             step().item()
             times.append(time.perf_counter() - before)
