@@ -12,6 +12,7 @@
 //!            choose        a configuration: measured, from the cache, or by workspace queries
 //!            memory        totals and loans        session     the program's handles
 //!            judge         whether what was chosen is faster and as accurate
+//!            worker        threads of ours
 //!            kernel        what was told, what runs
 //!            recognize     convolutions in the facts
 //!            shadow        facts: what the program said of its descriptors
@@ -60,3 +61,4 @@ mod torch;
 mod trampolines;
 mod tune;
 mod voice;
+mod worker;

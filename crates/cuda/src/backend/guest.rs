@@ -4,6 +4,7 @@
 //! Host       the program's two libraries; one context of ours for each of its devices
 //!  |- Guest      a handle of the program's: workspaces asked and programs built on it
 //!  |   '- GuestProgram    a configuration, enqueued on whatever stream the handle has, in memory of the program's
+//!  |- Builder    builds plans on a handle of its own, for all guests
 //!  '- CudaBackend    measures on a handle and a stream of its own
 //! ```
 
@@ -17,6 +18,7 @@ use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Opera
 
 use super::launches::Program;
 use super::measure::starts;
+use super::plans::{Plans, Sharing};
 use super::trial::{Buffers, Pattern};
 use super::{CudaBackend, Options};
 use crate::convolution::{Family, Name, Proposal, legacy_names, legacy_notes, proposal, tensor_bytes};
@@ -36,6 +38,8 @@ pub struct Host {
     /// Random data for trials, by device and type.
     pub(super) patterns: Mutex<HashMap<(usize, Storage), Arc<Pattern>>>,
     pub(super) buffers: Arc<Buffers>,
+    /// By device.
+    plans: Mutex<HashMap<usize, Arc<Plans>>>,
 }
 
 impl Host {
@@ -52,6 +56,7 @@ impl Host {
             contexts: Mutex::default(),
             patterns: Mutex::default(),
             buffers: Arc::default(),
+            plans: Mutex::default(),
         })
     }
 
@@ -178,7 +183,14 @@ impl Host {
         let context = self.context(device)?;
         // SAFETY: forwarded to the caller.
         let handle = unsafe { Handle::borrow(&self.cudnn, &context, handle) };
-        Ok(Guest { backend: CudaBackend::on(Arc::new(handle), &Options::default())? })
+        let backend = CudaBackend::on(Arc::new(handle), &Options::default())?;
+        Ok(Guest { backend: CudaBackend { sharing: Sharing::Uses(self.plans(device)), ..backend } })
+    }
+
+    /// The plans of a device that handles share.
+    pub(super) fn plans(&self, device: usize) -> Arc<Plans> {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.entry(device).or_default().clone()
     }
 
     pub(super) fn context(&self, device: usize) -> Result<Arc<Context>, CudaError> {

@@ -13,6 +13,7 @@ mod fix;
 mod guest;
 mod launches;
 mod measure;
+mod plans;
 mod recent;
 mod run;
 mod scratch;
@@ -41,6 +42,8 @@ use crate::convolution::{
 use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
 pub use guest::{BesideCaptures, Chosen, Guest, GuestProgram, Host, Lane, NotEnqueued, legacy_chosen, on_copies};
+pub use plans::Builder;
+use plans::Sharing;
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
@@ -89,6 +92,8 @@ pub struct CudaBackend {
     /// The alignment of buffer addresses.
     base: usize,
     untimed: bool,
+    /// Plans built by others, or for them.
+    sharing: Sharing,
     /// Engines that computed a problem right; see [`trust`].
     proven: HashSet<(Problem, Family)>,
     /// Backends on streams of their own in the same context, for configurations that run at the same time.
@@ -143,6 +148,7 @@ impl CudaBackend {
             capture: options.capture,
             base: MOST_ALIGNMENT,
             untimed: options.untimed,
+            sharing: Sharing::None,
             proven: HashSet::new(),
             siblings: Vec::new(),
         })
@@ -165,6 +171,7 @@ impl CudaBackend {
             search: self.search,
             capture: self.capture,
             untimed: self.untimed,
+            sharing: Sharing::None,
             proven: HashSet::new(),
             base: self.base,
             siblings: Vec::new(),
@@ -229,11 +236,15 @@ impl CudaBackend {
                     return Err(CudaError::Harmful { what });
                 }
                 let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
-                if let Some(call) = self.calls.get(&key) {
-                    return Ok(call);
-                }
-                let graph = self.graph(problem, output, scale)?;
-                self.calls.get_or_make(key, || PreparedAlgorithm::engine(&graph, engine))
+                let call = match self.calls.get(&key) {
+                    Some(call) => call,
+                    None => {
+                        let graph = self.graph(problem, output, scale)?;
+                        self.calls.get_or_make(key.clone(), || PreparedAlgorithm::engine(&graph, engine))?
+                    }
+                };
+                self.sharing.give(&key, &call);
+                Ok(call)
             }
             Family::Packed(inner) => {
                 let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
@@ -250,6 +261,26 @@ impl CudaBackend {
         }
     }
 
+    /// The same, with its plan built.
+    ///
+    /// # Errors
+    /// As [`CudaBackend::prepare`].
+    fn built(
+        &mut self,
+        problem: &Problem,
+        family: &Family,
+        output: Output,
+        scale: Scale,
+    ) -> Result<Arc<PreparedAlgorithm>, CudaError> {
+        if let Family::Packed(inner) = family {
+            self.built(&problem.packed(), inner, output, scale)?;
+        }
+        let call = self.prepare(problem, family, output, scale)?;
+        call.build()?;
+        self.sharing.keep(CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() }, &call);
+        Ok(call)
+    }
+
     fn graph(&mut self, problem: &Problem, output: Output, scale: Scale) -> Result<Arc<Graph>, CudaError> {
         let (handle, base) = (self.handle.clone(), self.base);
         let key = self.graph_key(problem, output, scale);
@@ -260,7 +291,13 @@ impl CudaBackend {
     fn elementwise(&mut self, problem: &Problem) -> Result<Arc<Elementwise>, CudaError> {
         let (handle, base) = (self.handle.clone(), self.base);
         let (storage, len) = (problem.types().storage(), problem.filter_len());
-        self.elementwise.get_or_make((storage, len, base), || Elementwise::new(&handle, storage, len, base))
+        let (key, sharing) = ((storage, len, base), &self.sharing);
+        let made = self.elementwise.get_or_make(key, || match sharing.elementwise(key, &handle) {
+            Some(shared) => Ok(shared),
+            None => Elementwise::new(&handle, storage, len, base),
+        })?;
+        self.sharing.keep_elementwise(key, &made);
+        Ok(made)
     }
 
     /// Exact workspace of an algorithm over every form in which a configuration may run it, and cuDNN's notes on it.

@@ -113,8 +113,7 @@ impl CudaBackend {
     /// # Errors
     /// [`CudaError`]; [`is_refusal`] says whether the algorithm is unsupported.
     pub(super) fn plain_step(&mut self, problem: &Problem, family: &Family, scale: Scale) -> Result<Step, CudaError> {
-        let call = self.prepare(problem, family, Output::Own, scale)?;
-        call.build()?;
+        let call = self.built(problem, family, Output::Own, scale)?;
         Ok(Step { call, scale, before: None, after: None, into_sum: false })
     }
 
@@ -130,8 +129,7 @@ impl CudaBackend {
         is_first: bool,
     ) -> Result<Step, CudaError> {
         let mixed = Scale { beta: if is_first { scale.beta } else { 1.0 }, ..scale };
-        let built = self.prepare(problem, family, Output::F32, mixed).and_then(|call| call.build().map(|()| call));
-        match built {
+        match self.built(problem, family, Output::F32, mixed) {
             Ok(call) => {
                 let before = (is_first && scale.beta != 0.0).then_some(Elementary::Widen);
                 Ok(Step { call, scale: mixed, before, after: None, into_sum: true })

@@ -47,6 +47,12 @@ impl Elementwise {
             narrow: step(PointwiseMode::IDENTITY, &[Storage::F32], half)?,
         })
     }
+
+    /// The same steps, to be run on another handle of the device.
+    pub fn on(&self, handle: &Arc<Handle>) -> Option<Elementwise> {
+        let Elementwise { widen, add, narrow } = self;
+        Some(Elementwise { widen: widen.on(handle)?, add: add.on(handle)?, narrow: narrow.on(handle)? })
+    }
 }
 
 /// Maximum number of channels in a step: beyond 65535 blocks of 32 the launch fails with an invalid value, in cuDNN

@@ -121,6 +121,24 @@ impl PreparedAlgorithm {
         }
     }
 
+    /// The plan, if there is one and it was built.
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        match &self.form {
+            Form::Engine { plan, .. } => plan.get(),
+            _ => None,
+        }
+    }
+
+    /// Uses a plan that was built for the same call on another handle of the device, unless there is one already.
+    pub fn adopt(&self, built: &Plan) {
+        if let Form::Engine { config, plan, .. } = &self.form
+            && plan.get().is_none()
+            && let Some(built) = built.on(config.handle())
+        {
+            plan.get_or_init(|| Arc::new(built));
+        }
+    }
+
     /// Binds the call to this memory; it can be enqueued any number of times. `scale` is for a legacy call; an engine
     /// has its graph's.
     ///

@@ -24,6 +24,8 @@ pub(crate) struct TensorSpec {
 /// An engine's program for an operation graph.
 pub(crate) struct Plan {
     descriptor: Held,
+    /// On which it runs.
+    handle: Arc<Handle>,
     tensors: Vec<TensorSpec>,
     workspace: usize,
 }
@@ -61,7 +63,14 @@ impl Plan {
             count: bytes,
             expected: "0 or more",
         })?;
-        Ok(Plan { descriptor: Held::Ours(descriptor), tensors, workspace })
+        Ok(Plan { descriptor: Held::Ours(descriptor), handle: config.handle().clone(), tensors, workspace })
+    }
+
+    /// The same plan, to be run on another handle of the device; none of the host program's, which it destroys.
+    pub fn on(&self, handle: &Arc<Handle>) -> Option<Plan> {
+        let Held::Ours(descriptor) = &self.descriptor else { return None };
+        let (tensors, workspace) = (self.tensors.clone(), self.workspace);
+        Some(Plan { descriptor: Held::Ours(descriptor.clone()), handle: handle.clone(), tensors, workspace })
     }
 
     /// A finalized plan of the host program, used as it is.
@@ -76,7 +85,7 @@ impl Plan {
     ) -> Plan {
         // SAFETY: forwarded to the caller.
         let descriptor = unsafe { Descriptor::of_program(handle, raw) };
-        Plan { descriptor: Held::Theirs(descriptor), tensors, workspace }
+        Plan { descriptor: Held::Theirs(descriptor), handle: handle.clone(), tensors, workspace }
     }
 
     /// Its workspace in bytes.
@@ -124,7 +133,7 @@ impl Plan {
         fits(self.workspace, &workspace)?;
         let ids: Vec<i64> = self.tensors.iter().map(|tensor| tensor.id).collect();
         let addresses: Vec<_> = parts.iter().map(Slice::raw).collect();
-        Descriptor::new(self.descriptor.handle(), Kind::VARIANT_PACK)?
+        Descriptor::new(&self.handle, Kind::VARIANT_PACK)?
             .with(Attribute::VARIANT_PACK_UNIQUE_IDS, &ids)?
             .with_addresses(Attribute::VARIANT_PACK_DATA_POINTERS, &addresses)?
             .with_addresses(Attribute::VARIANT_PACK_WORKSPACE, &[workspace.raw()])?

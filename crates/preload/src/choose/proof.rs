@@ -10,7 +10,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use tightfit_cuda::{CudaBackend, Host};
 
 use crate::lock::lock;
 use crate::log::trace;
+use crate::worker::{Work, Worker};
 
 /// Extents, samples and channels of a small slice, where the real one is larger.
 const OUTPUTS: usize = 8;
@@ -30,13 +30,8 @@ const CHANNELS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long plans wait for proofs, in the whole process.
 const WAITING: Duration = Duration::from_secs(3);
-/// How long the program's end waits for what is being computed.
-const ENDING: Duration = Duration::from_secs(2);
 /// How often an answer is sought where the device or its memory fails, which says nothing of the algorithm.
 const ATTEMPTS: u32 = 3;
-
-/// The thread's name while it is at work.
-const AT_WORK: &str = "tightfit-prove";
 
 /// A device's ordinal, a small slice and an algorithm.
 type Key = (usize, Problem, Algorithm);
@@ -57,16 +52,19 @@ struct Known {
     proofs: HashMap<Key, Proof>,
     /// Passed, and not in the cache yet; with the device.
     new: Vec<(Device, (Problem, Measurement))>,
-    /// How many threads are.
-    at_work: usize,
 }
 
 /// The proofs of a process.
-#[derive(Default)]
 pub struct Proofs {
     known: Arc<Mutex<Known>>,
-    questions: Mutex<Option<Sender<(Key, u32)>>>,
+    worker: Worker<(Key, u32)>,
     waited: Mutex<Duration>,
+}
+
+impl Default for Proofs {
+    fn default() -> Proofs {
+        Proofs { known: Arc::default(), worker: Worker::new("tightfit-prove"), waited: Mutex::default() }
+    }
 }
 
 /// Whom to ask about the kernel that is about to be executed.
@@ -124,28 +122,16 @@ impl Proofs {
 
     /// Asks no more: the thread gives its memory back when it is done.
     pub fn end(&self) {
-        lock(&self.questions).take();
+        self.worker.end();
     }
 
     /// The program ends: waits a little for what is on the device.
     pub fn finish(&self) {
-        self.end();
-        let begun = Instant::now();
-        while lock(&self.known).at_work > 0 && begun.elapsed() < ENDING {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.worker.finish();
     }
 
-    /// Asks the thread, which is started if there is none. Without one, nothing is right.
+    /// Asks the thread. Without one, nothing is right.
     fn ask(&self, host: &Arc<Host>, key: Key) {
-        let mut questions = lock(&self.questions);
-        if questions.is_none() {
-            let (sender, receiver) = channel();
-            let (host, known) = (host.clone(), self.known.clone());
-            let named = std::thread::Builder::new().name(AT_WORK.to_owned());
-            let started = named.spawn(move || prove(&receiver, &host, &known));
-            *questions = started.is_ok().then_some(sender);
-        }
         let mut known = lock(&self.known);
         let attempts = match known.proofs.get(&key) {
             // By another thread of the program.
@@ -153,59 +139,51 @@ impl Proofs {
             Some(Proof::Failed(attempts)) => *attempts,
             None => 0,
         };
-        let is_asked = questions.as_ref().is_some_and(|questions| questions.send((key.clone(), attempts + 1)).is_ok());
+        let proving = || Proving { host: host.clone(), known: self.known.clone(), backends: HashMap::new() };
+        let is_asked = self.worker.hand_over((key.clone(), attempts + 1), proving);
         let proof = if is_asked { Proof::Asked(Instant::now()) } else { Proof::Known(false) };
         known.proofs.insert(key, proof);
     }
 }
 
-/// Does something while the thread counts as at work, also by its name, where tools and tests see it.
-fn at_work<T>(known: &Mutex<Known>, work: impl FnOnce() -> T) -> T {
-    let set_name = |name: &str| {
-        let _ = std::fs::write("/proc/thread-self/comm", name);
-    };
-    lock(known).at_work += 1;
-    set_name(AT_WORK);
-    let done = work();
-    set_name("idle-prove");
-    lock(known).at_work -= 1;
-    done
+/// What the thread works with.
+struct Proving {
+    host: Arc<Host>,
+    known: Arc<Mutex<Known>>,
+    backends: HashMap<usize, CudaBackend>,
 }
 
-/// Answers questions until nobody asks any more.
-fn prove(questions: &Receiver<(Key, u32)>, host: &Host, known: &Mutex<Known>) {
-    let mut backends: HashMap<usize, CudaBackend> = HashMap::new();
-    while let Ok((key, attempt)) = questions.recv() {
-        at_work(known, || {
-            let (device, slice, algorithm) = &key;
-            let proven = measure(host, &mut backends, *device, slice, algorithm);
-            if let Err(why) = &proven {
-                trace!("{algorithm} on slices like {slice}: {}", why.chain());
+impl Work<(Key, u32)> for Proving {
+    /// Answers a question at its nth attempt.
+    fn work(&mut self, (key, attempt): (Key, u32)) {
+        let (device, slice, algorithm) = &key;
+        let proven = measure(&self.host, &mut self.backends, *device, slice, algorithm);
+        if let Err(why) = &proven {
+            trace!("{algorithm} on slices like {slice}: {}", why.chain());
+        }
+        let mut known = lock(&self.known);
+        let proof = match proven {
+            Ok((device, measurement)) => {
+                known.new.push((device, (*slice, measurement)));
+                Proof::Known(true)
             }
-            let mut known = lock(known);
-            let proof = match proven {
-                Ok((device, measurement)) => {
-                    known.new.push((device, (*slice, measurement)));
-                    Proof::Known(true)
-                }
-                Err(Error::Refused { .. }) => Proof::Known(false),
-                Err(_) if attempt < ATTEMPTS => Proof::Failed(attempt),
-                Err(_) => Proof::Known(false),
-            };
-            known.proofs.insert(key, proof);
-        });
+            Err(Error::Refused { .. }) => Proof::Known(false),
+            Err(_) if attempt < ATTEMPTS => Proof::Failed(attempt),
+            Err(_) => Proof::Known(false),
+        };
+        known.proofs.insert(key, proof);
     }
-    // Until its memory is given back, the program's end waits as well.
-    at_work(known, || {
-        let _beside = host.beside_captures();
-        for backend in backends.values_mut() {
+
+    fn end(mut self) {
+        let _beside = self.host.beside_captures();
+        for backend in self.backends.values_mut() {
             if let Err(error) = backend.release() {
                 trace!("memory of proofs: {error}");
             }
         }
-    });
-    // Destroying a handle waits for the device, which would break the program's captures.
-    std::mem::forget(backends);
+        // Destroying a handle waits for the device, which would break the program's captures.
+        std::mem::forget(std::mem::take(&mut self.backends));
+    }
 }
 
 /// Computes a small slice, compares it, and times it; with what the measurement is valid for.

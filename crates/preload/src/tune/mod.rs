@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Nothing waits: not for the device, whose times are read when they are there; not for another thread, which tunes instead;
-//! not for another process. What runs changes between two executions, never within one, and only to what needs no more than
+//! not for another process; not for engines that compile, which a thread of ours has done (`builds`). What runs changes between two executions, never within one, and only to what needs no more than
 //! the program was told. Memory is taken in the order of the stream, from what is free beyond a reserve, and given back behind
 //! each measurement. Nothing is measured on a stream that captures.
 
+mod builds;
 mod job;
 mod ledger;
 mod outcome;
@@ -119,6 +120,7 @@ impl Tuner {
     pub fn save(&self, chooser: &Chooser, settings: &Settings) {
         if let Ok(mut state) = self.state.try_lock() {
             chooser.proofs().finish();
+            state.finish_builds();
             state.save(chooser, settings);
         }
         chooser.end(settings);

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use tightfit_core::{Algorithm, Notes, Problem};
 
+use super::builds::{Builds, Built};
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
 use crate::choose::Prover;
-
-/// What must be left of a step for an algorithm of which nothing is known.
-const NEW: Duration = Duration::from_millis(150);
 
 /// What a step has room for, by what is known of the device.
 pub(super) struct Room<'a> {
@@ -20,6 +18,8 @@ pub(super) struct Room<'a> {
     pub similar: &'a Similar,
     /// Which algorithms compute slices right.
     pub prover: Prover<'a>,
+    /// Plans that are built beside the program.
+    pub builds: &'a Builds,
     /// What may still be enqueued; none for anything.
     pub left: Option<Duration>,
     /// Whether there is time to try what promises nothing.
@@ -31,9 +31,11 @@ impl Room<'_> {
     pub fn allows(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
         let Some(left) = self.left else { return true };
         let call = self.similar.expected(problem, algorithm, self.rates);
-        let all = self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0);
-        // Nobody knows whether it is compiled first, which takes longer than anything else.
-        let is_early = left >= NEW || !self.similar.is_new(problem, algorithm);
-        is_early && all <= left
+        self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0) <= left
+    }
+
+    /// What is known of the plan of a candidate, which is built from now on if nobody has asked before.
+    pub fn built(&self, problem: &Problem, algorithm: &Algorithm) -> Built {
+        self.builds.ask(self.prover.host, self.prover.device, problem, algorithm)
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Similar {
     seen: HashMap<Class, Seen>,
     /// What setting an algorithm up took on the host, by engine: its variants are compiled alike.
     setups: HashMap<(String, Operation), Setups>,
+    /// What building its plan took at most, beside the program.
+    builds: HashMap<(String, Operation), Duration>,
 }
 
 /// An algorithm where it may be expected to be about as fast as elsewhere: its name, the extents and strides of the filters,
@@ -77,6 +79,12 @@ impl Similar {
         (all.shortest, all.longest) = (all.shortest.min(time), all.longest.max(time));
     }
 
+    /// Takes down how long it took to build an algorithm's plan beside the program.
+    pub fn add_build(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
+        let longest = self.builds.entry(engine(problem, algorithm)).or_default();
+        *longest = (*longest).max(time);
+    }
+
     fn of(&self, problem: &Problem, algorithm: &Algorithm) -> Option<&Seen> {
         self.seen.get(&class(problem, algorithm))
     }
@@ -97,12 +105,13 @@ impl Similar {
         )
     }
 
-    /// Whether compiling an algorithm takes longer than a step may be held up, which later processes would have to wait for as
-    /// well.
+    /// Whether compiling an algorithm takes longer than a step may be held up, which later processes would have to wait for in their
+    /// first step.
     pub fn is_slow_to_set_up(&self, problem: &Problem, algorithm: &Algorithm, notes: impl FnOnce() -> Notes) -> bool {
-        let setups = self.setups.get(&engine(problem, algorithm));
+        let engine = engine(problem, algorithm);
+        let setup = self.setups.get(&engine).map(|setups| setups.longest);
         // Few were, and looking the notes up takes longer.
-        setups.is_some_and(|setups| setups.longest > SLOW) && notes().contains(Notes::COMPILED)
+        setup.max(self.builds.get(&engine).copied()) > Some(SLOW) && notes().contains(Notes::COMPILED)
     }
 
     /// What a call of an algorithm may take.

@@ -8,6 +8,7 @@ use tightfit_core::{Device, Nanos, Problem};
 use tightfit_cuda::sys::driver::Stream;
 use tightfit_cuda::{CudaError, Moment, Trial};
 
+use super::builds::Builds;
 use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
@@ -28,6 +29,8 @@ use crate::settings::Settings;
 
 /// Measurements on their way at most.
 const FLIGHTS: usize = 32;
+/// Jobs that are asked at a call and have to wait, at most.
+const WAITING: usize = 8;
 /// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
 const ASKING: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
@@ -58,6 +61,7 @@ pub(super) struct State {
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
+    builds: Builds,
     held: Vec<Held>,
     /// What the kernels that are done could have gained in a step, and have, in nanoseconds.
     hoped: f64,
@@ -121,6 +125,11 @@ impl State {
     pub fn save(&mut self, chooser: &Chooser, settings: &Settings) {
         self.jobs.iter_mut().for_each(|job| save(chooser, settings, job));
         keep_proofs(chooser, settings);
+    }
+
+    /// The process ends: waits a little for what is being built.
+    pub fn finish_builds(&self) {
+        self.builds.finish();
     }
 
     /// Takes down an execution.
@@ -209,6 +218,9 @@ impl State {
         if self.is_ending || !self.pace.is_steady() {
             return;
         }
+        for (problem, algorithm, time) in self.builds.take_new() {
+            self.similar.add_build(&problem, &algorithm, time);
+        }
         let device = session.guest.device().clone();
         self.listen(call, &device);
         self.leave_closed(call, session);
@@ -254,19 +266,24 @@ impl State {
                 self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
                 return;
             };
-            let is_late = self.pace.is_late(budget);
+            // Building plans holds nothing up, but does not go on for ever either.
+            let is_late = self.pace.is_late(budget) || budget.limit().is_some_and(|limit| self.builds.spent() > limit);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
             let (around, device) = (call.around, session.guest.device().clone());
             let cached = |problem: &Problem| around.chooser.cached(problem, around.settings, &device);
             let prover =
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
-            let room = Room { rates: &self.rates, similar: &self.similar, prover, left, is_thorough };
+            let (rates, similar, builds) = (&self.rates, &self.similar, &self.builds);
+            let room = Room { rates, similar, prover, builds, left, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
             job.spend(begun.elapsed(), 0);
             match next {
                 Next::Wait => {
                     waiting.insert(id(job));
+                    if waiting.len() >= WAITING {
+                        return;
+                    }
                 }
                 Next::Later => return,
                 Next::Swap(ours) => run(&job.kernel, ours),

@@ -5,11 +5,12 @@ use std::sync::atomic::AtomicBool;
 
 use tightfit_core::profile::Profiler;
 use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
-use tightfit_core::{DivisionCost, Error, Nanos};
+use tightfit_core::{Algorithm, DivisionCost, Error, Nanos, Problem};
 
 use super::{Job, Next};
 use crate::log::trace;
 use crate::session::Session;
+use crate::tune::builds::Built;
 use crate::tune::ledger::{Asking, Hopes, Wanted};
 use crate::tune::pilot::pilot;
 use crate::tune::room::Room;
@@ -30,14 +31,34 @@ impl Job {
                 self.wanted = Some(wanted);
                 return Some(Next::Wait);
             }
-            if let Wanted::Part(problem, algorithm) = &wanted
-                && !room.allows(problem, algorithm, self.ledger.notes(algorithm))
-            {
-                self.wanted = Some(wanted);
-                return Some(Next::Later);
-            }
-            if let Some(task) = self.pilot(&wanted, session, room) {
-                return Some(Next::Run(Box::new(task)));
+            if let Wanted::Part(problem, algorithm) = &wanted {
+                if !room.allows(problem, algorithm, self.ledger.notes(algorithm)) {
+                    self.wanted = Some(wanted);
+                    return Some(Next::Later);
+                }
+                let small = self.pilot(problem, algorithm, room);
+                match room.built(small.as_ref().unwrap_or(problem), algorithm) {
+                    Built::Ready => {}
+                    Built::Asked => {
+                        self.wanted = Some(wanted);
+                        return Some(Next::Wait);
+                    }
+                    Built::Refused(why) if small.is_none() => {
+                        trace!("{algorithm} on {problem}: {why}");
+                        self.ledger.refuse(*problem, algorithm.clone());
+                        continue;
+                    }
+                    Built::Refused(_) => {}
+                }
+                if let Some(small) = small {
+                    self.piloted.insert(algorithm.clone());
+                    if let Ok(program) = session.guest.part(&small, algorithm) {
+                        let purpose = Purpose::Pilot(Box::new(small), algorithm.clone());
+                        return Some(Next::Run(Box::new(Task::alone(purpose, Arc::new(program)))));
+                    }
+                    self.wanted = Some(wanted);
+                    continue;
+                }
             }
             if let Some(task) = self.task(wanted, session) {
                 return Some(Next::Run(Box::new(task)));
@@ -47,14 +68,11 @@ impl Job {
 
     /// A small convolution to time first, where nothing is known of the algorithm and it may take long; the candidate is asked for
     /// again afterwards, unless it is hopeless by then.
-    fn pilot(&mut self, wanted: &Wanted, session: &mut Session, room: &Room<'_>) -> Option<Task> {
-        let Wanted::Part(problem, algorithm) = wanted else { return None };
-        if room.is_thorough || !room.similar.is_new(problem, algorithm) || !self.piloted.insert(algorithm.clone()) {
+    fn pilot(&self, problem: &Problem, algorithm: &Algorithm, room: &Room<'_>) -> Option<Problem> {
+        if room.is_thorough || !room.similar.is_new(problem, algorithm) || self.piloted.contains(algorithm) {
             return None;
         }
-        let small = pilot(problem, room.rates)?;
-        let program = session.guest.part(&small, algorithm).ok()?;
-        Some(Task::alone(Purpose::Pilot(Box::new(small), algorithm.clone()), Arc::new(program)))
+        pilot(problem, room.rates)
     }
 
     /// Times what stopped the survey; none if that needs no time or cannot be set up, which is taken down.

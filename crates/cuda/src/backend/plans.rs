@@ -1,0 +1,106 @@
+//! Plans that are built beside a program, on a handle of ours, for all its handles: engines that compile do so for up to seconds.
+//!
+//! ```text
+//! a thread of ours       Builder: build conv3 by engine5 ........ kept
+//! the program's thread     call | not built yet | call | built: runs on the program's handle
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tightfit_core::problem::Storage;
+use tightfit_core::{Algorithm, Error, Problem};
+
+use super::guest::Host;
+use super::{CallKey, CudaBackend};
+use crate::CudaError;
+use crate::convolution::{Elementwise, PreparedAlgorithm};
+use crate::safe::{Handle, Plan};
+
+/// The plans of a device, which are never dropped: that would wait for whatever is being built.
+#[derive(Default)]
+pub(super) struct Plans(Mutex<Built>);
+
+#[derive(Default)]
+struct Built {
+    calls: HashMap<CallKey, Arc<Plan>>,
+    elementwise: HashMap<(Storage, usize, usize), Arc<Elementwise>>,
+}
+
+/// What a backend has to do with the plans of its device.
+#[derive(Clone, Default)]
+pub(super) enum Sharing {
+    /// Nothing.
+    #[default]
+    None,
+    /// It builds them.
+    Builds(Arc<Plans>),
+    /// It uses what was built.
+    Uses(Arc<Plans>),
+}
+
+impl Plans {
+    fn lock(&self) -> MutexGuard<'_, Built> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sharing {
+    /// Gives a call the plan that was built for it, if one was.
+    pub fn give(&self, key: &CallKey, call: &PreparedAlgorithm) {
+        if let Sharing::Uses(plans) = self
+            && call.plan().is_none()
+            && let Some(plan) = plans.lock().calls.get(key).cloned()
+        {
+            call.adopt(&plan);
+        }
+    }
+
+    /// Keeps the plan of a call for others.
+    pub fn keep(&self, key: CallKey, call: &PreparedAlgorithm) {
+        if let (Sharing::Builds(plans), Some(plan)) = (self, call.plan()) {
+            plans.lock().calls.entry(key).or_insert_with(|| plan.clone());
+        }
+    }
+
+    /// Elementwise steps on a handle, if they were built.
+    pub fn elementwise(&self, key: (Storage, usize, usize), handle: &Arc<Handle>) -> Option<Elementwise> {
+        let Sharing::Uses(plans) = self else { return None };
+        let built = plans.lock().elementwise.get(&key).cloned()?;
+        built.on(handle)
+    }
+
+    /// Keeps elementwise steps for others.
+    pub fn keep_elementwise(&self, key: (Storage, usize, usize), steps: &Arc<Elementwise>) {
+        if let Sharing::Builds(plans) = self {
+            plans.lock().elementwise.entry(key).or_insert_with(|| steps.clone());
+        }
+    }
+}
+
+/// Builds plans for the program's handles, on a thread that may take its time.
+pub struct Builder {
+    backend: CudaBackend,
+}
+
+impl Builder {
+    /// Builds what [`Guest::part`](super::Guest::part) of any handle on the device then finds built.
+    ///
+    /// # Errors
+    /// As [`Guest::program`](super::Guest::program).
+    pub fn build(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<(), Error> {
+        self.backend.part_program(problem, algorithm).map(|_| ())
+    }
+}
+
+impl Host {
+    /// Something that builds plans for the handles of a device. Dropping it waits for the device, since cuDNN does so when it
+    /// destroys a handle; nothing that it has built may be used afterwards.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`] and [`CudaError::Cudnn`] if it does not start.
+    pub fn builder(&self, device: usize) -> Result<Builder, CudaError> {
+        let backend = self.backend(device)?;
+        Ok(Builder { backend: CudaBackend { sharing: Sharing::Builds(self.plans(device)), ..backend } })
+    }
+}
