@@ -306,7 +306,7 @@ class Case:
             outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
-                predicted_bytes=outcome.peak, reserve_bytes=session.planner.reserve, predicted_plain_bytes=fitted.plain,
+                predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
                 predicted_overhead=round(fitted.overhead, 4), predicted_plain_ms=round(fitted.decided.plain.time_us / 1e3, 2),
                 moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us), stalled_us=round(outcome.stalled_us),
                 record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2), gap=fitted.decided.gap,

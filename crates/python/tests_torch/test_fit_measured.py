@@ -198,6 +198,20 @@ def test_measured_workspaces_count(monkeypatch):
     assert session_of(model).last.bound is None, "with its workspaces, everything fits"
 
 
+def test_a_reserve_that_was_guessed_ends_where_workspaces_are_measured(monkeypatch):
+    """What fits easily is planned without measuring."""
+    monkeypatch.setattr(planner, "reserve_of", lambda budget, device: 64 << 10)
+    torch.manual_seed(1)
+    model = Resnet(blocks=3).train()
+    tt.fit(model, tt.plan(model, image(4), optimizer=sgd(model)).peak, optimizer=sgd(model))
+    reserves = []
+    for x in (image(1), image(4)):
+        model.zero_grad()
+        model(x).square().mean().backward()
+        reserves.append(session_of(model).last.assumed.reserve)
+    assert reserves == [64 << 10, 0]
+
+
 def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_others(measured, monkeypatch):
     """Those of the largest operations, which find too little memory free."""
     torch.manual_seed(1)

@@ -10,7 +10,7 @@ import torch
 import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, LiveBytes, default_loss, fitted_copy, last_plan, set_link, sgd, tight_budget
-from tightfit._fit import budget, copies, planner, session, watch
+from tightfit._fit import budget, copies, forms, planner, retries, session, watch
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
 from tightfit._fit.rehearse import is_recording
@@ -57,13 +57,23 @@ def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):
     default_loss(model, x).backward()
     assert session_of(model).last.bound is None
     peaks.now = plain + 4096 + (256 << 10)
-    monkeypatch.setattr(session_of(model).planner, "reserve", 0)
     model.zero_grad()
     # The reserve has 8 MiB to spare on a GPU, which is more than this step has.
     monkeypatch.setattr(planner, "SPARE", 0)
     default_loss(model, x).backward()
     assert last_plan(model).bound is not None
     assert "256.00 KiB over the budget; planning again" in capfd.readouterr().err
+
+
+def test_the_peak_of_what_fits_is_that_of_all_its_passes(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    tt.fit(model, "1GiB", optimizer=sgd(model))
+    for peak in (1000, 3000, 2000):
+        plan = passes(model, x, 1)
+        peaks.now = peak
+    assert passes(model, x, 1) is plan and plan.watch.seen == 3000
 
 
 def test_other_code_between_passes_is_not_blamed_on_a_plan(monkeypatch):
@@ -94,7 +104,7 @@ def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     loss.backward()
     fitted.zero_grad()
     default_loss(fitted, x).backward()
-    assert first.stale and last_plan(fitted) is not first and found.planner.reserve >= 1024
+    assert first.stale and last_plan(fitted) is not first and last_plan(fitted).assumed.reserve >= 1024
 
 
 def passes(model, x, count):
@@ -102,7 +112,7 @@ def passes(model, x, count):
     for _ in range(count):
         model.zero_grad()
         default_loss(model, x).backward()
-    return last_plan(model)
+    return session_of(model).last
 
 
 def test_gaps_between_blocks_get_room_in_one_more_plan(monkeypatch, capfd):
@@ -143,6 +153,9 @@ def test_what_other_code_reserves_is_no_gap(monkeypatch):
     first = passes(fitted, x, 2)
     # An evaluation between two passes.
     peaks.reserved = 2 * found.budget
+    assert passes(fitted, x, 1) is first and first.watch.kept == found.budget
+    # Then its memory is given back.
+    peaks.reserved = found.budget
     assert passes(fitted, x, watch.WATCHED) is first and not first.stale and first.watch.kept == found.budget
 
 
@@ -152,14 +165,60 @@ def test_an_allocator_without_room_gets_some_in_a_while(monkeypatch, capfd):
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     bounds, waits = [], iter(range(1000))
     monkeypatch.setattr(session, "enforce", lambda budget, device, owner: bounds.append(budget) or budget)
-    monkeypatch.setattr(session, "retries", lambda device: 0)
-    passes(fitted, x, watch.WATCHED + 1 + 2 * session.LOOKS)
+    monkeypatch.setattr(retries, "retries", lambda device: 0)
+    passes(fitted, x, watch.WATCHED + 1 + 2 * retries.LOOKS)
     assert len(bounds) == 1, "where none waits, nothing changes"
     # One more in each pass.
-    monkeypatch.setattr(session, "retries", lambda device: session.LOOKS * next(waits))
-    passes(fitted, x, 10 * session.LOOKS)
+    monkeypatch.setattr(retries, "retries", lambda device: next(waits))
+    passes(fitted, x, 10 * retries.LOOKS)
     assert len(bounds) == 1 + session.LOOSENED
     assert "waited for the GPU; it may reserve" in capfd.readouterr().err
+
+
+def judged(monkeypatch, turns):
+    """What is judged of a model's passes, where each turn is a pass of ours or of another model, and how often it tries again."""
+    ours, other, device = retries.Retries(), retries.Retries(), torch.device("cuda", 7)
+    counted, found = 0, []
+    for mine, more in turns:
+        monkeypatch.setattr(retries, "retries", lambda device, counted=counted: counted)
+        judgment = (ours if mine else other).begin(device)
+        if mine:
+            found.append(judgment)
+        counted += more
+    return found
+
+
+def test_tries_of_the_allocator_are_of_the_model_whose_pass_runs(monkeypatch):
+    most, few = retries.LOOKS // 2, retries.LOOKS // 2 - 1
+    rest = [(True, 0)] * retries.LOOKS
+    assert sum(judged(monkeypatch, [(True, 1)] * most + rest)) == 1
+    assert not any(judged(monkeypatch, [(True, 1)] * few + rest)), "half of the passes at least"
+    assert not any(judged(monkeypatch, [(True, 100)] + rest)), "an evaluation behind one pass"
+    assert not any(judged(monkeypatch, [(True, 0), (False, 1)] * (2 * retries.LOOKS))), "another model on the same GPU"
+    assert any(judged(monkeypatch, [(True, 1), (False, 0)] * (2 * retries.LOOKS)))
+    # What was counted for passes that were judged is not counted again.
+    assert sum(judged(monkeypatch, [(True, 1)] * retries.LOOKS + 3 * rest)) == 1
+
+
+def test_a_bound_is_lifted_while_another_plan_is_watched(monkeypatch):
+    Peaks(monkeypatch)
+    monkeypatch.setattr(retries, "retries", lambda device: 0)
+    fitted, x = fitted_resnet()
+    found, events = session_of(fitted), []
+    monkeypatch.setattr(session, "enforce", lambda budget, device, owner: events.append("bound") or budget)
+    monkeypatch.setattr(session, "release", lambda owner: events.append("lifted"))
+    passes(fitted, x, watch.WATCHED + 2)
+    assert events[-1] == "bound" and events.count("bound") == 1
+    events.clear()
+    passes(fitted, image(2), 1)
+    passes(fitted, x, 2)
+    passes(fitted, image(2), 1)
+    assert events == ["lifted", "bound", "lifted"]
+    # One that needs more than the budget has no bound.
+    found.last.over, found.last.watch.passes = True, watch.WATCHED
+    events.clear()
+    passes(fitted, image(2), 2)
+    assert events == [] and not found._bounded
 
 
 class Counting(LiveBytes):
@@ -253,6 +312,62 @@ def test_a_step_that_is_as_predicted_keeps_its_plan(monkeypatch, capfd):
     assert "anew" not in capfd.readouterr().err
 
 
+def test_a_state_that_was_seen_stays_known_for_later_forms(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    tt.fit(model, int(tt.plan(model, x).plain * 0.75))
+    counting = Counting(model, x, monkeypatch)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    optimizer = torch.optim.AdamW(model.parameters())
+    (first, _), *_ = counted_steps(model, x, optimizer, counting)
+    (second, _), (third, _), _ = counted_steps(model, image(5), optimizer, counting)
+    assert first is not second is third and second.learned and second.assumed.state >= first.assumed.state > 0
+    assert "anew" not in capfd.readouterr().err
+
+
+def test_a_form_whose_plan_was_over_the_budget_is_not_planned_less_carefully_again(monkeypatch):
+    """As passes that grow by more in some steps than in others: plans would take turns."""
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    optimizer = sgd(model)
+    tt.fit(model, tight_budget(model, x, 0.75), optimizer=optimizer)
+    growths = [watch.Growth(growth, 0, 0) for growth in (64 << 10, 0, 64 << 10, 0, 0)]
+    monkeypatch.setattr(watch.Watch, "growth", lambda *_: growths.pop(0))
+    plans = {id(fitted): fitted for fitted, _ in counted_steps(model, x, optimizer, Counting(model, x, monkeypatch), steps=5)}
+    assert [fitted.assumed.reserve for fitted in plans.values()] == [0, 64 << 10]
+
+
+def test_what_was_seen_of_one_form_is_not_taken_from_another():
+    found, device = planner.Planner("model", 100 << 20), torch.device("cpu")
+
+    def over(form, seen, reserve):
+        assumed = watch.Assumed(0, 0, 0, reserve, 0)
+        return found.exceeded(SimpleNamespace(watch=SimpleNamespace(seen=seen), peak=90 << 20, assumed=assumed), form)
+
+    assert not over("small", 100 << 20, 0) and found._reserve(device, "small") == 0
+    assert over("large", 101 << 20, 4 << 20)
+    large = found._reserve(device, "large")
+    assert large == (4 << 20) + (11 << 20) + watch.SPARE
+    # A form that nothing is known of begins with the most; one that was seen keeps its own.
+    assert found._reserve(device, "small") == large
+    found._reserves["small"] = 1 << 20
+    assert found._reserve(device, "large") == large and found._reserve(device, "small") == 1 << 20
+
+
+def test_a_model_on_another_device_has_plans_and_copies_of_its_own(monkeypatch):
+    model, x = Resnet(blocks=3), image(4)
+    one, other = torch.device("cuda", 0), torch.device("cuda", 1)
+    assert forms.form_of(model, [x], one) == forms.form_of(model, [x], torch.device("cuda", 0)) != forms.form_of(model, [x], other)
+    assert forms.form_of_block(model, one) != forms.form_of_block(model, other)
+    monkeypatch.setattr(planner, "copies_for", lambda device: SimpleNamespace(device=device))
+    found = planner.Planner("model", 1 << 30, host_budget=1 << 20)
+    first, arenas = found.copies_on(one), found.host
+    assert found.copies_on(one) is first and found.host is arenas
+    assert found.copies_on(other).device == other and found.host is not arenas and found.host.budget == 1 << 20
+
+
 def test_nothing_is_learned_before_the_optimizer_has_updated_the_model(monkeypatch):
     """As where gradients accumulate: its state is not there yet."""
     set_link(monkeypatch, SLOW)
@@ -334,7 +449,7 @@ def test_a_bound_of_the_program_is_put_back(monkeypatch):
 
 def test_unfit_lifts_the_bound(monkeypatch):
     released = []
-    monkeypatch.setattr("tightfit._fit.doors.release", released.append)
+    monkeypatch.setattr("tightfit._fit.session.release", released.append)
     model = tt.fit(Resnet(blocks=3), "1GiB")
     found = session_of(model)
     tt.unfit(model)

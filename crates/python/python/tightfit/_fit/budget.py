@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "retries", "room_for_gaps", "slack_of", "within"]
+__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "room_for_gaps", "slack_of", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -48,11 +48,6 @@ def enforce(budget: int, device: torch.device, owner: object) -> int:
     _bounds[index][id(owner)] = allowed
     _apply(index)
     return allowed
-
-
-def retries(device: torch.device) -> int:
-    """How often the allocator had no room for a block until it had given cached ones back, which waits for the GPU."""
-    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
 
 
 def release(owner: object) -> None:

@@ -42,6 +42,8 @@ class Fitted:
         What was recorded, and assumed of the program.
     watch, stale
         What the allocator counted in its first passes, and whether another plan takes its place.
+    over
+        Whether its passes need more than the budget, and no other plan was found.
     assumed
         What was planned for that no recording shows.
     learned, weights
@@ -62,6 +64,7 @@ class Fitted:
     watch: Watch
     assumed: Assumed
     stale: bool = False
+    over: bool = False
     learned: bool = False
     weights: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     recorded_s: float = 0.0

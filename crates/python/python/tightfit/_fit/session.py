@@ -18,17 +18,18 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import beside, enforce, release, retries, room_for_gaps
+from .budget import beside, enforce, release, room_for_gaps
 from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted
-from .forms import covers, form_of, has_gradients
+from .forms import covers, form_of, form_of_block, has_gradients
 from .lines import say
 from .passes import Pass
 from .planner import Planner
 from .real import RealRecording
 from .recorder import borders_of
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
+from .retries import Retries
 from .safe import SafePass
 from .sizes import text
 from .slots import Counts
@@ -41,8 +42,8 @@ PLANS = 8
 IDLE = 64
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
-# Passes after which the allocator is looked at again, and how often it gets more room.
-LOOKS, LOOSENED = 16, 4
+# How often the allocator gets more room under one plan.
+LOOSENED = 4
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
@@ -89,8 +90,9 @@ class Session:
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
-        # Passes behind those that were watched, how often the allocator got more room, and how often it had needed some.
-        self._looked = self._loosened = self._retries = 0
+        # How often the allocator has no room, and got more; and whether it is bounded, since passes that are watched may need more.
+        self._retries, self._given = Retries(), 0
+        self._bounded = False
         # The plan of the pass that PyTorch's peak statistics were reset for last.
         self._peak_of: Fitted | None = None
 
@@ -174,13 +176,13 @@ class Session:
             self.say_once("is given nested tensors, which are not planned")
             return None
         self.where = self.device(module)
-        signature = key or form_of(module, flat, self.where.type)
+        signature = key or form_of(module, flat, self.where)
         if signature in self._offloaded:
             return SafePass(None, Counts())
         known = self.plans.get(signature)
         if known is not None:
             self.planner.learn(known, module, self.where, signature)
-            self._watch(known)
+            self._watch(known, signature)
             if known.stale:
                 self._replaced[signature] = self.plans.pop(signature)
                 with current(self.where):
@@ -245,9 +247,7 @@ class Session:
 
     def enter_context(self, models: nn.Module) -> Pass | SafePass | None:
         """Begins a block of a program, which is no module's forward pass."""
-        kind = self.device(models).type
-        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return self.enter(models, (), key=("block", cast, has_gradients(models)))
+        return self.enter(models, (), key=form_of_block(models, self.device(models)))
 
     def leave(self, active: Pass | SafePass) -> None:
         """Ends the forward part of a pass."""
@@ -284,18 +284,15 @@ class Session:
                 self._recorded.setdefault(signature, 0)
                 say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
 
-    def _watch(self, fitted: Fitted) -> None:
+    def _watch(self, fitted: Fitted, signature: Any) -> None:
         """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
         device, watch = self.where, fitted.watch
-        if not watches(device) or fitted.stale:
-            return
-        if watch.passes >= WATCHED:
-            self._loosen(device)
+        if not watches(device) or fitted.stale or watch.passes >= WATCHED:
             return
         if fitted.bound is None and self._peak_of is fitted:
             # Nothing of ours sees the end of its backward pass.
-            watch.seen = torch.cuda.max_memory_allocated(device)
-        if self.planner.exceeded(watch.seen, fitted.peak):
+            watch.seen = max(watch.seen, torch.cuda.max_memory_allocated(device))
+        if self.planner.exceeded(fitted, signature):
             say(f"{self.name} needed {text(watch.seen)}, {text(watch.seen - self.budget)} over the budget; planning again")
             fitted.stale = True
             return
@@ -310,24 +307,34 @@ class Session:
             return
         if gaps > room_for_gaps(self.budget):
             say(said)
-        enforce(self.budget, device, self)
-        self._retries = retries(device)
 
-    def _loosen(self, device: torch.device) -> None:
-        """Gives the allocator more room where it has none for some block of most passes: each time, it waits for the GPU."""
-        self._looked += 1
-        if self._looked % LOOKS or self._loosened == LOOSENED:
-            return
-        before, self._retries = self._retries, retries(device)
-        if self._retries - before < LOOKS // 2:
-            return
-        self._loosened += 1
-        allowed = enforce(self.budget, device, self)
-        say(f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU; it may reserve {text(allowed)} now")
+    def _bound_allocator(self, fitted: Fitted) -> None:
+        """Bounds the allocator for passes of a plan that was watched, with more room where it had none for some block of most of them: each
+        time, it waits for the GPU."""
+        device, lacks = self.where, self._retries.begin(self.where)
+        if fitted.watch.passes < WATCHED or fitted.over:
+            if self._bounded:
+                self.lift_bound()
+        elif not self._bounded:
+            self._bounded, self._given = True, 0
+            self._retries.restart()
+            enforce(self.budget, device, self)
+        elif lacks and self._given < LOOSENED:
+            self._given += 1
+            allowed = enforce(self.budget, device, self)
+            say(f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU; it may reserve {text(allowed)} now")
+
+    def lift_bound(self) -> None:
+        """Lifts the bound."""
+        self._bounded = False
+        release(self)
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
-        if not watches(self.where) or fitted.watch.passes >= WATCHED:
+        if not watches(self.where):
+            return
+        self._bound_allocator(fitted)
+        if fitted.watch.passes >= WATCHED:
             return
         if not fitted.watch.passes:
             # What others left cached is not this plan's.
@@ -401,7 +408,7 @@ class Session:
             if before is not None:
                 seen = f" ({text(before.watch.seen)} seen)" if before.watch.seen else ""
                 say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
-                before.stale, before.learned, before.watch.passes = False, True, WATCHED
+                before.stale, before.over, before.learned, before.watch.passes = False, True, True, WATCHED
                 self.plans[signature] = before
                 return
             if self.on_misfit is None:
@@ -417,7 +424,7 @@ class Session:
         self._made += 1
         self._replaced.pop(signature, None)
         # Its first passes are watched instead: what was predicted may be too little.
-        release(self)
+        self.lift_bound()
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"

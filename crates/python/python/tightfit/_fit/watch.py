@@ -108,9 +108,9 @@ class Watch:
         torch.cuda.reset_peak_memory_stats(self.device)
         self.begin = allocated(self.device)
         if self.reserved:
-            # What is still there, such as an optimizer's new state, is none of it.
+            # What is still there, such as an optimizer's new state, is none of it; what was given back may have been all of it.
             more = torch.cuda.memory_reserved(self.device) - self.reserved
-            self.foreign += max(0, more - max(0, self.begin - self.left))
+            self.foreign = max(0, self.foreign + (more if more < 0 else max(0, more - max(0, self.begin - self.left))))
         self.forward = self.between = self.backward = 0
 
     def _phase(self) -> int:
