@@ -114,7 +114,7 @@ def unfit(model: nn.Module) -> nn.Module:
     fitted = getattr(model, "_tightfit", None)
     if fitted is not None:
         fitted.session.recover()
-        fitted.session.lift_bound()
+        fitted.session.limit.lift()
         for handle in (*fitted.handles, *fitted.session.handles):
             handle.remove()
         fitted.session.handles.clear()

@@ -79,7 +79,12 @@ class Fitted:
     @property
     def peak(self) -> int:
         """Predicted peak in bytes."""
-        return self.bound.outcome.peak if self.bound is not None else self.decided.outcome.peak
+        return self.outcome.peak
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is predicted."""
+        return self.bound.outcome if self.bound is not None else self.decided.outcome
 
     @property
     def plain(self) -> int:
@@ -89,8 +94,7 @@ class Fitted:
     @property
     def overhead(self) -> float:
         """Predicted added time, as a share of the step."""
-        outcome = self.bound.outcome if self.bound is not None else self.decided.outcome
-        return outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
+        return self.outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
 
     def line(self, name: str) -> str:
         """What the plan does, on one line."""
@@ -140,7 +144,7 @@ def make_plan(
     outside = assumed.outside + assumed.reserve
     step = build(
         recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), outside, times=times, host_bytes=host,
-        between_bytes=assumed.between,
+        between_bytes=assumed.between, before_bytes=assumed.before,
     )  # fmt: skip
     lives = Lives(step.data)
     fitted = _within(budget, step, lives, recorder, slack)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["covers", "form_of", "form_of_block", "has_gradients"]
+__all__ = ["alike", "covers", "form_of", "form_of_block", "has_gradients"]
 
 
 def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
@@ -23,6 +23,12 @@ def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
 def form_of_block(module: nn.Module, device: torch.device) -> Any:
     """The same for a block of a program, whose inputs nobody sees."""
     return "block", _cast(device), has_gradients(module), device
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two forms differ by nothing but whether gradients are there."""
+    place = 2 if one[0] == "block" else 3
+    return bool(one[:place] == other[:place] and one[place + 1 :] == other[place + 1 :])
 
 
 def _cast(device: torch.device) -> torch.dtype | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import DoesNotFit
 from .arenas import Arenas
@@ -24,7 +25,7 @@ from .simulate import simulate
 from .sizes import text
 from .step import build
 from .times import Times, times_of
-from .watch import SPARE, Assumed, allocated, differences, watches, with_room
+from .watch import SPARE, Assumed, allocated, differences, tries_algorithms, watches, with_room
 
 __all__ = ["Planner"]
 
@@ -50,7 +51,9 @@ class Planner:
     reserve
         What of the budget no recording shows, as it was measured; None until then.
     gaps
-        What of the budget the allocator was seen to lose to gaps between blocks.
+        What of the budget is left to gaps between blocks.
+    outputs
+        Outputs of the last pass, weakly.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Planner:
         self.host = Arenas(name, host_budget)
         self.reserve: int | None = None
         self.gaps = 0
+        self.outputs: list[weakref.ref[Tensor]] = []
         # Bytes of an unknown optimizer's state, what no recording of each form shows, and what it needs between its passes, once they
         # were seen.
         self._state: int | None = None
@@ -122,17 +126,23 @@ class Planner:
         self._exceeded.add(signature)
         return True
 
-    def crowded(self, reserved: int, peak: int) -> bool:
-        """Learns what the allocator has reserved for steps with this peak; whether that is so much more than the budget, for the
-        first time, that the next plan is to leave room for it."""
-        if self.gaps or reserved - self.budget <= room_for_gaps(self.budget):
+    def before(self) -> int:
+        """Bytes of the last pass's outputs that the program still has."""
+        found = [output for output in (reference() for reference in self.outputs) if output is not None]
+        return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
+
+    def crowded(self, needed: int) -> bool:
+        """Learns what steps need with the gaps between their blocks; whether that is more than the bound allows, for the first time: the next
+        plan is to leave room for it."""
+        over = needed - self.budget - room_for_gaps(self.budget)
+        if self.gaps or over <= 0:
             return False
-        self.gaps = reserved - peak
+        self.gaps = over
         return True
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
-        if fitted.learned or fitted.stale or all(weight._version == version for weight, version in fitted.weights):
+        if fitted.learned or fitted.stale or tries_algorithms(fitted.watch) or all(weight._version == version for weight, version in fitted.weights):
             return
         fitted.learned, fitted.weights = True, []
         seen, _ = self._assumed(fitted.rehearsal, module, device, signature)
@@ -141,13 +151,15 @@ class Planner:
             # What came with the update is its state.
             self._state = max(0, seen.outside - fitted.assumed.outside)
             seen = seen._replace(state=self._state, outside=seen.outside - self._state)
-        growth = fitted.watch.growth(fitted.lives, fitted.bound.outcome) if fitted.bound is not None else None
+        growth = fitted.watch.growth(fitted.lives, fitted.outcome, fitted.step.given, fitted.assumed.before) if fitted.bound is not None else None
         between = 0
         if growth is not None:
             seen = seen._replace(reserve=with_room(growth.passes), between=with_room(growth.between))
             between = growth.meeting + seen.between
         more = sum(seen[:4]) - sum(fitted.assumed[:4])
-        over = max(fitted.peak, between) + more > self.budget
+        # The forward pass, with the outputs that are there now.
+        forward = max(fitted.outcome.live[: fitted.step.given], default=0) + seen.before - fitted.assumed.before
+        over = max(fitted.peak, between, forward) + more > self.budget
         careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE) and signature not in self._exceeded
         if over:
             self._exceeded.add(signature)
@@ -167,7 +179,9 @@ class Planner:
             guess = ""
         known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
         outside = max(0, allocated(device) - known)
-        return Assumed(state, scratch, outside, self._reserve(device, signature), self._between.get(signature, 0)), guess
+        before = min(outside, self.before())
+        between = self._between.get(signature, 0)
+        return Assumed(state, scratch, outside - before, self._reserve(device, signature), between, before), guess
 
     def _reserve(self, device: torch.device, signature: Any) -> int:
         """What of the budget no recording shows: as it was seen of this form, or the most of what was measured, or is usual, and was seen of

@@ -87,6 +87,8 @@ class Step:
         The tensor of each (storage, writes).
     externals
         For tensors that exist before the step, what they are.
+    given
+        Operations after which the model has given its outputs.
     """
 
     data: dict[str, Any]
@@ -95,4 +97,5 @@ class Step:
     recorded: list[Operation | None]
     tensors: dict[tuple[int, int], int]
     externals: dict[int, tuple[str, Any]]
+    given: int
     assumed: list[str] = field(default_factory=list)

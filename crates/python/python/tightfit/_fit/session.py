@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -18,22 +20,22 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import beside, enforce, release, room_for_gaps
+from .budget import beside
 from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted
-from .forms import covers, form_of, form_of_block, has_gradients
+from .forms import alike, covers, form_of, form_of_block, has_gradients
+from .limit import Limit
 from .lines import say
 from .passes import Pass
 from .planner import Planner
 from .real import RealRecording
 from .recorder import borders_of
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
-from .retries import Retries
 from .safe import SafePass
 from .sizes import text
 from .slots import Counts
-from .watch import WATCHED, watches
+from .watch import WATCHED, Watch, settle, tries_algorithms, watches
 
 __all__ = ["Session"]
 
@@ -42,8 +44,6 @@ PLANS = 8
 IDLE = 64
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
-# How often the allocator gets more room under one plan.
-LOOSENED = 4
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
@@ -90,11 +90,7 @@ class Session:
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
-        # How often the allocator has no room, and got more; and whether it is bounded, since passes that are watched may need more.
-        self._retries, self._given = Retries(), 0
-        self._bounded = False
-        # The plan of the pass that PyTorch's peak statistics were reset for last.
-        self._peak_of: Fitted | None = None
+        self.limit = Limit(self.planner)
 
     def __deepcopy__(self, memo: Any) -> Session:
         # Copies of the model (rehearsals, averages of weights) are not fitted anew.
@@ -129,6 +125,8 @@ class Session:
         if not stack:
             return
         active = stack.pop()[1]
+        if not stack:
+            self.planner.outputs = [weakref.ref(value) for value in tree_flatten(outputs)[0] if isinstance(value, Tensor)]
         if active is not None:
             self.leave(active)
 
@@ -179,6 +177,8 @@ class Session:
         signature = key or form_of(module, flat, self.where)
         if signature in self._offloaded:
             return SafePass(None, Counts())
+        if watches(self.where):
+            settle(self.where)
         known = self.plans.get(signature)
         if known is not None:
             self.planner.learn(known, module, self.where, signature)
@@ -289,9 +289,8 @@ class Session:
         device, watch = self.where, fitted.watch
         if not watches(device) or fitted.stale or watch.passes >= WATCHED:
             return
-        if fitted.bound is None and self._peak_of is fitted:
-            # Nothing of ours sees the end of its backward pass.
-            watch.seen = max(watch.seen, torch.cuda.max_memory_allocated(device))
+        if tries_algorithms(watch):
+            watch.seen = 0
         if self.planner.exceeded(fitted, signature):
             say(f"{self.name} needed {text(watch.seen)}, {text(watch.seen - self.budget)} over the budget; planning again")
             fitted.stale = True
@@ -299,48 +298,24 @@ class Session:
         watch.passes += 1
         if watch.passes < WATCHED:
             return
-        gaps = watch.kept - watch.seen
-        said = f"{self.name} allocates at most {text(watch.seen)}; PyTorch's allocator reserves {text(gaps)} more"
-        if self.planner.crowded(watch.kept, watch.seen):
-            say(f"{said}, {text(watch.kept - self.budget)} over the budget; planning again, with room for that")
+        if self.planner.crowded(watch.seen + watch.gap):
+            say(
+                f"{self.name} allocates at most {text(watch.seen)}, with gaps of {text(watch.gap)} between blocks, which PyTorch's allocator cannot "
+                "give back: more than the budget; planning again, with room for that"
+            )
             fitted.stale = True
-            return
-        if gaps > room_for_gaps(self.budget):
-            say(said)
-
-    def _bound_allocator(self, fitted: Fitted) -> None:
-        """Bounds the allocator for passes of a plan that was watched, with more room where it had none for some block of most of them: each
-        time, it waits for the GPU."""
-        device, lacks = self.where, self._retries.begin(self.where)
-        if fitted.watch.passes < WATCHED or fitted.over:
-            if self._bounded:
-                self.lift_bound()
-        elif not self._bounded:
-            self._bounded, self._given = True, 0
-            self._retries.restart()
-            enforce(self.budget, device, self)
-        elif lacks and self._given < LOOSENED:
-            self._given += 1
-            allowed = enforce(self.budget, device, self)
-            say(f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU; it may reserve {text(allowed)} now")
-
-    def lift_bound(self) -> None:
-        """Lifts the bound."""
-        self._bounded = False
-        release(self)
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
         if not watches(self.where):
             return
-        self._bound_allocator(fitted)
+        self.limit.begin(fitted, self.plans.values(), self.where)
         if fitted.watch.passes >= WATCHED:
             return
         if not fitted.watch.passes:
             # What others left cached is not this plan's.
             torch.cuda.empty_cache()
-        fitted.watch.start()
-        self._peak_of = fitted
+        fitted.watch.start(self.planner.before(), active is not None)
         if active is not None:
             active.watch = fitted.watch
 
@@ -411,6 +386,12 @@ class Session:
                 before.stale, before.over, before.learned, before.watch.passes = False, True, True, WATCHED
                 self.plans[signature] = before
                 return
+            like = next((plan for form, plan in self.plans.items() if plan is not None and alike(form, signature)), None)
+            if like is not None:
+                say(f"{error}. For these inputs, it keeps to its plan for steps {'without' if has_gradients(module) else 'with'} gradients before them")
+                watched = Watch(self.device(module), passes=WATCHED)
+                self.plans[signature] = replace(like, over=True, learned=True, stale=False, watch=watched, counts=Counts())
+                return
             if self.on_misfit is None:
                 raise
             if not self.plans:
@@ -424,7 +405,7 @@ class Session:
         self._made += 1
         self._replaced.pop(signature, None)
         # Its first passes are watched instead: what was predicted may be too little.
-        self.lift_bound()
+        self.limit.lift()
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
