@@ -80,7 +80,7 @@ class Case:
     def __init__(self, options):
         self.case, self.count, self.bits, self.long = options.case, options.steps, options.bits, options.long
         self.cast = options.types == "bf16"
-        self.plain_trace = None
+        self.plain_trace = self.traced_from = None
         torch.manual_seed(0)
         model, x, self.loss, self.blocks = build(options.case)
         layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
@@ -111,7 +111,11 @@ class Case:
 
     def trace(self):
         """Checksums of the gradients and statistics of some steps that change the weights, and of the random state after them."""
-        before = {name: value.cpu() for name, value in self.model.state_dict().items()}
+        before = {name: value.cpu().clone() for name, value in self.model.state_dict().items()}
+        # Steps before this one have changed weights and statistics: all traces begin alike.
+        if self.traced_from is None:
+            self.traced_from = before
+        self.model.load_state_dict(self.traced_from)
         torch.manual_seed(1)
         found = []
         for _ in range(self.bits):
