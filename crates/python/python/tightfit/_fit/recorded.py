@@ -97,5 +97,5 @@ class Step:
     recorded: list[Operation | None]
     tensors: dict[tuple[int, int], int]
     externals: dict[int, tuple[str, Any]]
-    given: int
     assumed: list[str] = field(default_factory=list)
+    given: int = 0

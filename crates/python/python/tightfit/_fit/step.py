@@ -316,7 +316,7 @@ def build(
         },
     }
     assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
-    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, given, assumed)
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed, given)
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
