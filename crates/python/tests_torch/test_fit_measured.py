@@ -2,6 +2,7 @@
 
 import json
 import re
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -368,6 +369,33 @@ def test_the_memory_of_a_plan_is_taken_before_its_first_pass(monkeypatch):
         model.zero_grad()
         model(x).square().mean().backward()
     assert taken == [(free, None)]
+
+
+def test_memory_that_no_plan_needs_any_more_is_given_back(monkeypatch):
+    model, x, free = locked_resnet(monkeypatch, 0.6, 2.0)
+    found = session_of(model)
+
+    def planned_anew(budget):
+        # As after a first step that needed less than was assumed.
+        found.planner.budget = budget
+        found.last.stale = True
+        model.zero_grad()
+        model(x).square().mean().backward()
+        return [arena.numel() for arena, _ in found.arenas]
+
+    model(x).square().mean().backward()
+    sizes = [arena.numel() for arena, _ in found.arenas]
+    assert sizes == [free]
+    sizes = planned_anew(int(found.budget * 1.1))
+    assert sizes == [found.last.bound.host_bytes] and 0 < sizes[0] < free
+    # A little more than is needed stays.
+    found.arenas[0] = torch.empty(int(1.02 * sizes[0]), dtype=torch.uint8), lambda: None
+    assert planned_anew(int(found.budget * 1.1)) == [int(1.02 * sizes[0])]
+    assert planned_anew(1 << 30) == []
+    # What an earlier graph still needs stays, too.
+    owner = Locked(0)
+    found.planner.host.found = [(torch.empty(1 << 20, dtype=torch.uint8), owner_of) for owner_of in (weakref.ref(owner), lambda: None)]
+    assert planned_anew(1 << 30) == [1 << 20]
 
 
 def test_a_budget_that_needs_more_than_can_be_pinned_is_refused_with_the_limit(monkeypatch):

@@ -404,6 +404,8 @@ class Session:
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
+        bounds = [plan.bound for plan in self.plans.values() if plan is not None and plan.bound is not None]
+        self.planner.host.shrink(max((bound.host_bytes for bound in bounds), default=0))
         # Its first passes are watched instead: what was predicted may be too little.
         self.limit.lift()
         line = fitted.line(self.name)
