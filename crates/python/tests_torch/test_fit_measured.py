@@ -112,6 +112,25 @@ def test_parts_of_a_gpu_have_times_of_their_own(monkeypatch):
     assert len(names) == 2
 
 
+def test_limits_of_convolutions_have_times_of_their_own(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+
+    def name(**variables):
+        with monkeypatch.context() as patch:
+            for variable, value in variables.items():
+                patch.setenv(f"TIGHTFIT_{variable}", value)
+            return times.times_of(torch.device("cuda", 0)).device
+
+    plain, auto = name(), name(CUDNN="libcudnn.so.9", WORKSPACE="auto", SIZES="fit")
+    assert auto == f"{plain}, run, workspace auto, sizes fit"
+    assert auto != name(CUDNN="libcudnn.so.9", WORKSPACE="64MiB", SIZES="fit")
+    # Without the library, nothing limits.
+    assert name(WORKSPACE="64MiB") == plain
+
+
 class Current:
     """What `torch.cuda.device` does: the GPU that is current inside."""
 
@@ -190,9 +209,16 @@ def test_measured_workspaces_count(monkeypatch):
     monkeypatch.setattr(planner, "reserve_of", lambda budget, device: 8 << 20)
     monkeypatch.setattr(measure, "_time", lambda operation, *_: (10.0, 3 << 20 if operation.name == "convolution_backward" else 0))
     tt.fit(model, plain.peak, optimizer=sgd(model))
-    with pytest.raises(tightfit.DoesNotFit, match="convolution_backward") as refused:
+    with pytest.raises(
+        tightfit.DoesNotFit, match=r"at convolution_backward in .*, of which 3\.00 MiB are workspace; .* or limit workspaces \(`tightfit run"
+    ) as refused:
         model(x)
     assert 3 << 20 < refused.value.needed_bytes <= plain.peak + (3 << 20)
+    tt.unfit(model)
+    # Without any workspace, this would not fit either.
+    tt.fit(model, refused.value.needed_bytes - (3 << 20) - 4096, optimizer=sgd(model))
+    with pytest.raises(tightfit.DoesNotFit, match="Memory peaks .* convolution_backward .*smaller batch$"):
+        model(x)
     tt.unfit(model)
     tt.fit(model, plain.peak + (3 << 20), optimizer=sgd(model))
     model(x).square().mean().backward()

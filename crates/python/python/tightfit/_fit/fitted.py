@@ -200,7 +200,7 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
     least = f"{outcome.peak} bytes ({text(outcome.peak)})" if outcome.peak >= 1 << 10 else text(outcome.peak)
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome.at)}",
+        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome, budget)}",
         outcome.peak,
         budget,
     )
@@ -220,9 +220,9 @@ def too_small(name: str, lasting: int, budget: int) -> DoesNotFit:
 _HELD = ("pack", "unpack", "held")
 
 
-def _peak(step: Step, at: int) -> str:
+def _peak(step: Step, outcome: Outcome, budget: int) -> str:
     """Where memory peaks, and what to do about it."""
-    operation = step.data["operations"][at]
+    operation = step.data["operations"][outcome.at]
     if operation["stage"] == "update":
         # Weights, gradients and state have the same size for any batch.
         return "Memory peaks in the optimizer's update; give a larger budget, or use an optimizer that keeps less state"
@@ -230,4 +230,8 @@ def _peak(step: Step, at: int) -> str:
     module = "outside the model's submodules" if group == OUTSIDE else f"in {group}"
     name = operation["name"].removeprefix("aten.")
     what = module if name in _HELD else f"at {name} {module}"
-    return f"Memory peaks in the {operation['stage']} pass, {what}; give a larger budget or a smaller batch"
+    scratch, limit = int(operation["workspace_bytes"]), ""
+    if "convolution" in name and scratch >= outcome.peak - budget:
+        what += f", of which {text(scratch)} are workspace"
+        limit = ", or limit workspaces (`tightfit run --workspace`)"
+    return f"Memory peaks in the {operation['stage']} pass, {what}; give a larger budget or a smaller batch{limit}"
