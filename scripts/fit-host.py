@@ -7,8 +7,9 @@ The networks have the layers of ConvNeXt-B and ResNet-50 but few channels, so th
 Copies are taken to be slow, so that plans rerun operations; --copies offloads instead. With --plan, the decisions are read from FILE,
 or written there by the first run, so that two versions of the package carry out the same ones: set PYTHONPATH to each in turn.
 Times are the least of all steps. `forward_us` is what the whole forward pass takes longer than plain's, by the number of packs; `pack_us`
-and `unpack_us` have the clock's own time in them. `rerun_us` is of one operation with all that surrounds it, `call_us` of its call alone; `by_operation` has
-the number of each and the time of its call.
+and `unpack_us` have the clock's own time in them. `out_us`, `into_us` and `wait_us` are of one call each, which starts a copy or lets the
+device wait for one: on a GPU, none of them may wait itself. `rerun_us` is of one operation with all that surrounds it, `call_us` of its
+call alone; `by_operation` has the number of each and the time of its call.
 """
 
 import argparse
@@ -104,7 +105,7 @@ class Clock:
     """Adds up the time of calls."""
 
     def __init__(self):
-        self.seconds = {}
+        self.seconds, self.calls = {}, {}
 
     def timed(self, name, call):
         def wrapped(*args, **named):
@@ -113,6 +114,7 @@ class Clock:
                 return call(*args, **named)
             finally:
                 self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+                self.calls[name] = self.calls.get(name, 0) + 1
 
         return wrapped
 
@@ -179,9 +181,12 @@ def main():
     for name in ("pack", "unpack", "seal"):
         setattr(passes.Pass, name, clock.timed(name, getattr(passes.Pass, name)))
     passes.rebuild = clock.timed("rebuild", passes.rebuild)
+    copies = type(session_of(model).planner.copies_on(device))
+    for name in ("out", "into", "wait"):
+        setattr(copies, name, clock.timed(name, getattr(copies, name)))
 
     def clocked():
-        clock.seconds = {}
+        clock.seconds, clock.calls = {}, {}
         one()
         return dict(clock.seconds)
 
@@ -190,6 +195,7 @@ def main():
         return {name: 1e6 * min(run.get(name, 0.0) for run in runs) for name in runs[0]}
 
     times = lowest()
+    of_copies = {f"{name}_us": round(times[name] / clock.calls[name], 2) for name in ("out", "into", "wait") if name in times}
     names = [str(line.function) for line in lines]
     for line, name in zip(lines, names, strict=True):
         line.function = clock.timed(name, line.function)
@@ -203,6 +209,7 @@ def main():
         "pack_us": round(times["pack"] / len(bound.answers), 2),
         "unpack_us": round((times["unpack"] - rebuilt) / max(1, len(bound.unpacks)), 2), "seal_us": round(times["seal"], 1),
         "rerun_us": round(rebuilt / max(1, len(lines)), 2), "call_us": round(sum(calls.values()) / max(1, len(lines)), 2),
+        **of_copies,
         "by_operation": {name: [names.count(name), round(spent / names.count(name), 1)] for name, spent in calls.items()},
     }  # fmt: skip
     print(json.dumps(figures))

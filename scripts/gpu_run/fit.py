@@ -80,7 +80,7 @@ class Case:
     def __init__(self, options):
         self.case, self.count, self.bits, self.long = options.case, options.steps, options.bits, options.long
         self.cast = options.types == "bf16"
-        self.plain_trace = None
+        self.plain_trace = self.traced_from = None
         torch.manual_seed(0)
         model, x, self.loss, self.blocks = build(options.case)
         layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
@@ -111,7 +111,11 @@ class Case:
 
     def trace(self):
         """Checksums of the gradients and statistics of some steps that change the weights, and of the random state after them."""
-        before = {name: value.cpu() for name, value in self.model.state_dict().items()}
+        before = {name: value.cpu().clone() for name, value in self.model.state_dict().items()}
+        # Steps before this one have changed weights and statistics: all traces begin alike.
+        if self.traced_from is None:
+            self.traced_from = before
+        self.model.load_state_dict(self.traced_from)
         torch.manual_seed(1)
         found = []
         for _ in range(self.bits):
@@ -306,7 +310,7 @@ class Case:
             outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
-                predicted_bytes=outcome.peak, reserve_bytes=session.planner.reserve, predicted_plain_bytes=fitted.plain,
+                predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
                 predicted_overhead=round(fitted.overhead, 4), predicted_plain_ms=round(fitted.decided.plain.time_us / 1e3, 2),
                 moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us), stalled_us=round(outcome.stalled_us),
                 record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2), gap=fitted.decided.gap,

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 import tightfit.torch as tt
-from tightfit._fit import cost
+from tightfit._fit import cost, retries, watch
 from tightfit._fit.doors import session_of
 
 # Links that make a plan offload, and recompute.
@@ -136,3 +136,32 @@ def measured_peak(model, x, cast=None):
             loss = outputs.float().square().mean()
         loss.backward()
     return counter.peak
+
+
+class Peaks:
+    """PyTorch's statistics: `now` is the peak since the last reset."""
+
+    def __init__(self, monkeypatch):
+        self.now = self.resets = self.reserved = 0
+        watch._unseen.clear()
+        retries._last.clear()
+        monkeypatch.setattr(watch, "WATCHES", {"cpu"})
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
+        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.now)
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        monkeypatch.setattr(retries, "retries", lambda device: 0)
+
+    def reset(self, device):
+        self.now = 0
+        self.resets += 1
+
+
+def passes(model, x, count):
+    """The plan of the last of so many passes."""
+    for _ in range(count):
+        model.zero_grad()
+        default_loss(model, x).backward()
+    return session_of(model).last

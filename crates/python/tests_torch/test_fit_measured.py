@@ -2,6 +2,7 @@
 
 import json
 import re
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -111,6 +112,25 @@ def test_parts_of_a_gpu_have_times_of_their_own(monkeypatch):
     assert len(names) == 2
 
 
+def test_limits_of_convolutions_have_times_of_their_own(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+
+    def name(**variables):
+        with monkeypatch.context() as patch:
+            for variable, value in variables.items():
+                patch.setenv(f"TIGHTFIT_{variable}", value)
+            return times.times_of(torch.device("cuda", 0)).device
+
+    plain, auto = name(), name(CUDNN="libcudnn.so.9", WORKSPACE="auto", SIZES="fit")
+    assert auto == f"{plain}, run, workspace auto, sizes fit"
+    assert auto != name(CUDNN="libcudnn.so.9", WORKSPACE="64MiB", SIZES="fit")
+    # Without the library, nothing limits.
+    assert name(WORKSPACE="64MiB") == plain
+
+
 class Current:
     """What `torch.cuda.device` does: the GPU that is current inside."""
 
@@ -189,13 +209,34 @@ def test_measured_workspaces_count(monkeypatch):
     monkeypatch.setattr(planner, "reserve_of", lambda budget, device: 8 << 20)
     monkeypatch.setattr(measure, "_time", lambda operation, *_: (10.0, 3 << 20 if operation.name == "convolution_backward" else 0))
     tt.fit(model, plain.peak, optimizer=sgd(model))
-    with pytest.raises(tightfit.DoesNotFit, match="convolution_backward") as refused:
+    with pytest.raises(
+        tightfit.DoesNotFit, match=r"at convolution_backward in .*, of which 3\.00 MiB are workspace; .* or limit workspaces \(`tightfit run"
+    ) as refused:
         model(x)
     assert 3 << 20 < refused.value.needed_bytes <= plain.peak + (3 << 20)
+    tt.unfit(model)
+    # Without any workspace, this would not fit either.
+    tt.fit(model, refused.value.needed_bytes - (3 << 20) - 4096, optimizer=sgd(model))
+    with pytest.raises(tightfit.DoesNotFit, match="Memory peaks .* convolution_backward .*smaller batch$"):
+        model(x)
     tt.unfit(model)
     tt.fit(model, plain.peak + (3 << 20), optimizer=sgd(model))
     model(x).square().mean().backward()
     assert session_of(model).last.bound is None, "with its workspaces, everything fits"
+
+
+def test_a_reserve_that_was_guessed_ends_where_workspaces_are_measured(monkeypatch):
+    """What fits easily is planned without measuring."""
+    monkeypatch.setattr(planner, "reserve_of", lambda budget, device: 64 << 10)
+    torch.manual_seed(1)
+    model = Resnet(blocks=3).train()
+    tt.fit(model, tt.plan(model, image(4), optimizer=sgd(model)).peak, optimizer=sgd(model))
+    reserves = []
+    for x in (image(1), image(4)):
+        model.zero_grad()
+        model(x).square().mean().backward()
+        reserves.append(session_of(model).last.assumed.reserve)
+    assert reserves == [64 << 10, 0]
 
 
 def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_others(measured, monkeypatch):
@@ -354,6 +395,33 @@ def test_the_memory_of_a_plan_is_taken_before_its_first_pass(monkeypatch):
         model.zero_grad()
         model(x).square().mean().backward()
     assert taken == [(free, None)]
+
+
+def test_memory_that_no_plan_needs_any_more_is_given_back(monkeypatch):
+    model, x, free = locked_resnet(monkeypatch, 0.6, 2.0)
+    found = session_of(model)
+
+    def planned_anew(budget):
+        # As after a first step that needed less than was assumed.
+        found.planner.budget = budget
+        found.last.stale = True
+        model.zero_grad()
+        model(x).square().mean().backward()
+        return [arena.numel() for arena, _ in found.arenas]
+
+    model(x).square().mean().backward()
+    sizes = [arena.numel() for arena, _ in found.arenas]
+    assert sizes == [free]
+    sizes = planned_anew(int(found.budget * 1.1))
+    assert sizes == [found.last.bound.host_bytes] and 0 < sizes[0] < free
+    # A little more than is needed stays.
+    found.arenas[0] = torch.empty(int(1.02 * sizes[0]), dtype=torch.uint8), lambda: None
+    assert planned_anew(int(found.budget * 1.1)) == [int(1.02 * sizes[0])]
+    assert planned_anew(1 << 30) == []
+    # What an earlier graph still needs stays, too.
+    owner = Locked(0)
+    found.planner.host.found = [(torch.empty(1 << 20, dtype=torch.uint8), owner_of) for owner_of in (weakref.ref(owner), lambda: None)]
+    assert planned_anew(1 << 30) == [1 << 20]
 
 
 def test_a_budget_that_needs_more_than_can_be_pinned_is_refused_with_the_limit(monkeypatch):

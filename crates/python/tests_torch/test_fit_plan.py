@@ -160,17 +160,18 @@ def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
     plan = tt.plan(model, x, optimizer=sgd(model))
     step, lives = plan._fitted.step.data, plan._fitted.lives
     greedy = decide(step, plan.plain - 1, lives)
-    tried = []
+    tried, found = [], {1.0: 700_000, 5.0: 680_000}
 
     def planned(step, budget, lives, plain, seconds):
-        tried.append(budget)
-        outcome = Outcome(peak=max(budget, 700_000), live=[0], time_us=0.0)
-        return Decided(greedy.decisions, outcome, plain, budget >= 700_000, "planner")
+        tried.append(seconds)
+        outcome = Outcome(peak=max(budget, found[seconds]), live=[0], time_us=0.0)
+        return Decided(greedy.decisions, outcome, plain, budget >= found[seconds], "planner")
 
     monkeypatch.setattr("tightfit._fit.decide._planned", planned)
     least = decide_least(step, lives)
-    assert least.by == "planner" and 700_000 <= least.outcome.peak <= 700_000 * 1.01
-    assert len(tried) < 12
+    # What is a step below it, the longer search does not find either, which a budget gets before it is refused.
+    assert least.by == "planner" and 680_000 <= least.outcome.peak <= 680_000 * 1.01
+    assert tried.count(1.0) < 16 and tried.count(5.0) < 6
 
 
 def refusal(model, x, budget, optimizer):
@@ -389,7 +390,8 @@ def test_training_goes_on_where_a_plan_needed_more_than_predicted_and_none_needs
     plan.stale, session.planner.reserve = True, session.budget
     fitted.load_state_dict(model.state_dict())
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
-    assert session.last is plan and not plan.stale
+    # It may take more, so the allocator is not bounded.
+    assert session.last is plan and not plan.stale and plan.over
     assert capfd.readouterr().err.count("no smaller plan was found; training goes on") == 1
 
 

@@ -1,6 +1,5 @@
-"""Peaks that are seen and bounds that are set on a GPU, whose statistics are played here."""
+"""Peaks that are seen on a GPU, whose statistics are played here, and what is learned from them."""
 
-import gc
 import re
 from types import SimpleNamespace
 
@@ -9,10 +8,11 @@ import torch
 
 import tightfit.torch as tt
 from fit_models import Resnet, image
-from fit_support import FAST, SLOW, LiveBytes, default_loss, fitted_copy, last_plan, set_link, sgd, tight_budget
-from tightfit._fit import budget, copies, planner, session, watch
+from fit_support import (
+    FAST, SLOW, LiveBytes, Peaks, default_loss, equal, fitted_copy, gradients, last_plan, passes, set_link, sgd, tight_budget,
+)  # fmt: skip
+from tightfit._fit import copies, forms, planner, retries, watch
 from tightfit._fit.doors import session_of
-from tightfit._fit.fitted import least_of
 from tightfit._fit.rehearse import is_recording
 
 
@@ -30,23 +30,6 @@ def fitted_resnet():
     return fitted_copy(model, x, 0.8), x
 
 
-class Peaks:
-    """PyTorch's statistics: `now` is the peak since the last reset."""
-
-    def __init__(self, monkeypatch):
-        self.now = self.resets = self.reserved = 0
-        monkeypatch.setattr(watch, "WATCHES", {"cpu"})
-        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
-        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
-        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.now)
-        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
-        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
-
-    def reset(self, device):
-        self.now = 0
-        self.resets += 1
-
-
 def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):
     peaks = Peaks(monkeypatch)
     torch.manual_seed(1)
@@ -57,13 +40,23 @@ def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):
     default_loss(model, x).backward()
     assert session_of(model).last.bound is None
     peaks.now = plain + 4096 + (256 << 10)
-    monkeypatch.setattr(session_of(model).planner, "reserve", 0)
     model.zero_grad()
     # The reserve has 8 MiB to spare on a GPU, which is more than this step has.
     monkeypatch.setattr(planner, "SPARE", 0)
     default_loss(model, x).backward()
     assert last_plan(model).bound is not None
     assert "256.00 KiB over the budget; planning again" in capfd.readouterr().err
+
+
+def test_the_peak_of_what_fits_is_that_of_all_its_passes(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    tt.fit(model, "1GiB", optimizer=sgd(model))
+    for peak in (1000, 3000, 2000):
+        plan = passes(model, x, 1)
+        peaks.now = peak
+    assert passes(model, x, 1) is plan and plan.watch.seen == 3000
 
 
 def test_other_code_between_passes_is_not_blamed_on_a_plan(monkeypatch):
@@ -94,72 +87,19 @@ def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     loss.backward()
     fitted.zero_grad()
     default_loss(fitted, x).backward()
-    assert first.stale and last_plan(fitted) is not first and found.planner.reserve >= 1024
+    assert first.stale and last_plan(fitted) is not first and last_plan(fitted).assumed.reserve >= 1024
 
 
-def passes(model, x, count):
-    """The plan of the last of so many passes."""
-    for _ in range(count):
-        model.zero_grad()
-        default_loss(model, x).backward()
-    return last_plan(model)
-
-
-def test_gaps_between_blocks_get_room_in_one_more_plan(monkeypatch, capfd):
+def test_what_fits_is_watched_though_other_models_run_in_turn_with_it(monkeypatch):
     peaks = Peaks(monkeypatch)
-    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
-    fitted, x = fitted_resnet()
-    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-    found = session_of(fitted)
-    over = found.budget // 16
-    peaks.reserved = found.budget + over
-    first = passes(fitted, x, watch.WATCHED)
-    first.watch.seen = first.peak
-    second = passes(fitted, x, 1)
-    assert first.stale and second.peak + peaks.reserved - first.peak <= found.budget
-    assert "over the budget; planning again, with room for that" in capfd.readouterr().err
-    # Whatever is reserved then, it is not planned again.
-    assert passes(fitted, x, watch.WATCHED + 1) is second and not second.stale
-
-
-def test_gaps_leave_a_plan_where_none_is_found_for_less(monkeypatch):
-    peaks = Peaks(monkeypatch)
-    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
-    fitted, x = fitted_resnet()
-    found = session_of(fitted)
-    peaks.reserved = 2 * found.budget - 1
-    first = passes(fitted, x, watch.WATCHED)
-    second = passes(fitted, x, 1)
-    # Half of the gaps has no plan either, and the least that has one would be far slower.
-    assert second is not first and least_of(second) < second.peak <= found.budget
-
-
-def test_what_other_code_reserves_is_no_gap(monkeypatch):
-    peaks = Peaks(monkeypatch)
-    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
-    fitted, x = fitted_resnet()
-    found = session_of(fitted)
-    peaks.reserved = found.budget
-    first = passes(fitted, x, 2)
-    # An evaluation between two passes.
-    peaks.reserved = 2 * found.budget
-    assert passes(fitted, x, watch.WATCHED) is first and not first.stale and first.watch.kept == found.budget
-
-
-def test_an_allocator_without_room_gets_some_in_a_while(monkeypatch, capfd):
-    Peaks(monkeypatch)
-    fitted, x = fitted_resnet()
-    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-    bounds, waits = [], iter(range(1000))
-    monkeypatch.setattr(session, "enforce", lambda budget, device, owner: bounds.append(budget) or budget)
-    monkeypatch.setattr(session, "retries", lambda device: 0)
-    passes(fitted, x, watch.WATCHED + 1 + 2 * session.LOOKS)
-    assert len(bounds) == 1, "where none waits, nothing changes"
-    # One more in each pass.
-    monkeypatch.setattr(session, "retries", lambda device: session.LOOKS * next(waits))
-    passes(fitted, x, 10 * session.LOOKS)
-    assert len(bounds) == 1 + session.LOOSENED
-    assert "waited for the GPU; it may reserve" in capfd.readouterr().err
+    torch.manual_seed(1)
+    models, x = [Resnet(blocks=3).train() for _ in range(2)], image(4)
+    for model in models:
+        tt.fit(model, "1GiB", optimizer=sgd(model))
+    for peak in (1000, 2000, 3000, 4000):
+        plan = passes(models[peak // 1000 % 2], x, 1)
+        peaks.now = peak
+    assert plan.watch.seen == 2000 and session_of(models[1]).last.watch.seen == 3000
 
 
 class Counting(LiveBytes):
@@ -176,6 +116,7 @@ class Counting(LiveBytes):
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.there + self.peak)
         monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.there + self.peak)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     def count(self, storage):
         if not is_recording():
@@ -253,6 +194,144 @@ def test_a_step_that_is_as_predicted_keeps_its_plan(monkeypatch, capfd):
     assert "anew" not in capfd.readouterr().err
 
 
+def test_a_state_that_was_seen_stays_known_for_later_forms(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    tt.fit(model, int(tt.plan(model, x).plain * 0.75))
+    counting = Counting(model, x, monkeypatch)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    optimizer = torch.optim.AdamW(model.parameters())
+    (first, _), *_ = counted_steps(model, x, optimizer, counting)
+    (second, _), (third, _), _ = counted_steps(model, image(5), optimizer, counting)
+    assert first is not second is third and second.learned and second.assumed.state >= first.assumed.state > 0
+    assert "anew" not in capfd.readouterr().err
+
+
+def test_a_form_whose_plan_was_over_the_budget_is_not_planned_less_carefully_again(monkeypatch):
+    """As passes that grow by more in some steps than in others: plans would take turns."""
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    optimizer = sgd(model)
+    tt.fit(model, tight_budget(model, x, 0.75), optimizer=optimizer)
+    growths = [watch.Growth(growth, 0, 0) for growth in (64 << 10, 0, 64 << 10, 0, 0)]
+    monkeypatch.setattr(watch.Watch, "growth", lambda *_: growths.pop(0))
+    plans = {id(fitted): fitted for fitted, _ in counted_steps(model, x, optimizer, Counting(model, x, monkeypatch), steps=5)}
+    assert [fitted.assumed.reserve for fitted in plans.values()] == [0, 64 << 10]
+
+
+def test_what_was_seen_of_one_form_is_not_taken_from_another():
+    found, device = planner.Planner("model", 100 << 20), torch.device("cpu")
+
+    def over(form, seen, reserve):
+        assumed = watch.Assumed(0, 0, 0, reserve, 0)
+        return found.exceeded(SimpleNamespace(watch=SimpleNamespace(seen=seen), peak=90 << 20, assumed=assumed), form)
+
+    assert not over("small", 100 << 20, 0) and found._reserve(device, "small") == 0
+    assert over("large", 101 << 20, 4 << 20)
+    large = found._reserve(device, "large")
+    assert large == (4 << 20) + (11 << 20) + watch.SPARE
+    # A form that nothing is known of begins with the most; one that was seen keeps its own.
+    assert found._reserve(device, "small") == large
+    found._reserves["small"] = 1 << 20
+    assert found._reserve(device, "large") == large and found._reserve(device, "small") == 1 << 20
+
+
+def test_a_model_on_another_device_has_plans_and_copies_of_its_own(monkeypatch):
+    model, x = Resnet(blocks=3), image(4)
+    one, other = torch.device("cuda", 0), torch.device("cuda", 1)
+    assert forms.form_of(model, [x], one) == forms.form_of(model, [x], torch.device("cuda", 0)) != forms.form_of(model, [x], other)
+    assert forms.form_of_block(model, one) != forms.form_of_block(model, other)
+    monkeypatch.setattr(planner, "copies_for", lambda device: SimpleNamespace(device=device))
+    found = planner.Planner("model", 1 << 30, host_budget=1 << 20)
+    first, arenas = found.copies_on(one), found.host
+    assert found.copies_on(one) is first and found.host is arenas
+    assert found.copies_on(other).device == other and found.host is not arenas and found.host.budget == 1 << 20
+
+
+def test_outputs_that_a_program_still_has_count_until_the_forward_pass_ends(monkeypatch, capfd):
+    """As where `outputs = model(x)` gives a name anew: they go between the passes, before memory peaks."""
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    model[-1] = torch.nn.Linear(16, 4096)
+    optimizer = sgd(model)
+    tt.fit(model, tight_budget(model, x, 0.75), optimizer=optimizer)
+    counting, plans, peaks = Counting(model, x, monkeypatch), [], []
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    with counting:
+        for _ in range(4):
+            # In place, so that the plan of steps with gradients is made while outputs are there.
+            counting.reset(None)
+            outputs = model(x)
+            loss = outputs.float().mean()
+            loss.backward()
+            del loss
+            plans.append(last_plan(model))
+            peaks.append(plans[-1].watch.seen)
+            optimizer.step()
+    first, second, third, last = plans
+    size = outputs.untyped_storage().nbytes()
+    assert first.assumed.before == 0 and second.assumed.before == size and second is third is last is not first
+    assert second.assumed.outside == first.assumed.outside and max(peaks) <= session_of(model).budget
+    held = [tensor["name"] for tensor in second.step.data["tensors"]].index("outputs of the pass before")
+    lives = second.lives
+    assert lives.first[held] == 0 and lives.last[held] < lives.turn and lives.first_backward[held] < 0
+    assert "anew" not in capfd.readouterr().err
+
+
+def test_growth_is_measured_beside_outputs_of_the_pass_before():
+    size = 300 << 20
+    found = watch.Watch(torch.device("cpu"), begin=1000 + size, before=size, forward=1000 + size + 50, between=1000 + size + 60, backward=1000 + 70)
+    lives = SimpleNamespace(
+        bytes=[1000], resident=[True], turn=2, operations=[{"name": name, "stage": stage} for name, stage in (("pack", "forward"), ("loss", "forward"), ("unpack", "backward"))]
+    )
+    # 40 bytes are predicted in each phase, and the outputs in the forward pass besides.
+    outcome = SimpleNamespace(live=[1000 + size + 40, 1000 + 40, 1000 + 40])
+    # They are there still when the forward pass has just ended, which is no growth between the passes.
+    assert found.growth(lives, outcome, 1, size) == (30, 0, 1040)
+    found.between = 1000 + 2 * size
+    assert found.growth(lives, outcome, 1, size) == (30, 2 * size - 40, 1040)
+    found.backward = 1000
+    assert found.growth(lives, outcome, 1, size).passes == 10, "of the forward pass"
+    # A plan that was made without them.
+    outcome.live[0] -= size
+    assert found.growth(lives, outcome, 1, 0).passes == 10
+
+
+def test_a_pass_in_which_algorithms_are_tried_teaches_nothing(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=5).train(), image(4)
+    optimizer = sgd(model)
+    tt.fit(model, tight_budget(model, x, 0.75), optimizer=optimizer)
+    learned = []
+    monkeypatch.setattr(watch.Watch, "growth", lambda self, *_: learned.append(self.passes))
+    monkeypatch.setattr(retries, "retries", lambda device: 0)
+    counted_steps(model, x, optimizer, Counting(model, x, monkeypatch), steps=4)
+    assert learned == [1]
+
+
+def test_a_form_without_a_plan_keeps_to_that_of_steps_which_differ_by_gradients_alone(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    fitted, x = fitted_resnet()
+    plain = Resnet(blocks=4).train()
+    plain.load_state_dict(fitted.state_dict())
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    for step in range(3):
+        for model in (plain, fitted):
+            default_loss(model, x).backward()
+        assert equal(gradients(plain), gradients(fitted)), step
+        # No plan is found for the second one, in which gradients accumulate.
+        session_of(fitted).planner.reserve = session_of(fitted).budget
+    first, second = session_of(fitted).plans.values()
+    assert second.bound is first.bound and second.over and not first.over and session_of(fitted).last is second
+    assert second.counts is not first.counts and second.counts.rebuilt > 0 == second.counts.strangers
+    assert "For these inputs, it keeps to its plan for steps without gradients before them" in capfd.readouterr().err
+
+
 def test_nothing_is_learned_before_the_optimizer_has_updated_the_model(monkeypatch):
     """As where gradients accumulate: its state is not there yet."""
     set_link(monkeypatch, SLOW)
@@ -265,80 +344,6 @@ def test_nothing_is_learned_before_the_optimizer_has_updated_the_model(monkeypat
         for _ in range(3):
             default_loss(model, x).backward()
     assert not last_plan(model).learned
-
-
-GIB = 1 << 30
-
-
-class Allocator:
-    """PyTorch's allocator on a GPU of 80 GiB: what was reserved at most, and the share that is allowed."""
-
-    def __init__(self, monkeypatch):
-        self.most, self.share = 0, 1.0
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 * GIB))
-        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.most)
-        monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: self.share, raising=False)
-        monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", self.set)
-        monkeypatch.setattr(budget, "_bounds", {})
-        monkeypatch.setattr(budget, "_shares", {})
-
-    def set(self, share, device):
-        self.share = share
-
-    def allowed(self):
-        return round(80 * self.share, 3)
-
-
-class Owner:
-    pass
-
-
-def test_bounds_end_with_their_owners(monkeypatch):
-    allocator, device = Allocator(monkeypatch), torch.device("cuda", 0)
-    one, two = Owner(), Owner()
-    budget.enforce(8 * GIB, device, one)
-    assert allocator.allowed() == 8.25
-    budget.enforce(16 * GIB, device, two)
-    budget.enforce(8 * GIB, device, one)
-    assert allocator.allowed() == 16.5, "the largest counts, whichever came last"
-    budget.release(two)
-    assert allocator.allowed() == 8.25
-    budget.enforce(79 * GIB, device, one)
-    assert allocator.allowed() == 80
-    budget.enforce(8 * GIB, device, one)
-    del one
-    gc.collect()
-    assert allocator.allowed() == 80
-
-
-def test_a_bound_has_room_for_what_steps_within_the_budget_reserved(monkeypatch):
-    allocator, device, owner = Allocator(monkeypatch), torch.device("cuda", 0), Owner()
-    budget.enforce(GIB, device, owner)
-    assert allocator.allowed() == 1.125, "gaps of small models are no smaller"
-    # Also what was given back since, which may be needed again.
-    allocator.most = 16 * GIB
-    budget.enforce(8 * GIB, device, owner)
-    assert allocator.allowed() == 16.5
-
-
-def test_a_bound_of_the_program_is_put_back(monkeypatch):
-    allocator, device, owner = Allocator(monkeypatch), torch.device("cuda", 0), Owner()
-    allocator.share = 0.5
-    budget.enforce(79 * GIB, device, owner)
-    assert allocator.allowed() == 40
-    budget.enforce(8 * GIB, device, owner)
-    budget.release(owner)
-    assert allocator.share == 0.5
-
-
-def test_unfit_lifts_the_bound(monkeypatch):
-    released = []
-    monkeypatch.setattr("tightfit._fit.doors.release", released.append)
-    model = tt.fit(Resnet(blocks=3), "1GiB")
-    found = session_of(model)
-    tt.unfit(model)
-    assert released == [found]
 
 
 def test_memory_that_cannot_be_pinned_leaves_no_error(monkeypatch):

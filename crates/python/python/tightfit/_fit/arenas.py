@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Arenas"]
 
+# How much larger than needed an arena may be, as taking another one takes time.
+_LARGER = 1.02
+
 
 class Arenas:
     """The arenas of one session.
@@ -65,6 +68,10 @@ class Arenas:
             return False
         self.found.append((arena, lambda: None))
         return True
+
+    def shrink(self, size: int) -> None:
+        """Gives back what is larger than any plan needs any more, which is so many bytes; the next pass takes that."""
+        self.found = [(arena, owner) for arena, owner in self.found if owner() is not None or arena.numel() <= _LARGER * size]
 
     def give(self, active: Pass, copies: Copies) -> Tensor:
         """An arena that no earlier graph needs any more; another one while they all do."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "retries", "room_for_gaps", "slack_of", "within"]
+__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "room_for_gaps", "slack_of", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -29,18 +29,16 @@ def room_for_gaps(bytes: int) -> int:
     return max(_LEAST_GAPS, bytes // _GAPS)
 
 
-def enforce(budget: int, device: torch.device, owner: object) -> int:
-    """Bounds what the allocator reserves on a GPU, so that a program that grows fails instead of taking more; returns the bound.
+def enforce(needed: int, device: torch.device, owner: object) -> int:
+    """Bounds what the allocator reserves on a GPU to what is needed, with room for gaps between blocks, so that a program that grows fails
+    instead of taking more; returns the bound.
 
-    The bound is the budget, or what steps within it have reserved where gaps between their blocks make that more, with room for
-    more gaps: a step that fits its budget must not fail for them. Where no free block is long enough, the allocator gives cached
-    blocks back and tries again by itself. It holds until `release`, or as long as its owner lives; of several owners' bounds, the
-    largest counts.
+    Where no free block is long enough, the allocator gives cached blocks back and tries again by itself. It holds until `release`, or as
+    long as its owner lives; of several owners' bounds, the largest counts.
     """
+    allowed = needed + room_for_gaps(needed)
     if device.type != "cuda" or not torch.cuda.is_available():
-        return budget
-    allowed = max(budget, int(torch.cuda.max_memory_reserved(device)))
-    allowed += room_for_gaps(allowed)
+        return allowed
     index = _index(device)
     if id(owner) not in _bounds.setdefault(index, {}):
         weakref.finalize(owner, _forget, id(owner)).atexit = False
@@ -48,11 +46,6 @@ def enforce(budget: int, device: torch.device, owner: object) -> int:
     _bounds[index][id(owner)] = allowed
     _apply(index)
     return allowed
-
-
-def retries(device: torch.device) -> int:
-    """How often the allocator had no room for a block until it had given cached ones back, which waits for the GPU."""
-    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0))
 
 
 def release(owner: object) -> None:
@@ -89,7 +82,7 @@ def within(budget: int, device: torch.device) -> Iterator[None]:
         yield
         return
     owner = _Measuring()
-    enforce(budget, device, owner)
+    enforce(max(budget, int(torch.cuda.memory_reserved(device))), device, owner)
     try:
         yield
     finally:

@@ -125,7 +125,8 @@ def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
 
 
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
-    """The decisions that need least of those that this search finds, by halving; less may be possible."""
+    """The decisions that need least of those that this search finds, by halving with short searches, then in steps with long ones; less
+    may be possible."""
     end = time.monotonic() + LEAST_SECONDS
     best = decide(step, 1, lives, hurried=True)
     low = sum(size for size, resident in zip(lives.bytes, lives.resident, strict=True) if resident)
@@ -136,6 +137,12 @@ def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
             best = tried
         else:
             low = budget
+    # What is refused must not be what a long search finds.
+    while time.monotonic() < end:
+        tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
+        if not tried.fits:
+            break
+        best = tried
     return best
 
 

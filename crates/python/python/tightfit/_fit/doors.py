@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
 from .buckets import bucket_bytes
-from .budget import release, reserve_of
+from .budget import reserve_of
 from .entered import push_hooks
 from .fitted import Fitted, least_of, make_plan
 from .host import host_bytes
@@ -114,7 +114,7 @@ def unfit(model: nn.Module) -> nn.Module:
     fitted = getattr(model, "_tightfit", None)
     if fitted is not None:
         fitted.session.recover()
-        release(fitted.session)
+        fitted.session.limit.lift()
         for handle in (*fitted.handles, *fitted.session.handles):
             handle.remove()
         fitted.session.handles.clear()

@@ -42,6 +42,8 @@ class Fitted:
         What was recorded, and assumed of the program.
     watch, stale
         What the allocator counted in its first passes, and whether another plan takes its place.
+    over
+        Whether its passes need more than the budget, and no other plan was found.
     assumed
         What was planned for that no recording shows.
     learned, weights
@@ -62,6 +64,7 @@ class Fitted:
     watch: Watch
     assumed: Assumed
     stale: bool = False
+    over: bool = False
     learned: bool = False
     weights: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     recorded_s: float = 0.0
@@ -76,7 +79,12 @@ class Fitted:
     @property
     def peak(self) -> int:
         """Predicted peak in bytes."""
-        return self.bound.outcome.peak if self.bound is not None else self.decided.outcome.peak
+        return self.outcome.peak
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is predicted."""
+        return self.bound.outcome if self.bound is not None else self.decided.outcome
 
     @property
     def plain(self) -> int:
@@ -86,8 +94,7 @@ class Fitted:
     @property
     def overhead(self) -> float:
         """Predicted added time, as a share of the step."""
-        outcome = self.bound.outcome if self.bound is not None else self.decided.outcome
-        return outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
+        return self.outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
 
     def line(self, name: str) -> str:
         """What the plan does, on one line."""
@@ -137,7 +144,7 @@ def make_plan(
     outside = assumed.outside + assumed.reserve
     step = build(
         recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), outside, times=times, host_bytes=host,
-        between_bytes=assumed.between,
+        between_bytes=assumed.between, before_bytes=assumed.before,
     )  # fmt: skip
     lives = Lives(step.data)
     fitted = _within(budget, step, lives, recorder, slack)
@@ -193,7 +200,7 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
     least = f"{outcome.peak} bytes ({text(outcome.peak)})" if outcome.peak >= 1 << 10 else text(outcome.peak)
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome.at)}",
+        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome, budget)}",
         outcome.peak,
         budget,
     )
@@ -213,9 +220,9 @@ def too_small(name: str, lasting: int, budget: int) -> DoesNotFit:
 _HELD = ("pack", "unpack", "held")
 
 
-def _peak(step: Step, at: int) -> str:
+def _peak(step: Step, outcome: Outcome, budget: int) -> str:
     """Where memory peaks, and what to do about it."""
-    operation = step.data["operations"][at]
+    operation = step.data["operations"][outcome.at]
     if operation["stage"] == "update":
         # Weights, gradients and state have the same size for any batch.
         return "Memory peaks in the optimizer's update; give a larger budget, or use an optimizer that keeps less state"
@@ -223,4 +230,8 @@ def _peak(step: Step, at: int) -> str:
     module = "outside the model's submodules" if group == OUTSIDE else f"in {group}"
     name = operation["name"].removeprefix("aten.")
     what = module if name in _HELD else f"at {name} {module}"
-    return f"Memory peaks in the {operation['stage']} pass, {what}; give a larger budget or a smaller batch"
+    scratch, limit = int(operation["workspace_bytes"]), ""
+    if "convolution" in name and scratch >= outcome.peak - budget:
+        what += f", of which {text(scratch)} are workspace"
+        limit = ", or limit workspaces (`tightfit run --workspace`)"
+    return f"Memory peaks in the {operation['stage']} pass, {what}; give a larger budget or a smaller batch{limit}"

@@ -8,20 +8,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["covers", "form_of", "has_gradients"]
+__all__ = ["alike", "covers", "form_of", "form_of_block", "has_gradients"]
 
 
-def form_of(module: nn.Module, flat: list[Any], kind: str) -> Any:
-    """What plans are told apart by: forms of the inputs, training, autocast, and whether gradients are there.
-
-    `kind` is the type of the model's device.
-    """
+def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
+    """What plans are told apart by: forms of the inputs, training, autocast, whether gradients are there, and the model's device."""
     forms = tuple(
         (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value) for value in flat
     )
-    cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    # Under it, convolutions are not run again.
-    return forms, module.training, cast, has_gradients(module), torch.backends.cudnn.benchmark
+    # Under `benchmark`, convolutions are not run again.
+    return forms, module.training, _cast(device), has_gradients(module), torch.backends.cudnn.benchmark, device
+
+
+def form_of_block(module: nn.Module, device: torch.device) -> Any:
+    """The same for a block of a program, whose inputs nobody sees."""
+    return "block", _cast(device), has_gradients(module), device
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two forms differ by nothing but whether gradients are there."""
+    place = 2 if one[0] == "block" else 3
+    return bool(one[:place] == other[:place] and one[place + 1 :] == other[place + 1 :])
+
+
+def _cast(device: torch.device) -> torch.dtype | None:
+    """What autocast computes in, if it is on."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
 
 
 def covers(larger: Any, smaller: Any) -> bool:

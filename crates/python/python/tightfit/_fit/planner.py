@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import DoesNotFit
 from .arenas import Arenas
@@ -24,7 +25,7 @@ from .simulate import simulate
 from .sizes import text
 from .step import build
 from .times import Times, times_of
-from .watch import SPARE, Assumed, allocated, differences, watches, with_room
+from .watch import SPARE, Assumed, allocated, differences, tries_algorithms, watches, with_room
 
 __all__ = ["Planner"]
 
@@ -48,9 +49,11 @@ class Planner:
     host
         Host memory for what is offloaded.
     reserve
-        What of the budget no recording shows; replaced by what is seen.
+        What of the budget no recording shows, as it was measured; None until then.
     gaps
-        What of the budget the allocator was seen to lose to gaps between blocks.
+        What of the budget is left to gaps between blocks.
+    outputs
+        Outputs of the last pass, weakly.
     """
 
     def __init__(
@@ -63,12 +66,19 @@ class Planner:
         self.host = Arenas(name, host_budget)
         self.reserve: int | None = None
         self.gaps = 0
-        # Bytes of an unknown optimizer's state, and what each form needs between its passes, once they were seen.
+        self.outputs: list[weakref.ref[Tensor]] = []
+        # Bytes of an unknown optimizer's state, what no recording of each form shows, and what it needs between its passes, once they
+        # were seen.
         self._state: int | None = None
+        self._reserves: dict[Any, int] = {}
         self._between: dict[Any, int] = {}
+        # Forms of which a plan needed more than the budget: none of theirs is made anew for being too careful, which might repeat.
+        self._exceeded: set[Any] = set()
 
     def copies_on(self, device: torch.device) -> Copies:
-        """Copies of a device."""
+        """Copies of a device, and host memory for them: a model may have moved to another one."""
+        if self.copies is not None and self.copies.device != device:
+            self.copies, self.host = None, Arenas(self.name, self.host.budget)
         if self.copies is None:
             self.copies = copies_for(device)
         return self.copies
@@ -99,8 +109,6 @@ class Planner:
         times = None
         if not self._fits_easily(rehearsal, device, assumed):
             times = self._measured(rehearsal, module, device, assumed)
-        if self.reserve is None:
-            self.reserve = 0 if times is not None and times.rates else reserve_of(self.budget, device)
         assumed, _ = self._assumed(rehearsal, module, device, signature)
         expand_segments(device)
         fitted = self._within(rehearsal, device, assumed, started, times)
@@ -108,42 +116,55 @@ class Planner:
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
 
-    def exceeded(self, seen: int, peak: int) -> bool:
-        """Learns that a step took `seen` bytes where `peak` was predicted; whether that is over the budget, for the next plan to mend."""
-        if seen <= self.budget or self.reserve is None:
+    def exceeded(self, fitted: Fitted, signature: Any) -> bool:
+        """Learns what steps of a plan took; whether that is over the budget, for the next plan of this form to mend."""
+        seen = fitted.watch.seen
+        if seen <= self.budget:
             return False
         # What was predicted was too little by so much.
-        self.reserve += seen - min(self.budget, peak) + SPARE
+        self._reserves[signature] = fitted.assumed.reserve + seen - min(self.budget, fitted.peak) + SPARE
+        self._exceeded.add(signature)
         return True
 
-    def crowded(self, reserved: int, peak: int) -> bool:
-        """Learns what the allocator has reserved for steps with this peak; whether that is so much more than the budget, for the
-        first time, that the next plan is to leave room for it."""
-        if self.gaps or reserved - self.budget <= room_for_gaps(self.budget):
+    def before(self) -> int:
+        """Bytes of the last pass's outputs that the program still has."""
+        found = [output for output in (reference() for reference in self.outputs) if output is not None]
+        return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
+
+    def crowded(self, needed: int) -> bool:
+        """Learns what steps need with the gaps between their blocks; whether that is more than the bound allows, for the first time: the next
+        plan is to leave room for it."""
+        over = needed - self.budget - room_for_gaps(self.budget)
+        if self.gaps or over <= 0:
             return False
-        self.gaps = reserved - peak
+        self.gaps = over
         return True
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
-        if fitted.learned or fitted.stale or all(weight._version == version for weight, version in fitted.weights):
+        if fitted.learned or fitted.stale or tries_algorithms(fitted.watch) or all(weight._version == version for weight, version in fitted.weights):
             return
         fitted.learned, fitted.weights = True, []
         seen, _ = self._assumed(fitted.rehearsal, module, device, signature)
-        if self.optimizer is None and watches(device):
+        seen = seen._replace(reserve=fitted.assumed.reserve, between=fitted.assumed.between)
+        if self.optimizer is None and self._state is None and watches(device):
             # What came with the update is its state.
             self._state = max(0, seen.outside - fitted.assumed.outside)
             seen = seen._replace(state=self._state, outside=seen.outside - self._state)
-        growth = fitted.watch.growth(fitted.lives, fitted.bound.outcome) if fitted.bound is not None else None
+        growth = fitted.watch.growth(fitted.lives, fitted.outcome, fitted.step.given, fitted.assumed.before) if fitted.bound is not None else None
         between = 0
         if growth is not None:
             seen = seen._replace(reserve=with_room(growth.passes), between=with_room(growth.between))
             between = growth.meeting + seen.between
         more = sum(seen[:4]) - sum(fitted.assumed[:4])
-        over = max(fitted.peak, between) + more > self.budget
-        careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE)
+        # The forward pass, with the outputs that are there now.
+        forward = max(fitted.outcome.live[: fitted.step.given], default=0) + seen.before - fitted.assumed.before
+        over = max(fitted.peak, between, forward) + more > self.budget
+        careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE) and signature not in self._exceeded
+        if over:
+            self._exceeded.add(signature)
         if over or careful:
-            self.reserve, self._between[signature] = seen.reserve, seen.between
+            self._reserves[signature], self._between[signature] = seen.reserve, seen.between
             say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(differences(fitted.assumed, seen, self.budget // 1000))}")
             fitted.stale = True
 
@@ -158,7 +179,17 @@ class Planner:
             guess = ""
         known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
         outside = max(0, allocated(device) - known)
-        return Assumed(state, scratch, outside, self.reserve or 0, self._between.get(signature, 0)), guess
+        before = min(outside, self.before())
+        between = self._between.get(signature, 0)
+        return Assumed(state, scratch, outside - before, self._reserve(device, signature), between, before), guess
+
+    def _reserve(self, device: torch.device, signature: Any) -> int:
+        """What of the budget no recording shows: as it was seen of this form, or the most of what was measured, or is usual, and was seen of
+        others."""
+        seen = self._reserves.get(signature)
+        if seen is not None:
+            return seen
+        return max(self.reserve if self.reserve is not None else reserve_of(self.budget, device), *self._reserves.values(), 0)
 
     def _within(
         self, rehearsal: Rehearsal, device: torch.device, assumed: Assumed, started: float, times: Times | None
@@ -197,7 +228,7 @@ class Planner:
         if device.type not in MEASURED:
             return True
         step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, (assumed.state, assumed.scratch))
-        reserve = max(self.reserve or 0, reserve_of(self.budget, device))
+        reserve = max(assumed.reserve, reserve_of(self.budget, device))
         return simulate(Lives(step.data), {}).peak + allocated(device) + reserve <= self.budget
 
     def _measured(
@@ -220,9 +251,9 @@ class Planner:
             done = measure(rehearsal.recorder, device, rates_of(device), times, free)
         if done:
             times.save()
-        if on_gpu and self.reserve is None and times.rates:
+        if self.reserve is None and times.rates:
             # Libraries keep workspaces for each thread: those of this one are counted, the backward pass has another.
-            self.reserve = max(0, torch.cuda.memory_allocated(device) - before)
+            self.reserve = max(0, torch.cuda.memory_allocated(device) - before) if on_gpu else 0
         return times
 
 

@@ -43,6 +43,7 @@ class RealRecording:
     def forward_done(self) -> None:
         """Ends the forward part, and waits for the backward pass."""
         self.recorder.borders = set()
+        self.recorder.given = len(self.recorder.timeline)
         self._leave()
         if not self.recorder.packs:
             return

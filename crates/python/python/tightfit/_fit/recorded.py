@@ -87,6 +87,8 @@ class Step:
         The tensor of each (storage, writes).
     externals
         For tensors that exist before the step, what they are.
+    given
+        Operations after which the model has given its outputs.
     """
 
     data: dict[str, Any]
@@ -96,3 +98,4 @@ class Step:
     tensors: dict[tuple[int, int], int]
     externals: dict[int, tuple[str, Any]]
     assumed: list[str] = field(default_factory=list)
+    given: int = 0

@@ -74,6 +74,8 @@ class Recorder(TorchDispatchMode):
         self.calls: list[str] = []
         self.borders: set[Any] = set()
         self.timeline: list[tuple[str, int]] = []
+        # Where in it the model has given its outputs.
+        self.given: int | None = None
         self.stage = "forward"
         self.group = ""
         self.paused = 0

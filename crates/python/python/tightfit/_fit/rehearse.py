@@ -186,6 +186,7 @@ def _run(
         with recorder:
             with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack):
                 outputs = copied(*fake_args, **fake_kwargs)
+            recorder.given = len(recorder.timeline)
             if loss is None:
                 value, assumed = assumed_loss(outputs)
                 result.assumed.extend([assumed] if assumed else [])

@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -18,11 +20,12 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import say_compiled, unrehearsed, unsupported
-from .budget import beside, enforce, release, retries, room_for_gaps
+from .budget import beside
 from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted
-from .forms import covers, form_of, has_gradients
+from .forms import alike, covers, form_of, form_of_block, has_gradients
+from .limit import Limit
 from .lines import say
 from .passes import Pass
 from .planner import Planner
@@ -32,7 +35,7 @@ from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
 from .sizes import text
 from .slots import Counts
-from .watch import WATCHED, watches
+from .watch import WATCHED, Watch, settle, tries_algorithms, watches
 
 __all__ = ["Session"]
 
@@ -41,8 +44,6 @@ PLANS = 8
 IDLE = 64
 # What a model has that is followed: the number of plans that had been made by then.
 FOLLOWED = "_tightfit_followed"
-# Passes after which the allocator is looked at again, and how often it gets more room.
-LOOKS, LOOSENED = 16, 4
 # Passes in another order than planned, after which the step is recorded again.
 TOLERATED = 3
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
@@ -89,10 +90,7 @@ class Session:
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
-        # Passes behind those that were watched, how often the allocator got more room, and how often it had needed some.
-        self._looked = self._loosened = self._retries = 0
-        # The plan of the pass that PyTorch's peak statistics were reset for last.
-        self._peak_of: Fitted | None = None
+        self.limit = Limit(self.planner)
 
     def __deepcopy__(self, memo: Any) -> Session:
         # Copies of the model (rehearsals, averages of weights) are not fitted anew.
@@ -127,6 +125,8 @@ class Session:
         if not stack:
             return
         active = stack.pop()[1]
+        if not stack:
+            self.planner.outputs = [weakref.ref(value) for value in tree_flatten(outputs)[0] if isinstance(value, Tensor)]
         if active is not None:
             self.leave(active)
 
@@ -174,13 +174,15 @@ class Session:
             self.say_once("is given nested tensors, which are not planned")
             return None
         self.where = self.device(module)
-        signature = key or form_of(module, flat, self.where.type)
+        signature = key or form_of(module, flat, self.where)
         if signature in self._offloaded:
             return SafePass(None, Counts())
+        if watches(self.where):
+            settle(self.where)
         known = self.plans.get(signature)
         if known is not None:
             self.planner.learn(known, module, self.where, signature)
-            self._watch(known)
+            self._watch(known, signature)
             if known.stale:
                 self._replaced[signature] = self.plans.pop(signature)
                 with current(self.where):
@@ -245,9 +247,7 @@ class Session:
 
     def enter_context(self, models: nn.Module) -> Pass | SafePass | None:
         """Begins a block of a program, which is no module's forward pass."""
-        kind = self.device(models).type
-        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return self.enter(models, (), key=("block", cast, has_gradients(models)))
+        return self.enter(models, (), key=form_of_block(models, self.device(models)))
 
     def leave(self, active: Pass | SafePass) -> None:
         """Ends the forward part of a pass."""
@@ -284,56 +284,38 @@ class Session:
                 self._recorded.setdefault(signature, 0)
                 say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
 
-    def _watch(self, fitted: Fitted) -> None:
+    def _watch(self, fitted: Fitted, signature: Any) -> None:
         """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
         device, watch = self.where, fitted.watch
-        if not watches(device) or fitted.stale:
+        if not watches(device) or fitted.stale or watch.passes >= WATCHED:
             return
-        if watch.passes >= WATCHED:
-            self._loosen(device)
-            return
-        if fitted.bound is None and self._peak_of is fitted:
-            # Nothing of ours sees the end of its backward pass.
-            watch.seen = torch.cuda.max_memory_allocated(device)
-        if self.planner.exceeded(watch.seen, fitted.peak):
+        if tries_algorithms(watch):
+            watch.seen = 0
+        if self.planner.exceeded(fitted, signature):
             say(f"{self.name} needed {text(watch.seen)}, {text(watch.seen - self.budget)} over the budget; planning again")
             fitted.stale = True
             return
         watch.passes += 1
         if watch.passes < WATCHED:
             return
-        gaps = watch.kept - watch.seen
-        said = f"{self.name} allocates at most {text(watch.seen)}; PyTorch's allocator reserves {text(gaps)} more"
-        if self.planner.crowded(watch.kept, watch.seen):
-            say(f"{said}, {text(watch.kept - self.budget)} over the budget; planning again, with room for that")
+        if self.planner.crowded(watch.seen + watch.gap):
+            say(
+                f"{self.name} allocates at most {text(watch.seen)}, with gaps of {text(watch.gap)} between blocks, which PyTorch's allocator cannot "
+                "give back: more than the budget; planning again, with room for that"
+            )
             fitted.stale = True
-            return
-        if gaps > room_for_gaps(self.budget):
-            say(said)
-        enforce(self.budget, device, self)
-        self._retries = retries(device)
-
-    def _loosen(self, device: torch.device) -> None:
-        """Gives the allocator more room where it has none for some block of most passes: each time, it waits for the GPU."""
-        self._looked += 1
-        if self._looked % LOOKS or self._loosened == LOOSENED:
-            return
-        before, self._retries = self._retries, retries(device)
-        if self._retries - before < LOOKS // 2:
-            return
-        self._loosened += 1
-        allowed = enforce(self.budget, device, self)
-        say(f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU; it may reserve {text(allowed)} now")
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
-        if not watches(self.where) or fitted.watch.passes >= WATCHED:
+        if not watches(self.where):
+            return
+        self.limit.begin(fitted, self.plans.values(), self.where)
+        if fitted.watch.passes >= WATCHED:
             return
         if not fitted.watch.passes:
             # What others left cached is not this plan's.
             torch.cuda.empty_cache()
-        fitted.watch.start()
-        self._peak_of = fitted
+        fitted.watch.start(self.planner.before(), active is not None)
         if active is not None:
             active.watch = fitted.watch
 
@@ -401,8 +383,14 @@ class Session:
             if before is not None:
                 seen = f" ({text(before.watch.seen)} seen)" if before.watch.seen else ""
                 say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
-                before.stale, before.learned, before.watch.passes = False, True, WATCHED
+                before.stale, before.over, before.learned, before.watch.passes = False, True, True, WATCHED
                 self.plans[signature] = before
+                return
+            like = next((plan for form, plan in self.plans.items() if plan is not None and alike(form, signature)), None)
+            if like is not None:
+                say(f"{error}. For these inputs, it keeps to its plan for steps {'without' if has_gradients(module) else 'with'} gradients before them")
+                watched = Watch(self.device(module), passes=WATCHED)
+                self.plans[signature] = replace(like, over=True, learned=True, stale=False, watch=watched, counts=Counts())
                 return
             if self.on_misfit is None:
                 raise
@@ -416,8 +404,10 @@ class Session:
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
+        bounds = [plan.bound for plan in self.plans.values() if plan is not None and plan.bound is not None]
+        self.planner.host.shrink(max((bound.host_bytes for bound in bounds), default=0))
         # Its first passes are watched instead: what was predicted may be too little.
-        release(self)
+        self.limit.lift()
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"

@@ -237,6 +237,7 @@ def build(
     host_bytes: int | None = None,
     may_rerun: Callable[[Operation], bool] | None = None,
     between_bytes: int = 0,
+    before_bytes: int = 0,
 ) -> Step:
     """Makes the step of a finished recording.
 
@@ -262,6 +263,8 @@ def build(
         Whether an operation of the forward pass may run again, where this is not a program that hooks see.
     between_bytes
         Bytes that the program needs between the passes beside what was recorded there.
+    before_bytes
+        Bytes of the outputs of the pass before, which are there until the model has given its own.
     """
     rates = rates_of(device)
     builder = _Builder(recorder, device, rates, times, may_rerun)
@@ -270,7 +273,12 @@ def build(
     held = _held(recorder)
     packs = [(-1, -1)] * len(recorder.packs)
     unpacks: list[tuple[int, int]] = []
+    outputs, given = _outputs_before(builder, before_bytes), 0
     for position, (event, number) in enumerate(recorder.timeline):
+        if position == recorder.given:
+            if outputs:
+                builder.add(None, "", "forward", "held", reads=outputs)
+            given = len(builder.operations)
         if event == "operation":
             if between_bytes and recorder.operations[number].stage == "backward":
                 builder.add(None, "", "backward", "between the passes", workspace_bytes=between_bytes)
@@ -308,7 +316,7 @@ def build(
         },
     }
     assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
-    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed)
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed, given)
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
@@ -347,6 +355,18 @@ def _current(builder: _Builder, number: int) -> int | None:
         if tensor is not None:
             return tensor
     return None
+
+
+def _outputs_before(builder: _Builder, size: int) -> list[int]:
+    """The outputs of the pass before, as a tensor that is there when the step begins."""
+    if size <= 0:
+        return []
+    builder.tensors.append(
+        {"name": "outputs of the pass before", "bytes": size, "kind": "other", "residence": "temporary", "result": False, "alias": None}
+    )
+    tensor = len(builder.tensors) - 1
+    builder.add(None, "", "forward", "held", writes=[tensor])
+    return [tensor]
 
 
 def _update(builder: _Builder, gradients: set[int], optimizer: tuple[int, int], outside_bytes: int) -> None:

@@ -109,6 +109,19 @@ def _form(view: View) -> str:
     return f"{kind}{list(view.shape)}{list(view.stride)}"
 
 
+# What convolutions go by under `tightfit run`, and the variable that only it sets.
+_LIMITS = ("WORKSPACE", "TOTAL_WORKSPACE", "SIZES", "DIVIDE", "TUNE")
+_PRELOADED = "TIGHTFIT_CUDNN"
+
+
+def _limits() -> list[str]:
+    """What limits convolutions in this process: under other limits they take other times and workspaces."""
+    if _PRELOADED not in os.environ:
+        return []
+    found = {name: os.environ.get(f"TIGHTFIT_{name}") for name in _LIMITS}
+    return ["run", *(f"{name.lower().replace('_', ' ')} {value}" for name, value in found.items() if value)]
+
+
 _open: dict[str, Times] = {}
 
 
@@ -123,6 +136,7 @@ def times_of(device: torch.device) -> Times:
         words.append(f"cudnn {torch.backends.cudnn.version()}")
         words.append(f"tf32 {matmul.allow_tf32:d}{convolution.allow_tf32:d}")
         words.append(f"benchmark {convolution.benchmark:d} deterministic {convolution.deterministic:d}")
+        words.extend(_limits())
     name = ", ".join(words)
     found = _open.get(name)
     if found is None:

@@ -4,7 +4,8 @@ A pass has three phases, each with a peak of its own::
 
     forward pass | what the program runs between: its loss | backward pass
 
-Only the growth within a pass is compared: what was there when it began is known by then, whatever was assumed.
+Only the growth within a pass is compared: what was there when it began is known by then, whatever was assumed. Of a pass without a plan
+nothing of ours sees a phase end, so its peak is looked at when the next one begins, of whichever model.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .rebuild import Lives
 from .simulate import Outcome
 from .sizes import text
 
-__all__ = ["SPARE", "WATCHED", "Assumed", "Growth", "Watch", "allocated", "differences", "watches", "with_room"]
+__all__ = ["SPARE", "WATCHED", "Assumed", "Growth", "Watch", "allocated", "differences", "settle", "tries_algorithms", "watches", "with_room"]
 
 # Kinds of devices whose allocator has statistics; they are reset for watched passes.
 WATCHES = {"cuda"}
@@ -51,13 +52,16 @@ class Assumed(NamedTuple):
         For workspaces and what the allocator rounds.
     between
         What the program's loss needs beyond the one that was assumed.
+    before
+        Outputs of the pass before, which most programs have until this one's take their names.
     """
 
     state: int
     scratch: int
     outside: int
     reserve: int
-    between: int
+    between: int = 0
+    before: int = 0
 
 
 class Growth(NamedTuple):
@@ -79,39 +83,31 @@ class Watch:
         How many were watched to their end.
     seen
         The highest peak of all.
-    begin
-        What was there when the last one began.
+    begin, before
+        What was there when the last one began; and of that, outputs of the pass before, which go when its forward pass ends.
     forward, between, backward
         Peaks of its phases; 0 for those that have not ended.
-    reserved, left, foreign
-        What the allocator had reserved and given out when the last one ended, and what was reserved between passes for other code.
+    gap
+        What the allocator cannot give back between blocks, where passes need most.
     """
 
     device: torch.device
     passes: int = 0
     seen: int = 0
     begin: int = 0
+    before: int = 0
     forward: int = 0
     between: int = 0
     backward: int = 0
-    reserved: int = 0
-    left: int = 0
-    foreign: int = 0
+    gap: int = 0
 
-    @property
-    def kept(self) -> int:
-        """What the allocator has reserved for passes; 0 where none was seen to end."""
-        return max(0, self.reserved - self.foreign)
-
-    def start(self) -> None:
+    def start(self, before: int, planned: bool) -> None:
         """Begins a pass: what other code needed before is no plan's fault."""
         torch.cuda.reset_peak_memory_stats(self.device)
-        self.begin = allocated(self.device)
-        if self.reserved:
-            # What is still there, such as an optimizer's new state, is none of it.
-            more = torch.cuda.memory_reserved(self.device) - self.reserved
-            self.foreign += max(0, more - max(0, self.begin - self.left))
+        self.begin, self.before = allocated(self.device), before
         self.forward = self.between = self.backward = 0
+        if not planned:
+            _unseen[self.device] = self
 
     def _phase(self) -> int:
         peak = int(torch.cuda.max_memory_allocated(self.device))
@@ -121,32 +117,55 @@ class Watch:
 
     def forward_ended(self) -> None:
         self.forward = self._phase()
+        if self.passes and not torch.cuda.is_current_stream_capturing():
+            # Behind the first pass, the optimizer's state is where it stays. What is cached still is none of the gaps.
+            torch.cuda.empty_cache()
+            self.gap = max(self.gap, int(torch.cuda.memory_reserved(self.device)) - allocated(self.device))
 
     def backward_began(self) -> None:
         self.between = self._phase()
 
     def ended(self) -> None:
         self.backward = self._phase()
-        self.reserved = int(torch.cuda.memory_reserved(self.device))
-        self.left = allocated(self.device)
 
-    def growth(self, lives: Lives, outcome: Outcome) -> Growth | None:
-        """What was seen of the last pass beyond the prediction; None if a phase was not seen."""
+    def growth(self, lives: Lives, outcome: Outcome, given: int, before: int) -> Growth | None:
+        """What was seen of the last pass beyond the prediction; None if a phase was not seen. The prediction is that the model has given its
+        outputs after so many operations, and so many bytes of outputs before it."""
         if not (self.forward and self.between and self.backward):
             return None
         resident = sum(size for size, stays in zip(lives.bytes, lives.resident, strict=True) if stays)
         names = [operation["name"] for operation in lives.operations]
-        packs = [index for index in range(lives.turn) if names[index] == "pack"]
         unpack = next((index for index in range(lives.turn, len(names)) if names[index] == "unpack"), lives.turn)
         end = next((index for index, operation in enumerate(lives.operations) if operation["stage"] == "update"), len(names))
-        forward = outcome.live[: packs[-1] + 1] if packs else outcome.live[: lives.turn]
+        # What is there from the end of the forward pass on.
+        left = self.begin - self.before
         passes = max(
-            self.forward - self.begin - (max(forward) - resident),
-            self.backward - self.begin - (max(outcome.live[unpack:end]) - resident),
+            self.forward - self.begin - (max(outcome.live[:given], default=resident) - before - resident),
+            self.backward - left - (max(outcome.live[unpack:end]) - resident),
         )
         # What is alive where the passes meet, without what the assumed loss needed.
         meeting = min(outcome.live[lives.turn - 1 : lives.turn + 1])
-        return Growth(passes, self.between - self.begin - (meeting - resident), meeting)
+        between = self.between - left - (meeting - resident)
+        if self.before and between <= self.before + SPARE:
+            # These outputs are still there when the forward pass has just ended.
+            between = min(between, 0)
+        return Growth(passes, between, meeting)
+
+
+# By device: what watches the pass that began last, where nothing sees that end.
+_unseen: dict[torch.device, Watch] = {}
+
+
+def settle(device: torch.device) -> None:
+    """Looks at the peak of a pass without a plan, before the next one begins."""
+    last = _unseen.pop(device, None)
+    if last is not None:
+        last._phase()
+
+
+def tries_algorithms(watch: Watch) -> bool:
+    """Whether what was watched so far is no measure, since convolutions tried algorithms in it."""
+    return watch.passes == 0 and torch.backends.cudnn.benchmark
 
 
 def with_room(growth: int) -> int:
@@ -159,7 +178,7 @@ def differences(assumed: Assumed, seen: Assumed, least: int) -> list[str]:
     found = []
     if abs(assumed.state - seen.state) >= least:
         found.append(f"the optimizer's state is {text(seen.state)} ({text(assumed.state)} assumed)")
-    for name in ("between", "reserve", "outside"):
+    for name in ("between", "before", "reserve", "outside"):
         more = getattr(seen, name) - getattr(assumed, name)
         if abs(more) >= least:
             found.append(f"{_WHAT[name]} {text(abs(more))} {'more' if more > 0 else 'less'}")
@@ -168,6 +187,7 @@ def differences(assumed: Assumed, seen: Assumed, least: int) -> list[str]:
 
 _WHAT = {
     "between": "between its passes, the program needs",
+    "before": "of the outputs before it, the program keeps",
     "reserve": "for workspaces and rounding, it needs",
     "outside": "beside it, the device holds",
 }

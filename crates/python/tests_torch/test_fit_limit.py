@@ -1,0 +1,247 @@
+"""What the allocator of a GPU may reserve, with its statistics played here."""
+
+import gc
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import tightfit.torch as tt
+from fit_models import Resnet, image
+from fit_support import FAST, Peaks, fitted_copy, passes, set_link, sgd
+from tightfit._fit import budget, limit, retries, watch
+from tightfit._fit.doors import session_of
+from tightfit._fit.fitted import least_of
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
+    torch.set_num_threads(1)
+    set_link(monkeypatch, FAST)
+
+
+def fitted_resnet():
+    """A small ResNet within 80% of its peak, and its inputs."""
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    return fitted_copy(model, x, 0.8), x
+
+
+def test_gaps_that_the_bound_has_no_room_for_get_some_in_one_more_plan(monkeypatch, capfd):
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    fitted, x = fitted_resnet()
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    found = session_of(fitted)
+    room = budget.room_for_gaps(found.budget)
+    peaks.reserved = 3 * room
+    first = passes(fitted, x, watch.WATCHED)
+    assert first.watch.gap == 3 * room
+    first.watch.seen = found.budget
+    second = passes(fitted, x, 1)
+    assert first.stale and found.budget - 3 * room < second.peak <= found.budget - 2 * room
+    assert "which PyTorch's allocator cannot give back: more than the budget; planning again" in capfd.readouterr().err
+    # Whatever is reserved then, it is not planned again.
+    second.watch.seen = found.budget
+    assert passes(fitted, x, watch.WATCHED + 1) is second and not second.stale
+
+
+def test_gaps_that_the_bound_has_room_for_change_no_plan(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    fitted, x = fitted_resnet()
+    peaks.reserved = budget.room_for_gaps(session_of(fitted).budget)
+    first = passes(fitted, x, watch.WATCHED)
+    first.watch.seen = session_of(fitted).budget
+    assert passes(fitted, x, 2) is first and not first.stale and session_of(fitted).limit.needed == first.watch.seen + peaks.reserved
+
+
+def test_gaps_leave_a_plan_where_none_is_found_for_less(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    fitted, x = fitted_resnet()
+    found = session_of(fitted)
+    peaks.reserved = 2 * found.budget
+    first = passes(fitted, x, watch.WATCHED)
+    second = passes(fitted, x, 1)
+    # Half of the gaps has no plan either, and the least that has one would be far slower.
+    assert second is not first and least_of(second) < second.peak <= found.budget
+
+
+def test_what_is_cached_is_no_gap(monkeypatch):
+    """Nor are gaps of the first pass, behind which the optimizer's state takes its place."""
+    peaks = Peaks(monkeypatch)
+    fitted, x = fitted_resnet()
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: setattr(peaks, "reserved", min(peaks.reserved, 1000)))
+    for reserved in (9000, 5000, 600, 7000):
+        peaks.reserved = reserved
+        plan = passes(fitted, x, 1)
+        assert plan.watch.gap == (0 if reserved == 9000 else 1000)
+
+
+def test_an_allocator_without_room_gets_some_in_a_while(monkeypatch, capfd):
+    Peaks(monkeypatch)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    fitted, x = fitted_resnet()
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    bounds, waits, size = [], iter(range(1000)), session_of(fitted).budget
+    monkeypatch.setattr(limit, "enforce", lambda needed, device, owner: bounds.append(needed) or needed)
+    first = passes(fitted, x, watch.WATCHED + 1 + 2 * retries.LOOKS)
+    assert bounds == [size], "where none waits, nothing changes"
+    # One more in each pass.
+    monkeypatch.setattr(retries, "retries", lambda device: next(waits))
+    second = passes(fitted, x, watch.WATCHED + 2 + retries.LOOKS)
+    room = budget.room_for_gaps(size)
+    assert second is not first and session_of(fitted).planner.gaps == room and second.peak <= size - room and bounds == [size] * 2
+    assert passes(fitted, x, 10 * retries.LOOKS) is second
+    assert bounds == [size, *(size + times * room for times in range(limit.LOOSENED + 1))]
+    said = capfd.readouterr().err
+    assert said.count("planning again, with ") == 1 and said.count("waited for the GPU; it may reserve") == limit.LOOSENED
+
+
+def test_an_allocator_without_room_for_what_fits_gets_some_at_once(monkeypatch):
+    """A plan that gives nothing up has no more room to leave."""
+    peaks = Peaks(monkeypatch)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    tt.fit(model, 1 << 30, optimizer=sgd(model))
+    bounds, waits = [], iter(range(1000))
+    monkeypatch.setattr(limit, "enforce", lambda needed, device, owner: bounds.append(needed) or needed)
+    monkeypatch.setattr(retries, "retries", lambda device: next(waits))
+    first = passes(model, x, watch.WATCHED)
+    # Nothing sees the gaps of its passes, so what was reserved counts.
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 2 << 30)
+    assert passes(model, x, 2 + retries.LOOKS) is first and bounds == [2 << 30, (2 << 30) + (1 << 27)] and peaks.reserved == 0
+
+
+def test_algorithms_that_are_tried_are_bounded_and_no_measure_of_what_is_needed(monkeypatch):
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 9 << 30)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(4)
+    tt.fit(model, 1 << 30, optimizer=sgd(model))
+    bounds = []
+    monkeypatch.setattr(limit, "enforce", lambda needed, device, owner: bounds.append(needed) or needed)
+    first = passes(model, x, 1)
+    peaks.now = 8 << 30
+    assert passes(model, x, 1) is first and first.watch.seen == 0
+    peaks.now = 1 << 30
+    assert passes(model, x, watch.WATCHED - 1) is first and first.watch.seen == 1 << 30
+    assert bounds == [5 << 28] * watch.WATCHED + [1 << 30]
+
+
+def judged(monkeypatch, turns):
+    """What is judged of a model's passes, where each turn is a pass of ours or of another model, and how often it tries again."""
+    ours, other, device = retries.Retries(), retries.Retries(), torch.device("cuda", 7)
+    counted, found = 0, []
+    for mine, more in turns:
+        monkeypatch.setattr(retries, "retries", lambda device, counted=counted: counted)
+        judgment = (ours if mine else other).begin(device)
+        if mine:
+            found.append(judgment)
+        counted += more
+    return found
+
+
+def test_tries_of_the_allocator_are_of_the_model_whose_pass_runs(monkeypatch):
+    most, few = retries.LOOKS // 2, retries.LOOKS // 2 - 1
+    rest = [(True, 0)] * retries.LOOKS
+    assert sum(judged(monkeypatch, [(True, 1)] * most + rest)) == 1
+    assert not any(judged(monkeypatch, [(True, 1)] * few + rest)), "half of the passes at least"
+    assert not any(judged(monkeypatch, [(True, 100)] + rest)), "an evaluation behind one pass"
+    assert not any(judged(monkeypatch, [(True, 0), (False, 1)] * (2 * retries.LOOKS))), "another model on the same GPU"
+    assert any(judged(monkeypatch, [(True, 1), (False, 0)] * (2 * retries.LOOKS)))
+    # What was counted for passes that were judged is not counted again.
+    assert sum(judged(monkeypatch, [(True, 1)] * retries.LOOKS + 3 * rest)) == 1
+
+
+def test_a_bound_is_lifted_while_another_plan_is_watched(monkeypatch):
+    Peaks(monkeypatch)
+    fitted, x = fitted_resnet()
+    found, events = session_of(fitted), []
+    monkeypatch.setattr(limit, "enforce", lambda needed, device, owner: events.append("bound") or needed)
+    monkeypatch.setattr(limit, "release", lambda owner: events.append("lifted"))
+    passes(fitted, x, watch.WATCHED + 2)
+    assert events[-1] == "bound" and events.count("bound") == 1
+    passes(fitted, image(2), 1)
+    events.clear()
+    passes(fitted, x, 2)
+    passes(fitted, image(2), 1)
+    assert events == ["bound", "lifted"]
+    # One that needs more than the budget has no bound.
+    found.last.over, found.last.watch.passes = True, watch.WATCHED
+    events.clear()
+    passes(fitted, image(2), 2)
+    assert events == ["lifted", "lifted"]
+
+
+GIB = 1 << 30
+
+
+class Allocator:
+    """PyTorch's allocator on a GPU of 80 GiB: the share that is allowed."""
+
+    def __init__(self, monkeypatch):
+        self.share = 1.0
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 * GIB))
+        monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: self.share, raising=False)
+        monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", self.set)
+        monkeypatch.setattr(budget, "_bounds", {})
+        monkeypatch.setattr(budget, "_shares", {})
+
+    def set(self, share, device):
+        self.share = share
+
+    def allowed(self):
+        return round(80 * self.share, 3)
+
+
+class Owner:
+    pass
+
+
+def test_bounds_end_with_their_owners(monkeypatch):
+    allocator, device = Allocator(monkeypatch), torch.device("cuda", 0)
+    one, two = Owner(), Owner()
+    budget.enforce(8 * GIB, device, one)
+    assert allocator.allowed() == 8.25
+    budget.enforce(16 * GIB, device, two)
+    budget.enforce(8 * GIB, device, one)
+    assert allocator.allowed() == 16.5, "the largest counts, whichever came last"
+    budget.release(two)
+    assert allocator.allowed() == 8.25
+    budget.enforce(79 * GIB, device, one)
+    assert allocator.allowed() == 80
+    budget.enforce(8 * GIB, device, one)
+    del one
+    gc.collect()
+    assert allocator.allowed() == 80
+
+
+def test_a_bound_has_room_for_gaps(monkeypatch):
+    allocator, device, owner = Allocator(monkeypatch), torch.device("cuda", 0), Owner()
+    budget.enforce(GIB, device, owner)
+    assert allocator.allowed() == 1.125, "gaps of small models are no smaller"
+    budget.enforce(16 * GIB, device, owner)
+    assert allocator.allowed() == 16.5
+
+
+def test_a_bound_of_the_program_is_put_back(monkeypatch):
+    allocator, device, owner = Allocator(monkeypatch), torch.device("cuda", 0), Owner()
+    allocator.share = 0.5
+    budget.enforce(79 * GIB, device, owner)
+    assert allocator.allowed() == 40
+    budget.enforce(8 * GIB, device, owner)
+    budget.release(owner)
+    assert allocator.share == 0.5
+
+
+def test_unfit_lifts_the_bound(monkeypatch):
+    released = []
+    monkeypatch.setattr("tightfit._fit.limit.release", released.append)
+    model = tt.fit(Resnet(blocks=3), "1GiB")
+    found = session_of(model)
+    tt.unfit(model)
+    assert released == [found.limit]
