@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_int};
+use std::time::Duration;
 
 use tightfit_mock_support::control::variable;
 use tightfit_mock_support::{Control, Settings};
@@ -21,6 +22,8 @@ pub struct Levers {
     spoiled_uneven: i64,
     /// Factor of the virtual time per product, so that two mock devices can differ in speed.
     slowdown: u64,
+    /// Milliseconds of the host's that it takes to build the plan of an engine that compiles.
+    compile: u64,
     executions: u64,
 }
 
@@ -33,6 +36,7 @@ impl Settings for Levers {
             spoiled_engine: variable("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE").unwrap_or(-1),
             spoiled_uneven: variable("TIGHTFIT_MOCK_CUDNN_SPOIL_UNEVEN").unwrap_or(-1),
             slowdown: variable("TIGHTFIT_MOCK_CUDNN_SLOWDOWN").unwrap_or(1),
+            compile: variable("TIGHTFIT_MOCK_CUDNN_COMPILE").unwrap_or(0),
             executions: 0,
         }
     }
@@ -62,6 +66,11 @@ pub fn reported(bytes: u64) -> u64 {
 /// How many times slower than usual this device computes.
 pub fn slowdown() -> u64 {
     CONTROL.settings(|asked| asked.slowdown)
+}
+
+/// How long it takes to compile an engine.
+pub fn compile() -> Duration {
+    Duration::from_millis(CONTROL.settings(|asked| asked.compile))
 }
 
 /// Counts an execution, by an engine of this index if it is a convolution, perhaps with other padding before than after, and

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use super::attribute::{Attributes, Kind};
-use super::engine::{self, Config, Engine, KnobInfo};
+use super::engine::{self, COMPILES, Config, Engine, KnobInfo};
 use tightfit_mock_support::lock;
 
+use crate::control::compile;
 use crate::handle;
 use crate::number::{DataType, type_of};
 use crate::pointwise::{Mode, Pointwise};
@@ -92,6 +93,9 @@ pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
             [] => restored(attributes),
             [Built::Config(config)] => {
                 config.check_plan()?;
+                if config.engine.behavior_notes().contains(&COMPILES) {
+                    std::thread::sleep(compile());
+                }
                 Ok(Built::Plan(Arc::new(config.clone())))
             }
             _ => Err(Status::BAD_PARAM),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! swap       slow choices are replaced, and later processes begin with what was found
+//! builds     engines that compile hold nothing up
 //! stay       choices stay: for accuracy, for determinism, while the framework tries several
 //! compared   with 64-bit arithmetic, and each configuration once
 //! around     delays, threads, captures, many convolutions, two processes on one cache
@@ -15,6 +16,7 @@
 //! all the same.
 
 mod around;
+mod builds;
 mod compared;
 mod failures;
 mod first;
