@@ -46,7 +46,7 @@ job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     name=$1 stage=$2 gpu=$((SLOT % GPUS)) && shift 2
     [ ! -e "$output/$name/done" ] || exit 0
-    env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=11 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" \
+    env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=20 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" \
         "$stage" >"$output/$name.log" 2>&1 && touch "$output/$name/done"
 }
 export -f job

@@ -4,7 +4,7 @@
 //! Host       the program's two libraries; one context of ours for each of its devices
 //!  |- Guest      a handle of the program's: workspaces asked and programs built on it
 //!  |   '- GuestProgram    a configuration, enqueued on whatever stream the handle has, in memory of the program's
-//!  |- Builder    builds plans on a handle of its own, for all guests
+//!  |- Builder    builds plans on a handle of its own, for guests
 //!  '- CudaBackend    measures on a handle and a stream of its own
 //! ```
 
@@ -184,10 +184,10 @@ impl Host {
         // SAFETY: forwarded to the caller.
         let handle = unsafe { Handle::borrow(&self.cudnn, &context, handle) };
         let backend = CudaBackend::on(Arc::new(handle), &Options::default())?;
-        Ok(Guest { backend: CudaBackend { sharing: Sharing::Uses(self.plans(device)), ..backend } })
+        Ok(Guest { backend: CudaBackend { sharing: Sharing::Takes(self.plans(device)), ..backend } })
     }
 
-    /// The plans of a device that handles share.
+    /// The plans of a device that handles take.
     pub(super) fn plans(&self, device: usize) -> Arc<Plans> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         plans.entry(device).or_default().clone()

@@ -1,4 +1,4 @@
-//! Plans that are built beside a program, on a handle of ours, for all its handles: engines that compile do so for up to seconds.
+//! Plans that are built beside a program, on a handle of ours, for one of its handles: engines that compile do so for up to seconds.
 //!
 //! ```text
 //! a thread of ours       Builder: build conv3 by engine5 ........ kept
@@ -17,7 +17,8 @@ use crate::CudaError;
 use crate::convolution::{Elementwise, PreparedAlgorithm};
 use crate::safe::{Handle, Plan};
 
-/// The plans of a device, which are never dropped: that would wait for whatever is being built.
+/// The plans of a device that nobody has taken yet. A plan goes to the first handle that asks: cuDNN does not promise that all engines
+/// run on two threads at once.
 #[derive(Default)]
 pub(super) struct Plans(Mutex<Built>);
 
@@ -35,8 +36,8 @@ pub(super) enum Sharing {
     None,
     /// It builds them.
     Builds(Arc<Plans>),
-    /// It uses what was built.
-    Uses(Arc<Plans>),
+    /// It takes what was built.
+    Takes(Arc<Plans>),
 }
 
 impl Plans {
@@ -48,11 +49,13 @@ impl Plans {
 impl Sharing {
     /// Gives a call the plan that was built for it, if one was.
     pub fn give(&self, key: &CallKey, call: &PreparedAlgorithm) {
-        if let Sharing::Uses(plans) = self
+        if let Sharing::Takes(plans) = self
             && call.plan().is_none()
-            && let Some(plan) = plans.lock().calls.get(key).cloned()
+            && let Some(plan) = plans.lock().calls.remove(key)
         {
             call.adopt(&plan);
+            // Dropping it would wait for whatever is being built.
+            std::mem::forget(plan);
         }
     }
 
@@ -63,11 +66,13 @@ impl Sharing {
         }
     }
 
-    /// Elementwise steps on a handle, if they were built.
+    /// Elementwise steps for a handle, if they were built.
     pub fn elementwise(&self, key: (Storage, usize, usize), handle: &Arc<Handle>) -> Option<Elementwise> {
-        let Sharing::Uses(plans) = self else { return None };
-        let built = plans.lock().elementwise.get(&key).cloned()?;
-        built.on(handle)
+        let Sharing::Takes(plans) = self else { return None };
+        let built = plans.lock().elementwise.remove(&key)?;
+        let taken = built.on(handle);
+        std::mem::forget(built);
+        taken
     }
 
     /// Keeps elementwise steps for others.
@@ -78,13 +83,13 @@ impl Sharing {
     }
 }
 
-/// Builds plans for the program's handles, on a thread that may take its time.
+/// Builds plans for the program's handles, on a thread that takes its time.
 pub struct Builder {
     backend: CudaBackend,
 }
 
 impl Builder {
-    /// Builds what [`Guest::part`](super::Guest::part) of any handle on the device then finds built.
+    /// Builds what [`Guest::part`](super::Guest::part) of the next handle on the device then finds built.
     ///
     /// # Errors
     /// As [`Guest::program`](super::Guest::program).

@@ -44,6 +44,8 @@ struct Known {
     /// Since when something is being built.
     begun: Option<Instant>,
     spent: Duration,
+    /// Whether plans are built in place from now on.
+    is_off: bool,
 }
 
 /// The plans of a process.
@@ -64,6 +66,7 @@ impl Builds {
         let mut known = lock(&self.known);
         let is_stuck = known.begun.is_some_and(|begun| begun.elapsed() > PATIENCE);
         let key = (device, *problem, algorithm.clone());
+        let known = &mut *known;
         match known.built.entry(key.clone()) {
             Entry::Occupied(entry) if is_stuck && *entry.get() == Built::Asked => {
                 Built::Refused(format!("plans take over {} s to build", PATIENCE.as_secs()))
@@ -71,7 +74,8 @@ impl Builds {
             Entry::Occupied(entry) => entry.get().clone(),
             Entry::Vacant(entry) => {
                 let building = || Building { host: host.clone(), known: self.known.clone(), builders: HashMap::new() };
-                let is_asked = is_roomy(host, device) && self.worker.hand_over(key, building);
+                let is_on = !known.is_off && is_roomy(host, device);
+                let is_asked = is_on && self.worker.hand_over(key, building);
                 entry.insert(if is_asked { Built::Asked } else { Built::Ready }).clone()
             }
         }
@@ -85,6 +89,11 @@ impl Builds {
     /// How long building took in all.
     pub fn spent(&self) -> Duration {
         lock(&self.known).spent
+    }
+
+    /// Builds no more beside the program: a plan that was did not run.
+    pub fn turn_off(&self) {
+        lock(&self.known).is_off = true;
     }
 
     /// The program ends.

@@ -309,6 +309,9 @@ impl State {
                         Ok(trial) => self.flights.push(Flight { job: id(job), task, trial, setup }),
                         Err(error) => {
                             trace!("{}: not measured: {error}", job.problem());
+                            if matches!(error, CudaError::Cudnn { .. }) {
+                                self.builds.turn_off();
+                            }
                             if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
                                 // The program will see it soon enough.
                                 self.give_up();
