@@ -170,6 +170,8 @@ def _within(
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for again in range(6):
         decided = decide(step.data, max(target, 1), lives, hurried=again > 0)
+        if again > 0 and decided.is_far:
+            decided = decide(step.data, max(target, 1), lives)
         bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
