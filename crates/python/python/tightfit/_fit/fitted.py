@@ -43,7 +43,7 @@ class Fitted:
     watch, stale
         What the allocator counted in its first passes, and whether another plan takes its place.
     over
-        Whether its passes need more than the budget, and no other plan was found.
+        Whether its passes need more than the budget, and no other plan was found: it stays, and the allocator's bound is what they need.
     assumed
         What was planned for that no recording shows.
     learned, weights
