@@ -1,6 +1,7 @@
 """Peaks that are seen on a GPU, whose statistics are played here, and what is learned from them."""
 
 import re
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -279,6 +280,16 @@ def test_outputs_that_a_program_still_has_count_until_the_forward_pass_ends(monk
     lives = second.lives
     assert lives.first[held] == 0 and lives.last[held] < lives.turn and lives.first_backward[held] < 0
     assert "anew" not in capfd.readouterr().err
+
+
+def test_outputs_count_where_their_bytes_are():
+    found, device = planner.Planner("model", 1 << 20), torch.device("cpu")
+    dense = torch.ones(4, 8)
+    outputs = [dense, dense[1:], torch.ones(4, 4).to_sparse(), torch.ones(4, device="meta"), torch.nn.Parameter(torch.ones(2))]
+    found.outputs = [weakref.ref(output) for output in outputs]
+    assert found.before(device) == 4 * 8 * 4
+    del outputs, dense
+    assert found.before(device) == 0
 
 
 def test_growth_is_measured_beside_outputs_of_the_pass_before():

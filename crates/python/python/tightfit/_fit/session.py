@@ -315,7 +315,7 @@ class Session:
         if not fitted.watch.passes:
             # What others left cached is not this plan's.
             torch.cuda.empty_cache()
-        fitted.watch.start(self.planner.before(), active is not None)
+        fitted.watch.start(self.planner.before(self.where), active is not None)
         if active is not None:
             active.watch = fitted.watch
 
