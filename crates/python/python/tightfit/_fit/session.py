@@ -388,7 +388,8 @@ class Session:
                 return
             like = next((plan for form, plan in self.plans.items() if plan is not None and alike(form, signature)), None)
             if like is not None:
-                say(f"{error}. For these inputs, it keeps to its plan for steps {'without' if has_gradients(module) else 'with'} gradients before them")
+                others = "without" if has_gradients(module) else "with"
+                say(f"{error}. For these inputs, it keeps to its plan for steps {others} gradients before them")
                 watch = Watch(self.device(module))
                 self.plans[signature] = replace(like, over=True, learned=True, stale=False, watch=watch, counts=Counts())
                 return
