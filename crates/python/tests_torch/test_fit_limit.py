@@ -169,11 +169,28 @@ def test_a_bound_is_lifted_while_another_plan_is_watched(monkeypatch):
     passes(fitted, x, 2)
     passes(fitted, image(2), 1)
     assert events == ["bound", "lifted"]
-    # One that needs more than the budget has no bound.
-    found.last.over, found.last.watch.passes = True, watch.WATCHED
-    events.clear()
+    # Once both were watched, the bound holds for both.
     passes(fitted, image(2), 2)
-    assert events == ["lifted", "lifted"]
+    events.clear()
+    for _ in range(3):
+        passes(fitted, image(2), 1)
+        passes(fitted, x, 1)
+    assert events == ["bound"]
+
+
+def test_a_plan_that_needs_more_than_the_budget_is_bounded_by_what_it_needs(monkeypatch):
+    """And is not planned again for that: no other plan was found."""
+    peaks = Peaks(monkeypatch)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    fitted, x = fitted_resnet()
+    found, bounds = session_of(fitted), []
+    monkeypatch.setattr(limit, "enforce", lambda needed, device, owner: bounds.append(needed) or needed)
+    plan = passes(fitted, x, 1)
+    plan.over, peaks.reserved = True, 1 << 20
+    for _ in range(watch.WATCHED):
+        plan.watch.seen = 2 * found.budget
+        assert passes(fitted, x, 1) is plan and not plan.stale
+    assert bounds == [2 * found.budget + (1 << 20)]
 
 
 GIB = 1 << 30

@@ -1,6 +1,5 @@
 """The doors of fitting: plans that run nothing, budgets that cannot be met, blocks, and unmodified programs."""
 
-import itertools
 import json
 import os
 import re
@@ -18,13 +17,9 @@ import tightfit.torch as tt
 from fit_models import Resnet, Vae, image
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
 from tightfit._fit import session
-from tightfit._fit.bound import bind
 from tightfit._fit.buckets import bucket_bytes
 from tightfit._fit.budget import beside
-from tightfit._fit.decide import Decided, _planned, decide, decide_least
 from tightfit._fit.doors import session_of
-from tightfit._fit.rebuild import Impossible, Lives
-from tightfit._fit.simulate import Outcome, simulate
 from tightfit._fit.sizes import budget_bytes
 
 PACKAGE = Path(tightfit.__file__).parent
@@ -117,61 +112,6 @@ def test_a_larger_budget_is_never_slower_and_one_that_fits_costs_nothing(monkeyp
     default_loss(model, x).backward()
     fitted = session_of(model).last
     assert fitted.bound is None and fitted.counts.packs == 0, "no hooks where everything fits"
-
-
-def offloading(monkeypatch):
-    """A plan that offloads."""
-    set_link(monkeypatch, FAST)
-    model, x = resnet()
-    plan = tt.plan(model, x, budget=tight_budget(model, x, 0.5), optimizer=sgd(model))
-    return plan._fitted
-
-
-def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkeypatch):
-    fitted = offloading(monkeypatch)
-    lives, rates = fitted.lives, fitted.step.data["machine"]
-    rates.update(to_host_bytes_per_s=1e9, to_device_bytes_per_s=1e9)
-    given = {tensor: {**decision, "prefetch_before": lives.turn} for tensor, decision in fitted.bound.decisions.items()}
-    assert len(given) > 2
-    by_need = sorted(given, key=lambda tensor: lives.first_backward[tensor])
-    stalls = []
-    for order in (by_need, by_need[::-1]):
-        bound = bind(fitted.step, lives, {tensor: given[tensor] for tensor in order}, fitted.recorder.packs, fitted.recorder.calls)
-        (fetched,) = bound.fetch.values()
-        assert fetched == [tensor for tensor in by_need if tensor in fetched]
-        stalls.append(bound.outcome.stalled_us)
-    assert stalls[0] == pytest.approx(stalls[1]) and stalls[0] > 0
-
-
-def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):
-    """It has not left the device: a copy back would be one more, and waited for."""
-    fitted = offloading(monkeypatch)
-    step, lives = fitted.step.data, fitted.lives
-    tensor, other = list(fitted.bound.decisions)[:2]
-    decisions = [{**fitted.bound.decisions[tensor], "prefetch_before": None}, fitted.bound.decisions[other]]
-    monkeypatch.setattr("tightfit._native.plan_step", lambda *_: json.dumps({"tensors": decisions}))
-    assert list(_planned(step, 1 << 40, lives, fitted.decided.plain, 1.0).decisions) == [other]
-
-
-def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
-    """Where the greedy search ends early, the planner's plans for less are tried."""
-    set_link(monkeypatch, SLOW)
-    model, x = resnet()
-    plan = tt.plan(model, x, optimizer=sgd(model))
-    step, lives = plan._fitted.step.data, plan._fitted.lives
-    greedy = decide(step, plan.plain - 1, lives)
-    tried, found = [], {1.0: 700_000, 5.0: 680_000}
-
-    def planned(step, budget, lives, plain, seconds):
-        tried.append(seconds)
-        outcome = Outcome(peak=max(budget, found[seconds]), live=[0], time_us=0.0)
-        return Decided(greedy.decisions, outcome, plain, budget >= found[seconds], "planner")
-
-    monkeypatch.setattr("tightfit._fit.decide._planned", planned)
-    least = decide_least(step, lives)
-    # What is a step below it, the longer search does not find either, which a budget gets before it is refused.
-    assert least.by == "planner" and 680_000 <= least.outcome.peak <= 680_000 * 1.01
-    assert tried.count(1.0) < 16 and tried.count(5.0) < 6
 
 
 def refusal(model, x, budget, optimizer):
@@ -390,7 +330,6 @@ def test_training_goes_on_where_a_plan_needed_more_than_predicted_and_none_needs
     plan.stale, session.planner.reserve = True, session.budget
     fitted.load_state_dict(model.state_dict())
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
-    # It may take more, so the allocator is not bounded.
     assert session.last is plan and not plan.stale and plan.over
     assert capfd.readouterr().err.count("no smaller plan was found; training goes on") == 1
 
@@ -419,91 +358,6 @@ def test_segments_are_expandable_under_a_budget_unless_the_user_set_the_allocato
 
 
 # A step of a few operations, for the planner alone: maps a to e in a chain, each saved, backward in reverse order.
-
-
-def chain(sizes, rerun, link=1e3):
-    """A chain of maps: operation i makes map i from map i - 1; its backward pass reads both."""
-    tensors = [{"name": "x", "bytes": 1, "kind": "feature-map", "residence": "resident"}]
-    tensors += [{"name": f"map {i}", "bytes": size, "kind": "feature-map", "residence": "movable"} for i, size in enumerate(sizes)]
-    gradients = len(tensors)
-    tensors += [{"name": f"gradient {i}", "bytes": 1, "kind": "gradient-map", "residence": "temporary"} for i in range(len(sizes))]
-    operations = []
-
-    def add(name, stage, reads, writes, time_us=0.0, again="never"):
-        fields = {"adds": [], "workspace_bytes": 0, "rerun": again, "rerun_time_us": None, "group": 0}
-        operations.append({"name": name, "stage": stage, "reads": reads, "writes": writes, "time_us": time_us, **fields})
-
-    for i in range(1, len(sizes) + 1):
-        add("make", "forward", [i - 1], [i], float(i), "same" if rerun[i - 1] else "never")
-        add("pack", "forward", [i], [])
-    for i in range(len(sizes), 0, -1):
-        add("unpack", "backward", [i], [])
-        add("back", "backward", [i], [gradients + i - 1], 1.0)
-    for tensor in tensors:
-        tensor.update(result=False, alias=None, sample_bytes=None)
-    for operation in operations:
-        operation["independent_samples"] = False
-    machine = {"to_host_bytes_per_s": link, "to_device_bytes_per_s": link, "both_bytes_per_s": 2 * link, "host_bytes": None}
-    machine.update(slowdown_beside_copies=1.0, link_share=1.0)
-    about = {"tightfit_step": 1, "name": "chain", "batch": 1, "types": "f32", "mode": "training"}
-    return {**about, "tensors": tensors, "groups": [{"name": ""}], "operations": operations, "machine": machine}
-
-
-def test_the_simulator_counts_a_chain_as_by_hand():
-    lives = Lives(chain([8, 4, 2], [True, True, True]))
-    # All three maps at once, x, and the first gradient.
-    assert simulate(lives, {}).peak == 1 + 8 + 4 + 2 + 1
-    assert simulate(lives, {}).time_us == 1 + 2 + 3 + 3
-    again = {"tensor": 1, "decision": "recompute", "release_after": 2, "rebuilt": [{"before": 10, "operations": [0]}]}
-    outcome = simulate(lives, {1: again})
-    # Map 0 lives from operation 0 to 2, where map 1 is made, and from 10 on; all three gradients stay.
-    assert outcome.live[0:3] == [1 + 8, 1 + 8, 1 + 8 + 4] and outcome.live[4] == 1 + 4 + 2
-    assert outcome.live[10] == 1 + 8 and outcome.rebuilt_us == 1.0
-
-
-def test_the_simulator_refuses_what_cannot_run():
-    lives = Lives(chain([8, 4, 2], [False, True, True]))
-    plan = {"tensor": 1, "decision": "recompute", "release_after": 2, "rebuilt": [{"before": 10, "operations": [0]}]}
-    with pytest.raises(Impossible, match="may not run again"):
-        simulate(lives, {1: plan})
-    with pytest.raises(Impossible, match="no rerun is given"):
-        simulate(lives, {1: {**plan, "rebuilt": []}})
-
-
-def exhaustive_least(lives):
-    """The least peak of all ways to keep, offload or rebuild every map alone, copies being instantaneous."""
-    options = {}
-    for tensor in (t for t in range(len(lives.tensors)) if lives.movable[t]):
-        pack = next(i for i, o in enumerate(lives.operations) if o["name"] == "pack" and o["reads"] == [tensor])
-        need = lives.first_backward[tensor]
-        fields = {"tensor": tensor, "offload_after": pack, "release_after": pack, "prefetch_before": need}
-        options[tensor] = [None, {**fields, "decision": "offload", "rebuilt": []}]
-        entry = {"before": need, "operations": lives.writers[tensor]}
-        options[tensor].append({**fields, "decision": "recompute", "rebuilt": [entry]})
-    peaks = []
-    for choice in itertools.product(*options.values()):
-        try:
-            decisions = {tensor: what for tensor, what in zip(options, choice, strict=True) if what is not None}
-            peaks.append(simulate(lives, decisions).peak)
-        except Impossible:
-            continue
-    return min(peaks)
-
-
-@pytest.mark.parametrize("sizes", list(itertools.permutations([8, 4, 3, 2]))[::5])
-@pytest.mark.parametrize("rerun", [(True,) * 4, (True, False, True, False), (False,) * 4])
-def test_decisions_hold_their_budget_on_small_chains(sizes, rerun):
-    step = chain(list(sizes), rerun)
-    lives = Lives(step)
-    plain = simulate(lives, {}).peak
-    reached = decide(step, 1).outcome.peak
-    for budget in range(reached, plain + 1):
-        found = decide(step, budget)
-        assert found.fits and found.outcome.peak <= budget, (budget, reached)
-        assert simulate(lives, found.decisions).peak == found.outcome.peak
-    least = decide_least(step, lives).outcome.peak
-    assert exhaustive_least(lives) <= least <= reached
-    assert decide(step, plain).decisions == {}
 
 
 def test_same_bits_sees_a_difference():

@@ -1,6 +1,7 @@
 """Peaks that are seen on a GPU, whose statistics are played here, and what is learned from them."""
 
 import re
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -281,12 +282,21 @@ def test_outputs_that_a_program_still_has_count_until_the_forward_pass_ends(monk
     assert "anew" not in capfd.readouterr().err
 
 
+def test_outputs_count_where_their_bytes_are():
+    found, device = planner.Planner("model", 1 << 20), torch.device("cpu")
+    dense = torch.ones(4, 8)
+    outputs = [dense, dense[1:], torch.ones(4, 4).to_sparse(), torch.ones(4, device="meta"), torch.nn.Parameter(torch.ones(2))]
+    found.outputs = [weakref.ref(output) for output in outputs]
+    assert found.before(device) == 4 * 8 * 4
+    del outputs, dense
+    assert found.before(device) == 0
+
+
 def test_growth_is_measured_beside_outputs_of_the_pass_before():
     size = 300 << 20
     found = watch.Watch(torch.device("cpu"), begin=1000 + size, before=size, forward=1000 + size + 50, between=1000 + size + 60, backward=1000 + 70)
-    lives = SimpleNamespace(
-        bytes=[1000], resident=[True], turn=2, operations=[{"name": name, "stage": stage} for name, stage in (("pack", "forward"), ("loss", "forward"), ("unpack", "backward"))]
-    )
+    operations = [{"name": name, "stage": stage} for name, stage in (("pack", "forward"), ("loss", "forward"), ("unpack", "backward"))]
+    lives = SimpleNamespace(bytes=[1000], resident=[True], turn=2, operations=operations)
     # 40 bytes are predicted in each phase, and the outputs in the forward pass besides.
     outcome = SimpleNamespace(live=[1000 + size + 40, 1000 + 40, 1000 + 40])
     # They are there still when the forward pass has just ended, which is no growth between the passes.

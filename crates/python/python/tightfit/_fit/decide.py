@@ -22,9 +22,11 @@ __all__ = ["Decided", "decide", "decide_least"]
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
 IMPROVE_SECONDS = 1.0
-# How long the joint planner may search: for few values that can be given up, and for more.
+# How long the joint planner may search: for few values that can be given up, for more, and where it has found nothing near the best.
 FEW = 600
-FEW_SECONDS, PLAN_SECONDS = 1.0, 5.0
+FEW_SECONDS, PLAN_SECONDS, LONG_SECONDS = 1.0, 5.0, 15.0
+# The gap of a plan that a longer search cannot make much better. Where time was short, gaps are several times the step.
+NEAR = 0.1
 # After which the search for the least budget begins no further try.
 LEAST_SECONDS = 15.0
 
@@ -64,6 +66,11 @@ class Decided:
         self.by = by
         self.gap = gap
 
+    @property
+    def is_far(self) -> bool:
+        """Whether they may take much longer than the best: those of a search that had too little time take several times as long."""
+        return self.gap is not None and self.gap > NEAR
+
 
 def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurried: bool = False) -> Decided:
     """Decisions under which the step needs at most `budget` bytes, at little added time; `hurried`, after one short search.
@@ -71,21 +78,26 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurrie
     If none are found, those that need least, with ``fits`` false.
     """
     lives = lives or Lives(step)
-    greedy = _Search(lives, budget).run()
+    best = greedy = _Search(lives, budget).run()
     if not greedy.decisions:
         return greedy
     for seconds in (FEW_SECONDS,) if hurried else _searches(lives):
+        if seconds == LONG_SECONDS and not best.is_far:
+            break
         planned = _planned(step, budget, lives, greedy.plain, seconds)
-        if planned is not None and planned.fits and not (greedy.fits and greedy.outcome.time_us <= planned.outcome.time_us):
-            return planned
-    return greedy
+        if planned is None or not planned.fits:
+            continue
+        if not best.fits or planned.outcome.time_us < best.outcome.time_us:
+            best = planned
+        if planned.gap is not None and not planned.is_far:
+            break
+    return best
 
 
 def _searches(lives: Lives) -> tuple[float, ...]:
-    """How long the planner searches, and again where nothing better came of that: a busy host may need longer."""
-    if sum(lives.movable) > FEW:
-        return (PLAN_SECONDS,)
-    return FEW_SECONDS, PLAN_SECONDS
+    """How long the planner searches, and again where it found nothing near the best: large steps and busy hosts need longer."""
+    longer = PLAN_SECONDS, LONG_SECONDS
+    return longer if sum(lives.movable) > FEW else (FEW_SECONDS, *longer)
 
 
 def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:

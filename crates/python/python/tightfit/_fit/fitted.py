@@ -43,7 +43,7 @@ class Fitted:
     watch, stale
         What the allocator counted in its first passes, and whether another plan takes its place.
     over
-        Whether its passes need more than the budget, and no other plan was found.
+        Whether its passes need more than the budget, and no other plan was found: it stays, and the allocator's bound is what they need.
     assumed
         What was planned for that no recording shows.
     learned, weights
@@ -170,6 +170,8 @@ def _within(
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for again in range(6):
         decided = decide(step.data, max(target, 1), lives, hurried=again > 0)
+        if again > 0 and decided.is_far:
+            decided = decide(step.data, max(target, 1), lives)
         bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:

@@ -43,9 +43,9 @@ class Limit:
     def begin(self, fitted: Fitted, plans: Collection[Fitted | None], device: torch.device) -> None:
         """Bounds the allocator for a pass of one of the plans, which was watched or is about to be."""
         retried = self.retries.begin(device)
-        if fitted.watch.passes < WATCHED or fitted.over:
+        if fitted.watch.passes < WATCHED:
             self.lift()
-            if torch.backends.cudnn.benchmark and not fitted.over:
+            if torch.backends.cudnn.benchmark:
                 enforce(self.budget + self.budget // TRIED, device, self)
         elif self.needed is None:
             self.needed = max(self.budget, _seen(plans, device))
@@ -74,7 +74,7 @@ class Limit:
 
 def _seen(plans: Collection[Fitted | None], device: torch.device) -> int:
     """What passes of the plans that were watched have needed, with the gaps between their blocks."""
-    watched = [fitted for fitted in plans if fitted is not None and fitted.watch.passes >= WATCHED and not fitted.over]
+    watched = [fitted for fitted in plans if fitted is not None and fitted.watch.passes >= WATCHED]
     seen = max((fitted.watch.seen + fitted.watch.gap for fitted in watched), default=0)
     # Where nothing of ours sees gaps, what was reserved counts; but not for algorithms that were tried.
     if torch.backends.cudnn.benchmark or all(fitted.bound is not None for fitted in watched):

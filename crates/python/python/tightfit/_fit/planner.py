@@ -126,9 +126,11 @@ class Planner:
         self._exceeded.add(signature)
         return True
 
-    def before(self) -> int:
-        """Bytes of the last pass's outputs that the program still has."""
-        found = [output for output in (reference() for reference in self.outputs) if output is not None]
+    def before(self, device: torch.device) -> int:
+        """Bytes on a device of the last pass's outputs that the program still has."""
+        there = [output for output in (reference() for reference in self.outputs) if output is not None]
+        # Others, such as sparse ones, have no storage of their own.
+        found = [output for output in there if type(output) is Tensor and output.layout is torch.strided and output.device == device]
         return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
 
     def crowded(self, needed: int) -> bool:
@@ -179,7 +181,7 @@ class Planner:
             guess = ""
         known = there + bytes_of_model(module) + _bytes_of_inputs(rehearsal, device)
         outside = max(0, allocated(device) - known)
-        before = min(outside, self.before())
+        before = min(outside, self.before(device))
         between = self._between.get(signature, 0)
         return Assumed(state, scratch, outside - before, self._reserve(device, signature), between, before), guess
 

@@ -291,14 +291,14 @@ class Session:
             return
         if tries_algorithms(watch):
             watch.seen = 0
-        if self.planner.exceeded(fitted, signature):
+        if not fitted.over and self.planner.exceeded(fitted, signature):
             say(f"{self.name} needed {text(watch.seen)}, {text(watch.seen - self.budget)} over the budget; planning again")
             fitted.stale = True
             return
         watch.passes += 1
         if watch.passes < WATCHED:
             return
-        if self.planner.crowded(watch.seen + watch.gap):
+        if not fitted.over and self.planner.crowded(watch.seen + watch.gap):
             say(
                 f"{self.name} allocates at most {text(watch.seen)}, with gaps of {text(watch.gap)} between blocks, which PyTorch's allocator cannot "
                 "give back: more than the budget; planning again, with room for that"
@@ -315,7 +315,7 @@ class Session:
         if not fitted.watch.passes:
             # What others left cached is not this plan's.
             torch.cuda.empty_cache()
-        fitted.watch.start(self.planner.before(), active is not None)
+        fitted.watch.start(self.planner.before(self.where), active is not None)
         if active is not None:
             active.watch = fitted.watch
 
@@ -383,14 +383,15 @@ class Session:
             if before is not None:
                 seen = f" ({text(before.watch.seen)} seen)" if before.watch.seen else ""
                 say(f"{self.name} needs more than its budget of {text(self.budget)}{seen}, and no smaller plan was found; training goes on")
-                before.stale, before.over, before.learned, before.watch.passes = False, True, True, WATCHED
+                before.stale, before.over, before.learned, before.watch.passes = False, True, True, 0
                 self.plans[signature] = before
                 return
             like = next((plan for form, plan in self.plans.items() if plan is not None and alike(form, signature)), None)
             if like is not None:
-                say(f"{error}. For these inputs, it keeps to its plan for steps {'without' if has_gradients(module) else 'with'} gradients before them")
-                watched = Watch(self.device(module), passes=WATCHED)
-                self.plans[signature] = replace(like, over=True, learned=True, stale=False, watch=watched, counts=Counts())
+                others = "without" if has_gradients(module) else "with"
+                say(f"{error}. For these inputs, it keeps to its plan for steps {others} gradients before them")
+                watch = Watch(self.device(module))
+                self.plans[signature] = replace(like, over=True, learned=True, stale=False, watch=watch, counts=Counts())
                 return
             if self.on_misfit is None:
                 raise
