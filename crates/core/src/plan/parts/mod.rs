@@ -211,23 +211,21 @@ fn runs(step: &Step, stretch: &Stretch) -> Vec<Run> {
         let first = back.remove(0);
         sections.last_mut().into_iter().for_each(|last| last.extend(&first));
     }
-    let between = sections.len();
-    sections.extend(back);
+    let of_parts = |(place, section): (usize, &Section)| -> Vec<Run> {
+        // What the last part has left is still there.
+        let part = |turn: usize| if place.is_multiple_of(2) { turn } else { stretch.parts - 1 - turn };
+        let run = |turn: usize, &(operation, phase): &(usize, Phase)| Run {
+            operation,
+            phase,
+            part: Some(part(turn)),
+            is_first: turn == 0,
+        };
+        (0..stretch.parts).flat_map(|turn| section.iter().map(move |of| run(turn, of))).collect()
+    };
     let mut runs: Vec<Run> = (0..stretch.forward.start).map(whole).collect();
-    for (place, section) in sections.iter().enumerate() {
-        if place == between {
-            runs.extend((stretch.forward.end..stretch.backward.start).map(whole));
-        }
-        for turn in 0..stretch.parts {
-            // What the last part has left is still there.
-            let part = if place % 2 == 0 { turn } else { stretch.parts - 1 - turn };
-            let run = |&(operation, phase)| Run { operation, phase, part: Some(part), is_first: turn == 0 };
-            runs.extend(section.iter().map(run));
-        }
-    }
-    if between == sections.len() {
-        runs.extend((stretch.forward.end..stretch.backward.start).map(whole));
-    }
+    runs.extend(sections.iter().enumerate().flat_map(of_parts));
+    runs.extend((stretch.forward.end..stretch.backward.start).map(whole));
+    runs.extend((sections.len()..).zip(&back).flat_map(of_parts));
     let is_update = |operation: &usize| step.operations[*operation].stage == Stage::Update;
     runs.extend(stretch.backward.clone().filter(is_update).map(whole));
     runs.extend((stretch.backward.end..step.operations.len()).map(whole));
