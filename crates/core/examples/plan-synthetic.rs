@@ -126,6 +126,7 @@ impl Maker {
             cost: Cost::Fixed(Nanos(micros * 1000)),
             again,
             independent_samples: true,
+            sums: None,
         };
         let mut operations: Vec<Operation> = Vec::with_capacity(2 * count);
         for (at, (reads, micros, _, _)) in self.forward.iter().enumerate() {

@@ -9,14 +9,15 @@ pub fn sizes(name: &str) -> Option<&'static [usize]> {
     Some(match name {
         "norm_sums" => &[8, 8, 4, 4, 4, 4, 4],
         "norm_sums_last" => &[8, 8, 8, 4, 4, 4],
-        "norm_statistics" => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
+        "norm_statistics" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
+        "norm_running" => &[8, 8, 8, 8, 8, 4, 4, 4],
         "norm_apply" => &[8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
         "norm_apply_last" => &[8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
         "norm_gradient_sums" => &[8, 8, 8, 8, 4, 4, 4, 4, 4],
         "norm_gradient_sums_last" => &[8, 8, 8, 8, 8, 4, 4, 4],
-        "norm_gradients" => &[8, 8, 8, 8, 4, 4],
-        "norm_gradient" => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
-        "norm_gradient_last" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
+        "norm_gradients" => &[8, 8, 8, 8, 4, 4, 4],
+        "norm_gradient" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
+        "norm_gradient_last" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
         _ => return None,
     })
 }
@@ -87,6 +88,19 @@ fn total(partial: &Array, channels: usize, parts: usize, channel: usize) -> [f64
     [0, 1].map(|k| (0..parts).map(|part| f64::from(partial.get((part * 2 + k) * channels + channel))).sum())
 }
 
+/// The variance that an inverse deviation is of.
+fn variance_of(deviation: f32, epsilon: f32) -> f64 {
+    (f64::from(deviation).recip().powi(2) - f64::from(epsilon)).max(0.0)
+}
+
+/// Moves a channel's running mean and variance to those of `count` elements.
+fn move_running(running: &(Array, Array), channel: usize, (mean, variance): (f32, f64), count: usize, share: f32) {
+    let unbiased = (variance * (count as f64 / (count as f64 - 1.0).max(1.0))) as f32;
+    for (running, new) in [(&running.0, mean), (&running.1, unbiased)] {
+        running.set(channel, running.get(channel) * (1.0 - share) + new * share);
+    }
+}
+
 /// Runs one of these kernels.
 ///
 /// # Errors
@@ -109,7 +123,8 @@ pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
             })?;
         }
         "norm_statistics" => {
-            let (count, plane, channels, parts) = (p[6] as usize, p[7] as usize, number(8), number(9));
+            let (count, before, plane) = (p[6] as usize, p[7] as usize, p[8] as usize);
+            let (channels, parts, share, epsilon) = (number(9), number(10), float(11), float(12));
             let first = Array::hold(p[0], storage, channels.saturating_sub(1) * plane + 1)?;
             let partial = Array::hold(p[1], Storage::F32, parts * 2 * channels)?;
             let each = |address| Array::hold(address, Storage::F32, channels);
@@ -119,15 +134,29 @@ pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
                 let [sum, squares] = total(&partial, channels, parts, channel);
                 let beyond = sum / count as f64;
                 let variance = (squares / count as f64 - beyond * beyond).max(0.0);
-                let mean = first.get(channel * plane) + beyond as f32;
-                means.set(channel, mean);
-                deviations.set(channel, (1.0 / (variance + f64::from(float(11))).sqrt()) as f32);
-                if let Some((running_means, running_variances)) = &running {
-                    let unbiased = (variance * (count as f64 / (count as f64 - 1.0).max(1.0))) as f32;
-                    for (running, new) in [(running_means, mean), (running_variances, unbiased)] {
-                        running.set(channel, running.get(channel) * (1.0 - float(10)) + new * float(10));
-                    }
+                let mut mean = first.get(channel * plane) + beyond as f32;
+                let mut variance = variance;
+                if before > 0 {
+                    let own = count as f64 / (before as f64 + count as f64);
+                    let earlier = variance_of(deviations.get(channel), epsilon);
+                    let apart = f64::from(mean) - f64::from(means.get(channel));
+                    variance = earlier * (1.0 - own) + variance * own + apart * apart * own * (1.0 - own);
+                    mean = (f64::from(means.get(channel)) + apart * own) as f32;
                 }
+                means.set(channel, mean);
+                deviations.set(channel, (1.0 / (variance + f64::from(epsilon)).sqrt()) as f32);
+                if let Some(running) = &running {
+                    move_running(running, channel, (mean, variance), count, share);
+                }
+            }
+        }
+        "norm_running" => {
+            let (count, channels, share, epsilon) = (p[4] as usize, number(5), float(6), float(7));
+            let each = |address| Array::hold(address, Storage::F32, channels);
+            let (means, deviations, running) = (each(p[0])?, each(p[1])?, (each(p[2])?, each(p[3])?));
+            for channel in 0..channels.min(launch.grid[0] * 256) {
+                let variance = variance_of(deviations.get(channel), epsilon);
+                move_running(&running, channel, (means.get(channel), variance), count, share);
             }
         }
         "norm_apply" => {
@@ -147,22 +176,22 @@ pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
             planes.sum(p[3], launch.grid[1], |i, channel| [dy.get(i), dy.get(i) * (x.get(i) - means.get(channel))])?;
         }
         "norm_gradients" => {
-            let (channels, parts) = (number(4), number(5));
+            let (channels, parts, add) = (number(4), number(5), number(6) != 0);
             let partial = Array::hold(p[0], Storage::F32, parts * 2 * channels)?;
             let each = |address| Array::hold(address, Storage::F32, channels);
             let (deviations, scales, shifts) = (each(p[1])?, each(p[2])?, each(p[3])?);
             for channel in 0..channels {
                 let [sum, product] = total(&partial, channels, parts, channel);
-                scales.set(channel, (product * f64::from(deviations.get(channel))) as f32);
-                shifts.set(channel, sum as f32);
+                scales.put(channel, (product * f64::from(deviations.get(channel))) as f32, add);
+                shifts.put(channel, sum as f32, add);
             }
         }
         "norm_gradient" => {
-            let planes = planes(8, &p[..3])?;
+            let planes = planes(9, &p[..3])?;
             let (x, dy, dx) = (planes.map(p[0])?, planes.map(p[1])?, planes.map(p[2])?);
             let [means, deviations, scales] = [planes.floats(p[3])?, planes.floats(p[4])?, planes.floats(p[5])?];
             let (to_scales, to_shifts) = (planes.floats(p[6])?, planes.floats(p[7])?);
-            let (count, add) = ((planes.samples * planes.area) as f32, number(beyond(12)) != 0);
+            let (count, add) = (p[8] as f32, number(beyond(13)) != 0);
             planes.each(|i, channel| {
                 let factor = scales.get(channel) * deviations.get(channel);
                 let slope = factor * deviations.get(channel) * (to_scales.get(channel) / count);

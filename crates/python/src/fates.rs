@@ -34,8 +34,8 @@ impl Times {
                 Action::Compute(compute) if compute.again => {
                     let sum = times.reruns.entry(compute.operation.0).or_default();
                     *sum = *sum + taken;
-                    let uses = &plan.schedule.step().operation(compute.operation).uses;
-                    for used in uses.iter().filter(|used| used.access_in_rerun() != Access::Read) {
+                    let uses = plan.schedule.step().uses(compute.operation, compute.phase);
+                    for (_, used) in uses.filter(|(_, used)| used.access_in_rerun() != Access::Read) {
                         times.writers.entry(used.tensor.0).or_default().push(compute.operation.0);
                     }
                 }

@@ -97,13 +97,15 @@ impl Observation {
 fn seen(lowered: &Lowered, action: &Action) -> Vec<(SavedKind, BlockId)> {
     match action {
         Action::Compute(compute) => {
-            let uses = lowered.step.operation(compute.operation).uses.iter().zip(&compute.blocks);
-            let operands = lowered.passes[compute.operation.0].roles.iter().zip(uses);
-            let written = operands.filter(|(_, (used, _))| used.access != Access::Read);
+            let uses = lowered.step.uses(compute.operation, compute.phase).zip(&compute.blocks);
+            let accessed = |used| compute.access(used, lowered.step.tensor(used.tensor));
+            let written = uses.filter(|((_, used), _)| accessed(used) != Access::Read);
+            let roles = &lowered.passes[compute.operation.0].roles;
+            let written: Vec<(Role, BlockId)> = written.map(|((place, _), block)| (roles[place], *block)).collect();
             // Gradients of maps first, regardless of their order in the operation.
-            let of_maps = written.clone().filter(|(role, _)| matches!(role, Role::Dx(_)));
-            let of_parameters = written.filter(|(role, _)| **role == Role::Dw);
-            of_maps.chain(of_parameters).map(|(_, (_, block))| (SavedKind::Gradient, *block)).collect()
+            let of_maps = written.iter().filter(|(role, _)| matches!(role, Role::Dx(_)));
+            let of_parameters = written.iter().filter(|(role, _)| *role == Role::Dw);
+            of_maps.chain(of_parameters).map(|(_, block)| (SavedKind::Gradient, *block)).collect()
         }
         Action::Offload(block, host) => vec![(SavedKind::Sent(*host), *block)],
         Action::Prefetch(host, block) => vec![(SavedKind::Fetched(*host), *block)],

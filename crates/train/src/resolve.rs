@@ -6,10 +6,10 @@
 //! commands   compute a   offload x   record 0   compute b   wait 0        (x poisoned after its last access, on request)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use tightfit_core::plan::step::{Access, Resource};
+use tightfit_core::plan::step::{Access, OperationId, Phase, Resource};
 use tightfit_core::plan::{Action, Block, BlockId, Compute, Holding, Lowered, Role, Schedule, Stream, Workload};
 
 use crate::Error;
@@ -67,6 +67,7 @@ pub fn resolve(
     poison: Poison,
 ) -> Result<Commands, Error> {
     let mut commands = Commands::default();
+    let mut computed: HashMap<(OperationId, Phase), usize> = HashMap::new();
     let events = events(schedule)?;
     commands.events = events.len();
     let (first, last) = match poison {
@@ -82,7 +83,9 @@ pub fn resolve(
             Action::Allocate(_) | Action::Release(_) => {}
             Action::Compute(compute) => {
                 commands.list.push(Command::Compute(commands.tasks.len()));
-                commands.tasks.push(task(workload, lowered, schedule, stream, compute)?);
+                let before = computed.entry((compute.operation, compute.phase)).or_default();
+                commands.tasks.push(Task { before: *before, ..task(workload, lowered, schedule, stream, compute)? });
+                *before += if compute.again { 0 } else { compute.samples.len() };
             }
             Action::Offload(block, host) => {
                 let (device, host) = copy(lowered, schedule, *block, host.0)?;
@@ -168,11 +171,11 @@ fn task(
     let unknown = || Error::Unsound { what: format!("there is no operation {}", compute.operation.0) };
     let pass = lowered.passes.get(compute.operation.0).ok_or_else(unknown)?;
     let layer = workload.network.layer(pass.layer);
-    let uses = &lowered.step.operation(compute.operation).uses;
-    let mut operands = Vec::with_capacity(uses.len() + 1);
-    for ((role, used), block) in pass.roles.iter().zip(uses).zip(&compute.blocks) {
+    let mut operands = Vec::with_capacity(compute.blocks.len() + 1);
+    for ((place, used), block) in lowered.step.uses(compute.operation, compute.phase).zip(&compute.blocks) {
         let bytes = part(workload, lowered, block_of(schedule, *block)?, &compute.samples)?;
-        operands.push(Place { role: *role, access: compute.access(used, lowered.step.tensor(used.tensor)), bytes });
+        let access = compute.access(used, lowered.step.tensor(used.tensor));
+        operands.push(Place { role: pass.roles[place], access, bytes });
     }
     if let Some(block) = compute.workspace {
         let bytes = part(workload, lowered, block_of(schedule, block)?, &compute.samples)?;
@@ -183,11 +186,13 @@ fn task(
         stream,
         kind: layer.kind.clone(),
         pass: pass.pass,
+        phase: compute.phase,
         inputs: workload.network.input_shapes(pass.layer),
         output: layer.shape,
         first: compute.samples.start,
         samples: compute.samples.len(),
         batch: workload.batch,
+        before: 0,
         types: workload.types,
         layout: workload.layout,
         order: workload.order(pass.layer),

@@ -170,7 +170,7 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
     for (compute, span) in computes(schedule, simulation) {
         let stage = step.operation(compute.operation).stage;
         if compute.again {
-            for (used, block) in step.operation(compute.operation).uses.iter().zip(&compute.blocks) {
+            for ((_, used), block) in step.uses(compute.operation, compute.phase).zip(&compute.blocks) {
                 let writes = used.access_in_rerun() != Access::Read;
                 if let Some(tensor) = tensor(*block).filter(|_| writes) {
                     histories[tensor].recomputed = true;

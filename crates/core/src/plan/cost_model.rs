@@ -123,6 +123,18 @@ impl CostModel {
         is_norm.then(|| self.launch + seconds(bytes.0 as f64 / self.memory_rate))
     }
 
+    /// Time of the sums alone of a pass that takes `time`: the share of what both together move of these maps, of which the
+    /// sums read those that the rest reads.
+    fn sums(&self, time: Nanos, maps: impl Iterator<Item = (Access, Bytes)>) -> Nanos {
+        let (mut read, mut moved) = (0, 0);
+        for (access, bytes) in maps {
+            read += if access == Access::Read { bytes.0 } else { 0 };
+            moved += traffic(access, bytes).0;
+        }
+        let beside = (time - self.launch).as_micros();
+        self.launch + Nanos::from_micros(beside * read as f64 / (read + moved).max(1) as f64)
+    }
+
     /// Time of what a pass of a convolution does for its bias: the forward one reads and writes its output, the one of the
     /// filters reads the output's gradient, in two calls that end in one number per filter.
     fn bias(&self, workload: &Workload<'_>, layer: LayerId, pass: Pass) -> Nanos {
@@ -179,7 +191,13 @@ impl Workload<'_> {
                     if operation.again == Again::Allowed {
                         operation.again = costs.again(self, of.layer, moved).map_or(Again::Allowed, Again::Taking);
                     }
-                    Cost::Fixed(costs.pass(self, of.layer, of.pass, moved))
+                    let time = costs.pass(self, of.layer, of.pass, moved);
+                    operation.sums = operation.sums.map(|_| {
+                        let maps =
+                            operation.uses.iter().filter(|used| step.tensors[used.tensor.0].sample_bytes.is_some());
+                        costs.sums(time, maps.map(|used| (used.access, bytes[used.tensor.0])))
+                    });
+                    Cost::Fixed(time)
                 }
             };
         }

@@ -102,6 +102,9 @@ impl Workload<'_> {
         let node = self.network.layer(layer);
         let (kind, behavior) = (&node.kind, node.kind.behavior());
         let problem = self.problem_of(layer, pass)?;
+        // Statistics over the mini-batch, and the sums that its gradient is made of.
+        let sums =
+            behavior.statistics && self.mode == Mode::Training && matches!(pass, Pass::Forward | Pass::BackwardData);
         Ok(Operation {
             group: GroupId(layer.index()),
             name: pass.name().to_owned(),
@@ -126,6 +129,7 @@ impl Workload<'_> {
                 _ => Again::Never,
             },
             independent_samples: behavior.samples_are_independent,
+            sums: sums.then_some(Nanos::ZERO),
             cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Box::new(Front::empty(problem)))),
         })
     }

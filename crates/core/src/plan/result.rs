@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::step::{OperationId, Stage, Step, TensorId};
+use super::step::{OperationId, Phase, Stage, Step, TensorId};
 use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
 use crate::{Bytes, Device, Error, Layout, Nanos, Network, Types};
 
@@ -238,7 +238,9 @@ impl InParts {
     /// mini-batch.
     pub(super) fn of(step: &Step, schedule: &Schedule) -> Option<InParts> {
         let part_of = |instruction: &Instruction| match &instruction.action {
-            Action::Compute(compute) if compute.samples.len() < step.batch && !compute.again => Some(compute.operation),
+            Action::Compute(compute) if compute.samples.len() < step.batch && !compute.again => {
+                Some(compute.operation).filter(|_| compute.phase != Phase::Sums)
+            }
             _ => None,
         };
         let operations: Vec<OperationId> = schedule.instructions.iter().filter_map(part_of).collect();

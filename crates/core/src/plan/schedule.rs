@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::step::{Access, GroupId, OperationId, Tensor, TensorId, Use};
+use super::step::{Access, GroupId, OperationId, Phase, Tensor, TensorId, Use};
 use crate::{Bytes, Configuration, Types};
 
 /// Every block, and every parameter inside its block, begins at a multiple of this many bytes. The fastest algorithms
@@ -146,7 +146,9 @@ impl Stream {
 pub struct Compute {
     /// The operation.
     pub operation: OperationId,
-    /// The block of each of its uses, in order.
+    /// The share of its work.
+    pub phase: Phase,
+    /// The block of each use of this share, in the order of [`super::Step::uses`].
     pub blocks: Vec<BlockId>,
     /// Scratch memory, if its configuration needs any.
     pub workspace: Option<BlockId>,
@@ -156,17 +158,16 @@ pub struct Compute {
     pub configuration: Option<Configuration>,
     /// Whether this is a rerun; see [`super::step::Rerun`].
     pub again: bool,
-    /// Whether it adds to what other samples of the same operation have left, where that is a sum over samples.
+    /// Whether other samples of the same operation have run in this phase: it adds to what they have left where that is a
+    /// sum over samples.
     pub adds: bool,
 }
 
 impl Compute {
     /// What this run does with the tensor of one of its uses.
     pub fn access(&self, used: &Use, tensor: &Tensor) -> Access {
-        match if self.again { used.access_in_rerun() } else { used.access } {
-            Access::Write if self.adds && tensor.sample_bytes.is_none() => Access::Add,
-            access => access,
-        }
+        let access = if self.again { used.access_in_rerun() } else { used.access };
+        self.phase.access(access, tensor.sample_bytes.is_some(), self.adds)
     }
 
     /// The samples of a tensor that this run accesses: all `batch` if the tensor is not divided into samples.

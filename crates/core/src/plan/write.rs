@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::clock::{Clocks, LastAccesses};
 use super::script::{Move, Script};
-use super::step::{Access, Lifetimes, Operation, OperationId, Residence, Step, TensorId};
+use super::step::{Access, Lifetimes, Operation, OperationId, Phase, Residence, Step, TensorId};
 use super::{
     Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Kind, Schedule,
     Stream,
@@ -222,6 +222,7 @@ impl<'a> Writer<'a> {
         accesses.extend(workspace.map(|block| (block, Access::Write)));
         let compute = Compute {
             operation: id,
+            phase: Phase::Whole,
             blocks,
             workspace,
             samples: 0..self.step.batch,

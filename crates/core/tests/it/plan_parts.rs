@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
-use tightfit_core::plan::step::StepFile;
+use tightfit_core::plan::step::{Phase, Stage, StepFile};
 use tightfit_core::plan::{
-    Action, Budgets, Checked, Compute, CostModel, Fate, Fronts, Mode, Options, Plan, Policy, Step, Stop, Workload,
-    check, plan, rivals, simulate, sweep,
+    Action, Block, Budgets, Checked, Compute, CostModel, Fate, Fronts, Holding, Mode, Options, Plan, Policy, Step,
+    Stop, Workload, check, plan, rivals, simulate, sweep,
 };
 use tightfit_core::{Bytes, Error, Nanos, Types};
 
@@ -33,7 +33,7 @@ fn computed(plan: &Plan) -> Vec<&Compute> {
     computed
 }
 
-/// A wide stretch, then a normalization that needs the whole mini-batch.
+/// A wide stretch, then a normalization of less.
 fn normalized() -> Network {
     let mut net = Builder::new("normalized");
     net.input(Shape::image(3, 64, 64)).conv("a", Filters::new(32, 3).pad(1)).relu();
@@ -97,8 +97,11 @@ fn a_stretch_before_a_normalization_is_computed_again_part_by_part() {
         let name = step.group_name(compute.operation);
         let is_whole = compute.samples == (0..32);
         assert!(is_whole || compute.samples.len() == samples, "{name}: {:?}", compute.samples);
-        assert!(is_whole || step.may_divide(compute.operation), "{name}");
-        assert!(is_whole || !name.ends_with(".bn"), "{name}");
+        let may_divide = match compute.phase {
+            Phase::Whole => step.may_divide(compute.operation),
+            Phase::Sums | Phase::Apply => step.may_divide_after_sums(compute.operation),
+        };
+        assert!(is_whole || may_divide, "{name}");
     }
     // The maps inside never exist whole: no block holds all samples of the widest.
     let widest = step.tensors.iter().filter(|tensor| tensor.name.starts_with("feature map b")).max_by_key(|t| t.bytes);
@@ -144,10 +147,109 @@ fn inference_needs_less_in_parts() {
 }
 
 #[test]
-fn normalizations_everywhere_leave_no_stretch() {
+fn one_wide_normalization_runs_in_parts_after_its_sums() {
     let step = step(&Network::open("resnet18").unwrap(), 16, Mode::Training);
     let [whole, divided] = [false, true].map(|divide| planned(&step, Bytes::UNLIMITED, divide).unwrap());
-    assert_eq!((divided.min_feasible, divided.proven), (whole.min_feasible, whole.proven));
+    assert!(
+        divided.min_feasible.0 < whole.min_feasible.0 / 3 * 2,
+        "{} of {}",
+        divided.min_feasible,
+        whole.min_feasible
+    );
+    assert!(divided.proven.unwrap() <= divided.min_feasible);
+    let plan = planned(&step, divided.min_feasible, true).unwrap();
+    let in_parts = plan.in_parts.clone().unwrap();
+    assert_eq!((in_parts.first.as_str(), in_parts.last.as_str()), ("conv1", "pool1"));
+    // All sums come before the first sample that is computed by them, in both directions; those begin where the sums end.
+    for stage in [Stage::Forward, Stage::Backward] {
+        let norm = |compute: &&&Compute| {
+            let operation = step.operation(compute.operation);
+            step.group_name(compute.operation) == "conv1.bn" && operation.stage == stage && !compute.again
+        };
+        let all = computed(&plan);
+        let runs: Vec<&Compute> = all.iter().filter(norm).copied().collect();
+        let (sums, applied) = runs.split_at(in_parts.parts);
+        assert!(sums.iter().all(|compute| compute.phase == Phase::Sums), "{stage:?}");
+        assert!(applied.len() == in_parts.parts && applied.iter().all(|compute| compute.phase == Phase::Apply));
+        assert_eq!(sums.last().unwrap().samples, applied[0].samples);
+    }
+    // No other layer's normalization does, and nothing of that layer's maps is ever whole.
+    let is_apart = |compute: &&&Compute| !compute.phase.eq(&Phase::Whole);
+    assert!(computed(&plan).iter().filter(is_apart).all(|of| step.group_name(of.operation) == "conv1.bn"));
+    let inner = |block: &&Block| match block.holds {
+        Holding::Tensor(id) => step.tensor(id).sample_bytes.is_some() && step.tensor(id).name.ends_with("conv1.bn"),
+        Holding::Workspace(_) => false,
+    };
+    let most = plan.schedule.blocks.iter().filter(inner).map(|block| block.samples.len()).max();
+    assert_eq!(most, Some(16 / in_parts.parts));
+    // What the sums and the rest take is priced.
+    assert_eq!(simulate(&step, &plan.schedule, &costs()).time, plan.step_time);
+}
+
+#[test]
+fn more_than_one_normalization_of_the_most_gains_nothing() {
+    let mut net = Builder::new("two");
+    net.input(Shape::image(3, 32, 32)).conv("a", Filters::new(32, 3).pad(1).no_bias()).batch_norm().relu();
+    net.conv("b", Filters::new(32, 3).pad(1).no_bias()).batch_norm().relu().global_average_pool("mean");
+    net.flatten().fully_connected("fc", 10).softmax_loss();
+    let step = step(&net.finish().unwrap(), 16, Mode::Training);
+    let [whole, divided] = [false, true].map(|divide| planned(&step, Bytes::UNLIMITED, divide).unwrap());
+    // But for statistics of channels, that of one is as much as that of the other.
+    let gain = whole.min_feasible.0 - divided.min_feasible.0;
+    assert!(gain < 4096, "{gain}");
+}
+
+/// Small networks with a normalization of the most, alone, beside another map, and before smaller ones.
+fn small_normalized() -> [Network; 3] {
+    let alone = |net: &mut Builder| {
+        net.input(Shape::image(3, 8, 8)).conv("a", Filters::new(8, 3).pad(1).no_bias()).batch_norm().relu();
+        net.max_pool("pool", Window::new(2, 2));
+    };
+    let beside = |net: &mut Builder| {
+        let from = net.input(Shape::image(3, 8, 8)).conv("a", Filters::new(8, 3).pad(1)).relu().here();
+        let long = net.conv("b", Filters::new(8, 3).pad(1).no_bias()).batch_norm().here();
+        net.add("sum", &[long, from]).relu().max_pool("pool", Window::new(2, 2));
+    };
+    let before = |net: &mut Builder| {
+        alone(net);
+        let from = net.here();
+        net.conv("c", Filters::new(8, 3).pad(1)).batch_norm().relu();
+        let long = net.here();
+        net.concat("join", &[long, from]);
+    };
+    let layers: [&dyn Fn(&mut Builder); 3] = [&alone, &beside, &before];
+    layers.map(|layers| {
+        let mut net = Builder::new("small");
+        layers(&mut net);
+        net.flatten().fully_connected("fc", 3).softmax_loss();
+        net.finish().unwrap()
+    })
+}
+
+#[test]
+fn every_budget_of_small_networks_has_a_plan_that_the_checker_accepts() {
+    let mut in_parts = [0; 2];
+    for (network, batch) in small_normalized().iter().flat_map(|network| [(network, 8), (network, 5)]) {
+        let step = step(network, batch, Mode::Training);
+        let free = planned(&step, Bytes::UNLIMITED, true).unwrap();
+        let (least, most) = (free.min_feasible.0, free.peak.0);
+        assert!(least < planned(&step, Bytes::UNLIMITED, false).unwrap().min_feasible.0);
+        for budget in (0..=8).map(|part| Bytes(least + (most - least) * part / 8)) {
+            let plan = planned(&step, budget, true).unwrap();
+            let budgets = Budgets { device: budget, host: plan.host };
+            assert_eq!(check(&step, &plan.schedule, budgets), [], "{budget}");
+            let sums = computed(&plan).iter().any(|compute| compute.phase == Phase::Sums);
+            in_parts[0] += usize::from(plan.in_parts.is_some());
+            in_parts[1] += usize::from(sums);
+            assert!(plan.bound.is_none_or(|bound| bound <= plan.step_time));
+            let text = plan.to_json(network).unwrap();
+            assert_eq!(text.contains("\"phase\":\"sums\""), sums);
+            assert!(Plan::from_json(&text).unwrap().1 == plan);
+            assert!(Checked::from_step_plan(&plan.to_step_json().unwrap(), &step).unwrap() == plan.schedule);
+        }
+        assert!(planned(&step, Bytes(least - 256), true).unwrap_err().is_over_limit());
+    }
+    assert!(in_parts[1] >= 6, "{in_parts:?}");
 }
 
 #[test]

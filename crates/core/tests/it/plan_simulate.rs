@@ -2,8 +2,8 @@
 
 use tightfit_core::network::Network;
 use tightfit_core::plan::step::{
-    Access, Again, Cost, Group, GroupId, Mode, Operation, OperationId, Rerun, Residence, Resource, Stage, Step, Tag,
-    Tensor, TensorId, Use,
+    Access, Again, Cost, Group, GroupId, Mode, Operation, OperationId, Phase, Rerun, Residence, Resource, Stage, Step,
+    Tag, Tensor, TensorId, Use,
 };
 use tightfit_core::plan::{
     Action, Block, BlockId, Compute, CostModel, Direction, Fronts, Holding, HostBlock, HostBlockId, Instruction,
@@ -39,6 +39,7 @@ fn small(times: [u64; 3]) -> Step {
         cost: Cost::Fixed(Nanos(time)),
         again: Again::Never,
         independent_samples: false,
+        sums: None,
     };
     let group = Group { name: "all".to_owned(), input: Bytes::ZERO, output: Bytes::ZERO, weights: Bytes::ZERO };
     let step = Step {
@@ -61,6 +62,7 @@ fn step(stream: Stream, action: Action) -> Instruction {
 fn compute(operation: usize) -> Instruction {
     let compute = Compute {
         operation: OperationId(operation),
+        phase: Phase::Whole,
         blocks: vec![BlockId(operation.min(1))],
         workspace: None,
         samples: 0..1,

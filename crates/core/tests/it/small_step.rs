@@ -92,6 +92,7 @@ pub fn small(forward: usize, extras: Extras, next: &mut impl FnMut(u64) -> u64) 
             cost,
             again,
             independent_samples: true,
+            sums: None,
         });
     };
     for (at, (reads, map, in_place)) in maps.iter().enumerate() {

@@ -6,6 +6,14 @@
 //! dx = scale · inverse · (dy - dshift / m - (x - mean) · inverse · dscale / m)        m samples times positions
 //! ```
 //!
+//! A mini-batch may come in parts. Each adds to the statistics of those before it by their counts n and n' (Chan, Golub and
+//! LeVeque 1979), and to both sums of the gradients; only then is anything normalized:
+//!
+//! ```text
+//! mean = (n · mean + n' · mean') / (n + n')
+//! variance = (n · variance + n' · variance') / (n + n') + (mean - mean')² · n · n' / (n + n')²
+//! ```
+//!
 //! Sums run in 64 bits. Running statistics move by a tenth of the way to those of the mini-batch, the variance by its
 //! unbiased estimate, as cuDNN and PyTorch do. **Source:** Ioffe and Szegedy 2015, algorithms 1 and 2.
 
@@ -58,16 +66,60 @@ pub fn statistics(
     let mut variances = vec![0.0; channels];
     let items = saved.0.iter_mut().zip(saved.1.iter_mut()).zip(&mut variances).enumerate().collect();
     team.share(items, &mut [], |(channel, ((mean, inverse), variance)): (usize, ((&mut f32, &mut f32), _)), _, _| {
-        let center = sum(x, channel, channels, positions, |_, x| x) / count;
-        let spread: f64 = sum(x, channel, channels, positions, |_, x| (x - center).powi(2)) / count;
+        let (center, spread) = moments(x, channel, channels, positions);
         *mean = center as f32;
         *inverse = (1.0 / (spread + f64::from(epsilon)).sqrt()) as f32;
-        *variance = (spread * count / (count - 1.0).max(1.0)) as f32;
+        *variance = unbiased(spread, count);
     });
     if let Some(running) = running {
-        running.0.iter_mut().zip(saved.0.iter()).for_each(|(to, mean)| *to += MOVE * (mean - *to));
-        running.1.iter_mut().zip(&variances).for_each(|(to, variance)| *to += MOVE * (variance - *to));
+        move_to(running, saved.0, &variances);
     }
+}
+
+/// The mean and the variance of a channel.
+fn moments(x: &[f32], channel: usize, channels: usize, positions: usize) -> (f64, f64) {
+    let count = (x.len() / channels) as f64;
+    let center = sum(x, channel, channels, positions, |_, x| x) / count;
+    let spread: f64 = sum(x, channel, channels, positions, |_, x| (x - center).powi(2)) / count;
+    (center, spread)
+}
+
+/// The estimate of the variance of what `count` elements are samples of.
+fn unbiased(variance: f64, count: f64) -> f32 {
+    (variance * count / (count - 1.0).max(1.0)) as f32
+}
+
+/// Moves the running statistics to those of a mini-batch.
+fn move_to(running: PerChannelMut, means: &[f32], variances: &[f32]) {
+    running.0.iter_mut().zip(means).for_each(|(to, mean)| *to += MOVE * (mean - *to));
+    running.1.iter_mut().zip(variances).for_each(|(to, variance)| *to += MOVE * (variance - *to));
+}
+
+/// The variance that an inverse deviation is of.
+fn variance(epsilon: f32, inverse: f32) -> f64 {
+    (f64::from(inverse).powi(-2) - f64::from(epsilon)).max(0.0)
+}
+
+/// Adds another part of the mini-batch to means and inverse deviations of `before` elements of each channel.
+pub fn add_statistics(team: &Team, epsilon: f32, positions: usize, x: &[f32], saved: PerChannelMut, before: usize) {
+    let channels = saved.0.len();
+    let (before, count) = (before as f64, (x.len() / channels) as f64);
+    let items = saved.0.iter_mut().zip(saved.1.iter_mut()).enumerate().collect();
+    team.share(items, &mut [], |(channel, (mean, inverse)): (usize, (&mut f32, &mut f32)), _, _| {
+        let (center, spread) = moments(x, channel, channels, positions);
+        let share = count / (before + count);
+        let apart = center - f64::from(*mean);
+        let within = variance(epsilon, *inverse) * (1.0 - share) + spread * share;
+        let spread = within + apart.powi(2) * share * (1.0 - share);
+        *mean = (f64::from(*mean) + apart * share) as f32;
+        *inverse = (1.0 / (spread + f64::from(epsilon)).sqrt()) as f32;
+    });
+}
+
+/// Moves the running statistics to those of all parts of a mini-batch, of `count` elements of each channel.
+pub fn move_running(epsilon: f32, count: usize, saved: PerChannel, running: PerChannelMut) {
+    let variances = saved.1.iter().map(|inverse| unbiased(variance(epsilon, *inverse), count as f64));
+    move_to(running, saved.0, &variances.collect::<Vec<f32>>());
 }
 
 /// Inverse deviations of variances: what inference normalizes by.
@@ -93,39 +145,39 @@ pub fn forward(
     });
 }
 
-/// The gradients of scales and shifts.
+/// The gradients of scales and shifts; added to those of other parts of the mini-batch, where there are any.
 pub fn backward_parameters(
     team: &Team,
     saved: PerChannel,
     positions: usize,
-    x: &[f32],
-    dy: &[f32],
+    (x, dy): (&[f32], &[f32]),
     out: PerChannelMut,
+    store: Store,
 ) {
     let channels = saved.0.len();
     let items = out.0.iter_mut().zip(out.1).enumerate().collect();
     team.share(items, &mut [], |(channel, (scale, shift)): (usize, (&mut f32, &mut f32)), _, _| {
         let (mean, inverse) = (f64::from(saved.0[channel]), f64::from(saved.1[channel]));
-        *shift = sum(dy, channel, channels, positions, |_, dy| dy) as f32;
+        store.put(shift, sum(dy, channel, channels, positions, |_, dy| dy) as f32);
         let products = sum(dy, channel, channels, positions, |i, dy| dy * (f64::from(x[i]) - mean));
-        *scale = (products * inverse) as f32;
+        store.put(scale, (products * inverse) as f32);
     });
 }
 
-/// dx, given the gradients of this mini-batch's scales and shifts.
+/// dx, given the gradients of the mini-batch's scales and shifts, of `count` elements of each channel.
 #[allow(clippy::too_many_arguments)]
 pub fn backward_data(
     team: &Team,
     saved: PerChannel,
     scales: &[f32],
     gradients: PerChannel,
-    positions: usize,
+    (positions, count): (usize, usize),
     (x, dy): (&[f32], &[f32]),
     dx: &mut [f32],
     store: Store,
 ) {
     let channels = scales.len();
-    let count = (x.len() / channels) as f32;
+    let count = count as f32;
     let planes = dx.chunks_mut(positions).enumerate().collect();
     team.share(planes, &mut [], |(plane, dx): (usize, &mut [f32]), _, _| {
         let channel = plane % channels;

@@ -492,26 +492,53 @@ static __device__ void norm_sums_last(const typename T::type *x, float *partial,
     store_partial<2, N>(sum, partial, channels, lanes);
 }
 
-// Mean and inverse deviation of each channel from these sums over `count` elements; and what they move the running mean and
-// variance to, if any. `plane` is from the first element of a channel to that of the next one.
+// Moves the running mean and variance of a channel by `share` of the way to those of `count` elements.
+static __device__ void norm_move(float *running_mean, float *running_variance, u32 channel, float mean, double variance,
+                                 u64 count, float share) {
+    float unbiased = (float)(variance * ((double)count / max((double)count - 1.0, 1.0)));
+    running_mean[channel] = running_mean[channel] * (1.0f - share) + mean * share;
+    running_variance[channel] = running_variance[channel] * (1.0f - share) + unbiased * share;
+}
+
+// The variance that an inverse deviation is of.
+static __device__ double norm_variance(float deviation, float epsilon) {
+    double root = 1.0 / (double)deviation;
+    return max(root * root - epsilon, 0.0);
+}
+
+// Mean and inverse deviation of each channel from these sums over `count` elements, and of `before` others whose mean and
+// inverse deviation are there; and what they move the running mean and variance to, if any. `plane` is from the first element
+// of a channel to that of the next one.
 template <typename T>
 static __device__ void norm_statistics(const typename T::type *x, const float *partial, float *mean, float *deviation,
-                                       float *running_mean, float *running_variance, u64 count, u64 plane, u32 channels,
-                                       u32 parts, float share, float epsilon) {
+                                       float *running_mean, float *running_variance, u64 count, u64 before, u64 plane,
+                                       u32 channels, u32 parts, float share, float epsilon) {
     double total[2];
     total_parts<2>(partial, channels, parts, total);
     u32 channel = blockIdx.x * 8 + threadIdx.x;
     if (threadIdx.x >= 8 || channel >= channels) return;
     double beyond = total[0] / count, variance = max(total[1] / count - beyond * beyond, 0.0);
     float middle = T::load(x, channel * plane) + (float)beyond;
+    if (before) {
+        double own = (double)count / ((double)before + (double)count), apart = (double)middle - (double)mean[channel];
+        variance = norm_variance(deviation[channel], epsilon) * (1.0 - own) + variance * own + apart * apart * own * (1.0 - own);
+        middle = (float)((double)mean[channel] + apart * own);
+    }
     mean[channel] = middle;
     deviation[channel] = (float)(1.0 / sqrt(variance + epsilon));
-    if (running_mean) {
-        float unbiased = (float)(variance * ((double)count / max((double)count - 1.0, 1.0)));
-        running_mean[channel] = running_mean[channel] * (1.0f - share) + middle * share;
-        running_variance[channel] = running_variance[channel] * (1.0f - share) + unbiased * share;
-    }
+    if (running_mean) norm_move(running_mean, running_variance, channel, middle, variance, count, share);
 }
+
+// Moves the running statistics to those of a mini-batch that came in parts, of `count` elements in all.
+#ifdef NORMALIZATION
+extern "C" __global__ void norm_running(const float *mean, const float *deviation, float *running_mean,
+                                        float *running_variance, u64 count, u32 channels, float share, float epsilon) {
+    u32 channel = blockIdx.x * 256 + threadIdx.x;
+    if (channel >= channels) return;
+    double variance = norm_variance(deviation[channel], epsilon);
+    norm_move(running_mean, running_variance, channel, mean[channel], variance, count, share);
+}
+#endif
 
 // How a channel is normalized; `second` is its variance if `epsilon` is not negative, else its inverse deviation.
 struct Normal {
@@ -637,20 +664,21 @@ static __device__ void norm_gradient_sums_last(const typename T::type *x, const 
     store_partial<2, N>(sum, partial, channels, lanes);
 }
 
-// The gradients of scales and shifts from these sums.
+// The gradients of scales and shifts from these sums, added to those of other parts of the mini-batch or over them.
 #ifdef NORMALIZATION
 extern "C" __global__ void norm_gradients(const float *partial, const float *deviation, float *scale_gradient,
-                                          float *shift_gradient, u32 channels, u32 parts) {
+                                          float *shift_gradient, u32 channels, u32 parts, u32 add) {
     double total[2];
     total_parts<2>(partial, channels, parts, total);
     u32 channel = blockIdx.x * 8 + threadIdx.x;
     if (threadIdx.x >= 8 || channel >= channels) return;
-    scale_gradient[channel] = (float)(total[1] * deviation[channel]);
-    shift_gradient[channel] = (float)total[0];
+    float scale = (float)(total[1] * deviation[channel]), shift = (float)total[0];
+    scale_gradient[channel] = add ? scale_gradient[channel] + scale : scale;
+    shift_gradient[channel] = add ? shift_gradient[channel] + shift : shift;
 }
 #endif
 
-// The gradient of how a channel of `count` elements is normalized.
+// The gradient of how a channel of `count` elements in the mini-batch is normalized.
 struct Gradient {
     float middle, factor, slope, offset;
     __device__ void set(u32 channel, const float *mean, const float *deviation, const float *scale,
@@ -666,13 +694,13 @@ struct Gradient {
 template <typename T, int N>
 static __device__ void norm_gradient(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
                                      const float *mean, const float *deviation, const float *scale,
-                                     const float *scale_gradient, const float *shift_gradient, u32 samples, u32 channels,
-                                     u32 area, u32 lanes, u32 add) {
+                                     const float *scale_gradient, const float *shift_gradient, u64 count, u32 samples,
+                                     u32 channels, u32 area, u32 lanes, u32 add) {
     const u32 flight = Flight<N>::two;
     Planes own(samples, channels, area, lanes, N);
     if (!own.any) return;
     Gradient normal;
-    normal.set(own.channel, mean, deviation, scale, scale_gradient, shift_gradient, (float)((u64)samples * area));
+    normal.set(own.channel, mean, deviation, scale, scale_gradient, shift_gradient, (float)count);
     for (u32 i = own.first; i < own.end; i += flight * own.step) {
         Pack<T, N> value[flight], gradient[flight], sum[flight];
 #pragma unroll
@@ -702,14 +730,14 @@ static __device__ void norm_gradient(const typename T::type *x, const typename T
 template <typename T, int N>
 static __device__ void norm_gradient_last(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
                                           const float *mean, const float *deviation, const float *scale,
-                                          const float *scale_gradient, const float *shift_gradient, u64 rows, u32 channels,
-                                          u32 lanes, u32 add) {
+                                          const float *scale_gradient, const float *shift_gradient, u64 count, u64 rows,
+                                          u32 channels, u32 lanes, u32 add) {
     Rows own(channels, lanes, N);
     if (!own.any) return;
     Gradient normal[N];
 #pragma unroll
     for (u32 j = 0; j < N; j++)
-        normal[j].set(own.channel + j, mean, deviation, scale, scale_gradient, shift_gradient, (float)rows);
+        normal[j].set(own.channel + j, mean, deviation, scale, scale_gradient, shift_gradient, (float)count);
     for (u64 row = own.first; row < rows; row += 2 * own.step) {
         Pack<T, N> value[2], gradient[2], sum[2];
 #pragma unroll
@@ -1055,10 +1083,10 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
             norm_sums<T, 1>(x, partial, samples, channels, area, lanes);                                                     \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256) norm_statistics_##name(const T::type *x, const float *partial,         \
-            float *mean, float *deviation, float *running_mean, float *running_variance, u64 count, u64 plane, u32           \
-            channels, u32 parts, float share, float epsilon) {                                                               \
-        norm_statistics<T>(x, partial, mean, deviation, running_mean, running_variance, count, plane, channels, parts,       \
-            share, epsilon);                                                                                                 \
+            float *mean, float *deviation, float *running_mean, float *running_variance, u64 count, u64 before, u64          \
+            plane, u32 channels, u32 parts, float share, float epsilon) {                                                    \
+        norm_statistics<T>(x, partial, mean, deviation, running_mean, running_variance, count, before, plane, channels,      \
+            parts, share, epsilon);                                                                                          \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_apply_##name(const T::type *x, T::type *y, const float *mean,  \
             const float *second, const float *scale, const float *shift, u32 samples, u32 channels, u32 area, u32 lanes,     \
@@ -1078,13 +1106,13 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_gradient_##name(const T::type *x, const T::type *dy,           \
             T::type *dx, const float *mean, const float *deviation, const float *scale, const float *scale_gradient,         \
-            const float *shift_gradient, u32 samples, u32 channels, u32 area, u32 lanes, u32 add, u32 wide) {                \
+            const float *shift_gradient, u64 count, u32 samples, u32 channels, u32 area, u32 lanes, u32 add, u32 wide) {     \
         if (wide)                                                                                                            \
             norm_gradient<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient,        \
-                samples, channels, area, lanes, add);                                                                        \
+                count, samples, channels, area, lanes, add);                                                                 \
         else                                                                                                                 \
-            norm_gradient<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, samples, channels,        \
-                area, lanes, add);                                                                                           \
+            norm_gradient<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, count, samples,           \
+                channels, area, lanes, add);                                                                                 \
     }
 
 #define KERNELS_LAST(T, name)                                                                                                \
@@ -1113,12 +1141,12 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 3) norm_gradient_last_##name(const T::type *x, const T::type           \
             *dy, T::type *dx, const float *mean, const float *deviation, const float *scale, const float                     \
-            *scale_gradient, const float *shift_gradient, u64 rows, u32 channels, u32 lanes, u32 add, u32 wide) {            \
+            *scale_gradient, const float *shift_gradient, u64 count, u64 rows, u32 channels, u32 lanes, u32 add, u32 wide) { \
         if (wide)                                                                                                            \
             norm_gradient_last<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, scale_gradient,                   \
-                shift_gradient, rows, channels, lanes, add);                                                                 \
+                shift_gradient, count, rows, channels, lanes, add);                                                          \
         else                                                                                                                 \
-            norm_gradient_last<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, rows,                \
+            norm_gradient_last<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, count, rows,         \
                 channels, lanes, add);                                                                                       \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) bias_sums_last_##name(const T::type *dy, float *partial,            \

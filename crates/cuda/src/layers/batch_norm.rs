@@ -6,6 +6,9 @@
 //! rerun                                                                   -> y
 //! backward   sums of each part of a channel -> gradients of scales and shifts -> dx
 //! ```
+//!
+//! Where a mini-batch comes in parts, each adds to the statistics, and to the gradients of scales and shifts; then each part of y,
+//! or of dx, follows.
 
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use super::planes::Planes;
 use super::rows::Rows;
 use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
-use crate::safe::{Argument, Kernel, Region};
+use crate::safe::{Argument, Kernel, Region, THREADS};
 
 /// Two numbers per channel: a mean, and a variance or an inverse deviation.
 #[derive(Clone)]
@@ -96,27 +99,80 @@ impl BatchNorm {
         saved: &Statistics,
         running: &Statistics,
     ) -> Result<Work, CudaError> {
-        self.check(&[x, y], &[saved, running])?;
+        let statistics = self.statistics(x, saved, Some(running), 0)?;
+        let apply = self.apply(x, y, saved, INVERSE)?;
+        Ok(Box::new(move || {
+            statistics()?;
+            apply()
+        }))
+    }
+
+    /// Writes the statistics of a part of the mini-batch to `saved`, or adds them to those of `before` samples that are there.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::training`].
+    pub fn statistics_of_part(
+        self: &Arc<BatchNorm>,
+        x: &Map,
+        saved: &Statistics,
+        before: usize,
+    ) -> Result<Work, CudaError> {
+        self.statistics(x, saved, None, before)
+    }
+
+    fn statistics(
+        self: &Arc<BatchNorm>,
+        x: &Map,
+        saved: &Statistics,
+        running: Option<&Statistics>,
+        before: usize,
+    ) -> Result<Work, CudaError> {
+        self.check(&[x], &[&[saved], running.as_slice()].concat())?;
         let summed = Form::summing(x, &[&x.region])?;
         let partial = self.partial(&summed)?;
         let sums = summed.kernel(&self.libraries, "norm_sums", x)?;
         let statistics = self.libraries.kernel_norm("norm_statistics", x.storage)?;
-        let apply = self.apply(x, y, saved, INVERSE)?;
         // From a channel's first element to that of the next one.
         let plane = if x.is_channels_last() { 1 } else { x.area() };
-        let (count, totals, channels) = (self.count(x), self.totals()?, self.channels as u32);
-        let (x, saved, running) = (x.region.clone(), saved.clone(), running.clone());
+        let (count, before) = (count(x, x.samples), count(x, before));
+        let (totals, channels) = (self.totals()?, self.channels as u32);
+        let (x, saved, running) = (x.region.clone(), saved.clone(), running.cloned());
         let epsilon = self.epsilon;
         Ok(Box::new(move || {
             let data = [(&x).into(), (&partial).into()];
             // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
             unsafe { sums.launch(summed.grid(), &[&data[..], &summed.arguments(), &[summed.width()]].concat()) }?;
-            let numbers = [count.into(), (plane as u64).into(), channels.into(), summed.parts().into()];
+            let running = running.as_ref().map_or([Argument::from(0_u64), 0_u64.into()], Statistics::arguments);
+            let numbers = [count.into(), before.into(), (plane as u64).into(), channels.into(), summed.parts().into()];
             let factors = [SHARE.into(), epsilon.into()];
-            let arguments = [&data[..], &saved.arguments(), &running.arguments(), &numbers, &factors].concat();
+            let arguments = [&data[..], &saved.arguments(), &running, &numbers, &factors].concat();
             // SAFETY: as above.
-            unsafe { statistics.launch(totals, &arguments) }?;
-            apply()
+            unsafe { statistics.launch(totals, &arguments) }
+        }))
+    }
+
+    /// Updates the running statistics as [`BatchNorm::training`] does, by those of all parts of a mini-batch of so many samples
+    /// like those of `x`.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::again`].
+    pub fn update_running(
+        self: &Arc<BatchNorm>,
+        x: &Map,
+        samples: usize,
+        saved: &Statistics,
+        running: &Statistics,
+    ) -> Result<Work, CudaError> {
+        self.check(&[x], &[saved, running])?;
+        let kernel = self.libraries.kernels_norm()?.get("norm_running")?;
+        let grid = [crate::error::narrow("channel count", self.channels.div_ceil(THREADS))?, 1];
+        let (count, channels) = (count(x, samples), self.channels as u32);
+        let (saved, running, epsilon) = (saved.clone(), running.clone(), self.epsilon);
+        Ok(Box::new(move || {
+            let numbers = [count.into(), channels.into(), SHARE.into(), epsilon.into()];
+            let arguments = [&saved.arguments()[..], &running.arguments(), &numbers].concat();
+            // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+            unsafe { kernel.launch(grid, &arguments) }
         }))
     }
 
@@ -169,39 +225,79 @@ impl BatchNorm {
         saved: &Statistics,
         gradients: [&Region; 2],
     ) -> Result<Work, CudaError> {
-        self.check(&[x, dy, dx], &[saved])?;
+        let sums = self.backward_parameters([x, dy], saved, gradients, Write::Overwrite)?;
+        let apply = self.backward_data([x, dy, dx], write, saved, gradients, x.samples)?;
+        Ok(Box::new(move || {
+            sums()?;
+            apply()
+        }))
+    }
+
+    /// Computes the gradients of scales and shifts, or adds those of a part of the mini-batch.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::training`].
+    pub fn backward_parameters(
+        self: &Arc<BatchNorm>,
+        [x, dy]: [&Map; 2],
+        saved: &Statistics,
+        gradients: [&Region; 2],
+        write: Write,
+    ) -> Result<Work, CudaError> {
+        self.check(&[x, dy], &[saved])?;
         for gradient in gradients {
             gradient.must_hold(self.channels * 4)?;
         }
         let summed = Form::summing(x, &[&x.region, &dy.region])?;
-        let written = Form::copying(x, &[&x.region, &dy.region, &dx.region])?;
         let partial = self.partial(&summed)?;
         let sums = summed.kernel(&self.libraries, "norm_gradient_sums", x)?;
         let totaled = self.libraries.kernels_norm()?.get("norm_gradients")?;
-        let apply = written.kernel(&self.libraries, "norm_gradient", x)?;
-        let (norm, totals, channels) = (self.clone(), self.totals()?, self.channels as u32);
-        let ([x, dy, dx], saved) = ([x, dy, dx].map(|map| map.region.clone()), saved.clone());
-        let gradients = gradients.map(Region::clone);
+        let (totals, channels) = (self.totals()?, self.channels as u32);
+        let ([x, dy], saved, gradients) =
+            ([x, dy].map(|map| map.region.clone()), saved.clone(), gradients.map(Region::clone));
         Ok(Box::new(move || {
             let [mean, deviation] = saved.arguments();
             let [to_scale, to_shift] = gradients.each_ref().map(Argument::from);
             let data = [(&x).into(), (&dy).into(), mean, (&partial).into()];
             // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
             unsafe { sums.launch(summed.grid(), &[&data[..], &summed.arguments(), &[summed.width()]].concat()) }?;
-            let arguments = [(&partial).into(), deviation, to_scale, to_shift, channels.into(), summed.parts().into()];
+            let numbers = [channels.into(), summed.parts().into(), u32::from(write == Write::Add).into()];
+            let arguments = [&[(&partial).into(), deviation, to_scale, to_shift], &numbers[..]].concat();
             // SAFETY: as above.
-            unsafe { totaled.launch(totals, &arguments) }?;
-            let data = [(&x).into(), (&dy).into(), (&dx).into(), mean, deviation];
-            let parameters = [(&norm.scale).into(), to_scale, to_shift];
-            let flags = [u32::from(write == Write::Add).into(), written.width()];
-            // SAFETY: as above.
-            unsafe { apply.launch(written.grid(), &[&data[..], &parameters, &written.arguments(), &flags].concat()) }
+            unsafe { totaled.launch(totals, &arguments) }
         }))
     }
 
-    /// Elements of a channel.
-    fn count(&self, map: &Map) -> u64 {
-        (map.samples * map.area()) as u64
+    /// Computes dx by the gradients of scales and shifts of a mini-batch of so many samples.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::again`].
+    pub fn backward_data(
+        self: &Arc<BatchNorm>,
+        [x, dy, dx]: [&Map; 3],
+        write: Write,
+        saved: &Statistics,
+        gradients: [&Region; 2],
+        samples: usize,
+    ) -> Result<Work, CudaError> {
+        self.check(&[x, dy, dx], &[saved])?;
+        for gradient in gradients {
+            gradient.must_hold(self.channels * 4)?;
+        }
+        let written = Form::copying(x, &[&x.region, &dy.region, &dx.region])?;
+        let apply = written.kernel(&self.libraries, "norm_gradient", x)?;
+        let (norm, count) = (self.clone(), count(x, samples));
+        let ([x, dy, dx], saved) = ([x, dy, dx].map(|map| map.region.clone()), saved.clone());
+        let gradients = gradients.map(Region::clone);
+        Ok(Box::new(move || {
+            let [mean, deviation] = saved.arguments();
+            let [to_scale, to_shift] = gradients.each_ref().map(Argument::from);
+            let data = [(&x).into(), (&dy).into(), (&dx).into(), mean, deviation];
+            let parameters = [(&norm.scale).into(), to_scale, to_shift, count.into()];
+            let flags = [u32::from(write == Write::Add).into(), written.width()];
+            // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+            unsafe { apply.launch(written.grid(), &[&data[..], &parameters, &written.arguments(), &flags].concat()) }
+        }))
     }
 
     /// Memory for two sums of each channel and part.
@@ -213,6 +309,11 @@ impl BatchNorm {
     fn totals(&self) -> Result<[u32; 2], CudaError> {
         Ok([crate::error::narrow("channel count", self.channels.div_ceil(8))?, 1])
     }
+}
+
+/// Elements of a channel in so many samples of a map.
+fn count(map: &Map, samples: usize) -> u64 {
+    (samples * map.area()) as u64
 }
 
 /// How kernels go over a map, by its layout.

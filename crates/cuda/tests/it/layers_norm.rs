@@ -1,6 +1,7 @@
 //! Batch normalization in both layouts against plain loops in f64: on the mock libraries, and (ignored where there is none) on a
 //! real GPU, where another ignored test prints its rates.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tightfit_core::Layout;
@@ -90,6 +91,7 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         let moved: Vec<f64> =
             (0..channels).map(|c| 0.9 * of(&old_variance, c) + 0.1 * unbiased * variance[c]).collect();
         assert_near(&format!("{what}: running variance"), &read(&running.deviation, Storage::F32), &moved, 1e-4);
+        let moved = [&running.mean, &running.deviation].map(|region| read(region, Storage::F32));
         run(norm.again(&input, &again, &saved));
         assert!(read(&y.region, storage) == read(&again.region, storage), "{what}: a rerun");
         let in_place = map(&x);
@@ -110,6 +112,53 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
             assert_near(&format!("{what}: shifts"), &read(&to_shift, Storage::F32), &sums(&mean_dy), 1e-5);
             written.push(read(&dx.region, storage));
         }
+        // In parts: the first is the smallest.
+        let parts: Vec<Range<usize>> = [0..1, 1..samples].into_iter().filter(|part| !part.is_empty()).collect();
+        let part = |map: &Map, own: &Range<usize>| {
+            let each = shape.len() * storage.size();
+            let region = map.region.part(own.start * each..own.end * each).unwrap();
+            Map { region, samples: own.len(), ..map.clone() }
+        };
+        let own = Statistics { mean: zeros(), deviation: zeros() };
+        let running = Statistics { mean: floats(&old_mean), deviation: floats(&old_variance) };
+        for samples in &parts {
+            run(norm.statistics_of_part(&part(&input, samples), &own, samples.start));
+        }
+        assert_near(&format!("{what}: mean of parts"), &read(&own.mean, Storage::F32), &mean, 1e-5);
+        assert_near(&format!("{what}: deviation of parts"), &read(&own.deviation, Storage::F32), &inverse, 1e-3);
+        run(norm.update_running(&input, samples, &own, &running));
+        for (region, moved) in [&running.mean, &running.deviation].into_iter().zip(&moved) {
+            let moved: Vec<f64> = moved.iter().map(|value| f64::from(*value)).collect();
+            assert_near(&format!("{what}: running by parts"), &read(region, Storage::F32), &moved, 1e-5);
+        }
+        for (write, whole) in WRITES.into_iter().zip(&written) {
+            let (gradient, dx, to_scale, to_shift) = (map(&dy), map(&before), zeros(), zeros());
+            for samples in &parts {
+                let maps = [&part(&input, samples), &part(&gradient, samples)];
+                let add = if samples.start > 0 { Write::Add } else { Write::Overwrite };
+                run(norm.backward_parameters(maps, &saved, [&to_scale, &to_shift], add));
+            }
+            for own in &parts {
+                let maps = [&input, &gradient, &dx].map(|map| part(map, own));
+                run(norm.backward_data(maps.each_ref(), write, &saved, [&to_scale, &to_shift], samples));
+            }
+            let sums = |means: &[f64]| means.iter().map(|mean| mean * rows as f64).collect::<Vec<_>>();
+            assert_near(
+                &format!("{what}: scales of parts"),
+                &read(&to_scale, Storage::F32),
+                &sums(&mean_product),
+                1e-2,
+            );
+            assert_near(&format!("{what}: shifts of parts"), &read(&to_shift, Storage::F32), &sums(&mean_dy), 1e-5);
+            let whole: Vec<f64> = whole.iter().map(|value| f64::from(*value)).collect();
+            assert_near(
+                &format!("{what}: dx of parts, {write:?}"),
+                &read(&dx.region, storage),
+                &whole,
+                size * rounding(storage),
+            );
+        }
+
         let in_place = map(&dy);
         run(norm.backward([&input, &in_place, &in_place], Write::Overwrite, &saved, [&zeros(), &zeros()]));
         assert!(written[0] == read(&in_place.region, storage), "{what}: dx in place");

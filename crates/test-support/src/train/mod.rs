@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use tightfit_core::network::{LayerId, LayerKind, Network, ParameterPass, Part};
 use tightfit_core::plan::{
     ALIGNMENT, Access, Action, Block, BlockId, Compute, Holding, Instruction, Lowered, Mode, NetworkTensor, Pass, Role,
-    Schedule, Stream, TensorId, Workload, footprint, step::GroupId, step::OperationId,
+    Schedule, Stream, TensorId, Workload, footprint, step::GroupId, step::OperationId, step::Phase,
 };
 use tightfit_core::{
     Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Operation, Problem, Types,
@@ -189,7 +189,16 @@ impl Writer<'_> {
             blocks.push(operands.remove(at.unwrap_or_else(|| panic!("{layer:?} {pass:?} has no {role:?}"))).block);
         }
         assert!(operands.is_empty(), "{layer:?} {pass:?} does not use {operands:?}");
-        let compute = Compute { operation, blocks, workspace, samples, configuration, again: false, adds: false };
+        let compute = Compute {
+            operation,
+            phase: Phase::Whole,
+            blocks,
+            workspace,
+            samples,
+            configuration,
+            again: false,
+            adds: false,
+        };
         self.instructions.push(Instruction { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
     }
 

@@ -6,6 +6,7 @@ pub mod cuda;
 use std::ops::Range;
 
 use tightfit_core::network::{LayerKind, Rule, Shape};
+use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, Order, Parameter, Pass, Role, Stream};
 use tightfit_core::{Bytes, Configuration, Layout, Nanos, Types};
 
@@ -22,6 +23,8 @@ pub struct Task {
     pub kind: LayerKind,
     /// The pass.
     pub pass: Pass,
+    /// The share of its work.
+    pub phase: Phase,
     /// Shape of one sample of each input.
     pub inputs: Vec<Shape>,
     /// Shape of one sample of the output.
@@ -32,6 +35,8 @@ pub struct Task {
     pub samples: usize,
     /// Samples of the whole mini-batch; the loss is their mean.
     pub batch: usize,
+    /// Samples of the same pass and phase that earlier tasks of the step compute.
+    pub before: usize,
     /// Number types of maps and arithmetic.
     pub types: Types,
     /// Order of the dimensions of maps and filters.
@@ -61,6 +66,13 @@ pub struct Place {
     pub access: Access,
     /// Bytes in the device arena.
     pub bytes: Range<u64>,
+}
+
+impl Place {
+    /// Whether the operand is written.
+    pub fn is_changed(&self) -> bool {
+        self.access != Access::Read
+    }
 }
 
 impl Task {

@@ -3,6 +3,7 @@
 mod feeding;
 mod lanes;
 mod limits;
+mod parts;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -233,43 +234,6 @@ fn every_layer_computes_what_it_computes_on_the_cpu() {
 #[ignore = "needs a CUDA device"]
 fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
     networks_agree(&Options::default(), Network::open("cifar10-quick").unwrap());
-}
-
-/// A network whose least memory is that of a plan in two parts: the gradients are those of the CPU.
-fn parts_agree(options: &Options) {
-    for network in [fork_and_join(), Network::open("lenet").unwrap()] {
-        let want = on_cpu(&Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap(), 2);
-        for (types, layout, tolerance) in
-            [(Types::F32, Layout::Nchw, 3e-2), (Types::F16F32, Layout::Nchw, 0.2), (Types::F16F32, Layout::Nhwc, 0.2)]
-        {
-            let workload = Workload::new(&network, BATCH, types, Mode::Training).unwrap().with_layout(layout).unwrap();
-            let step = workload.step(&kernels_of(&workload, options, &[BATCH, BATCH / 2]), &CostModel::h200()).unwrap();
-            let free = plan(&step, &CostModel::h200(), &PlanOptions::default()).unwrap();
-            let tight = PlanOptions { budget: free.min_feasible, ..PlanOptions::default() };
-            let plan = plan(&step, &CostModel::h200(), &tight).unwrap();
-            let what = format!("{} {types} {}, {:?}", network.name(), layout.name(), plan.in_parts);
-            assert_eq!(plan.in_parts.as_ref().map(|in_parts| in_parts.parts), Some(2), "{what}");
-            for graph in [false, true] {
-                let machine = CudaMachine::open(options, Modes { graph, ..Modes::default() }).unwrap();
-                let got =
-                    train(&workload, &plan.schedule, machine, 2).unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert_close(&what, &got, &want, tolerance, None);
-            }
-        }
-    }
-}
-
-#[test]
-fn parts_of_the_mini_batch_compute_what_the_whole_computes_on_the_cpu() {
-    let mocks = Mocks::new();
-    parts_agree(&mocks.options());
-    mocks.assert_nothing_left("training in parts");
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn parts_of_the_mini_batch_compute_on_a_gpu_what_the_whole_computes_on_the_cpu() {
-    parts_agree(&Options::default());
 }
 
 /// One exact candidate for every convolution, so that all policies compute the same.

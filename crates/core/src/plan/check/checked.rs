@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{Budgets, check};
-use crate::plan::step::{OperationId, Step};
+use crate::plan::step::{OperationId, Phase, Step};
 use crate::plan::{Action, BlockId, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule, footprint};
 use crate::{Bytes, Error};
 
@@ -67,13 +67,18 @@ impl Checked {
         match action {
             Action::Compute(compute) => {
                 let again = if compute.again { " again" } else { "" };
+                let phase = match compute.phase {
+                    Phase::Whole => "",
+                    Phase::Sums => ", its sums",
+                    Phase::Apply => ", by its sums",
+                };
                 let OperationId(place) = compute.operation;
                 let (group, name) = (self.step.group_name(compute.operation), &self.step.operations[place].name);
                 let samples = match &compute.samples {
                     samples if samples.len() < self.batch => format!(" of samples {}..{}", samples.start, samples.end),
                     _ => String::new(),
                 };
-                Some(format!("{group} {name}{again}{samples}"))
+                Some(format!("{group} {name}{phase}{again}{samples}"))
             }
             Action::Offload(from, _) => Some(format!("offload {}", block(*from))),
             Action::Prefetch(_, to) => Some(format!("prefetch {}", block(*to))),

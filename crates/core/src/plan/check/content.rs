@@ -3,6 +3,7 @@
 //! ```text
 //! map         samples 0..4 by conv; conv computes 4..8     then 0..8 by conv: each sample on its own
 //! dW          conv adds samples 0..4; conv adds 4..8       then conv over 0..8: the sum is whole
+//! norm        its sums of samples 0..4; of 4..8            then norm by its sums for 4..8, and for 0..4
 //! ```
 //!
 //! A tensor with samples is read and written for the samples of a computation alone. Any other is read whole, once what
@@ -10,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::plan::step::{Access, OperationId, Rerun, Residence, Step, TensorId};
+use crate::plan::step::{Access, OperationId, Phase, Rerun, Residence, Step, TensorId, Use};
 use crate::plan::{BlockId, Compute, InstructionId};
 
 use super::Violation;
@@ -107,6 +108,8 @@ pub(super) struct Progress {
     results: Vec<Option<Wanted>>,
     /// For each operation: the samples that it has computed.
     done: Vec<Samples>,
+    /// For each operation: the samples whose sums it has computed in a phase of their own.
+    summed: Vec<Samples>,
     batch: usize,
 }
 
@@ -123,7 +126,8 @@ impl Progress {
             leaves.push(operation.uses.iter().map(|used| held[used.tensor.0].clone()).collect());
         }
         let results = step.tensors.iter().zip(held).map(|(tensor, held)| tensor.is_result.then_some(held)).collect();
-        Progress { reads, leaves, results, done: vec![Samples::default(); step.operations.len()], batch: step.batch }
+        let none = vec![Samples::default(); step.operations.len()];
+        Progress { reads, leaves, results, done: none.clone(), summed: none, batch: step.batch }
     }
 
     /// Runs an operation: checks the contents it reads and updates those it writes.
@@ -136,22 +140,27 @@ impl Progress {
     ) -> Vec<Violation> {
         let (operation, samples) = (compute.operation, &compute.samples);
         let mut found = Vec::new();
-        let done = &mut self.done[operation.0];
+        let done = match compute.phase {
+            Phase::Whole | Phase::Apply => &mut self.done[operation.0],
+            Phase::Sums => &mut self.summed[operation.0],
+        };
         // Only what has run can run again, and nothing else may.
         let is_next = if compute.again { done.covers(samples) } else { !done.meets(samples) };
         if !is_next {
             found.push(Violation::RunTwice { operation, at });
         }
         done.insert(samples);
-        let uses = &step.operation(operation).uses;
-        for (place, (used, block)) in uses.iter().zip(&compute.blocks).enumerate() {
-            // What a rerun only reads holds what the first run left.
+        let uses: Vec<(usize, &Use)> = step.uses(operation, compute.phase).collect();
+        for (&(place, used), block) in uses.iter().zip(&compute.blocks) {
+            let access = compute.access(used, step.tensor(used.tensor));
+            // What a rerun only reads holds what the first run left; and what a phase does, what others have left.
+            let is_left = compute.phase == Phase::Apply && access == Access::Read && used.access != Access::Read;
             let is_kept = compute.again && used.rerun == Rerun::ReadOnly;
-            let wanted = if is_kept { &self.leaves } else { &self.reads };
+            let wanted = if is_kept || is_left { &self.leaves } else { &self.reads };
             let (content, wanted) = (&contents[block.0], &wanted[operation.0][place]);
             let tensor = step.tensor(used.tensor);
             let reach = compute.reach(tensor, self.batch);
-            let is_right = match compute.access(used, tensor) {
+            let is_right = match access {
                 Access::Write => true,
                 // What earlier parts of this operation have added, and not this part.
                 Access::Add if used.access == Access::Write => content.is_sum_of(operation, samples),
@@ -162,9 +171,12 @@ impl Progress {
                 found.push(Violation::WrongContent { operation, operand: place, at });
             }
         }
-        for (used, BlockId(block)) in uses.iter().zip(&compute.blocks) {
+        for ((_, used), BlockId(block)) in uses.iter().zip(&compute.blocks) {
             let tensor = step.tensor(used.tensor);
-            contents[*block].access(compute.access(used, tensor), operation, samples, tensor.sample_bytes.is_some());
+            let has_samples = tensor.sample_bytes.is_some();
+            // What has no samples and is no sum changes once for all of them.
+            let counted = if has_samples || step.is_sum(used) { samples.clone() } else { 0..self.batch };
+            contents[*block].access(compute.access(used, tensor), operation, &counted, has_samples);
         }
         found
     }
@@ -176,7 +188,13 @@ impl Progress {
 
     /// The operations that did not run for every sample.
     pub(super) fn missing(&self) -> impl Iterator<Item = Violation> + '_ {
-        let missing = self.done.iter().enumerate().filter(|(_, done)| !done.covers(&(0..self.batch)));
+        let all = 0..self.batch;
+        // Where sums run in a phase of their own, all do.
+        let is_missing = move |(done, summed): (&Samples, &Samples)| {
+            !done.covers(&all) || !(summed.is_empty() || summed.covers(&all))
+        };
+        let operations = self.done.iter().zip(&self.summed).enumerate();
+        let missing = operations.filter(move |(_, of)| is_missing(*of));
         missing.map(|(place, _)| Violation::Missing { operation: OperationId(place) })
     }
 }

@@ -3,7 +3,8 @@
 //! It shares no code with placement, schedule writing or simulation, and walks the list once. For every byte of both
 //! arenas it tracks the owner and the instructions that accessed it; for every stream, which instructions of the other
 //! streams are known to have ended; for every block and sample, its content: the output of an operation, a sum, or nothing.
-//! Parts of an operation must cover each sample once, and sums over samples each part once. An
+//! Parts of an operation must cover each sample once, and sums over samples each part once; what is computed by sums over
+//! all samples comes after all of them. An
 //! empty list of violations means that any machine that respects streams and waits computes the same as the step's
 //! operations run in order, within the budget, and that the results survive until the end of the step. A separate check
 //! compares the step with its network when the network is lowered.
@@ -25,7 +26,7 @@ use std::ops::Range;
 use content::{Content, Progress};
 use order::{Arena, Order};
 
-use super::step::{Access, Again, Cost, GroupId, Residence, Step};
+use super::step::{Access, Again, Cost, GroupId, Phase, Residence, Step, Use};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
@@ -346,15 +347,20 @@ impl<'a> Checker<'a> {
     fn compute(&mut self, compute: &Compute, at: InstructionId) {
         let (id, operation) = (compute.operation, self.step.operation(compute.operation));
         let is_whole = compute.samples == (0..self.step.batch);
-        if compute.samples.is_empty() || !(is_whole || self.step.may_divide(id)) {
+        let may_divide = match compute.phase {
+            Phase::Whole => is_whole || self.step.may_divide(id),
+            Phase::Sums | Phase::Apply => self.step.may_divide_after_sums(id),
+        };
+        if compute.samples.is_empty() || !may_divide {
             self.refuse(Violation::PartOfBatch { at });
         }
-        if compute.blocks.len() != operation.uses.len() {
-            let (given, wanted) = (compute.blocks.len(), operation.uses.len());
+        let uses: Vec<(usize, &Use)> = self.step.uses(id, compute.phase).collect();
+        if compute.blocks.len() != uses.len() {
+            let (given, wanted) = (compute.blocks.len(), uses.len());
             self.refuse(Violation::WrongOperands { operation: id, given, wanted, at });
             return;
         }
-        for (operand, (used, block)) in operation.uses.iter().zip(&compute.blocks).enumerate() {
+        for (place, (&(operand, used), block)) in uses.iter().zip(&compute.blocks).enumerate() {
             if self.holds(*block) != Holding::Tensor(used.tensor) {
                 let holds = self.holds(*block);
                 self.refuse(Violation::WrongTensor { operation: id, operand, holds, at });
@@ -366,14 +372,15 @@ impl<'a> Checker<'a> {
                 self.refuse(Violation::OtherSamples { operation: id, operand, at });
             }
             self.access(*block, access, false, at);
-            let mut before = operation.uses[..operand].iter().zip(&compute.blocks);
+            let mut before = uses[..place].iter().zip(&compute.blocks);
             // For a sum of a map with itself, the second gradient is added to the first.
-            let just_written = before.any(|(other, of)| of == block && other.access == Access::Write);
+            let just_written = before.any(|((_, other), of)| of == block && other.access == Access::Write);
             if access != Access::Write && !just_written && self.contents[block.0].has_nothing_of(&reach) {
                 self.refuse(Violation::NeverWritten { block: *block, holds: self.holds(*block), at });
             }
         }
-        if compute.again && operation.again == Again::Never {
+        // What the sums leave stays as the first run left it.
+        if compute.again && (operation.again == Again::Never || compute.phase == Phase::Sums) {
             self.refuse(Violation::RunsAgain { operation: id, at });
         }
         self.configuration(compute, operation.group, at);

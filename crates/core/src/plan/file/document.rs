@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action::ActionObject;
 use crate::network::LayerId;
-use crate::plan::step::{Access, GroupId, OperationId, TensorId};
+use crate::plan::step::{Access, GroupId, OperationId, Phase, TensorId};
 use crate::plan::{
     Block, BlockId, Compute, Holding, HostBlock, Instruction, Lowered, NetworkTensor, Pass, Role, Schedule, Stream,
 };
@@ -52,6 +52,8 @@ pub struct InstructionObject {
 struct ComputeObject {
     layer: LayerId,
     pass: Pass,
+    #[serde(default, skip_serializing_if = "Phase::is_whole")]
+    phase: Phase,
     operands: Vec<OperandObject>,
     samples: Range<usize>,
     configuration: Option<Configuration>,
@@ -146,16 +148,16 @@ impl Document {
 
 fn written(compute: &Compute, lowered: &Lowered) -> ComputeObject {
     let pass = &lowered.passes[compute.operation.0];
-    let uses = &lowered.step.operation(compute.operation).uses;
-    let operands = pass.roles.iter().zip(uses).zip(&compute.blocks);
-    let operands = operands.map(|((role, used), block)| {
+    let operands = lowered.step.uses(compute.operation, compute.phase).zip(&compute.blocks);
+    let operands = operands.map(|((place, used), block)| {
         let access = compute.access(used, lowered.step.tensor(used.tensor));
-        OperandObject { role: *role, block: *block, access }
+        OperandObject { role: pass.roles[place], block: *block, access }
     });
     let scratch = |block| OperandObject { role: Role::Workspace, block, access: Access::Write };
     ComputeObject {
         layer: pass.layer,
         pass: pass.pass,
+        phase: compute.phase,
         operands: operands.chain(compute.workspace.map(scratch)).collect(),
         samples: compute.samples.clone(),
         configuration: compute.configuration.clone(),
@@ -165,26 +167,27 @@ fn written(compute: &Compute, lowered: &Lowered) -> ComputeObject {
 
 /// Reads a computation and puts its operands in the order of the operation's uses; an error names the wrong operand.
 fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Result<Compute, String> {
-    let ComputeObject { layer, pass, mut operands, samples, configuration, again } = compute;
+    let ComputeObject { layer, pass, phase, mut operands, samples, configuration, again } = compute;
     let bad = |what: &str, role: Role| Err(format!("layer {} {}: {role:?} {what}", layer.index(), pass.name()));
     let mut take = |role: Role| {
         let place = operands.iter().position(|operand| operand.role == role)?;
         Some(operands.remove(place))
     };
     let mut blocks = Vec::new();
-    // Where a sum over samples is added to, the operation's access alone would overwrite it.
+    // Where other samples have run, the operation's access alone would overwrite their sum, or change what they have changed.
     let mut adds = false;
-    for (role, used) in lowered.passes[operation.0].roles.iter().zip(&lowered.step.operation(operation).uses) {
-        let access = if again { used.access_in_rerun() } else { used.access };
-        let is_sum = access == Access::Write && lowered.step.tensor(used.tensor).sample_bytes.is_none();
-        match take(*role) {
-            Some(operand) if operand.access == access => blocks.push(operand.block),
-            Some(operand) if operand.access == Access::Add && is_sum => {
+    for (place, used) in lowered.step.uses(operation, phase) {
+        let role = lowered.passes[operation.0].roles[place];
+        let whole = if again { used.access_in_rerun() } else { used.access };
+        let access = |adds: bool| phase.access(whole, lowered.step.has_samples(used), adds);
+        match take(role) {
+            Some(operand) if operand.access == access(false) => blocks.push(operand.block),
+            Some(operand) if operand.access == access(true) => {
                 adds = true;
                 blocks.push(operand.block);
             }
-            Some(_) => return bad("has the wrong access", *role),
-            None => return bad("is missing", *role),
+            Some(_) => return bad("has the wrong access", role),
+            None => return bad("is missing", role),
         }
     }
     let workspace = match take(Role::Workspace) {
@@ -194,6 +197,6 @@ fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Re
     };
     match operands.first() {
         Some(left) => bad("is not used", left.role),
-        None => Ok(Compute { operation, blocks, workspace, samples, configuration, again, adds }),
+        None => Ok(Compute { operation, phase, blocks, workspace, samples, configuration, again, adds }),
     }
 }

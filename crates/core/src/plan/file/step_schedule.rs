@@ -15,7 +15,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::action::ActionObject;
-use crate::plan::step::{GroupId, OperationId, Step, TensorId};
+use crate::plan::step::{GroupId, OperationId, Phase, Step, TensorId};
 use crate::plan::{Block, BlockId, Compute, Holding, HostBlock, Instruction, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
@@ -68,6 +68,8 @@ pub struct InstructionObject {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct ComputeObject {
     operation: usize,
+    #[serde(default, skip_serializing_if = "Phase::is_whole")]
+    phase: Phase,
     blocks: Vec<BlockId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     workspace: Option<BlockId>,
@@ -111,6 +113,7 @@ impl Document {
             stream: instruction.stream,
             action: ActionObject::of(&instruction.action, |compute| ComputeObject {
                 operation: compute.operation.0,
+                phase: compute.phase,
                 blocks: compute.blocks.clone(),
                 workspace: compute.workspace,
                 samples: written(&compute.samples),
@@ -148,6 +151,7 @@ impl Document {
         let compute = |compute: ComputeObject| {
             Ok::<_, Infallible>(Compute {
                 operation: OperationId(compute.operation),
+                phase: compute.phase,
                 blocks: compute.blocks,
                 workspace: compute.workspace,
                 samples: read(compute.samples),

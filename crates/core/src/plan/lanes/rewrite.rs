@@ -130,8 +130,8 @@ struct Accesses {
 fn accesses(step: &Step, action: &Action) -> Accesses {
     let (blocks, host_block) = match action {
         Action::Compute(compute) => {
-            let uses = step.operation(compute.operation).uses.iter().zip(&compute.blocks);
-            let uses = uses.map(|(used, block)| (block.0, compute.access(used, step.tensor(used.tensor))));
+            let uses = step.uses(compute.operation, compute.phase).zip(&compute.blocks);
+            let uses = uses.map(|((_, used), block)| (block.0, compute.access(used, step.tensor(used.tensor))));
             (uses.chain(compute.workspace.map(|block| (block.0, Access::Write))).collect(), None)
         }
         Action::Offload(block, host) => (vec![(block.0, Access::Read)], Some((host.0, Access::Write))),

@@ -10,25 +10,46 @@
 //! [`StepInParts::schedule`] turns its schedule into one of the step itself, in which a computation or a block covers some
 //! of the samples. Where nothing comes between forward and backward, each part goes both ways before the next: gradient
 //! accumulation.
+//!
+//! A stretch may have one operation that sums over all samples, such as batch normalization, in each direction. The parts of
+//! all that comes before, with its sums, run before those of all that comes after, in the other order:
+//!
+//! ```text
+//! in parts  f1' sums' f1" sums" | apply" f3" apply' f3' | ..        the stretch f1 f2 f3 in two parts, where f2 sums
+//! ```
+//!
+//! What each part leaves for the second half stays, moves or is computed again like all else: also gradients of maps.
 
 mod stretches;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 pub(super) use stretches::{Stretch, stretches};
 
-use super::step::{Access, Again, Cost, Front, Operation, OperationId, Residence, Stage, Step, Tensor, TensorId, Use};
-use super::{Action, Block, Compute, Holding, HostBlock, Instruction, Schedule};
+use super::step::{
+    Access, Again, Cost, Front, Operation, OperationId, Phase, Residence, Stage, Step, Tensor, TensorId, Use,
+};
+use super::{Action, Block, Compute, Holding, HostBlock, Instruction, Kind, Schedule};
 use crate::{Bytes, Nanos};
 
 /// A run of an operation of the step: of the whole mini-batch, or of a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     operation: usize,
+    phase: Phase,
     part: Option<usize>,
     /// Whether it is the first part that runs.
     is_first: bool,
+}
+
+impl Run {
+    /// Whether other parts have run.
+    fn adds(&self) -> bool {
+        self.part.is_some() && !self.is_first
+    }
 }
 
 /// The numbers of parts that are tried for a mini-batch.
@@ -71,15 +92,20 @@ impl StepInParts {
         in_parts.step.tensors.clear();
         in_parts.step.operations.clear();
         let inner = stretch.inner(step);
+        let waits = stretch.waits(step);
         let mut known: HashMap<(TensorId, Option<usize>), TensorId> = HashMap::new();
         for run in in_parts.runs.clone() {
             let of = &step.operations[run.operation];
             let mut uses = Vec::with_capacity(of.uses.len());
-            for (place, used) in of.uses.iter().enumerate() {
+            for (place, used) in step.uses(OperationId(run.operation), run.phase) {
                 let part = run.part.filter(|_| inner[used.tensor.0]);
-                let tensor = *known.entry((used.tensor, part)).or_insert_with(|| in_parts.add(step, used.tensor, part));
+                let tensor = *known.entry((used.tensor, part)).or_insert_with(|| {
+                    let residence =
+                        if waits[used.tensor.0] { Residence::Movable } else { step.tensor(used.tensor).residence };
+                    in_parts.add(step, used.tensor, part, residence)
+                });
                 let is_new = run.is_first && stretch.begins_with(step, run.operation, place);
-                let access = match used.access {
+                let access = match run.phase.access(used.access, step.has_samples(used), run.adds()) {
                     // It leaves what other parts have written.
                     Access::Write if run.part.is_some() && part.is_none() && !is_new => Access::Add,
                     access => access,
@@ -92,7 +118,7 @@ impl StepInParts {
     }
 
     /// Adds a tensor, or a part of one.
-    fn add(&mut self, step: &Step, id: TensorId, part: Option<usize>) -> TensorId {
+    fn add(&mut self, step: &Step, id: TensorId, part: Option<usize>, residence: Residence) -> TensorId {
         let of = step.tensor(id);
         let samples = part.map_or(0..step.batch, |part| self.range(part));
         let bytes = of.sample_bytes.filter(|_| part.is_some()).map(|each| Bytes(each.0 * samples.len() as u64));
@@ -100,7 +126,8 @@ impl StepInParts {
             None => of.name.clone(),
             Some(_) => format!("{} of samples {}..{}", of.name, samples.start, samples.end),
         };
-        self.step.tensors.push(Tensor { name, bytes: bytes.unwrap_or(of.bytes), alias: None, ..of.clone() });
+        let bytes = bytes.unwrap_or(of.bytes);
+        self.step.tensors.push(Tensor { name, bytes, residence, alias: None, ..of.clone() });
         self.tensors.push((id, samples));
         TensorId(self.tensors.len() - 1)
     }
@@ -113,26 +140,27 @@ impl StepInParts {
     fn operation(&self, step: &Step, stretch: &Stretch, run: Run, launch: Nanos) -> Option<Operation> {
         let of = &step.operations[run.operation];
         let stage = match of.stage {
-            // A step goes forward first. Where each part goes both ways, all comes before the updates.
-            Stage::Backward if stretch.goes_both_ways => Stage::Forward,
+            // A step goes forward first. Where each part goes both ways, all parts come before the updates.
+            Stage::Backward if stretch.goes_both_ways && run.part.is_some() => Stage::Forward,
             stage => stage,
         };
         let Some(part) = run.part else { return Some(Operation { stage, ..of.clone() }) };
         let samples = self.range(part).len();
         let time = |time| step.part_of(time, samples, launch);
         let cost = match &of.cost {
-            Cost::Fixed(whole) => Cost::Fixed(time(*whole)),
+            Cost::Fixed(whole) => Cost::Fixed(time(of.time_of_phase(run.phase, *whole, launch))),
             Cost::Choice(front) => {
                 let besides = time(front.besides);
                 Cost::Choice(Box::new(Front { besides, ..front.of_samples(samples)? }))
             }
             Cost::Listed(_) => return None,
         };
-        let again = match of.again {
-            Again::Taking(whole) => Again::Taking(time(whole)),
-            again => again,
+        let again = match (run.phase, of.again) {
+            (Phase::Sums, _) => Again::Never,
+            (_, Again::Taking(whole)) => Again::Taking(time(whole)),
+            (_, again) => again,
         };
-        Some(Operation { stage, cost, again, ..of.clone() })
+        Some(Operation { stage, cost, again, sums: None, ..of.clone() })
     }
 
     /// A schedule of the step in parts, as a schedule of the step itself.
@@ -145,12 +173,19 @@ impl StepInParts {
             Holding::Workspace(_) => block,
         };
         let compute = |compute: Compute| {
-            let Run { operation, part, is_first } = runs[compute.operation.0];
-            let is_sum = |used: &Use| used.access == Access::Write && step.tensor(used.tensor).sample_bytes.is_none();
+            let run = runs[compute.operation.0];
+            let operation = OperationId(run.operation);
+            let differs = |(_, used): (usize, &Use)| {
+                let whole = if compute.again { used.access_in_rerun() } else { used.access };
+                let access = |adds| run.phase.access(whole, step.has_samples(used), adds);
+                access(true) != access(false)
+            };
+            let has_sums = step.uses(operation, run.phase).any(differs);
             Compute {
-                operation: OperationId(operation),
-                samples: part.map_or(0..step.batch, |part| self.range(part)),
-                adds: part.is_some() && !is_first && step.operations[operation].uses.iter().any(is_sum),
+                operation,
+                phase: run.phase,
+                samples: run.part.map_or(0..step.batch, |part| self.range(part)),
+                adds: run.adds() && has_sums,
                 ..compute
             }
         };
@@ -170,31 +205,73 @@ impl StepInParts {
 
 /// The operations in order, with the parts of a stretch one after another.
 fn runs(step: &Step, stretch: &Stretch) -> Vec<Run> {
-    let Stretch { forward, backward, parts, .. } = stretch;
-    let is_update = |operation: &usize| step.operations[*operation].stage == Stage::Update;
-    let whole = |operation: usize| Run { operation, part: None, is_first: false };
-    let in_part = |part: usize, first: usize, range: &Range<usize>| -> Vec<Run> {
-        let operations = range.clone().filter(|operation| !is_update(operation));
-        operations.map(|operation| Run { operation, part: Some(part), is_first: part == first }).collect()
-    };
-    let mut runs: Vec<Run> = (0..forward.start).map(whole).collect();
+    let whole = |operation: usize| Run { operation, phase: Phase::Whole, part: None, is_first: false };
+    let [mut sections, mut back] = stretch.sections(step);
     if stretch.goes_both_ways {
-        runs.extend((0..*parts).flat_map(|part| [in_part(part, 0, forward), in_part(part, 0, backward)].concat()));
-    } else {
-        runs.extend((0..*parts).flat_map(|part| in_part(part, 0, forward)));
-        runs.extend((forward.end..backward.start).map(whole));
-        // What the last part has left is still there.
-        runs.extend((0..*parts).rev().flat_map(|part| in_part(part, parts - 1, backward)));
+        let first = back.remove(0);
+        sections.last_mut().into_iter().for_each(|last| last.extend(&first));
     }
-    runs.extend(backward.clone().filter(is_update).map(whole));
-    runs.extend((backward.end..step.operations.len()).map(whole));
+    let of_parts = |(place, section): (usize, &Section)| -> Vec<Run> {
+        // What the last part has left is still there.
+        let part = |turn: usize| if place.is_multiple_of(2) { turn } else { stretch.parts - 1 - turn };
+        let run = |turn: usize, &(operation, phase): &(usize, Phase)| Run {
+            operation,
+            phase,
+            part: Some(part(turn)),
+            is_first: turn == 0,
+        };
+        (0..stretch.parts).flat_map(|turn| section.iter().map(move |of| run(turn, of))).collect()
+    };
+    let mut runs: Vec<Run> = (0..stretch.forward.start).map(whole).collect();
+    runs.extend(sections.iter().enumerate().flat_map(of_parts));
+    runs.extend((stretch.forward.end..stretch.backward.start).map(whole));
+    runs.extend((sections.len()..).zip(&back).flat_map(of_parts));
+    let is_update = |operation: &usize| step.operations[*operation].stage == Stage::Update;
+    runs.extend(stretch.backward.clone().filter(is_update).map(whole));
+    runs.extend((stretch.backward.end..step.operations.len()).map(whole));
     runs
 }
+
+/// Operations of which each part runs all before the next part does.
+type Section = Vec<(usize, Phase)>;
 
 impl Stretch {
     /// Operations of the step with the stretch in parts.
     pub(super) fn operations(&self, step: &Step) -> usize {
-        step.operations.len() + (self.parts - 1) * (self.forward.len() + self.backward.len())
+        let sums = self.sums.iter().flatten().count();
+        step.operations.len() + (self.parts - 1) * (self.forward.len() + self.backward.len()) + self.parts * sums
+    }
+
+    /// The operations of each direction but for updates, in two sections where one of them sums over all samples.
+    fn sections(&self, step: &Step) -> [Vec<Section>; 2] {
+        let sections = |range: &Range<usize>, sums: Option<usize>| {
+            let mut sections = vec![Section::new()];
+            for at in range.clone().filter(|at| step.operations[*at].stage != Stage::Update) {
+                let phase = if sums == Some(at) { Phase::Sums } else { Phase::Whole };
+                sections.last_mut().into_iter().for_each(|last| last.push((at, phase)));
+                if sums == Some(at) {
+                    sections.push(vec![(at, Phase::Apply)]);
+                }
+            }
+            sections
+        };
+        [sections(&self.forward, self.sums[0]), sections(&self.backward, self.sums[1])]
+    }
+
+    /// For each tensor: whether its parts may leave the device because they wait, going backward, for the sums over all
+    /// samples: those of gradients of maps.
+    fn waits(&self, step: &Step) -> Vec<bool> {
+        let mut waits = vec![false; step.tensors.len()];
+        let Some(sums) = self.sums[1] else { return waits };
+        let uses = |range: Range<usize>| step.operations[range].iter().flat_map(|operation| &operation.uses);
+        uses(self.backward.start..sums + 1).for_each(|used| waits[used.tensor.0] = true);
+        let mut after = vec![false; step.tensors.len()];
+        uses(sums..self.backward.end).for_each(|used| after[used.tensor.0] = true);
+        let inner = self.inner(step);
+        for (id, waits) in waits.iter_mut().enumerate() {
+            *waits &= after[id] && inner[id] && step.tensors[id].kind == Kind::GradientMaps;
+        }
+        waits
     }
 
     /// For each tensor: whether each part has its own.

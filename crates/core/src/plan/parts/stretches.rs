@@ -6,7 +6,8 @@ use super::numbers;
 use crate::plan::footprint;
 use crate::plan::step::{Cost, Lifetimes, OperationId, Residence, Resource, Stage, Step, Tensor, TensorId};
 
-/// Consecutive forward operations and the backward ones of the same groups, with their updates.
+/// Consecutive forward operations and the backward ones of the same groups, with their updates. At most one of each sums over
+/// all samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::plan) struct Stretch {
     pub(in crate::plan) forward: Range<usize>,
@@ -14,6 +15,8 @@ pub(in crate::plan) struct Stretch {
     /// Whether each part goes forward and backward before the next: nothing comes between its forward and its backward
     /// operations.
     pub(in crate::plan) goes_both_ways: bool,
+    /// The forward operation that sums over all samples, if there is one, and the backward one.
+    pub(in crate::plan) sums: [Option<usize>; 2],
     /// Parts of the mini-batch.
     pub(in crate::plan) parts: usize,
     /// Bytes that no schedule needs less than at once, but for workspaces.
@@ -33,20 +36,30 @@ pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
     (forward..step.operations.len()).for_each(|at| backward[step.operations[at].group.0].push(at));
     let mut found = Vec::new();
     for parts in numbers(step.batch) {
-        let may_divide: Vec<bool> = step.iter().map(|(id, _)| may_divide(step, id, parts)).collect();
-        let (mut end, mut reached) = (0, 0);
+        let divides: Vec<Divides> = step.iter().map(|(id, _)| divides(step, id, parts)).collect();
+        let sums = |range: &Range<usize>| range.clone().find(|at| divides[*at] == Divides::AfterSums);
+        let (mut end, mut summed, mut reached) = (0, None, 0);
         for start in 0..forward {
-            if start >= end {
-                end = (start..forward).find(|at| !may_divide[*at]).unwrap_or(forward);
+            if end < start || summed.is_some_and(|at| at < start) {
+                (end, summed) = (end.max(start), sums(&(start..end)));
+            }
+            while end < forward && divides[end] != Divides::Never {
+                match divides[end] {
+                    Divides::AfterSums if summed.is_some() => break,
+                    Divides::AfterSums => summed = Some(end),
+                    Divides::Alone | Divides::Never => {}
+                }
+                end += 1;
             }
             if start == end || reached == end {
                 continue;
             }
-            let ranges = ranges(step, start..end, &backward, &may_divide);
+            let ranges = ranges(step, start..end, &backward, &divides);
             let in_parts = |place: usize| -> Stretch {
                 let (own, backward) = ranges[place].clone();
                 let goes_both_ways = own.end == forward && backward.start == forward;
-                let stretch = Stretch { forward: own, backward, goes_both_ways, parts, needs: 0, at: 0 };
+                let sums = [sums(&own), sums(&backward)];
+                let stretch = Stretch { forward: own, backward, goes_both_ways, sums, parts, needs: 0, at: 0 };
                 let (needs, at) = needs.in_parts(&stretch.inner(step), step.batch.div_ceil(parts) as u64);
                 Stretch { needs, at, ..stretch }
             };
@@ -61,15 +74,30 @@ pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
     found
 }
 
-/// Whether an operation may run in so many parts: a convolution has configurations for the samples of each.
-fn may_divide(step: &Step, id: OperationId, parts: usize) -> bool {
+/// How an operation runs in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Divides {
+    /// Not at all.
+    Never,
+    /// Each part on its own.
+    Alone,
+    /// Once the sums over all samples are there.
+    AfterSums,
+}
+
+/// How an operation runs in so many parts: a convolution has configurations for the samples of each.
+fn divides(step: &Step, id: OperationId, parts: usize) -> Divides {
     let operation = step.operation(id);
     let has_configurations = match &operation.cost {
         Cost::Choice(front) => front.adds_up_to(step.batch / parts) && front.adds_up_to(step.batch.div_ceil(parts)),
         Cost::Fixed(_) => true,
         Cost::Listed(_) => false,
     };
-    step.may_divide(id) && operation.resource == Resource::Device && has_configurations
+    match operation.resource == Resource::Device && has_configurations {
+        true if step.may_divide(id) => Divides::Alone,
+        true if step.may_divide_after_sums(id) => Divides::AfterSums,
+        _ => Divides::Never,
+    }
 }
 
 /// For stretches that begin with these operations, by rising length: their forward and their backward operations, which
@@ -78,22 +106,23 @@ fn ranges(
     step: &Step,
     forward: Range<usize>,
     backward: &[Vec<usize>],
-    may_divide: &[bool],
+    divides: &[Divides],
 ) -> Vec<(Range<usize>, Range<usize>)> {
-    let (mut is_known, mut own, mut is_whole) = (vec![false; step.groups.len()], 0, true);
-    let (mut first, mut last) = (step.operations.len(), 0);
+    let (mut is_known, mut own, mut may_run) = (vec![false; step.groups.len()], 0, true);
+    let (mut first, mut last, mut sums) = (step.operations.len(), 0, 0);
     let mut found = Vec::new();
     for at in forward.clone() {
         let group = step.operations[at].group.0;
         if !std::mem::replace(&mut is_known[group], true) {
             for &of in &backward[group] {
-                is_whole &= step.operations[of].stage == Stage::Update || may_divide[of];
+                sums += usize::from(divides[of] == Divides::AfterSums);
+                may_run &= step.operations[of].stage == Stage::Update || divides[of] != Divides::Never && sums < 2;
                 (first, last) = (first.min(of), last.max(of + 1));
             }
             own += backward[group].len();
         }
         let follow = own == last.saturating_sub(first);
-        if at > forward.start && is_whole && follow {
+        if at > forward.start && may_run && follow {
             found.push((forward.start..at + 1, first..last.max(first)));
         }
     }

@@ -13,15 +13,17 @@ mod cost;
 mod file;
 mod lifetimes;
 mod machine;
+mod part;
 
 pub use cost::{Cost, Division, Front};
 pub use file::StepFile;
 pub(super) use lifetimes::{Lifetime, Lifetimes};
 pub use machine::Machine;
+pub use part::Phase;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compute, Holding, Kind};
+use super::{Holding, Kind};
 use crate::{Bytes, Error, Nanos, Types};
 
 /// A tensor's index in [`Step::tensors`].
@@ -166,6 +168,10 @@ pub struct Operation {
     /// Whether each sample of what it writes depends on that sample alone, and the gradients of weights that it writes
     /// are sums over the samples.
     pub independent_samples: bool,
+    /// The time of its sums over all samples in a call of their own, if each sample of what it writes depends on that
+    /// sample and these sums alone, as in batch normalization: what it overwrites that has no samples. [`Phase`] says how it
+    /// then runs in parts.
+    pub sums: Option<Nanos>,
 }
 
 /// Whether an operation may run again within a step, and how long that takes.
@@ -277,47 +283,9 @@ impl Step {
         }
     }
 
-    /// Whether an operation may compute some samples of the mini-batch and others later.
-    ///
-    /// Its samples must be independent. What it changes must have samples, or be a gradient of weights, which adds up.
-    ///
-    /// # Panics
-    /// If the step has no such operation.
-    pub fn may_divide(&self, id: OperationId) -> bool {
-        let operation = self.operation(id);
-        let has_samples = |used: &Use| self.tensor(used.tensor).sample_bytes.is_some();
-        let adds_up =
-            |used: &Use| used.access == Access::Write && self.tensor(used.tensor).kind == Kind::WeightGradients;
-        operation.independent_samples
-            && operation.stage != Stage::Update
-            && operation.uses.iter().any(has_samples)
-            && operation.uses.iter().all(|used| used.access == Access::Read || has_samples(used) || adds_up(used))
-    }
-
     /// The number of forward operations, which come first.
     pub fn forward(&self) -> usize {
         self.operations.iter().take_while(|operation| operation.stage == Stage::Forward).count()
-    }
-
-    /// The time of a scheduled operation, of which `launch` passes whatever the number of samples: the rest of a time for
-    /// the whole mini-batch shrinks with them. A configuration has the time of its own samples.
-    ///
-    /// # Panics
-    /// If the step has no such operation.
-    pub fn time(&self, compute: &Compute, launch: Nanos) -> Nanos {
-        let operation = self.operation(compute.operation);
-        let part = |whole| self.part_of(whole, compute.samples.len(), launch);
-        match operation.again {
-            Again::Taking(time) if compute.again => part(time),
-            _ => operation.cost.time_of(compute.configuration.as_ref(), part),
-        }
-    }
-
-    /// The time for some samples of what takes `whole` for the mini-batch.
-    pub(super) fn part_of(&self, whole: Nanos, samples: usize, launch: Nanos) -> Nanos {
-        let fixed = whole.min(launch);
-        let shared = u128::from((whole - fixed).0) * samples as u128;
-        fixed + Nanos(u64::try_from(shared.div_ceil(self.batch.max(1) as u128)).unwrap_or(u64::MAX))
     }
 
     /// The same step without costs: all that a schedule depends on.
@@ -328,6 +296,7 @@ impl Step {
             if operation.again != Again::Never {
                 operation.again = Again::Allowed;
             }
+            operation.sums = operation.sums.map(|_| Nanos::ZERO);
         }
         step
     }

@@ -150,8 +150,9 @@ fn computing(plan: &Plan, compute: &Compute) -> (&'static str, Map<String, Value
     blocks.sort_unstable();
     blocks.dedup();
     let bytes: u64 = blocks.into_iter().map(|block| schedule.blocks[block.0].bytes).sum();
-    let writes = operation.uses.iter().filter(|used| compute.access(used, step.tensor(used.tensor)) != Access::Read);
-    let written: Vec<&str> = writes.map(|used| &*step.tensor(used.tensor).name).collect();
+    let uses = step.uses(compute.operation, compute.phase).map(|(_, used)| (used, step.tensor(used.tensor)));
+    let writes = uses.filter(|(used, tensor)| compute.access(used, tensor) != Access::Read);
+    let written: Vec<&str> = writes.map(|(_, tensor)| &*tensor.name).collect();
     let mut arguments = Map::new();
     let mut add = |key: &str, value: Value| _ = arguments.insert(key.to_owned(), value);
     add("layer", step.group_name(compute.operation).into());

@@ -3,6 +3,7 @@
 mod copies;
 mod parts;
 mod reruns;
+mod sums;
 
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::OperationId;

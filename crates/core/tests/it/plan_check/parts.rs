@@ -11,7 +11,7 @@ use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Types};
 const BATCH: usize = 8;
 
 /// The samples of the two parts.
-const PARTS: [std::ops::Range<usize>; 2] = [0..2, 2..BATCH];
+pub(super) const PARTS: [std::ops::Range<usize>; 2] = [0..2, 2..BATCH];
 
 fn network() -> Network {
     let mut net = Builder::new("chain");
@@ -27,9 +27,9 @@ fn resized(configuration: &Configuration, samples: usize) -> Configuration {
     Configuration::new(parts.collect(), DivisionCost::default())
 }
 
-/// The step, and a schedule with everything resident whose operations run in two parts where they may; the map of `a`
-/// has a block for each.
-fn divided() -> (Step, Schedule) {
+/// The step, and a schedule with everything resident whose operations run in two parts where they may in one phase; the map of
+/// `a` has a block for each.
+pub(super) fn divided() -> (Step, Schedule) {
     let network = network();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     let costs = CostModel::k40();
@@ -87,7 +87,7 @@ fn violations(fault: impl FnOnce(&Step, &mut Schedule)) -> Vec<Violation> {
 }
 
 /// The places of the parts of a pass.
-fn parts(step: &Step, schedule: &Schedule, layer: &str, pass: Pass) -> Vec<usize> {
+pub(super) fn parts(step: &Step, schedule: &Schedule, layer: &str, pass: Pass) -> Vec<usize> {
     let is_it = |instruction: &Instruction| match &instruction.action {
         Action::Compute(compute) => {
             let operation = step.operation(compute.operation);
@@ -98,7 +98,13 @@ fn parts(step: &Step, schedule: &Schedule, layer: &str, pass: Pass) -> Vec<usize
     (0..schedule.instructions.len()).filter(|at| is_it(&schedule.instructions[*at])).collect()
 }
 
-fn computed<'a>(step: &Step, schedule: &'a mut Schedule, layer: &str, pass: Pass, part: usize) -> &'a mut Compute {
+pub(super) fn computed<'a>(
+    step: &Step,
+    schedule: &'a mut Schedule,
+    layer: &str,
+    pass: Pass,
+    part: usize,
+) -> &'a mut Compute {
     let at = parts(step, schedule, layer, pass)[part];
     match &mut schedule.instructions[at].action {
         Action::Compute(compute) => compute,
@@ -106,7 +112,7 @@ fn computed<'a>(step: &Step, schedule: &'a mut Schedule, layer: &str, pass: Pass
     }
 }
 
-fn some(violations: &[Violation], is: impl Fn(&Violation) -> bool) {
+pub(super) fn some(violations: &[Violation], is: impl Fn(&Violation) -> bool) {
     assert!(violations.iter().any(is), "{violations:?}");
 }
 

@@ -1,5 +1,7 @@
 //! Normalization of samples, of channels and of neighbors across channels.
 
+use std::ops::Range;
+
 use super::*;
 
 #[test]
@@ -89,7 +91,7 @@ fn batch_normalization() {
         let (means, inverses) = save(team, x);
         let (mut dscale, mut dshift) = (vec![0.0; channels], vec![0.0; channels]);
         let out = PerChannelMut(&mut dscale, &mut dshift);
-        batch_norm::backward_parameters(team, PerChannel(&means, &inverses), positions, x, dy, out);
+        batch_norm::backward_parameters(team, PerChannel(&means, &inverses), positions, (x, dy), out, Store::Write);
         (dscale, dshift)
     };
     check(
@@ -103,7 +105,8 @@ fn batch_normalization() {
         |team, x, _, dy, dx, store| {
             let ((means, inverses), (dscale, dshift)) = (save(team, x), gradients(team, x, dy));
             let (saved, gradients) = (PerChannel(&means, &inverses), PerChannel(&dscale, &dshift));
-            batch_norm::backward_data(team, saved, &scales, gradients, positions, (x, dy), dx, store);
+            let sizes = (positions, x.len() / channels);
+            batch_norm::backward_data(team, saved, &scales, gradients, sizes, (x, dy), dx, store);
         },
     );
     let dy = numbers(8, x.len());
@@ -124,4 +127,49 @@ fn running_statistics_move_a_tenth_of_the_way() {
     assert_eq!((mean, inverse), ([3.0], [(1.0f64 / 3.5f64.sqrt()) as f32]));
     // The unbiased variance of the four is 14 / 3.
     assert!((running_mean[0] - 9.3).abs() < 1e-6 && (running_variance[0] - (0.9 + 1.4 / 3.0)).abs() < 1e-6);
+}
+
+/// Means, inverse deviations, and what they move running means and variances to, of samples that come in these parts.
+fn statistics_of(x: &[f32], parts: &[Range<usize>], channels: usize, positions: usize, epsilon: f32) -> [Vec<f32>; 4] {
+    let team = Team::new(2);
+    let (mut means, mut inverses) = (vec![f32::NAN; channels], vec![f32::NAN; channels]);
+    let (mut running_means, mut running_variances) = (vec![10.0; channels], vec![1.0; channels]);
+    for part in parts {
+        let own = &x[part.start * channels * positions..part.end * channels * positions];
+        let saved = PerChannelMut(&mut means, &mut inverses);
+        let running = PerChannelMut(&mut running_means, &mut running_variances);
+        match part.start {
+            0 if parts.len() == 1 => batch_norm::statistics(&team, epsilon, positions, own, saved, Some(running)),
+            0 => batch_norm::statistics(&team, epsilon, positions, own, saved, None),
+            before => batch_norm::add_statistics(&team, epsilon, positions, own, saved, before * positions),
+        }
+    }
+    if let [_, .., last] = parts {
+        let running = PerChannelMut(&mut running_means, &mut running_variances);
+        batch_norm::move_running(epsilon, last.end * positions, PerChannel(&means, &inverses), running);
+    }
+    [means, inverses, running_means, running_variances]
+}
+
+#[test]
+fn parts_of_a_mini_batch_have_its_statistics() {
+    let (channels, positions) = (3, 5);
+    let whole = std::slice::from_ref(&(0..8));
+    // A mean that is large beside the deviation, and in one channel differs from sample to sample.
+    let mut x: Vec<f32> = numbers(17, 8 * channels * positions).iter().map(|x| x + 100.0).collect();
+    for (sample, x) in x.chunks_mut(channels * positions).enumerate() {
+        x[..positions].iter_mut().for_each(|x| *x -= sample as f32);
+    }
+    let [given, truth] = [&[0..3, 3..4, 4..8], whole].map(|parts| statistics_of(&x, parts, channels, positions, 1e-3));
+    for (given, truth) in given.iter().flatten().zip(truth.iter().flatten()) {
+        assert!((given - truth).abs() <= 2e-6 * truth.abs(), "{given} is not {truth}");
+    }
+    // Where means and variances are exact, so is all: 3 and 0; or 0 and 1, beside an epsilon of 3.
+    for ([even, odd], epsilon) in [([3.0, 3.0], 0.25), ([1.0, -1.0], 3.0)] {
+        let sample = |i: usize| i / positions / channels;
+        let x: Vec<f32> = (0..x.len()).map(|i| if sample(i) % 2 == 0 { even } else { odd }).collect();
+        let [given, truth] =
+            [&[0..2, 2..4, 4..8], whole].map(|parts| statistics_of(&x, parts, channels, positions, epsilon));
+        assert_eq!(given, truth);
+    }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use tightfit_core::backend::Scale;
 use tightfit_core::network::{LayerKind, Pooling, PoolingMethod, Rule};
+use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::{Convolution, Layout, Operation, Problem};
 use tightfit_cpu::arena::{Arena, Read, Write};
@@ -28,8 +29,9 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     if convolution && task.configuration.is_none() {
         return Err(failed(&task.name, "the convolution has no configuration"));
     }
-    if !task.kind.behavior().samples_are_independent && task.samples != task.batch && task.mode == Mode::Training {
-        return Err(failed(&task.name, "batch normalization needs the whole mini-batch at once"));
+    let needs_all = !task.kind.behavior().samples_are_independent && task.phase == Phase::Whole;
+    if needs_all && task.samples != task.batch && task.mode == Mode::Training {
+        return Err(failed(&task.name, "batch normalization of a part needs the sums of the whole mini-batch"));
     }
     if let LayerKind::Other(other) = &task.kind
         && other.function.is_none()
@@ -38,11 +40,6 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     }
     if task.pass == Pass::Update && ![Role::W, Role::Dw].into_iter().all(operand) {
         return Err(failed(&task.name, "the update needs weights and their gradient"));
-    }
-    if let Some(gradient) = task.place(Role::Dw).filter(|place| place.access == Access::Add)
-        && let LayerKind::BatchNorm { .. } = task.kind
-    {
-        return Err(failed(&task.name, format!("{gradient:?}: batch normalization cannot add to its gradients")));
     }
     if let (LayerKind::Convolution { convolution, .. }, Some(configuration)) = (&task.kind, &task.configuration) {
         let workspace = task.place(Role::Workspace).map_or(0, |place| place.bytes.end - place.bytes.start);
@@ -290,8 +287,16 @@ impl<'a> Runner<'a> {
     fn batch_norm_forward(&self, epsilon: f32) -> Result<(), Error> {
         let (channels, positions) = (self.task.output.channels(), self.positions());
         let stride = channel_stride(channels);
-        let (x, w, (mut y, _)) = (self.read(Role::X(0))?, self.read(Role::W)?, self.write(Role::Y)?);
-        let (x, w, y) = (self.floats(&x)?, self.floats(&w)?, self.floats_mut(&mut y)?);
+        let x = self.read(Role::X(0))?;
+        let x = self.floats(&x)?;
+        if self.task.mode == Mode::Training && self.task.phase != Phase::Apply && !self.task.again {
+            self.batch_norm_statistics(epsilon, x)?;
+        }
+        if self.task.phase == Phase::Sums {
+            return Ok(());
+        }
+        let (w, (mut y, _)) = (self.read(Role::W)?, self.write(Role::Y)?);
+        let (w, y) = (self.floats(&w)?, self.floats_mut(&mut y)?);
         let affine = (&w[self.needed(ParameterKind::Scale)?], &w[self.needed(ParameterKind::Shift)?]);
         if self.task.mode == Mode::Inference {
             let running = self.read(Role::Statistics)?;
@@ -301,19 +306,41 @@ impl<'a> Runner<'a> {
             batch_norm::forward(self.team, by, affine, positions, x, y);
             return Ok(());
         }
-        if !self.task.again {
-            let (mut saved, _) = self.write(Role::Saved)?;
-            let (means, inverses) = self.floats_mut(&mut saved)?.split_at_mut(stride);
-            let saved = PerChannelMut(&mut means[..channels], &mut inverses[..channels]);
+        let saved = self.read(Role::Saved)?;
+        let (means, inverses) = self.floats(&saved)?.split_at(stride);
+        let by = || PerChannel(&means[..channels], &inverses[..channels]);
+        // The first part of a mini-batch whose statistics are complete.
+        if self.task.phase == Phase::Apply && self.task.place(Role::Statistics).is_some_and(Place::is_changed) {
             let (mut running, _) = self.write(Role::Statistics)?;
             let (means, variances) = self.floats_mut(&mut running)?.split_at_mut(stride);
             let running = PerChannelMut(&mut means[..channels], &mut variances[..channels]);
-            batch_norm::statistics(self.team, epsilon, positions, x, saved, Some(running));
+            batch_norm::move_running(epsilon, self.task.batch * positions, by(), running);
         }
-        let saved = self.read(Role::Saved)?;
-        let (means, inverses) = self.floats(&saved)?.split_at(stride);
-        let by = PerChannel(&means[..channels], &inverses[..channels]);
-        batch_norm::forward(self.team, by, affine, positions, x, y);
+        batch_norm::forward(self.team, by(), affine, positions, x, y);
+        Ok(())
+    }
+
+    /// Saves the statistics of the mini-batch, or adds those of a part.
+    fn batch_norm_statistics(&self, epsilon: f32, x: &[f32]) -> Result<(), Error> {
+        let (channels, positions) = (self.task.output.channels(), self.positions());
+        let stride = channel_stride(channels);
+        let (mut saved, store) = self.write(Role::Saved)?;
+        let (means, inverses) = self.floats_mut(&mut saved)?.split_at_mut(stride);
+        let saved = PerChannelMut(&mut means[..channels], &mut inverses[..channels]);
+        if self.task.phase == Phase::Sums {
+            match store {
+                Store::Write => batch_norm::statistics(self.team, epsilon, positions, x, saved, None),
+                Store::Add => {
+                    let before = self.task.before * positions;
+                    batch_norm::add_statistics(self.team, epsilon, positions, x, saved, before);
+                }
+            }
+            return Ok(());
+        }
+        let (mut running, _) = self.write(Role::Statistics)?;
+        let (means, variances) = self.floats_mut(&mut running)?.split_at_mut(stride);
+        let running = PerChannelMut(&mut means[..channels], &mut variances[..channels]);
+        batch_norm::statistics(self.team, epsilon, positions, x, saved, Some(running));
         Ok(())
     }
 
@@ -324,17 +351,18 @@ impl<'a> Runner<'a> {
         let (x, dy) = (self.floats(&x)?, self.floats(&dy)?);
         let (means, inverses) = self.floats(&saved)?.split_at(channel_stride(channels));
         let by = || PerChannel(&means[..channels], &inverses[..channels]);
-        let (mut dw, _) = self.write(Role::Dw)?;
-        let dw = self.floats_mut(&mut dw)?;
-        let (scales, shifts) = dw.split_at_mut(shift.start);
-        let out = PerChannelMut(&mut scales[scale], &mut shifts[..channels]);
-        batch_norm::backward_parameters(self.team, by(), positions, x, dy, out);
-        if self.has(Role::Dx(0)) {
-            let (w, (mut dx, store)) = (self.read(Role::W)?, self.write(Role::Dx(0))?);
-            let (w, dx) = (self.floats(&w)?, self.floats_mut(&mut dx)?);
-            let weights = &w[self.needed(ParameterKind::Scale)?];
-            let gradients = PerChannel(&scales[..channels], &shifts[..channels]);
-            batch_norm::backward_data(self.team, by(), weights, gradients, positions, (x, dy), dx, store);
+        if self.task.phase != Phase::Apply {
+            let (mut dw, store) = self.write(Role::Dw)?;
+            let (scales, shifts) = self.floats_mut(&mut dw)?.split_at_mut(shift.start);
+            let out = PerChannelMut(&mut scales[scale.clone()], &mut shifts[..channels]);
+            batch_norm::backward_parameters(self.team, by(), positions, (x, dy), out, store);
+        }
+        if self.task.phase != Phase::Sums && self.has(Role::Dx(0)) {
+            let (dw, w, (mut dx, store)) = (self.read(Role::Dw)?, self.read(Role::W)?, self.write(Role::Dx(0))?);
+            let (dw, w, dx) = (self.floats(&dw)?, self.floats(&w)?, self.floats_mut(&mut dx)?);
+            let (weights, gradients) = (&w[scale.clone()], PerChannel(&dw[scale], &dw[shift]));
+            let sizes = (positions, self.task.batch * positions);
+            batch_norm::backward_data(self.team, by(), weights, gradients, sizes, (x, dy), dx, store);
         }
         Ok(())
     }

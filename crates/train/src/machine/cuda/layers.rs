@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
+use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::problem::Storage;
 use tightfit_core::{Convolution, Operation, Problem};
@@ -247,44 +248,70 @@ impl Operands<'_> {
     fn batch_norm(&self, libraries: &Arc<Libraries>, epsilon: f32, input: Shape) -> Result<Vec<Work>, Error> {
         let (task, channels) = (self.task, input.channels());
         let scale = self.needed(Role::W, ParameterKind::Scale, Storage::F32)?;
-        let shift = self.needed(Role::W, ParameterKind::Shift, Storage::F32);
-        let norm = |shift: &Region| {
-            BatchNorm::new(libraries, channels, epsilon, [&scale, shift]).map_err(|error| self.failed(error))
-        };
+        let shift = self.needed(Role::W, ParameterKind::Shift, Storage::F32)?;
+        let norm =
+            BatchNorm::new(libraries, channels, epsilon, [&scale, &shift]).map_err(|error| self.failed(error))?;
         let x = self.map(Role::X(0), input)?;
-        if task.pass == Pass::Forward {
-            if task.samples != task.batch && task.mode == Mode::Training {
-                return Err(wrong(&task.name, "batch statistics need the whole mini-batch, not a part".to_owned()));
+        if task.phase == Phase::Whole && task.samples != task.batch && task.mode == Mode::Training {
+            let what = "batch normalization of a part needs the sums of the whole mini-batch";
+            return Err(wrong(&task.name, what.to_owned()));
+        }
+        match task.pass {
+            Pass::Forward => self.batch_norm_forward(&norm, &x),
+            _ => self.batch_norm_backward(libraries, &norm, &x),
+        }
+    }
+
+    fn batch_norm_forward(&self, norm: &Arc<BatchNorm>, x: &Map) -> Result<Vec<Work>, Error> {
+        let (task, channels) = (self.task, x.shape.channels());
+        let running = || self.statistics(Role::Statistics, channels);
+        let saved = || self.statistics(Role::Saved, channels);
+        let y = || self.map(Role::Y, task.output);
+        let works = match (task.mode, task.phase) {
+            (Mode::Inference, _) => vec![norm.inference(x, &y()?, &running()?)],
+            (_, Phase::Sums) => vec![norm.statistics_of_part(x, &saved()?, task.before)],
+            (_, Phase::Whole) if !task.again => vec![norm.training(x, &y()?, &saved()?, &running()?)],
+            // The first part of a mini-batch whose statistics are complete.
+            (_, Phase::Apply) if self.place(Role::Statistics)?.is_changed() => {
+                let update = norm.update_running(x, task.batch, &saved()?, &running()?);
+                vec![update, norm.again(x, &y()?, &saved()?)]
             }
-            let (norm, y) = (norm(&shift?)?, self.map(Role::Y, task.output)?);
-            let work = if task.mode == Mode::Inference {
-                norm.inference(&x, &y, &self.statistics(Role::Statistics, channels)?)
-            } else {
-                let saved = self.statistics(Role::Saved, channels)?;
-                match task.again {
-                    true => norm.again(&x, &y, &saved),
-                    false => norm.training(&x, &y, &saved, &self.statistics(Role::Statistics, channels)?),
-                }
-            };
+            _ => vec![norm.again(x, &y()?, &saved()?)],
+        };
+        works.into_iter().map(|work| work.map_err(|error| self.failed(error))).collect()
+    }
+
+    fn batch_norm_backward(
+        &self,
+        libraries: &Arc<Libraries>,
+        norm: &Arc<BatchNorm>,
+        x: &Map,
+    ) -> Result<Vec<Work>, Error> {
+        let (task, channels) = (self.task, x.shape.channels());
+        let dy = self.map(Role::Dy, task.output)?;
+        let gradients = [
+            self.needed(Role::Dw, ParameterKind::Scale, Storage::F32)?,
+            self.needed(Role::Dw, ParameterKind::Shift, Storage::F32)?,
+        ];
+        let (gradients, saved) = (gradients.each_ref(), self.statistics(Role::Saved, channels)?);
+        if task.phase == Phase::Sums {
+            let work = norm.backward_parameters([x, &dy], &saved, gradients, self.write(Role::Dw)?);
             return work.map(|work| vec![work]).map_err(|error| self.failed(error));
         }
-        let dy = self.map(Role::Dy, task.output)?;
         // If nothing upstream learns, the input's gradient is still computed, and discarded.
         let (dx, write) = match self.find(Role::Dx(0))? {
-            Some(_) => (self.map(Role::Dx(0), input)?, self.write_from(Role::Dy, Role::Dx(0))?),
+            Some(_) => (self.map(Role::Dx(0), x.shape)?, self.write_from(Role::Dy, Role::Dx(0))?),
             None => {
                 let bytes = x.len() * x.storage.size();
                 let region = libraries.scratch(bytes).map_err(|error| self.failed(error))?;
                 (Map { region, ..x.clone() }, Write::Overwrite)
             }
         };
-        let gradients = [
-            self.needed(Role::Dw, ParameterKind::Scale, Storage::F32)?,
-            self.needed(Role::Dw, ParameterKind::Shift, Storage::F32)?,
-        ];
-        let saved = self.statistics(Role::Saved, channels)?;
-        // The backward pass reads only the factors.
-        let work = norm(&scale)?.backward([&x, &dy, &dx], write, &saved, gradients.each_ref());
+        let maps = [x, &dy, &dx];
+        let work = match task.phase {
+            Phase::Apply => norm.backward_data(maps, write, &saved, gradients, task.batch),
+            Phase::Whole | Phase::Sums => norm.backward(maps, write, &saved, gradients),
+        };
         work.map(|work| vec![work]).map_err(|error| self.failed(error))
     }
 

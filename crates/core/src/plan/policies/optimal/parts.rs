@@ -17,6 +17,9 @@ const LARGEST: usize = 2000;
 /// from the search that they share the time with.
 const PACE: Duration = Duration::from_nanos(400);
 
+/// A stretch that needs less by no more than one part in so many is not worth the time.
+const LESS: u64 = 100;
+
 /// Shares of a budget, in percent, that the operation of a stretch in parts which needs the most may take: the rest is
 /// for what is kept.
 const ROOM: [u64; 2] = [100, 60];
@@ -45,13 +48,20 @@ impl DraftInParts {
     }
 }
 
-/// The stretches that need less in parts than whole; none if parts are not allowed.
-fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
+/// The stretches that need less in parts than whole, by one part in so many if there is such a part; none if parts are not
+/// allowed.
+fn needing_less(drafter: &Drafter<'_>, by: Option<u64>) -> Vec<Stretch> {
     if !drafter.options.divide {
         return Vec::new();
     }
     let (floor, _) = super::floor(drafter);
-    drafter.stretches().iter().filter(|stretch| stretch.needs < floor).cloned().collect()
+    let most = floor - by.map_or(0, |part| floor / part);
+    drafter.stretches().iter().filter(|stretch| stretch.needs < most).cloned().collect()
+}
+
+/// Those that are planned.
+fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
+    needing_less(drafter, Some(LESS))
 }
 
 /// Whether planning the step with a stretch in parts takes no longer than users wait.
@@ -177,7 +187,7 @@ fn least_of(drafter: &Drafter<'_>, stretches: Vec<Stretch>) -> Option<DraftInPar
     drafts.min_by_key(|found| found.draft.peak)
 }
 
-/// Bytes that every plan with a stretch in parts needs at once, of those that are tried, and the operation that does.
+/// Bytes that every plan with a stretch in parts needs at once, and the operation that does.
 pub(in crate::plan::policies) fn proven(drafter: &Drafter<'_>) -> Option<(u64, usize)> {
-    smallest(&useful(drafter)).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
+    smallest(&needing_less(drafter, None)).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
 }

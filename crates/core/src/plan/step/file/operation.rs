@@ -42,6 +42,8 @@ pub(super) struct OperationObject {
     pub(super) rerun_time_us: Option<f64>,
     #[serde(default)]
     pub(super) independent_samples: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sums_time_us: Option<f64>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -173,6 +175,7 @@ impl OperationObject {
                 (_, Some(micros)) => Again::Taking(time(at("rerun_time_us"), micros)?),
             },
             independent_samples: self.independent_samples,
+            sums: self.sums_time_us.map(|micros| time(at("sums_time_us"), micros)).transpose()?,
         })
     }
 
@@ -217,6 +220,7 @@ impl OperationObject {
                 Again::Never | Again::Allowed => None,
             },
             independent_samples: operation.independent_samples,
+            sums_time_us: operation.sums.map(Nanos::as_micros),
         }
     }
 }

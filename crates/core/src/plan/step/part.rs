@@ -1,0 +1,141 @@
+//! What a run of an operation over some samples uses, and how long it takes.
+//!
+//! ```text
+//! independent samples     conv 0..4 | conv 4..8                                    in one phase
+//! sums over samples       sums 0..4 | sums 4..8 | apply 4..8 | apply 0..4          all sums before the first sample
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::{Access, Again, Cost, Operation, OperationId, Stage, Step, Use};
+use crate::Nanos;
+use crate::plan::Compute;
+
+/// The share of an operation's work that a run does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The sums over samples alone: of an operation that has [`Operation::sums`].
+    Sums,
+    /// What else it writes, by the sums over all samples. Of its runs over parts the first one also changes what has no
+    /// samples, such as running statistics.
+    Apply,
+}
+
+impl Phase {
+    /// Whether all of an operation's work is done at once.
+    pub(in crate::plan) fn is_whole(&self) -> bool {
+        *self == Phase::Whole
+    }
+
+    /// The access of a run in this phase to a tensor that all of the operation accesses so; `adds` as in [`Compute::adds`].
+    pub(in crate::plan) fn access(self, whole: Access, has_samples: bool, adds: bool) -> Access {
+        match (self, whole) {
+            _ if has_samples => whole,
+            // The sums are complete.
+            (Phase::Apply, Access::Write) => Access::Read,
+            // The first run has changed it.
+            (Phase::Apply, Access::Add) if adds => Access::Read,
+            (_, Access::Write) if adds => Access::Add,
+            _ => whole,
+        }
+    }
+}
+
+impl Operation {
+    /// The time of a phase for the whole mini-batch, each of which is a launch of its own.
+    pub(in crate::plan) fn time_of_phase(&self, phase: Phase, whole: Nanos, launch: Nanos) -> Nanos {
+        let sums = self.sums.unwrap_or(Nanos::ZERO);
+        match phase {
+            Phase::Whole => whole,
+            Phase::Sums => sums,
+            Phase::Apply => Nanos(whole.0.saturating_sub(sums.0)) + launch,
+        }
+    }
+}
+
+impl Step {
+    /// Whether an operation may compute some samples of the mini-batch and others later, all of its work at once.
+    ///
+    /// Its samples must be independent. What it changes must have samples, or be a gradient of weights, which adds up.
+    ///
+    /// # Panics
+    /// If the step has no such operation.
+    pub fn may_divide(&self, id: OperationId) -> bool {
+        let operation = self.operation(id);
+        let adds_up =
+            |used: &Use| used.access == Access::Write && self.tensor(used.tensor).kind == super::Kind::WeightGradients;
+        operation.independent_samples
+            && operation.stage != Stage::Update
+            && operation.uses.iter().any(|used| self.has_samples(used))
+            && operation.uses.iter().all(|used| used.access == Access::Read || self.has_samples(used) || adds_up(used))
+    }
+
+    /// Whether an operation may compute some samples of the mini-batch and others later in two phases, all sums before the
+    /// first sample.
+    ///
+    /// It must have sums, and write something that has samples. What else it changes counts each mini-batch once, and is
+    /// only read by reruns.
+    ///
+    /// # Panics
+    /// If the step has no such operation.
+    pub fn may_divide_after_sums(&self, id: OperationId) -> bool {
+        let operation = self.operation(id);
+        let is_sound = |used: &Use| match used.access {
+            Access::Read | Access::Write => true,
+            Access::Add => self.has_samples(used) || used.access_in_rerun() == Access::Read,
+        };
+        operation.sums.is_some()
+            && operation.stage != Stage::Update
+            && matches!(operation.cost, Cost::Fixed(_))
+            && operation.uses.iter().any(|used| self.is_sum(used))
+            && operation.uses.iter().any(|used| used.access != Access::Read && self.has_samples(used))
+            && operation.uses.iter().all(is_sound)
+    }
+
+    pub(in crate::plan) fn has_samples(&self, used: &Use) -> bool {
+        self.tensor(used.tensor).sample_bytes.is_some()
+    }
+
+    /// Whether a use overwrites what has no samples: of an operation in parts, a sum over them.
+    pub(in crate::plan) fn is_sum(&self, used: &Use) -> bool {
+        used.access == Access::Write && !self.has_samples(used)
+    }
+
+    /// The uses of a phase of an operation, with their places among all of them: what [`Compute::blocks`] has a block for
+    /// each of, in order. Sums only read, and write themselves.
+    ///
+    /// # Panics
+    /// If the step has no such operation.
+    pub fn uses(&self, id: OperationId, phase: Phase) -> impl Iterator<Item = (usize, &Use)> {
+        let is_used = move |used: &Use| phase != Phase::Sums || used.access == Access::Read || self.is_sum(used);
+        self.operation(id).uses.iter().enumerate().filter(move |(_, used)| is_used(used))
+    }
+
+    /// The time of a scheduled operation, of which `launch` passes whatever the number of samples: the rest of a time for
+    /// the whole mini-batch shrinks with them. A configuration has the time of its own samples.
+    ///
+    /// # Panics
+    /// If the step has no such operation.
+    pub fn time(&self, compute: &Compute, launch: Nanos) -> Nanos {
+        let operation = self.operation(compute.operation);
+        let part = |whole| self.part_of(whole, compute.samples.len(), launch);
+        match operation.again {
+            Again::Taking(time) if compute.again => part(time),
+            _ => {
+                let share = |whole| part(operation.time_of_phase(compute.phase, whole, launch));
+                operation.cost.time_of(compute.configuration.as_ref(), share)
+            }
+        }
+    }
+
+    /// The time for some samples of what takes `whole` for the mini-batch.
+    pub(in crate::plan) fn part_of(&self, whole: Nanos, samples: usize, launch: Nanos) -> Nanos {
+        let fixed = whole.min(launch);
+        let shared = u128::from((whole - fixed).0) * samples as u128;
+        fixed + Nanos(u64::try_from(shared.div_ceil(self.batch.max(1) as u128)).unwrap_or(u64::MAX))
+    }
+}
