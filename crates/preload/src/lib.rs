@@ -40,6 +40,7 @@ mod launched;
 mod layer;
 mod limits;
 mod list;
+mod loaded;
 mod lock;
 mod log;
 mod memory;

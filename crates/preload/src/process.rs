@@ -4,7 +4,8 @@
 //! connects are never held together:
 //!
 //! ```text
-//! the tuner -> a handle's session -> builds | proofs | unsaved | errors    nobody waits for the tuner: one thread at a time tunes
+//! the tuner -> a handle's session -> builds | proofs | unsaved | errors      nobody waits for the tuner: one thread at a time tunes
+//! builds | proofs -> a worker's thread                      while something is handed over
 //! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped | unsaved | errors
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
 //! a handle's session -> a device's total                    while its kernel is enqueued

@@ -15,6 +15,7 @@ use tightfit_core::{Candidate, Nanos, output};
 
 use crate::kernel::{Kernel, Running};
 use crate::launched;
+use crate::loaded;
 use crate::log::warn;
 use crate::pipe::shielded;
 use crate::process::{Process, existing};
@@ -48,6 +49,20 @@ pub fn on_call(process: &Process) {
     if process.duty.take_request() {
         write(process);
     }
+    if process.tuner.is_building() && loaded::are_more() {
+        // SAFETY: the handler only waits, and lives as long as the process: nobody unloads cuDNN.
+        unsafe { atexit(end_builds) };
+    }
+}
+
+/// Waits for plans that are being built: called before the libraries are torn down that building them has loaded.
+extern "C" fn end_builds() {
+    // Nothing may unwind into the C library.
+    let _ = std::panic::catch_unwind(|| {
+        if let Some(process) = existing().filter(|process| process.duty.is_own()) {
+            process.tuner.finish_builds();
+        }
+    });
 }
 
 fn begin(process: &Process) {

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use crate::lock::lock;
 
-/// How long the program's end waits for what is being done.
-const ENDING: Duration = Duration::from_secs(2);
 /// Its name while it has nothing to do; at work it has its own, where tools and tests see it.
 const IDLE: &str = "idle-tightfit";
 
@@ -56,18 +54,24 @@ impl<T: Send + 'static> Worker<T> {
         thread.as_ref().is_some_and(|thread| thread.tasks.send(task).is_ok())
     }
 
-    /// Hands over no more: the thread leaves what it has not begun, and ends.
+    /// Whether a thread is at work.
+    pub fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Acquire) > 0
+    }
+
+    /// Hands over no more: the thread leaves what it has not begun, and ends; until then it counts as at work.
     pub fn end(&self) {
         if let Some(thread) = lock(&self.thread).take() {
-            thread.is_ending.store(true, Ordering::Relaxed);
+            self.at_work.fetch_add(1, Ordering::AcqRel);
+            thread.is_ending.store(true, Ordering::Release);
         }
     }
 
-    /// The program ends: waits a little for what is on the device.
-    pub fn finish(&self) {
+    /// The program ends: waits for what is being done, but no longer than this.
+    pub fn finish(&self, patience: Duration) {
         self.end();
         let begun = Instant::now();
-        while self.at_work.load(Ordering::Acquire) > 0 && begun.elapsed() < ENDING {
+        while self.is_at_work() && begun.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -85,7 +89,7 @@ fn run<T>(name: &str, tasks: &Receiver<T>, is_ending: &AtomicBool, at_work: &Ato
     };
     while let Ok(task) = tasks.recv() {
         begin();
-        if is_ending.load(Ordering::Relaxed) {
+        if is_ending.load(Ordering::Acquire) {
             pause();
             break;
         }
@@ -96,6 +100,9 @@ fn run<T>(name: &str, tasks: &Receiver<T>, is_ending: &AtomicBool, at_work: &Ato
     begin();
     work.end();
     pause();
+    if is_ending.load(Ordering::Acquire) {
+        at_work.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 fn set_name(name: &str) {
@@ -132,10 +139,13 @@ mod tests {
         while lock(&done).len() < 3 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        worker.finish();
+        worker.finish(Duration::from_secs(10));
         let all = lock(&done).clone();
         assert!(all.starts_with(&[0, 1, 2]) && all.ends_with(&[u32::MAX]) && all.len() < 8, "{all:?}");
         // Another thread begins where one has ended.
         assert!(worker.hand_over(9, || Adding(done.clone())));
+        while lock(&done).last() != Some(&9) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

@@ -85,6 +85,7 @@ fn a_damaged_row_is_left_out_counted_and_deleted() {
         "error = -1",
         "error = 1e10",
         "own = NULL",
+        "own = CAST(x'ff' AS TEXT), own_error = NULL",
         "own_error = 1e10",
     ] {
         cache.keep_comparisons(&device("a"), &key(6), &[compared(70, 1024, 0.5)]).unwrap();

@@ -83,8 +83,8 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "preload",
         layers: &[
-            &["list", "lock", "pipe", "ranks", "torch"],
-            &["latest", "layer"],
+            &["list", "loaded", "lock", "pipe", "ranks", "torch"],
+            &["latest", "layer", "worker"],
             &["log"],
             &["panics", "reason", "settings", "duty"],
             &["limits"],

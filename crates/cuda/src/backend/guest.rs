@@ -333,10 +333,8 @@ impl Guest {
         scale: Scale,
         base: usize,
     ) -> Result<GuestProgram, Error> {
-        self.backend.base = base.clamp(1, crate::convolution::MOST_ALIGNMENT);
-        let program = self.backend.program(problem, configuration, scale);
-        self.backend.base = crate::convolution::MOST_ALIGNMENT;
-        Ok(self.guest_program(problem, program?, [0; 3]))
+        let program = self.backend.program_at(problem, configuration, scale, base)?;
+        Ok(self.guest_program(problem, program, [0; 3]))
     }
 
     /// Prepares one micro-batch of a division, to be timed: its tensors begin at the lowest alignment that it can have.

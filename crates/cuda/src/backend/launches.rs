@@ -12,7 +12,7 @@ use super::CudaBackend;
 use super::measure::TimedStep;
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
 use crate::CudaError;
-use crate::convolution::{Elementwise, Launch, PreparedAlgorithm, tensor_bytes};
+use crate::convolution::{Elementwise, Launch, MOST_ALIGNMENT, PreparedAlgorithm, tensor_bytes};
 use crate::safe::{Context, DeviceBuffer, Graph, Plan, Slice, Stream};
 
 /// The steps of a configuration in the order in which they run.
@@ -61,6 +61,23 @@ impl CudaBackend {
             return Err(Error::Refused { algorithm: configuration.to_string(), problem: Box::new(*problem), reason });
         }
         Ok(Program { problem: *problem, steps, elementwise, narrows: true, workspace })
+    }
+
+    /// The same for buffers whose addresses are multiples of `base`.
+    ///
+    /// # Errors
+    /// As [`CudaBackend::program`].
+    pub(super) fn program_at(
+        &mut self,
+        problem: &Problem,
+        configuration: &Configuration,
+        scale: Scale,
+        base: usize,
+    ) -> Result<Program, Error> {
+        self.base = base.clamp(1, MOST_ALIGNMENT);
+        let program = self.program(problem, configuration, scale);
+        self.base = MOST_ALIGNMENT;
+        program
     }
 
     /// Prepares one micro-batch of a division alone, as measuring times it.

@@ -236,15 +236,11 @@ impl CudaBackend {
                     return Err(CudaError::Harmful { what });
                 }
                 let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
-                let call = match self.calls.get(&key) {
-                    Some(call) => call,
-                    None => {
-                        let graph = self.graph(problem, output, scale)?;
-                        self.calls.get_or_make(key.clone(), || PreparedAlgorithm::engine(&graph, engine))?
-                    }
-                };
-                self.sharing.give(&key, &call);
-                Ok(call)
+                if let Some(call) = self.calls.get(&key) {
+                    return Ok(call);
+                }
+                let graph = self.graph(problem, output, scale)?;
+                self.calls.get_or_make(key, || PreparedAlgorithm::engine(&graph, engine))
             }
             Family::Packed(inner) => {
                 let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
@@ -276,8 +272,12 @@ impl CudaBackend {
             self.built(&problem.packed(), inner, output, scale)?;
         }
         let call = self.prepare(problem, family, output, scale)?;
-        call.build()?;
-        self.sharing.keep(CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() }, &call);
+        if call.plan().is_none() {
+            let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
+            self.sharing.give(&key, &call);
+            call.build()?;
+            self.sharing.keep(key, &call);
+        }
         Ok(call)
     }
 
@@ -292,8 +292,11 @@ impl CudaBackend {
         let (handle, base) = (self.handle.clone(), self.base);
         let (storage, len) = (problem.types().storage(), problem.filter_len());
         let (key, sharing) = ((storage, len, base), &self.sharing);
+        if let Some(known) = self.elementwise.get(&key) {
+            return Ok(known);
+        }
         let made = self.elementwise.get_or_make(key, || match sharing.elementwise(key, &handle) {
-            Some(shared) => Ok(shared),
+            Some(taken) => Ok(taken),
             None => Elementwise::new(&handle, storage, len, base),
         })?;
         self.sharing.keep_elementwise(key, &made);

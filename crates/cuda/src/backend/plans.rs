@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
-use tightfit_core::{Algorithm, Error, Problem};
+use tightfit_core::{Algorithm, Configuration, Error, Problem};
 
 use super::guest::Host;
 use super::{CallKey, CudaBackend};
@@ -50,7 +51,6 @@ impl Sharing {
     /// Gives a call the plan that was built for it, if one was.
     pub fn give(&self, key: &CallKey, call: &PreparedAlgorithm) {
         if let Sharing::Takes(plans) = self
-            && call.plan().is_none()
             && let Some(plan) = plans.lock().calls.remove(key)
         {
             call.adopt(&plan);
@@ -59,7 +59,7 @@ impl Sharing {
         }
     }
 
-    /// Keeps the plan of a call for others.
+    /// Keeps the plan of a call, which was just built, for others.
     pub fn keep(&self, key: CallKey, call: &PreparedAlgorithm) {
         if let (Sharing::Builds(plans), Some(plan)) = (self, call.plan()) {
             plans.lock().calls.entry(key).or_insert_with(|| plan.clone());
@@ -75,7 +75,7 @@ impl Sharing {
         taken
     }
 
-    /// Keeps elementwise steps for others.
+    /// Keeps elementwise steps, which were just built, for others.
     pub fn keep_elementwise(&self, key: (Storage, usize, usize), steps: &Arc<Elementwise>) {
         if let Sharing::Builds(plans) = self {
             plans.lock().elementwise.entry(key).or_insert_with(|| steps.clone());
@@ -96,9 +96,29 @@ impl Builder {
     pub fn build(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<(), Error> {
         self.backend.part_program(problem, algorithm).map(|_| ())
     }
+
+    /// Builds what [`Guest::program`](super::Guest::program) of the next handle on the device then finds built.
+    ///
+    /// # Errors
+    /// As [`Guest::program`](super::Guest::program).
+    pub fn build_configuration(
+        &mut self,
+        problem: &Problem,
+        configuration: &Configuration,
+        scale: Scale,
+        base: usize,
+    ) -> Result<(), Error> {
+        self.backend.program_at(problem, configuration, scale, base).map(|_| ())
+    }
 }
 
 impl Host {
+    /// Forgets the plans of a device that nobody has taken.
+    pub fn forget_plans(&self, device: usize) {
+        // Dropping them would wait for whatever is being built.
+        std::mem::forget(std::mem::take(&mut *self.plans(device).lock()));
+    }
+
     /// Something that builds plans for the handles of a device. Dropping it waits for the device, since cuDNN does so when it
     /// destroys a handle; nothing that it has built may be used afterwards.
     ///

@@ -44,7 +44,8 @@ pub(crate) struct Descriptor {
     kept: Vec<Arc<Descriptor>>,
 }
 
-// SAFETY: every call that takes the object holds the handle's lock.
+// SAFETY: every call that takes the object holds the handle's lock; but for a plan that another handle has taken over, which is
+// finalized, and which that handle alone runs, under its own.
 unsafe impl Send for Descriptor {}
 // SAFETY: as above.
 unsafe impl Sync for Descriptor {}

@@ -13,7 +13,7 @@ use crate::sys::driver;
 /// A cuDNN handle whose work goes to one stream.
 ///
 /// The library forbids using a handle from two threads at once, and does not document the objects made with it, so
-/// every call on the handle and its descriptors holds its lock.
+/// every call on the handle and its descriptors holds its lock; a plan that another handle has taken over runs under that one's.
 pub struct Handle {
     stream: Stream,
     library: Arc<CudnnLibrary>,

@@ -27,20 +27,26 @@ struct Inside {
     stream: usize,
     host: Host,
     guest: Guest,
+    /// On a handle of its own.
+    other: Guest,
 }
 
 impl Inside {
     fn new(_: &Mocks) -> Inside {
         // SAFETY: the mocks' initializers only set up Rust's own state.
         let [cuda, dnn] = ["mock_cuda", "mock_cudnn"].map(|name| unsafe { Library::new(library(name)) }.unwrap());
-        let (cuda, dnn, mut handle) = (Cuda(cuda), Dnn(dnn), 0);
+        let (cuda, dnn) = (Cuda(cuda), Dnn(dnn));
         cuda.begin();
         let stream = cuda.stream();
-        assert_eq!((dnn.cudnnCreate(&mut handle), dnn.cudnnSetStream(handle, stream)), (0, 0));
         let host = Host::open(Arc::new(load::cudnn_of_program(&library("mock_cudnn")).unwrap())).unwrap();
-        // SAFETY: the handle was just made on device 0, is never destroyed, and used by this thread only.
-        let guest = unsafe { host.guest(0, cudnn::Handle(handle as *mut _)) }.unwrap();
-        Inside { cuda, stream, host, guest }
+        let guest = || {
+            let mut handle = 0;
+            assert_eq!((dnn.cudnnCreate(&mut handle), dnn.cudnnSetStream(handle, stream)), (0, 0));
+            // SAFETY: the handle was just made on device 0, is never destroyed, and used by this thread only.
+            unsafe { host.guest(0, cudnn::Handle(handle as *mut _)) }.unwrap()
+        };
+        let (guest, other) = (guest(), guest());
+        Inside { cuda, stream, host, guest, other }
     }
 
     fn program(&mut self, problem: &Problem, parts: &[(usize, &str)]) -> Arc<GuestProgram> {
@@ -215,4 +221,36 @@ fn a_failure_at_any_call_leaves_no_device_memory_behind() {
             assert_eq!(*right.get_or_insert(again.clone()), again, "{after}");
         }
     }
+}
+
+#[test]
+fn a_plan_that_was_built_beside_goes_to_one_handle() {
+    let mocks = Mocks::new();
+    let mut inside = Inside::new(&mocks);
+    let (problem, algorithm) = (PROBLEM.parse().unwrap(), Algorithm::new("engine1"));
+    let mut builder = inside.host.builder(0).unwrap();
+    let part = |guest: &mut Guest| {
+        let before = mocks.calls("cudnnBackendFinalize");
+        let program = Arc::new(guest.part(&problem, &algorithm).unwrap());
+        (mocks.calls("cudnnBackendFinalize") - before, program)
+    };
+    for again in [false, true] {
+        builder.build(&problem, &algorithm).unwrap();
+        let (taken, program) = part(&mut inside.guest);
+        let (built, other) = part(&mut inside.other);
+        if again {
+            assert_eq!((taken, built), (0, 0), "each has its own by now");
+        } else {
+            assert_eq!(built, taken + 1, "the second builds a plan in place");
+        }
+        let course = Course { programs: &[program, other], rounds: 1, outputs: &[0, 17], reserve: Bytes::ZERO };
+        let outputs = inside.run(course).unwrap().outputs;
+        assert_eq!(outputs[0], outputs[1]);
+    }
+    let configuration = Candidate { micro_batch: 5, algorithm, time: Nanos(1), workspace: Bytes(1 << 20) };
+    let configuration = Configuration::new(vec![configuration], DivisionCost::default());
+    builder.build_configuration(&problem, &configuration, Scale { alpha: 2.0, beta: 1.0 }, 4).unwrap();
+    inside.host.forget_plans(0);
+    // The plans of a builder that is gone may not be used.
+    std::mem::forget(builder);
 }

@@ -30,6 +30,8 @@ const CHANNELS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long plans wait for proofs, in the whole process.
 const WAITING: Duration = Duration::from_secs(3);
+/// How long the program's end waits for what is being computed.
+const ENDING: Duration = Duration::from_secs(2);
 /// How often an answer is sought where the device or its memory fails, which says nothing of the algorithm.
 const ATTEMPTS: u32 = 3;
 
@@ -127,7 +129,7 @@ impl Proofs {
 
     /// The program ends: waits a little for what is on the device.
     pub fn finish(&self) {
-        self.worker.finish();
+        self.worker.finish(ENDING);
     }
 
     /// Asks the thread. Without one, nothing is right.

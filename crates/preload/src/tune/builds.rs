@@ -6,11 +6,11 @@
 //! ```
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tightfit_core::{Algorithm, Problem};
+use tightfit_core::backend::Scale;
+use tightfit_core::{Algorithm, Configuration, Error, Problem};
 use tightfit_cuda::{Builder, CudaError, Host};
 
 use crate::judge::RESERVE;
@@ -18,40 +18,58 @@ use crate::lock::lock;
 use crate::log::trace;
 use crate::worker::{Work, Worker};
 
-/// What takes longer than this is not waited for.
+/// What takes longer than this is not waited for, also when the program ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A device's ordinal, a problem and an algorithm on it.
-type Key = (usize, Problem, Algorithm);
+/// What plans are for.
+#[derive(Clone)]
+pub(super) enum Wanted {
+    /// A candidate, to be timed.
+    Part(Algorithm),
+    /// A configuration as it runs, with these factors and this alignment.
+    Configuration(Configuration, Scale, usize),
+}
 
-/// What is known of a plan.
+/// A device's ordinal, a problem, and what is wanted for it, by name.
+type Key = (usize, Problem, String);
+
+/// What is known of plans.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Built {
     /// Nothing yet.
     Asked,
-    /// It is built, or nobody can build it beside the program.
+    /// They are built, or are to be built in place.
     Ready,
-    /// It cannot be, for this reason.
+    /// They cannot be, for this reason.
     Refused(String),
+    /// There is no time for them.
+    Late,
 }
 
 /// What is known by both threads.
 #[derive(Default)]
 struct Known {
     built: HashMap<Key, Built>,
-    /// How long building took, of those that were built since this was last asked.
+    /// How long building candidates took, of those that were built since this was last asked.
     new: Vec<(Problem, Algorithm, Duration)>,
-    /// Since when something is being built.
-    begun: Option<Instant>,
+    /// What is being built, and since when.
+    begun: Option<(Key, Instant)>,
     spent: Duration,
     /// Whether plans are built in place from now on.
     is_off: bool,
 }
 
+impl Known {
+    /// For how long the thread has been at it.
+    fn so_far(&self) -> Duration {
+        self.begun.as_ref().map_or(Duration::ZERO, |(_, begun)| begun.elapsed())
+    }
+}
+
 /// The plans of a process.
 pub(super) struct Builds {
     known: Arc<Mutex<Known>>,
-    worker: Worker<Key>,
+    worker: Worker<(Key, Wanted)>,
 }
 
 impl Default for Builds {
@@ -61,44 +79,68 @@ impl Default for Builds {
 }
 
 impl Builds {
-    /// What is known of the plan of an algorithm on a device, which is built from now on if nobody has asked before.
-    pub fn ask(&self, host: &Arc<Host>, device: usize, problem: &Problem, algorithm: &Algorithm) -> Built {
-        let mut known = lock(&self.known);
-        let is_stuck = known.begun.is_some_and(|begun| begun.elapsed() > PATIENCE);
-        let key = (device, *problem, algorithm.clone());
-        let known = &mut *known;
-        match known.built.entry(key.clone()) {
-            Entry::Occupied(entry) if is_stuck && *entry.get() == Built::Asked => {
-                Built::Refused(format!("plans take over {} s to build", PATIENCE.as_secs()))
+    /// What is known of plans on a device, which are built from now on if nobody has asked before, as long as building has taken less
+    /// than `limit`. Later, what compiles is too late, and the rest is built in place.
+    pub fn ask(
+        &self,
+        (host, device): (&Arc<Host>, usize),
+        problem: &Problem,
+        wanted: Wanted,
+        compiles: bool,
+        limit: Option<Duration>,
+    ) -> Built {
+        let name = match &wanted {
+            Wanted::Part(algorithm) => algorithm.to_string(),
+            Wanted::Configuration(ours, Scale { alpha, beta }, base) => {
+                format!("{} {alpha} {beta} {base}", ours.without_times())
             }
-            Entry::Occupied(entry) => entry.get().clone(),
-            Entry::Vacant(entry) => {
+        };
+        let key = (device, *problem, name);
+        let known = &mut *lock(&self.known);
+        let so_far = known.so_far();
+        let is_late = so_far > PATIENCE || limit.is_some_and(|limit| known.spent + so_far > limit);
+        let is_begun = known.begun.as_ref().is_some_and(|(building, _)| *building == key);
+        match known.built.get(&key) {
+            // What takes so long is not begun again in place.
+            None | Some(Built::Asked) if is_late && (compiles || is_begun) => Built::Late,
+            None | Some(Built::Asked) if is_late => Built::Ready,
+            Some(found) => found.clone(),
+            None if known.is_off || !is_roomy(host, device) => Built::Ready,
+            None => {
                 let building = || Building { host: host.clone(), known: self.known.clone(), builders: HashMap::new() };
-                let is_on = !known.is_off && is_roomy(host, device);
-                let is_asked = is_on && self.worker.hand_over(key, building);
-                entry.insert(if is_asked { Built::Asked } else { Built::Ready }).clone()
+                let is_asked = self.worker.hand_over((key.clone(), wanted), building);
+                let found = if is_asked { Built::Asked } else { Built::Ready };
+                known.built.insert(key, found.clone());
+                found
             }
         }
     }
 
-    /// How long building took, of those that were built since this was last asked.
+    /// How long building candidates took, of those that were built since this was last asked.
     pub fn take_new(&self) -> Vec<(Problem, Algorithm, Duration)> {
         std::mem::take(&mut lock(&self.known).new)
     }
 
-    /// How long building took in all.
-    pub fn spent(&self) -> Duration {
-        lock(&self.known).spent
-    }
-
-    /// Builds no more beside the program: a plan that was did not run.
-    pub fn turn_off(&self) {
+    /// Builds no more beside the program on this device: a plan that was did not run.
+    pub fn turn_off(&self, host: &Host, device: usize) {
         lock(&self.known).is_off = true;
+        host.forget_plans(device);
     }
 
-    /// The program ends.
+    /// Whether something is being built.
+    pub fn is_building(&self) -> bool {
+        self.worker.is_at_work()
+    }
+
+    /// Nobody waits any more for what is not begun.
+    pub fn end(&self) {
+        lock(&self.known).built.retain(|_, built| *built != Built::Asked);
+    }
+
+    /// The program ends: waits for what is being built, for libraries that it uses are about to go.
     pub fn finish(&self) {
-        self.worker.finish();
+        self.end();
+        self.worker.finish(PATIENCE);
     }
 }
 
@@ -116,30 +158,40 @@ struct Building {
 }
 
 impl Building {
-    fn build(&mut self, (device, problem, algorithm): &Key) -> Built {
+    /// Builds plans; gives how long that took.
+    fn build(&mut self, device: usize, problem: &Problem, wanted: &Wanted) -> (Built, Duration) {
         let started = |error: CudaError| trace!("plans are not built beside the program: {error}");
-        let Ok(_beside) = self.host.beside_captures() else { return Built::Ready };
-        let builder = self.builders.entry(*device);
-        match builder.or_insert_with(|| self.host.builder(*device).map_err(started).ok()) {
-            Some(builder) => match builder.build(problem, algorithm) {
-                Ok(()) => Built::Ready,
-                Err(error) => Built::Refused(error.chain().to_string()),
-            },
-            None => Built::Ready,
-        }
+        let Ok(_beside) = self.host.beside_captures() else { return (Built::Ready, Duration::ZERO) };
+        let builder = self.builders.entry(device);
+        let Some(builder) = builder.or_insert_with(|| self.host.builder(device).map_err(started).ok()) else {
+            return (Built::Ready, Duration::ZERO);
+        };
+        let begun = Instant::now();
+        let built: Result<(), Error> = match wanted {
+            Wanted::Part(algorithm) => builder.build(problem, algorithm),
+            Wanted::Configuration(ours, scale, base) => builder.build_configuration(problem, ours, *scale, *base),
+        };
+        (built.map_or_else(|error| Built::Refused(error.chain().to_string()), |()| Built::Ready), begun.elapsed())
     }
 }
 
-impl Work<Key> for Building {
-    fn work(&mut self, key: Key) {
-        let begun = Instant::now();
-        lock(&self.known).begun = Some(begun);
-        let built = self.build(&key);
+impl Work<(Key, Wanted)> for Building {
+    fn work(&mut self, (key, wanted): (Key, Wanted)) {
+        {
+            let mut known = lock(&self.known);
+            if known.built.get(&key) != Some(&Built::Asked) {
+                return;
+            }
+            known.begun = Some((key.clone(), Instant::now()));
+        }
+        let (device, problem, _) = &key;
+        let (built, took) = self.build(*device, problem, &wanted);
         let mut known = lock(&self.known);
+        let so_far = known.so_far();
+        known.spent += so_far;
         known.begun = None;
-        known.spent += begun.elapsed();
-        if built == Built::Ready {
-            known.new.push((key.1, key.2.clone(), begun.elapsed()));
+        if let Wanted::Part(algorithm) = wanted {
+            known.new.push((*problem, algorithm, took));
         }
         known.built.insert(key, built);
     }

@@ -6,8 +6,8 @@
 //! in the end     all is measured, what could still be gained is less than a hundredth of a step, or the budget is spent
 //! ```
 //!
-//! Nothing waits: not for the device, whose times are read when they are there; not for another thread, which tunes instead;
-//! not for another process; not for engines that compile, which a thread of ours has done (`builds`). What runs changes between two executions, never within one, and only to what needs no more than
+//! Nothing waits: not for the device, whose times are read when they are there; not for another thread, which tunes instead; not for
+//! another process; not for engines that compile, whose plans a thread of ours builds (`builds`). What runs changes between two executions, never within one, and only to what needs no more than
 //! the program was told. Memory is taken in the order of the stream, from what is free beyond a reserve, and given back behind
 //! each measurement. Nothing is measured on a stream that captures.
 
@@ -37,6 +37,7 @@ use crate::lock::lock;
 use crate::session::Sessions;
 use crate::settings::Settings;
 use crate::voice::Voice;
+use builds::Builds;
 use state::State;
 use task::Own;
 
@@ -46,6 +47,7 @@ pub struct Tuner {
     /// Whether there is nothing to do at a call.
     is_idle: AtomicBool,
     state: Mutex<State>,
+    builds: Builds,
 }
 
 impl Tuner {
@@ -99,7 +101,7 @@ impl Tuner {
         let Ok(session) = (unsafe { sessions.on(host, handle, device) }) else { return is_first };
         let started = Instant::now();
         let mut session = lock(&session);
-        let call = Call { around, handle, device, own: Own { kernel, plan } };
+        let call = Call { around, handle, device, own: Own { kernel, plan }, builds: &self.builds };
         // SAFETY: forwarded to the caller.
         unsafe { state.go_on(&call, &mut session) };
         state.spend(&call, started.elapsed());
@@ -116,11 +118,21 @@ impl Tuner {
         is_news || is_first
     }
 
+    /// Whether plans are being built.
+    pub fn is_building(&self) -> bool {
+        self.builds.is_building()
+    }
+
+    /// Waits for what is being built; called when the process ends.
+    pub fn finish_builds(&self) {
+        self.builds.finish();
+    }
+
     /// Saves what was measured so far; called when the process ends.
     pub fn save(&self, chooser: &Chooser, settings: &Settings) {
+        self.finish_builds();
         if let Ok(mut state) = self.state.try_lock() {
             chooser.proofs().finish();
-            state.finish_builds();
             state.save(chooser, settings);
         }
         chooser.end(settings);
@@ -150,4 +162,5 @@ struct Call<'a> {
     handle: Handle,
     device: usize,
     own: Own<'a>,
+    builds: &'a Builds,
 }

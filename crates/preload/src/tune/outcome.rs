@@ -11,6 +11,7 @@ use crate::choose::Chooser;
 use crate::kernel::{Kernel, Running};
 use crate::log::trace;
 use crate::ranks;
+use crate::reason::Reason;
 use crate::session::Session;
 use crate::settings::{Settings, Tune};
 
@@ -67,12 +68,14 @@ pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
         chooser.spending().add_inaccurate();
     }
     let is_here = kernel.question.device == call.device;
-    let guess = || {
+    let guess = |session: &mut Session| {
         let is_asked = job.runs_wrong() && is_here;
         is_asked.then(|| chooser.guess(&kernel.question, kernel.terms, settings, session)).flatten()
     };
-    // What a graph captured stays.
-    if let Some(ours) = found.or_else(guess).filter(|_| !kernel.is_captured()) {
+    let found = found.filter(|ours| !is_here || session.set_up(&kernel.question, ours).is_some());
+    // What a graph captured stays, and so does what has failed.
+    let stays = kernel.is_captured() || matches!(kernel.running(), Running::Left(Reason::Failed));
+    if let Some(ours) = found.or_else(|| guess(session)).filter(|_| !stays) {
         run(kernel, ours);
     }
     kernel.close();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tightfit_core::{Algorithm, Notes, Problem};
 
-use super::builds::{Builds, Built};
+use super::builds::{Builds, Built, Wanted};
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
@@ -20,6 +20,8 @@ pub(super) struct Room<'a> {
     pub prover: Prover<'a>,
     /// Plans that are built beside the program.
     pub builds: &'a Builds,
+    /// For how long in all; none for as long as it takes.
+    pub builds_for: Option<Duration>,
     /// What may still be enqueued; none for anything.
     pub left: Option<Duration>,
     /// Whether there is time to try what promises nothing.
@@ -34,8 +36,10 @@ impl Room<'_> {
         self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0) <= left
     }
 
-    /// What is known of the plan of a candidate, which is built from now on if nobody has asked before.
-    pub fn built(&self, problem: &Problem, algorithm: &Algorithm) -> Built {
-        self.builds.ask(self.prover.host, self.prover.device, problem, algorithm)
+    /// What is known of plans for a problem, which are built from now on if nobody has asked before; by what the library reports about
+    /// their algorithms.
+    pub fn built(&self, problem: &Problem, wanted: Wanted, notes: Notes) -> Built {
+        let (place, compiles) = ((self.prover.host, self.prover.device), notes.contains(Notes::COMPILED));
+        self.builds.ask(place, problem, wanted, compiles, self.builds_for)
     }
 }

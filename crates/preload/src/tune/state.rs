@@ -8,7 +8,6 @@ use tightfit_core::{Device, Nanos, Problem};
 use tightfit_cuda::sys::driver::Stream;
 use tightfit_cuda::{CudaError, Moment, Trial};
 
-use super::builds::Builds;
 use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
@@ -61,7 +60,6 @@ pub(super) struct State {
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
-    builds: Builds,
     held: Vec<Held>,
     /// What the kernels that are done could have gained in a step, and have, in nanoseconds.
     hoped: f64,
@@ -125,11 +123,6 @@ impl State {
     pub fn save(&mut self, chooser: &Chooser, settings: &Settings) {
         self.jobs.iter_mut().for_each(|job| save(chooser, settings, job));
         keep_proofs(chooser, settings);
-    }
-
-    /// The process ends: waits a little for what is being built.
-    pub fn finish_builds(&self) {
-        self.builds.finish();
     }
 
     /// Takes down an execution.
@@ -218,7 +211,7 @@ impl State {
         if self.is_ending || !self.pace.is_steady() {
             return;
         }
-        for (problem, algorithm, time) in self.builds.take_new() {
+        for (problem, algorithm, time) in call.builds.take_new() {
             self.similar.add_build(&problem, &algorithm, time);
         }
         let device = session.guest.device().clone();
@@ -266,15 +259,15 @@ impl State {
                 self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
                 return;
             };
-            // Building plans holds nothing up, but does not go on for ever either.
-            let is_late = self.pace.is_late(budget) || budget.limit().is_some_and(|limit| self.builds.spent() > limit);
+            let is_late = self.pace.is_late(budget);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
             let (around, device) = (call.around, session.guest.device().clone());
             let cached = |problem: &Problem| around.chooser.cached(problem, around.settings, &device);
             let prover =
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
-            let (rates, similar, builds) = (&self.rates, &self.similar, &self.builds);
-            let room = Room { rates, similar, prover, builds, left, is_thorough };
+            let (rates, similar, builds) = (&self.rates, &self.similar, call.builds);
+            // Building plans holds nothing up, but does not go on for ever either.
+            let room = Room { rates, similar, prover, builds, builds_for: budget.limit(), left, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
             job.spend(begun.elapsed(), 0);
@@ -310,7 +303,7 @@ impl State {
                         Err(error) => {
                             trace!("{}: not measured: {error}", job.problem());
                             if matches!(error, CudaError::Cudnn { .. }) {
-                                self.builds.turn_off();
+                                call.builds.turn_off(call.around.host, call.device);
                             }
                             if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
                                 // The program will see it soon enough.
@@ -334,10 +327,9 @@ impl State {
 
     /// Ends the jobs of kernels for which nothing is looked for any more.
     fn leave_closed(&mut self, call: &Call<'_>, session: &mut Session) {
-        let (open, closed) = std::mem::take(&mut self.jobs).into_iter().partition(|job| is_open(&job.kernel));
-        self.jobs = open;
-        let closed: Vec<Job> = closed;
-        closed.into_iter().for_each(|job| leave(call, session, job));
+        while let Some(place) = self.jobs.iter().position(|job| !is_open(&job.kernel)) {
+            leave(call, session, self.jobs.swap_remove(place));
+        }
     }
 
     /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.
@@ -466,6 +458,7 @@ impl State {
     /// Lets all go that is left. Gives whether anything was measured since the last end.
     pub fn end(&mut self, call: &Call<'_>, session: &mut Session) -> bool {
         self.close_jobs(call, session);
+        call.builds.end();
         call.around.chooser.proofs().end();
         keep_proofs(call.around.chooser, call.around.settings);
         self.others.drain(..).for_each(|kernel| kernel.close());

@@ -2,6 +2,7 @@
 //!
 //! The table refers to no other, so that older programs can clear the cache without knowing it.
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 
 use super::Cache;
@@ -86,7 +87,10 @@ fn bounded(Comparison { configuration, error, own }: &Comparison) -> Comparison 
 /// What a row has from a column on; none if it cannot be a comparison of the problem.
 fn sound(problem: &str, row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Comparison>> {
     let error = row.get(column + 1)?;
-    let own: Option<String> = row.get(column + 2)?;
+    let own = match row.get_ref(column + 2)? {
+        ValueRef::Null => None,
+        _ => Some(text(row, column + 2)?),
+    };
     let own_error: Option<f64> = row.get(column + 3)?;
     if own.is_some() != own_error.is_some() {
         return Ok(None);

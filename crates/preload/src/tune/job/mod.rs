@@ -21,9 +21,10 @@ use std::time::Duration;
 
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Comparison};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
+use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
+use super::builds::{Built, Wanted as WantedPlans};
 use super::ledger::{Ledger, Wanted};
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
@@ -55,8 +56,9 @@ pub(super) struct Job {
     guess: Option<Box<Pending>>,
     /// What was found to be wrong while it ran.
     wrong: Option<Configuration>,
-    /// Whether every candidate was measured that the survey asks for.
+    /// Whether every candidate was measured that the survey asks for, but for those that there was no time to build.
     is_surveyed: bool,
+    is_cut: bool,
     /// Whether there is memory for the framework's choice beside what runs in its place.
     is_own_there: bool,
     /// The candidate to measure next, if that is known.
@@ -116,6 +118,7 @@ impl Job {
             guess: None,
             wrong: None,
             is_surveyed: false,
+            is_cut: false,
             is_own_there: true,
             wanted: None,
             piloted: HashSet::new(),
@@ -147,7 +150,7 @@ impl Job {
 
     /// Whether every candidate was measured.
     pub fn is_surveyed(&self) -> bool {
-        self.is_surveyed
+        self.is_surveyed && !self.is_cut
     }
 
     /// What was measured and is not in the cache yet.
@@ -225,6 +228,7 @@ impl Job {
                     Some(next) => return next,
                     None => self.choose(),
                 },
+                Stage::Duel(ours) if !self.is_built(ours, room) => return Next::Wait,
                 Stage::Duel(ours) => match self.duel(ours.clone(), session, own) {
                     Some(task) => return Next::Run(Box::new(task)),
                     None => self.stage = Stage::Done(Verdict::Stays),
@@ -312,6 +316,17 @@ impl Job {
     /// Whether a configuration is the framework's choice itself.
     fn is_own(&self, ours: &Configuration) -> bool {
         self.kernel.can_run_own() && judge::is_own(ours, &self.kernel.question)
+    }
+
+    /// Whether a configuration can be set up without waiting for an engine that compiles, or there is no time to wait otherwise.
+    fn is_built(&self, ours: &Configuration, room: &Room<'_>) -> bool {
+        let question = &self.kernel.question;
+        let mut notes = ours.parts().iter().flat_map(|part| part.algorithm.plain()).map(|one| self.ledger.notes(one));
+        if !notes.any(|notes| notes.contains(Notes::COMPILED)) {
+            return true;
+        }
+        let wanted = WantedPlans::Configuration(ours.clone(), question.scale(), question.base);
+        room.built(self.problem(), wanted, Notes::COMPILED) != Built::Asked
     }
 
     /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that

@@ -41,6 +41,15 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     if task.pass == Pass::Update && ![Role::W, Role::Dw].into_iter().all(operand) {
         return Err(failed(&task.name, "the update needs weights and their gradient"));
     }
+    if let Some(gradient) = task.place(Role::Dw).filter(|place| place.access == Access::Add)
+        && matches!(task.kind, LayerKind::BatchNorm { .. })
+        && task.phase == Phase::Whole
+    {
+        return Err(failed(
+            &task.name,
+            format!("{gradient:?}: batch normalization at once cannot add to its gradients"),
+        ));
+    }
     if let (LayerKind::Convolution { convolution, .. }, Some(configuration)) = (&task.kind, &task.configuration) {
         let workspace = task.place(Role::Workspace).map_or(0, |place| place.bytes.end - place.bytes.start);
         for call in configuration.calls(&problem(task, convolution)?)? {
