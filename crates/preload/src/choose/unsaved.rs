@@ -41,13 +41,16 @@ impl Unsaved {
     /// Writes this behind what is left from before, as far as the cache can be written now.
     pub fn write(&self, cache: &Cache, device: &Device, entry: Entry) {
         lock(&self.0).push_back((device.clone(), entry));
-        self.write_all(cache);
+        // What is locked now is written with what comes next.
+        let _ = self.write_all(cache);
     }
 
     /// Writes what is left, and waits for that if need be.
     pub fn end(&self, cache: &Cache) {
         cache.set_patience(AT_EXIT);
-        self.write_all(cache);
+        if let Err(locked) = self.write_all(cache) {
+            trace!("could not save what was found: {}", locked.chain());
+        }
     }
 
     /// Whether nothing is left.
@@ -55,17 +58,21 @@ impl Unsaved {
         lock(&self.0).is_empty()
     }
 
-    fn write_all(&self, cache: &Cache) {
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// That another process holds the cache; all that is left then stays.
+    fn write_all(&self, cache: &Cache) -> Result<(), Error> {
         let mut left = lock(&self.0);
         while let Some((device, entry)) = left.front() {
-            if let Err(error) = entry.write(cache, device) {
-                trace!("could not save what was found: {}", error.chain());
-                if Cache::is_locked(&error) {
-                    return;
-                }
+            match entry.write(cache, device) {
+                Err(error) if Cache::is_locked(&error) => return Err(error),
+                Err(error) => trace!("could not save what was found: {}", error.chain()),
+                Ok(()) => {}
             }
             left.pop_front();
         }
+        Ok(())
     }
 }
 
