@@ -84,7 +84,7 @@ fn under_every_budget_a_plan_with_lanes_fits_and_is_no_slower() {
     let step = step_of(&network(), 64, Mode::Training);
     let roomy = planned(&step, Bytes::gib(16), false);
     let mut lanes = Vec::new();
-    for share in [0, 10, 20, 40, 60, 80, 100] {
+    for share in [0, 20, 60, 100] {
         let budget = Bytes(roomy.min_feasible.0 + (roomy.peak.0 - roomy.min_feasible.0) * share / 100);
         let (one, several) = (planned(&step, budget, false), planned(&step, budget, true));
         assert!(several.peak <= budget && several.step_time <= one.step_time, "{budget}");
