@@ -185,3 +185,9 @@ NETWORKS = {
     "unet": (Unet, lambda: torch.randn(1, 1, 16, 16, 16)),
     "frozen": (Frozen, image),
 }
+
+
+def resnet(blocks=3):
+    """A small ResNet that trains, and its inputs: the same each time."""
+    torch.manual_seed(1)
+    return Resnet(blocks=blocks).train(), image(4)

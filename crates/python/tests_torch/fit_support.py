@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 import tightfit.torch as tt
+from fit_models import resnet
 from tightfit._fit import cost, retries, watch
 from tightfit._fit.doors import session_of
 
@@ -44,6 +45,12 @@ def fitted_copy(model, x, share=0.5, copies=None):
     if copies is not None:
         session_of(other).planner.copies = copies
     return other
+
+
+def fitted_resnet():
+    """A small ResNet within 80% of its peak, and its inputs."""
+    model, x = resnet(blocks=4)
+    return fitted_copy(model, x, 0.8), x
 
 
 def default_loss(model, x):

@@ -9,7 +9,7 @@ from torch import nn
 
 import tightfit
 import tightfit.torch as tt
-from fit_models import Residual, Resnet, image
+from fit_models import Residual, Resnet, image, resnet
 from fit_support import (
     FAST, SLOW, decided, default_loss, equal, fitted_copy, gradients, last_plan, same_bits, set_link, sgd, tight_budget, train,
 )  # fmt: skip
@@ -27,11 +27,6 @@ def quiet(monkeypatch):
 def link(request, monkeypatch):
     set_link(monkeypatch, request.param)
     return request.param
-
-
-def resnet():
-    torch.manual_seed(1)
-    return Resnet(blocks=3).train(), image(4)
 
 
 def test_changing_shapes_get_plans_of_their_own(link):

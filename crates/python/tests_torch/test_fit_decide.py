@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tightfit.torch as tt
-from fit_models import Resnet, image
+from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit._fit.bound import bind
 from tightfit._fit.decide import NEAR, Decided, _planned, decide, decide_least
@@ -19,11 +19,6 @@ from tightfit._fit.simulate import Outcome, simulate
 def quiet(monkeypatch):
     monkeypatch.setenv("TIGHTFIT_QUIET", "1")
     torch.set_num_threads(1)
-
-
-def resnet():
-    torch.manual_seed(1)
-    return Resnet(blocks=3).train(), image(4)
 
 
 def offloading(monkeypatch):

@@ -8,7 +8,7 @@ import torch
 
 import tightfit.torch as tt
 from fit_models import Resnet, image
-from fit_support import FAST, Peaks, fitted_copy, passes, set_link, sgd
+from fit_support import FAST, Peaks, fitted_resnet, passes, set_link, sgd
 from tightfit._fit import budget, limit, retries, watch
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
@@ -19,13 +19,6 @@ def quiet(monkeypatch):
     monkeypatch.setenv("TIGHTFIT_QUIET", "1")
     torch.set_num_threads(1)
     set_link(monkeypatch, FAST)
-
-
-def fitted_resnet():
-    """A small ResNet within 80% of its peak, and its inputs."""
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=4).train(), image(4)
-    return fitted_copy(model, x, 0.8), x
 
 
 def test_gaps_that_the_bound_has_no_room_for_get_some_in_one_more_plan(monkeypatch, capfd):
@@ -159,7 +152,7 @@ def test_tries_of_the_allocator_are_of_the_model_whose_pass_runs(monkeypatch):
 def test_a_bound_is_lifted_while_another_plan_is_watched(monkeypatch):
     Peaks(monkeypatch)
     fitted, x = fitted_resnet()
-    found, events = session_of(fitted), []
+    events = []
     monkeypatch.setattr(limit, "enforce", lambda needed, device, owner: events.append("bound") or needed)
     monkeypatch.setattr(limit, "release", lambda owner: events.append("lifted"))
     passes(fitted, x, watch.WATCHED + 2)

@@ -14,7 +14,7 @@ from torch import distributed, nn
 
 import tightfit
 import tightfit.torch as tt
-from fit_models import Resnet, Vae, image
+from fit_models import Resnet, Vae, image, resnet
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
 from tightfit._fit import session
 from tightfit._fit.buckets import bucket_bytes
@@ -29,11 +29,6 @@ PACKAGE = Path(tightfit.__file__).parent
 def quiet(monkeypatch):
     monkeypatch.setenv("TIGHTFIT_QUIET", "1")
     torch.set_num_threads(1)
-
-
-def resnet():
-    torch.manual_seed(1)
-    return Resnet(blocks=3).train(), image(4)
 
 
 def test_a_plan_answers_without_running_anything(tmp_path):

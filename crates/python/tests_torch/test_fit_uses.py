@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tightfit
 import tightfit.torch as tt
-from fit_models import Residual, Resnet, Vae, Vit, image
+from fit_models import Residual, Resnet, Vae, Vit, image, resnet
 from fit_support import (
     FAST, SLOW, decided, default_loss, equal, fitted_copy, gradients, last_plan, same_bits, set_link, sgd, tight_budget, train,
 )  # fmt: skip
@@ -28,11 +28,6 @@ def quiet(monkeypatch):
 def link(request, monkeypatch):
     set_link(monkeypatch, request.param)
     return request.param
-
-
-def resnet():
-    torch.manual_seed(1)
-    return Resnet(blocks=3).train(), image(4)
 
 
 def test_a_retained_graph_runs_twice(link):

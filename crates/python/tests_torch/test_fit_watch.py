@@ -10,7 +10,7 @@ import torch
 import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import (
-    FAST, SLOW, LiveBytes, Peaks, default_loss, equal, fitted_copy, gradients, last_plan, passes, set_link, sgd, tight_budget,
+    FAST, SLOW, LiveBytes, Peaks, default_loss, equal, fitted_copy, fitted_resnet, gradients, last_plan, passes, set_link, sgd, tight_budget,
 )  # fmt: skip
 from tightfit._fit import copies, forms, planner, retries, watch
 from tightfit._fit.doors import session_of
@@ -22,13 +22,6 @@ def quiet(monkeypatch):
     monkeypatch.setenv("TIGHTFIT_QUIET", "1")
     torch.set_num_threads(1)
     set_link(monkeypatch, FAST)
-
-
-def fitted_resnet():
-    """A small ResNet within 80% of its peak, and its inputs."""
-    torch.manual_seed(1)
-    model, x = Resnet(blocks=4).train(), image(4)
-    return fitted_copy(model, x, 0.8), x
 
 
 def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):

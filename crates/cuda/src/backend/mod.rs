@@ -257,30 +257,6 @@ impl CudaBackend {
         }
     }
 
-    /// The same, with its plan built.
-    ///
-    /// # Errors
-    /// As [`CudaBackend::prepare`].
-    fn built(
-        &mut self,
-        problem: &Problem,
-        family: &Family,
-        output: Output,
-        scale: Scale,
-    ) -> Result<Arc<PreparedAlgorithm>, CudaError> {
-        if let Family::Packed(inner) = family {
-            self.built(&problem.packed(), inner, output, scale)?;
-        }
-        let call = self.prepare(problem, family, output, scale)?;
-        if call.plan().is_none() {
-            let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
-            self.sharing.give(&key, &call);
-            call.build()?;
-            self.sharing.keep(key, &call);
-        }
-        Ok(call)
-    }
-
     fn graph(&mut self, problem: &Problem, output: Output, scale: Scale) -> Result<Arc<Graph>, CudaError> {
         let (handle, base) = (self.handle.clone(), self.base);
         let key = self.graph_key(problem, output, scale);

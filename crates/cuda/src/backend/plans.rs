@@ -15,7 +15,7 @@ use tightfit_core::{Algorithm, Configuration, Error, Problem};
 use super::guest::Host;
 use super::{CallKey, CudaBackend};
 use crate::CudaError;
-use crate::convolution::{Elementwise, PreparedAlgorithm};
+use crate::convolution::{Elementwise, Family, Output, PreparedAlgorithm};
 use crate::safe::{Handle, Plan};
 
 /// The plans of a device that nobody has taken yet. A plan goes to the first handle that asks: cuDNN does not promise that all engines
@@ -80,6 +80,32 @@ impl Sharing {
         if let Sharing::Builds(plans) = self {
             plans.lock().elementwise.entry(key).or_insert_with(|| steps.clone());
         }
+    }
+}
+
+impl CudaBackend {
+    /// The call of an algorithm, with its plan built, taken from others or kept for them.
+    ///
+    /// # Errors
+    /// As [`CudaBackend::prepare`].
+    pub(super) fn built(
+        &mut self,
+        problem: &Problem,
+        family: &Family,
+        output: Output,
+        scale: Scale,
+    ) -> Result<Arc<PreparedAlgorithm>, CudaError> {
+        if let Family::Packed(inner) = family {
+            self.built(&problem.packed(), inner, output, scale)?;
+        }
+        let call = self.prepare(problem, family, output, scale)?;
+        if call.plan().is_none() {
+            let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
+            self.sharing.give(&key, &call);
+            call.build()?;
+            self.sharing.keep(key, &call);
+        }
+        Ok(call)
     }
 }
 

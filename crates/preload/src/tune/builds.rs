@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What plans are for.
 #[derive(Clone)]
-pub(super) enum Wanted {
+pub(super) enum Target {
     /// A candidate, to be timed.
     Part(Algorithm),
     /// A configuration as it runs, with these factors and this alignment.
@@ -44,6 +44,17 @@ pub(super) enum Built {
     Refused(String),
     /// There is no time for them.
     Late,
+}
+
+impl Built {
+    /// Why there are none and will be none, if that is so.
+    pub fn why_not(&self) -> Option<&str> {
+        match self {
+            Built::Asked | Built::Ready => None,
+            Built::Refused(why) => Some(why),
+            Built::Late => Some("no time to build it"),
+        }
+    }
 }
 
 /// What is known by both threads.
@@ -69,7 +80,7 @@ impl Known {
 /// The plans of a process.
 pub(super) struct Builds {
     known: Arc<Mutex<Known>>,
-    worker: Worker<(Key, Wanted)>,
+    worker: Worker<(Key, Target)>,
 }
 
 impl Default for Builds {
@@ -85,13 +96,13 @@ impl Builds {
         &self,
         (host, device): (&Arc<Host>, usize),
         problem: &Problem,
-        wanted: Wanted,
+        target: Target,
         compiles: bool,
         limit: Option<Duration>,
     ) -> Built {
-        let name = match &wanted {
-            Wanted::Part(algorithm) => algorithm.to_string(),
-            Wanted::Configuration(ours, Scale { alpha, beta }, base) => {
+        let name = match &target {
+            Target::Part(algorithm) => algorithm.to_string(),
+            Target::Configuration(ours, Scale { alpha, beta }, base) => {
                 format!("{} {alpha} {beta} {base}", ours.without_times())
             }
         };
@@ -108,7 +119,7 @@ impl Builds {
             None if known.is_off || !is_roomy(host, device) => Built::Ready,
             None => {
                 let building = || Building { host: host.clone(), known: self.known.clone(), builders: HashMap::new() };
-                let is_asked = self.worker.hand_over((key.clone(), wanted), building);
+                let is_asked = self.worker.hand_over((key.clone(), target), building);
                 let found = if is_asked { Built::Asked } else { Built::Ready };
                 known.built.insert(key, found.clone());
                 found
@@ -159,7 +170,7 @@ struct Building {
 
 impl Building {
     /// Builds plans; gives how long that took.
-    fn build(&mut self, device: usize, problem: &Problem, wanted: &Wanted) -> (Built, Duration) {
+    fn build(&mut self, device: usize, problem: &Problem, target: &Target) -> (Built, Duration) {
         let started = |error: CudaError| trace!("plans are not built beside the program: {error}");
         let Ok(_beside) = self.host.beside_captures() else { return (Built::Ready, Duration::ZERO) };
         let builder = self.builders.entry(device);
@@ -167,16 +178,16 @@ impl Building {
             return (Built::Ready, Duration::ZERO);
         };
         let begun = Instant::now();
-        let built: Result<(), Error> = match wanted {
-            Wanted::Part(algorithm) => builder.build(problem, algorithm),
-            Wanted::Configuration(ours, scale, base) => builder.build_configuration(problem, ours, *scale, *base),
+        let built: Result<(), Error> = match target {
+            Target::Part(algorithm) => builder.build(problem, algorithm),
+            Target::Configuration(ours, scale, base) => builder.build_configuration(problem, ours, *scale, *base),
         };
         (built.map_or_else(|error| Built::Refused(error.chain().to_string()), |()| Built::Ready), begun.elapsed())
     }
 }
 
-impl Work<(Key, Wanted)> for Building {
-    fn work(&mut self, (key, wanted): (Key, Wanted)) {
+impl Work<(Key, Target)> for Building {
+    fn work(&mut self, (key, target): (Key, Target)) {
         {
             let mut known = lock(&self.known);
             if known.built.get(&key) != Some(&Built::Asked) {
@@ -185,12 +196,12 @@ impl Work<(Key, Wanted)> for Building {
             known.begun = Some((key.clone(), Instant::now()));
         }
         let (device, problem, _) = &key;
-        let (built, took) = self.build(*device, problem, &wanted);
+        let (built, took) = self.build(*device, problem, &target);
         let mut known = lock(&self.known);
         let so_far = known.so_far();
         known.spent += so_far;
         known.begun = None;
-        if let Wanted::Part(algorithm) = wanted {
+        if let Target::Part(algorithm) = target {
             known.new.push((*problem, algorithm, took));
         }
         known.built.insert(key, built);

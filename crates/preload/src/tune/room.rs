@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tightfit_core::{Algorithm, Notes, Problem};
 
-use super::builds::{Builds, Built, Wanted};
+use super::builds::{Builds, Built, Target};
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
@@ -38,8 +38,8 @@ impl Room<'_> {
 
     /// What is known of plans for a problem, which are built from now on if nobody has asked before; by what the library reports about
     /// their algorithms.
-    pub fn built(&self, problem: &Problem, wanted: Wanted, notes: Notes) -> Built {
+    pub fn built(&self, problem: &Problem, target: Target, notes: Notes) -> Built {
         let (place, compiles) = ((self.prover.host, self.prover.device), notes.contains(Notes::COMPILED));
-        self.builds.ask(place, problem, wanted, compiles, self.builds_for)
+        self.builds.ask(place, problem, target, compiles, self.builds_for)
     }
 }

@@ -24,7 +24,7 @@ use tightfit_core::profile::{Admission, Comparison};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
 use tightfit_cuda::{GuestProgram, Outcome};
 
-use super::builds::{Built, Wanted as WantedPlans};
+use super::builds::{Built, Target};
 use super::ledger::{Ledger, Wanted};
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
@@ -325,8 +325,8 @@ impl Job {
         if !notes.any(|notes| notes.contains(Notes::COMPILED)) {
             return true;
         }
-        let wanted = WantedPlans::Configuration(ours.clone(), question.scale(), question.base);
-        room.built(self.problem(), wanted, Notes::COMPILED) != Built::Asked
+        let target = Target::Configuration(ours.clone(), question.scale(), question.base);
+        room.built(self.problem(), target, Notes::COMPILED) != Built::Asked
     }
 
     /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that

@@ -10,7 +10,7 @@ use tightfit_core::{Algorithm, DivisionCost, Error, Nanos, Problem};
 use super::{Job, Next};
 use crate::log::trace;
 use crate::session::Session;
-use crate::tune::builds::{self, Built};
+use crate::tune::builds::{Built, Target};
 use crate::tune::ledger::{Asking, Hopes, Wanted};
 use crate::tune::pilot::pilot;
 use crate::tune::room::Room;
@@ -37,38 +37,27 @@ impl Job {
                     return Some(Next::Later);
                 }
                 let small = self.pilot(problem, algorithm, room);
-                let plan = builds::Wanted::Part(algorithm.clone());
-                let built = room.built(small.as_ref().unwrap_or(problem), plan, self.ledger.notes(algorithm));
-                match built {
-                    Built::Ready => {}
-                    Built::Asked => {
-                        self.wanted = Some(wanted);
-                        return Some(Next::Wait);
-                    }
-                    Built::Refused(_) | Built::Late if small.is_some() => {
-                        self.piloted.insert(algorithm.clone());
-                        self.wanted = Some(wanted);
-                        continue;
-                    }
-                    Built::Refused(why) => {
-                        trace!("{algorithm} on {problem}: {why}");
-                        self.ledger.refuse(*problem, algorithm.clone());
-                        continue;
-                    }
-                    Built::Late => {
-                        trace!("{algorithm} on {problem}: no time to build it");
-                        self.is_cut = true;
-                        self.ledger.refuse(*problem, algorithm.clone());
-                        continue;
-                    }
+                let target = Target::Part(algorithm.clone());
+                let built = room.built(small.as_ref().unwrap_or(problem), target, self.ledger.notes(algorithm));
+                if built == Built::Asked {
+                    self.wanted = Some(wanted);
+                    return Some(Next::Wait);
                 }
                 if let Some(small) = small {
                     self.piloted.insert(algorithm.clone());
-                    if let Ok(program) = session.guest.part(&small, algorithm) {
+                    if built == Built::Ready
+                        && let Ok(program) = session.guest.part(&small, algorithm)
+                    {
                         let purpose = Purpose::Pilot(Box::new(small), algorithm.clone());
                         return Some(Next::Run(Box::new(Task::alone(purpose, Arc::new(program)))));
                     }
                     self.wanted = Some(wanted);
+                    continue;
+                }
+                self.is_cut |= built == Built::Late;
+                if let Some(why) = built.why_not() {
+                    trace!("{algorithm} on {problem}: {why}");
+                    self.ledger.refuse(*problem, algorithm.clone());
                     continue;
                 }
             }
