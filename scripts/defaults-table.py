@@ -51,14 +51,11 @@ def options_of(folder, limit):
 def collect(outputs):
     folders = sorted(folder for output in map(pathlib.Path, outputs) for folder in output.iterdir() if folder.is_dir())
     for folder in folders:
-        plain = None
         lines = [line for name in ("anytime", "ddp") for line in read(folder / f"{name}.jsonl")]
-        for figures in lines:
-            if "step_ms" not in figures:
+        for pair in zip(lines[::2], lines[1::2], strict=False):
+            if not all("step_ms" in figures for figures in pair):
                 continue
-            if figures["label"] == "plain":
-                plain = figures
-                continue
+            plain, figures = sorted(pair, key=lambda figures: figures["label"] != "plain")
             # Of several ranks, or of the one process; the launcher of ranks runs no kernels.
             reports = [json.loads(path.read_text()) for path in sorted(folder.glob(f"report-{figures['label']}*.json"))]
             report = max(reports, key=lambda report: len(report["kernels"]))

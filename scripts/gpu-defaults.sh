@@ -5,9 +5,8 @@
 #
 # FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
 # the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns, or with
-# PER_GPU=1 one: the host's time varies less then. A round
-# (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of plain and run of every case; none is begun once STOP_AFTER (480) seconds have
-# passed. Afterwards come as many pairs of JAX, which would leave the others no memory, and, with several GPUs, of DDP. Called again
+# PER_GPU=1 one: the host's time varies less then. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of
+# plain and run of every case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. Afterwards come as many pairs of JAX, which would leave the others no memory, and, with several GPUs, of DDP. Called again
 # with the same OUTPUT, it goes on with what is not done.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,7 +24,7 @@ jobs() {
             vgg16:256:tf32 deeplabv3_resnet50:8:tf32 swin_t:64:tf32 resnet50:64:tf32 \
             resnet50:64:bf16 unet2d:16:tf32:256 imagedecoder:1:fp16 videodecoder:1:bf16 shufflenet_v2_x1_0:128:tf32 \
             alexnet:256:fp32; do
-            echo "$name$round-${case//:/-} anytime CASES=$case"
+            echo "$name$round-${case//:/-} anytime CASES=$case FIRST_PAIR=$round"
         done
         [ "$round" = 1 ] || continue
         echo "limit-vgg16 anytime CASES=vgg16:256:fp32 SECONDS_TUNING=38 'OPTIONS=--workspace 512MiB'"

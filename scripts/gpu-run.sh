@@ -6,8 +6,8 @@
 # FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
 # reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
 # PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE,
-# before the first step, so that the steps after it are all alike; only `anytime`, `swapped`, `uses`, `ddp` and `ddp_curve` tune as programs
-# do by default.
+# before the first step, so that the steps after it are all alike; only `anytime`, `swapped`, `uses`, `exits`, `ddp` and
+# `ddp_curve` tune as programs do by default.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)/gpu_run
 folder=$(cd "$1" && pwd) output=$2
@@ -152,17 +152,18 @@ capture() { # CUDA graphs
     under capture "--workspace 16MiB" capture.py $cases
 }
 
-anytime() { # a cold cache and the defaults beside plain, a process each, in turn; CASES and PAIRS choose, CACHES keeps them, TURN
-    # names a file for processes that take turns on a GPU
+anytime() { # a cold cache and the defaults beside plain, a process each; CASES and PAIRS choose, CACHES keeps them, TURN names a file
+    # for processes that take turns on a GPU. In every other pair, from FIRST_PAIR (1) on, plain comes second.
     for case in ${CASES:-resnet50:64:tf32}; do
-        for pair in $(seq "${PAIRS:-1}"); do
-            plain anytime.py ${BENCHMARK:+--benchmark} ${TURN:+--turn "$TURN"} --seconds "${SECONDS_PLAIN:-4}" "$case"
+        for pair in $(seq "${FIRST_PAIR:-1}" $((${FIRST_PAIR:-1} + ${PAIRS:-1} - 1))); do
+            # shellcheck disable=SC2086 # several options on purpose
+            set -- anytime.py ${BENCHMARK:+--benchmark} ${TURN:+--turn "$TURN"} --seconds
+            [ $((pair % 2)) = 0 ] || plain "$@" "${SECONDS_PLAIN:-4}" "$case"
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
-            rm -f "$output/$name.db"*
-            rm -f "$output/report-$name.json"
-            defaults "$name" "${OPTIONS:-}" anytime.py ${BENCHMARK:+--benchmark} ${TURN:+--turn "$TURN"} \
-                --seconds "${SECONDS_TUNING:-14}" "$case"
+            rm -f "$output/$name.db"* "$output/report-$name.json"
+            defaults "$name" "${OPTIONS:-}" "$@" "${SECONDS_TUNING:-14}" "$case"
             [ -n "${CACHES:-}" ] || rm -f "$output/$name.db"*
+            [ $((pair % 2)) = 1 ] || plain "$@" "${SECONDS_PLAIN:-4}" "$case"
         done
     done
 }
@@ -181,6 +182,18 @@ swapped() { # 200 steps while tuning swaps; the same bits from a full cache
 uses() { # torch.compile, autocast, uneven mini-batches, inference, two models in one process
     plain uses.py
     defaults uses "" uses.py
+}
+
+exits() { # programs that end while plans are built, ROUNDS of each way, four at a time: a line each with its exit code
+    for round in $(seq "${ROUNDS:-6}"); do
+        for way in return exit raise abrupt; do
+            (TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/exits-$round-$way.db timeout 90 "$folder/tightfit" run ${OPTIONS:-} -- \
+                "$python" "$here/exits.py" $way >"$output/exits-$round-$way.txt" 2>>"$output/exits.log"
+            echo "{\"way\": \"$way\", \"exit\": $?, \"said\": $(cat "$output/exits-$round-$way.txt" || echo null)}" >>"$output/exits.jsonl") &
+        done
+        wait
+        rm -f "$output"/exits-*.txt "$output"/exits-*.db*
+    done
 }
 
 # ranks LABEL SCRIPT ARGUMENTS ..: RANKS ranks that share a cache, plain if that is the label, otherwise cold, with the defaults

@@ -2,7 +2,8 @@
 
 The first passes of a plan show what it needs, and are not bounded: what was predicted may be too little. Later ones are bounded by the
 budget, or by what these needed, and a little room for gaps between blocks. Where that is too little, the allocator gives cached blocks
-back and waits for the GPU, again and again: then the next plan leaves more room, and if that does not help, the bound does.
+back and waits for the GPU, and where that is not enough, the program fails. So the bound gives way a little as soon as the allocator
+waits at all; where it often does, the next plan leaves more room; and if that does not help, the bound gives way until it is lifted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .watch import WATCHED
 
 __all__ = ["LOOSENED", "Limit"]
 
-# How often the bound gives way under one plan.
+# How often the bound gives way under one plan, before it is lifted.
 LOOSENED = 4
 # The part of the budget that algorithms of convolutions may take beyond it while they are tried.
 TRIED = 4
@@ -42,7 +43,7 @@ class Limit:
 
     def begin(self, fitted: Fitted, plans: Collection[Fitted | None], device: torch.device) -> None:
         """Bounds the allocator for a pass of one of the plans, which was watched or is about to be."""
-        retried = self.retries.begin(device)
+        waited = self.retries.begin(device)
         if fitted.watch.passes < WATCHED:
             self.lift()
             if torch.backends.cudnn.benchmark:
@@ -52,19 +53,30 @@ class Limit:
             self.retries.restart()
             torch.cuda.empty_cache()
             enforce(self.needed, device, self)
-        elif retried:
+        elif waited:
             self._give_room(fitted, self.needed, device)
 
     def _give_room(self, fitted: Fitted, needed: int, device: torch.device) -> None:
+        often = self.retries.are_often()
+        if self.given > LOOSENED or self.given and not often:
+            return
         room = room_for_gaps(self.budget)
         line = f"{self.planner.name}: PyTorch's allocator found no room in most steps, and waited for the GPU"
-        if fitted.bound is not None and not self.roomier:
-            self.roomier = fitted.stale = True
-            self.planner.gaps += room
-            say(f"{line}; planning again, with {text(room)} for gaps between blocks")
-        elif self.given < LOOSENED:
-            self.given += 1
-            say(f"{line}; it may reserve {text(enforce(needed + self.given * room, device, self))} now")
+        if often:
+            self.retries.restart()
+            if fitted.bound is not None and not self.roomier:
+                self.roomier = fitted.stale = True
+                self.planner.gaps += room
+                say(f"{line}; planning again, with {text(room)} for gaps between blocks")
+                return
+        self.given += 1
+        if self.given > LOOSENED:
+            release(self)
+            say(f"{line}; it may reserve what it needs now")
+            return
+        allowed = enforce(needed + self.given * room, device, self)
+        if often:
+            say(f"{line}; it may reserve {text(allowed)} now")
 
     def lift(self) -> None:
         """Lets the allocator take what it needs."""

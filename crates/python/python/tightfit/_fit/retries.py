@@ -7,12 +7,14 @@ pass are no more than one, since they may be of an evaluation behind it.
 
 from __future__ import annotations
 
+from collections import deque
+
 import torch
 
 __all__ = ["LOOKS", "Retries", "retries"]
 
 # Passes that are judged together.
-LOOKS = 16
+LOOKS = 4
 # By GPU: of whose passes one began last, and what had been counted by then.
 _last: dict[torch.device, tuple[Retries, int]] = {}
 
@@ -24,24 +26,24 @@ def retries(device: torch.device) -> int:
 
 
 class Retries:
-    """The passes of one model since they were judged last, and in how many of them the allocator tried again."""
+    """The last passes of one model, and in which of them the allocator tried again."""
 
     def __init__(self) -> None:
-        self.passes = self.retried = 0
+        self.recent: deque[bool] = deque(maxlen=LOOKS)
 
     def restart(self) -> None:
         """Forgets the passes so far."""
-        self.passes = self.retried = 0
+        self.recent.clear()
 
     def begin(self, device: torch.device) -> bool:
-        """Begins a pass; whether the allocator tried again in most of those before it, where these are enough to tell."""
+        """Begins a pass; whether the allocator tried again in the one before it."""
         count = retries(device)
         if device in _last:
             before, counted = _last[device]
-            before.retried += count > counted
+            before.recent.append(count > counted)
         _last[device] = self, count
-        found = self.passes == LOOKS and 2 * self.retried >= LOOKS
-        if self.passes == LOOKS:
-            self.restart()
-        self.passes += 1
-        return found
+        return bool(self.recent) and self.recent[-1]
+
+    def are_often(self) -> bool:
+        """Whether the allocator tried again in half of the last passes, or more."""
+        return 2 * sum(self.recent) >= LOOKS
