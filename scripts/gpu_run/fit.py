@@ -29,6 +29,10 @@ from tightfit._fit.fitted import least_of
 from tightfit._fit.times import times_of
 
 
+# Steps within a budget until nothing is planned or bounded anew.
+SETTLING = 40
+
+
 class Streams(torch.autograd.graph.saved_tensors_hooks):
     """Moves what is saved to pinned memory and back, all above 1 KiB that is no parameter, on a stream beside the computation.
 
@@ -173,14 +177,14 @@ class Case:
             "steps_monotonic": all(more["step_ms"] <= 1.01 * less["step_ms"] for more, less in pairs),
         })  # fmt: skip
 
-    def measure(self, variant, **figures):
-        """Four steps to warm up, then the median of some, one after another and each waited for, and their peak."""
+    def measure(self, variant, warm=4, **figures):
+        """Some steps to warm up, then the median of others, one after another and each waited for, and their peak."""
         try:
             first = time.perf_counter()
             self.step()
             torch.cuda.synchronize()
             first = time.perf_counter() - first
-            for _ in range(3):
+            for _ in range(warm - 1):
                 self.step()
             gc.collect()
             torch.cuda.synchronize()
@@ -318,7 +322,7 @@ class Case:
                 by=fitted.decided.by, measured=len(known.known), rates={name: round(rate / 1e9, 1) for name, rate in known.rates.items()},
                 scales=known.scales,
             )  # fmt: skip
-            self.measure("ours", **figures, counts=vars(fitted.counts))
+            self.measure("ours", SETTLING, **figures, counts=vars(fitted.counts))
             if self.plain_trace is not None:
                 self.tell("bits", {"share": share, "steps": self.bits, "identical": self.trace() == self.plain_trace})
             if self.long:
@@ -350,18 +354,6 @@ class Case:
 PEERS = ("checkpoint", "offload", "streams", "compile", "backend")
 
 
-def green_context():
-    """Keeps a third of the multiprocessors, about the ratio of arithmetic to link of a consumer card."""
-    try:
-        from torch.cuda.green_contexts import GreenContext
-
-        context = GreenContext.create(num_sms=torch.cuda.get_device_properties(0).multi_processor_count // 3 // 8 * 8, device_id=0)
-        context.set_context()
-        return context
-    except (ImportError, AttributeError, RuntimeError) as error:
-        raise SystemExit(f"--third needs a PyTorch with green contexts: {error}") from error
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", required=True, help="smoke, resnet50:256, vitl:128, convnextb:128, vae:4, unet2d:16, unet3d:2, detector:8")
@@ -375,13 +367,13 @@ def main():
     parser.add_argument("--sweep", action="store_true", help="budgets in steps of 5%% from 100%% down to the least, and whether figures are monotonic")
     parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
     parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
-    parser.add_argument("--third", action="store_true", help="on a third of the multiprocessors")
     options = parser.parse_args()
-    context = green_context() if options.third else None
     torch.backends.cudnn.benchmark = options.benchmark
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     case = Case(options)
-    about = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+    # Fewer than the GPU has, where MPS gives the process a part of them.
+    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+    about = {"gpu": torch.cuda.get_device_name(0), "multiprocessors": multiprocessors, "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
     plain = case.measure("plain", **about)
     case.plain_ms = plain.get("step_ms")
     if case.plain_ms is not None:
@@ -415,7 +407,6 @@ def main():
         case.compiled(share)
     for share in options.shares if "backend" in options.peers and "peak_bytes" in plain else ():
         case.planned(share, plain["peak_bytes"] * share // 100)
-    del context
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! the program's threads    call | engine5 on conv3? | call | not built yet | call | built: timed
-//! thread of builds                 compiles engine5 for conv3 ............
+//! thread of builds                 compiles engine5 for conv3 ............ | waits | engine8 ..
 //! ```
+//!
+//! The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
+//! while there is a plan to run for the first time, and that waits for what is begun.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,6 +23,9 @@ use crate::worker::{Work, Worker};
 
 /// What takes longer than this is not waited for, also when the program ends.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest that the thread waits for a plan to be run.
+const TURN: Duration = Duration::from_millis(500);
 
 /// What plans are for.
 #[derive(Clone)]
@@ -66,6 +72,8 @@ struct Known {
     /// What is being built, and since when.
     begun: Option<(Key, Instant)>,
     spent: Duration,
+    /// Since when there is a plan to run for the first time.
+    turn: Option<Instant>,
     /// Whether plans are built in place from now on.
     is_off: bool,
 }
@@ -91,13 +99,13 @@ impl Default for Builds {
 
 impl Builds {
     /// What is known of plans on a device, which are built from now on if nobody has asked before, as long as building has taken less
-    /// than `limit`. Later, what compiles is too late, and the rest is built in place.
+    /// than `limit`. Later, what is slow to build is too late, and the rest is built in place.
     pub fn ask(
         &self,
         (host, device): (&Arc<Host>, usize),
         problem: &Problem,
         target: Target,
-        compiles: bool,
+        is_slow: bool,
         limit: Option<Duration>,
     ) -> Built {
         let name = match &target {
@@ -109,12 +117,17 @@ impl Builds {
         let key = (device, *problem, name);
         let known = &mut *lock(&self.known);
         let so_far = known.so_far();
-        let is_late = so_far > PATIENCE || limit.is_some_and(|limit| known.spent + so_far > limit);
+        let is_late = limit.map_or(so_far > PATIENCE, |limit| known.spent + so_far > limit);
         let is_begun = known.begun.as_ref().is_some_and(|(building, _)| *building == key);
         match known.built.get(&key) {
             // What takes so long is not begun again in place.
-            None | Some(Built::Asked) if is_late && (compiles || is_begun) => Built::Late,
+            Some(Built::Asked) if is_begun && (is_late || so_far > PATIENCE) => Built::Late,
+            None | Some(Built::Asked) if is_late && is_slow => Built::Late,
             None | Some(Built::Asked) if is_late => Built::Ready,
+            Some(Built::Ready) if !known.is_off => {
+                known.turn = Some(Instant::now());
+                if known.begun.is_some() { Built::Asked } else { Built::Ready }
+            }
             Some(found) => found.clone(),
             None if known.is_off || !is_roomy(host, device) => Built::Ready,
             None => {
@@ -124,6 +137,14 @@ impl Builds {
                 known.built.insert(key, found.clone());
                 found
             }
+        }
+    }
+
+    /// What was to run for the first time has run, or waits for something else.
+    pub fn go_on(&self) {
+        let mut known = lock(&self.known);
+        if known.begun.is_none() {
+            known.turn = None;
         }
     }
 
@@ -188,12 +209,17 @@ impl Building {
 
 impl Work<(Key, Target)> for Building {
     fn work(&mut self, (key, target): (Key, Target)) {
-        {
+        loop {
             let mut known = lock(&self.known);
             if known.built.get(&key) != Some(&Built::Asked) {
                 return;
             }
-            known.begun = Some((key.clone(), Instant::now()));
+            if known.turn.is_none_or(|since| since.elapsed() > TURN) {
+                known.begun = Some((key.clone(), Instant::now()));
+                break;
+            }
+            drop(known);
+            std::thread::sleep(Duration::from_millis(1));
         }
         let (device, problem, _) = &key;
         let (built, took) = self.build(*device, problem, &target);

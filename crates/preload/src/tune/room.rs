@@ -37,9 +37,13 @@ impl Room<'_> {
     }
 
     /// What is known of plans for a problem, which are built from now on if nobody has asked before; by what the library reports about
-    /// their algorithms.
+    /// their algorithms, and how long others of their engines took.
     pub fn built(&self, problem: &Problem, target: Target, notes: Notes) -> Built {
-        let (place, compiles) = ((self.prover.host, self.prover.device), notes.contains(Notes::COMPILED));
-        self.builds.ask(place, problem, target, compiles, self.builds_for)
+        let is_slow = match &target {
+            Target::Part(algorithm) => self.similar.is_slow_to_build(problem, algorithm),
+            Target::Configuration(..) => false,
+        };
+        let place = (self.prover.host, self.prover.device);
+        self.builds.ask(place, problem, target, is_slow || notes.contains(Notes::COMPILED), self.builds_for)
     }
 }

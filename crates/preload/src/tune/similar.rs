@@ -114,6 +114,11 @@ impl Similar {
         setup.max(self.builds.get(&engine).copied()) > Some(SLOW) && notes().contains(Notes::COMPILED)
     }
 
+    /// Whether building a plan of the algorithm's engine has taken longer than a step may be held up, whatever the library reports.
+    pub fn is_slow_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
+        self.builds.get(&engine(problem, algorithm)).is_some_and(|longest| *longest > SLOW)
+    }
+
     /// What a call of an algorithm may take.
     pub fn expected(&self, problem: &Problem, algorithm: &Algorithm, rates: &Rates) -> Nanos {
         match self.of(problem, algorithm) {
@@ -206,6 +211,9 @@ mod tests {
         assert_eq!(similar.setup(&backward, &other, Notes::COMPILED), Duration::from_millis(303), "as others do");
         let is_slow = |problem, algorithm| similar.is_slow_to_set_up(problem, algorithm, || Notes::COMPILED);
         assert!(is_slow(&forward, &other) && !is_slow(&forward, &fast) && !is_slow(&backward, &other));
+        similar.add_build(&backward, &one, Duration::from_millis(700));
+        similar.add_build(&backward, &one, Duration::from_millis(2));
+        assert!(similar.is_slow_to_build(&backward, &other) && !similar.is_slow_to_build(&forward, &other));
         // What is not compiled was slow once because its library was loaded.
         assert_eq!(similar.setup(&forward, &other, Notes::NONE), Duration::from_millis(2));
         assert!(!similar.is_slow_to_set_up(&forward, &other, || Notes::NONE));

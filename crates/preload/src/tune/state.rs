@@ -11,7 +11,7 @@ use tightfit_cuda::{CudaError, Moment, Trial};
 use super::job::{Job, Next, Verdict};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
-use super::pace::Pace;
+use super::pace::{Pace, STEP};
 use super::rates::Rates;
 use super::room::Room;
 use super::similar::Similar;
@@ -144,6 +144,9 @@ impl State {
         self.held.retain(|Held { from, to, host }| match to.since(from) {
             Ok(Some(device)) => {
                 let device = Duration::from_nanos(device.0);
+                if device.max(*host) > STEP {
+                    trace!("measuring held up a step by {device:.1?}, {host:.1?} of it on the host");
+                }
                 pace.correct(*host, device);
                 call.around.chooser.spending().correct(*host, device);
                 false
@@ -168,7 +171,11 @@ impl State {
             drop(trial);
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
-                job.spend(Duration::from_nanos(outcome.took.0), 1);
+                let took = Duration::from_nanos(outcome.took.0);
+                if took > STEP {
+                    trace!("{}: {} took {took:.1?}, {} expected", job.problem(), task.purpose, task.expected);
+                }
+                job.spend(took, 1);
                 self.measured += outcome.times.iter().flatten().count() as u64;
                 if let (Purpose::Part(problem, algorithm) | Purpose::Pilot(problem, algorithm), Some(time)) =
                     (&task.purpose, outcome.times.first().and_then(|times| times.last()))
@@ -227,6 +234,7 @@ impl State {
         let before = self.flights.len();
         // SAFETY: forwarded to the caller.
         unsafe { self.enqueue(call, session, stream, started) };
+        call.builds.go_on();
         let host = started.elapsed();
         if (self.flights.len() > before || host > UNNOTICED)
             && let (Ok(from), Ok(to)) = (from, moment())
@@ -270,7 +278,8 @@ impl State {
             let room = Room { rates, similar, prover, builds, builds_for: budget.limit(), left, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
-            job.spend(begun.elapsed(), 0);
+            let chosen = begun.elapsed();
+            job.spend(chosen, 0);
             match next {
                 Next::Wait => {
                     waiting.insert(id(job));
@@ -296,7 +305,11 @@ impl State {
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
                     let setup = begun.elapsed();
                     if setup > LONG {
-                        trace!("{}: setting up {} took {setup:.1?}", job.problem(), task.purpose);
+                        trace!(
+                            "{}: setting up {} took {setup:.1?}, {chosen:.1?} of it before its first launch",
+                            job.problem(),
+                            task.purpose
+                        );
                     }
                     match trial {
                         Ok(trial) => self.flights.push(Flight { job: id(job), task, trial, setup }),

@@ -3,7 +3,7 @@
 The first passes of a plan show what it needs, and are not bounded: what was predicted may be too little. Later ones are bounded by the
 budget, or by what these needed, and a little room for gaps between blocks. Where that is too little, the allocator gives cached blocks
 back and waits for the GPU, and where that is not enough, the program fails. So the bound gives way a little as soon as the allocator
-waits at all; where it often does, the next plan leaves more room; and if that does not help, the bound gives way until it is lifted.
+waits at all; where it often does, the next plan leaves more room; and if that does not help, the bound gives way further, but not for ever.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from .watch import WATCHED
 
 __all__ = ["LOOSENED", "Limit"]
 
-# How often the bound gives way under one plan, before it is lifted.
+# How often the bound gives way a little under one plan, before it does by more, and then no more.
 LOOSENED = 4
+# The part of what passes need that is added then.
+MORE = 4
 # The part of the budget that algorithms of convolutions may take beyond it while they are tried.
 TRIED = 4
 
@@ -70,11 +72,8 @@ class Limit:
                 say(f"{line}; planning again, with {text(room)} for gaps between blocks")
                 return
         self.given += 1
-        if self.given > LOOSENED:
-            release(self)
-            say(f"{line}; it may reserve what it needs now")
-            return
-        allowed = enforce(needed + self.given * room, device, self)
+        more = self.given * room if self.given <= LOOSENED else max(self.given * room, needed // MORE)
+        allowed = enforce(needed + more, device, self)
         if often:
             say(f"{line}; it may reserve {text(allowed)} now")
 
