@@ -146,16 +146,16 @@ def measured_peak(model, x, cast=None):
 
 
 class Peaks:
-    """PyTorch's statistics: `now` is the peak since the last reset."""
+    """PyTorch's statistics: `now` is the peak since the last reset, of what is allocated and, unless `most` is more, of what is reserved."""
 
     def __init__(self, monkeypatch):
-        self.now = self.resets = self.reserved = 0
+        self.now = self.resets = self.reserved = self.most = 0
         watch._unseen.clear()
         retries._last.clear()
         monkeypatch.setattr(watch, "WATCHES", {"cpu"})
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
-        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.now)
+        monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: max(self.now, self.most))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

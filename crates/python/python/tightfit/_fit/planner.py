@@ -31,6 +31,8 @@ __all__ = ["Planner"]
 
 # The share of a budget by which a plan must be too careful for another to take its place.
 CAREFUL = 50
+# The share of a budget that may be left to gaps between blocks: where there are more, waiting for the allocator costs less.
+GAPS = 8
 
 
 class Planner:
@@ -134,12 +136,12 @@ class Planner:
         return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
 
     def crowded(self, needed: int) -> bool:
-        """Learns what steps need with the gaps between their blocks; whether that is more than the bound allows, for the first time: the next
-        plan is to leave room for it."""
+        """Learns what steps reserve with the gaps between their blocks; whether that is more than the bound allows, for the first time: the next
+        plan is to leave room for it, within reason."""
         over = needed - self.budget - room_for_gaps(self.budget)
         if self.gaps or over <= 0:
             return False
-        self.gaps = over
+        self.gaps = min(over, self.budget // GAPS)
         return True
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:

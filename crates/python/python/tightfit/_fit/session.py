@@ -298,10 +298,10 @@ class Session:
         watch.passes += 1
         if watch.passes < WATCHED:
             return
-        if not fitted.over and self.planner.crowded(watch.seen + watch.gap):
+        if fitted.bound is not None and not fitted.over and self.planner.crowded(max(watch.seen + watch.gap, watch.reserved)):
             say(
-                f"{self.name} allocates at most {text(watch.seen)}, with gaps of {text(watch.gap)} between blocks, which PyTorch's allocator cannot "
-                "give back: more than the budget; planning again, with room for that"
+                f"{self.name} allocates at most {text(watch.seen)}, for which PyTorch's allocator reserves {text(watch.reserved)}, because of gaps "
+                f"between blocks; planning again, with {text(self.planner.gaps)} for them"
             )
             fitted.stale = True
 
