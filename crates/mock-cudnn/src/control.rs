@@ -22,7 +22,7 @@ pub struct Levers {
     spoiled_uneven: i64,
     /// Factor of the virtual time per product, so that two mock devices can differ in speed.
     slowdown: u64,
-    /// Milliseconds of the host's that it takes to build the plan of an engine that compiles.
+    /// Milliseconds of the host's that it takes to build the plan of an engine that compiles, which then refuses some.
     compile: u64,
     executions: u64,
 }

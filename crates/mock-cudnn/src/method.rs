@@ -8,7 +8,7 @@
 //!       |____/________ implicit: none, slow            batch ->
 //! ```
 
-use crate::control::slowdown;
+use crate::control::{compile, slowdown};
 use crate::number::DataType;
 use crate::problem::{Operation, Problem};
 use crate::status::Status;
@@ -126,6 +126,8 @@ impl Choice {
             Precomputed => !wide_output,
             Gemm | SplitK => !sums_in_half,
             DownConvert => !wide_output && input == DataType::F32,
+            // Where compiling takes time, it is refused only after that.
+            FftTiling if wide_output && !compile().is_zero() => !sums_in_half && input != DataType::Bf16,
             _ => !wide_output && !sums_in_half && input != DataType::Bf16,
         };
         if !types {

@@ -13,10 +13,11 @@ use tightfit_core::problem::Storage;
 use tightfit_core::{Algorithm, Configuration, Error, Problem};
 
 use super::guest::Host;
-use super::{CallKey, CudaBackend};
+use super::{CallKey, CudaBackend, is_refusal};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Output, PreparedAlgorithm};
 use crate::safe::{Handle, Plan};
+use crate::sys::cudnn::CudnnStatus;
 
 /// The plans of a device that nobody has taken yet. A plan goes to the first handle that asks: cuDNN does not promise that all engines
 /// run on two threads at once.
@@ -26,7 +27,17 @@ pub(super) struct Plans(Mutex<Built>);
 #[derive(Default)]
 struct Built {
     calls: HashMap<CallKey, Arc<Plan>>,
+    /// Calls for which cuDNN has no plan after all, which it may say only after it has compiled.
+    refused: HashMap<CallKey, Refusal>,
     elementwise: HashMap<(Storage, usize, usize), Arc<Elementwise>>,
+}
+
+/// What cuDNN said instead of giving a plan.
+#[derive(Clone)]
+struct Refusal {
+    call: &'static str,
+    status: CudnnStatus,
+    detail: String,
 }
 
 /// What a backend has to do with the plans of its device.
@@ -66,6 +77,28 @@ impl Sharing {
         }
     }
 
+    fn plans(&self) -> Option<&Plans> {
+        match self {
+            Sharing::None => None,
+            Sharing::Builds(plans) | Sharing::Takes(plans) => Some(plans),
+        }
+    }
+
+    /// Keeps in mind that there is no plan for a call, if this is why.
+    pub fn refuse(&self, key: CallKey, why: &CudaError) {
+        if let (Some(plans), CudaError::Cudnn { call, status, detail }) = (self.plans(), why)
+            && is_refusal(why)
+        {
+            plans.lock().refused.insert(key, Refusal { call, status: *status, detail: detail.clone() });
+        }
+    }
+
+    /// Why there is no plan for a call, if that is known.
+    pub fn refusal(&self, key: &CallKey) -> Option<CudaError> {
+        let Refusal { call, status, detail } = self.plans()?.lock().refused.get(key)?.clone();
+        Some(CudaError::Cudnn { call, status, detail })
+    }
+
     /// Elementwise steps for a handle, if they were built.
     pub fn elementwise(&self, key: (Storage, usize, usize), handle: &Arc<Handle>) -> Option<Elementwise> {
         let Sharing::Takes(plans) = self else { return None };
@@ -102,7 +135,15 @@ impl CudaBackend {
         if call.plan().is_none() {
             let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
             self.sharing.give(&key, &call);
-            call.build()?;
+            if call.plan().is_none()
+                && let Some(why) = self.sharing.refusal(&key)
+            {
+                return Err(why);
+            }
+            if let Err(why) = call.build() {
+                self.sharing.refuse(key, &why);
+                return Err(why);
+            }
             self.sharing.keep(key, &call);
         }
         Ok(call)

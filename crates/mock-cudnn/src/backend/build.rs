@@ -95,6 +95,7 @@ pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
                 config.check_plan()?;
                 if config.engine.behavior_notes().contains(&COMPILES) {
                     std::thread::sleep(compile());
+                    config.check_code()?;
                 }
                 Ok(Built::Plan(Arc::new(config.clone())))
             }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::build::{Graph, Node};
-use crate::control::reported;
+use crate::control::{compile, reported};
 use crate::method::{Choice, Method};
+use crate::number::DataType;
 use crate::pointwise::Pointwise;
 use crate::problem::Problem;
 use crate::status::Status;
@@ -172,6 +173,16 @@ impl Config {
         let least = if self.engine.graph.problem().is_some() { self.choice().alignment() } else { 1 };
         let promised = self.engine.graph.node.tensors().iter().all(|t| t.alignment >= least);
         if promised { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
+    }
+
+    /// Whether what was compiled can be used: where compiling takes time, there is no code that writes f32 from halves.
+    ///
+    /// # Errors
+    /// [`Status::NOT_SUPPORTED`]
+    pub fn check_code(&self) -> Result<(), Status> {
+        let widens = |p: &Problem| p.w.data_type == DataType::F32 && p.x.data_type != DataType::F32;
+        let refuses = !compile().is_zero() && self.engine.graph.problem().is_some_and(widens);
+        if refuses { Err(Status::NOT_SUPPORTED) } else { Ok(()) }
     }
 
     /// The workspace to tell, in bytes.

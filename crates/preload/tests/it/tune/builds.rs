@@ -37,6 +37,18 @@ fn an_engine_that_compiles_for_long_is_timed_and_holds_up_no_call() {
 }
 
 #[test]
+fn an_engine_that_refuses_only_once_it_has_compiled_does_so_for_nobody_else() {
+    // Sums of halves are f32 where an engine can write these.
+    let arguments = "op=filter types=f16-f32 engine=4 size=40 c=2 k=2 n=8 filter=5 times=60 watch=1";
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache.db");
+    let run = tuned(arguments, &[("CACHE", cache.to_str().unwrap())]).with(COMPILE, "250").run();
+    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
+    assert!(!run.errors.contains(": setting up "), "{}", run.errors);
+    assert!(times_of_compiled(&cache) > 0, "{}", run.errors);
+}
+
+#[test]
 fn plans_run_on_the_programs_handles_and_where_there_is_no_handle_of_ours_are_built_in_place() {
     let arguments = "net=6 steps=60 handles=3 sync=1 engine=1 size=5 c=4 k=4";
     let (_, expected) = all_alone(arguments);
