@@ -4,6 +4,7 @@ use super::bound::Bound;
 use super::evaluate::{self, Choice, Decisions};
 use super::least::Least;
 use super::model::Model;
+use super::parts::fastest;
 use super::search::{Prefer, Search, Work};
 use super::starts::{cheapest, checkpoints, everything};
 use crate::plan::draft::Draft;
@@ -49,6 +50,9 @@ pub(super) struct Pool<'m, 'a> {
     frugal: Option<Decisions>,
 }
 
+/// So many times the time of everything resident are slow.
+const SLOW: u64 = 2;
+
 /// Decisions that a search continues with.
 const KNOWN: usize = 4;
 
@@ -84,6 +88,15 @@ impl<'m, 'a> Pool<'m, 'a> {
         pool.try_all(starts, Prefer { may_move: false, ..Prefer::default() });
         let starts = vec![("greedy".to_owned(), everything(model))];
         pool.try_all(starts, Prefer { worst_alone: true, ..Prefer::default() });
+        if end.is_timed() && pool.best().is_none_or(|best| best > SLOW * fastest(model.drafter).0) {
+            // There was hardly any time. What needs the fewest bytes may take several times as long as what little work finds.
+            let starts = vec![
+                ("keep".to_owned(), everything(model)),
+                ("4 segments".to_owned(), checkpoints(model, 4)),
+                ("cheapest 60%".to_owned(), cheapest(model, 60)),
+            ];
+            pool.try_within(visits, end.untimed(), starts, Prefer::default());
+        }
         pool
     }
 
@@ -121,9 +134,13 @@ impl<'m, 'a> Pool<'m, 'a> {
     }
 
     fn try_all(&mut self, starts: Vec<(String, Decisions)>, prefer: Prefer) {
+        self.try_within(self.visits, self.end.part(PHASES), starts, prefer);
+    }
+
+    /// Tries beginnings, each with a share of so many visits for a whole search.
+    fn try_within(&mut self, visits: u64, end: End<'_>, starts: Vec<(String, Decisions)>, prefer: Prefer) {
         let limit = self.model.drafter.options.budget.0;
-        let share = self.visits / 24;
-        let end = self.end.part(PHASES);
+        let share = visits / 24;
         let count = starts.len();
         let found = on_threads(count, |place| {
             let (name, decisions) = &starts[place];
@@ -151,10 +168,12 @@ impl<'m, 'a> Pool<'m, 'a> {
         // The time of what was found before.
         let mut hoped: Option<u64> = None;
         for placing in 0..2 * PLACINGS {
-            // More attempts are worth it where all that is placed is much slower; when time is over, a single one.
+            // More attempts are worth it where all that is placed is much slower; when time is over, a single one, or a few where
+            // that takes several times as long.
             let is_placed = self.is_placed(trials, 20);
             let is_late = if is_placed { self.end.is_over() } else { self.model.drafter.end.is_over() };
-            if is_late && (is_placed || placing > 0) || is_placed && placing >= PLACINGS {
+            let is_enough = is_placed || placing > 0 && self.is_placed(trials, 1);
+            if is_late && is_enough || (is_late || is_placed) && placing >= PLACINGS {
                 break;
             }
             self.leave_free(free);
