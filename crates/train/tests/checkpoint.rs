@@ -1,5 +1,6 @@
 //! Files of weights: every layer's state comes back, and damaged files become errors.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use tightfit_core::plan::{Mode, Workload};
@@ -78,15 +79,19 @@ fn damaged_files_are_refused_or_read_never_a_panic() {
     checkpoint::save(&path, &workload, &Names::of(&network), &kept, &progress(1)).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
-    for length in (0..header + 9).chain([whole.len() - 1]) {
-        std::fs::write(&path, &whole[..length]).unwrap();
+    // Changed where it lies: thousands of files written anew would wait for the disk.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    for length in (0..header + 9).chain([whole.len() - 1]).rev() {
+        file.set_len(length as u64).unwrap();
         let error = Checkpoint::read(&path).unwrap_err().to_string();
         assert!(error.contains("net.safetensors: is not a"), "{length}: {error}");
     }
+    file.write_all_at(&whole, 0).unwrap();
+    let mut changed = 0;
     for (place, byte) in (0..header).flat_map(|place| [0, b'9', b'"', 0xff].map(|byte| (place, byte))) {
-        let mut bytes = whole.clone();
-        bytes[place] = byte;
-        std::fs::write(&path, &bytes).unwrap();
+        file.write_all_at(&whole[changed..=changed], changed as u64).unwrap();
+        file.write_all_at(&[byte], place as u64).unwrap();
+        changed = place;
         let Ok(file) = Checkpoint::read(&path) else { continue };
         let mut own = kept.clone();
         let read = file.progress().and_then(|_| file.weights(&workload, &Names::default(), &mut own).map(|_| ()));

@@ -83,18 +83,24 @@ fn projections_of_residual_blocks_stay_on_one_lane() {
 fn under_every_budget_a_plan_with_lanes_fits_and_is_no_slower() {
     let step = step_of(&network(), 64, Mode::Training);
     let roomy = planned(&step, Bytes::gib(16), false);
+    let budget_at = |share: u64| Bytes(roomy.min_feasible.0 + (roomy.peak.0 - roomy.min_feasible.0) * share / 100);
     let mut lanes = Vec::new();
-    for share in [0, 20, 60, 100] {
-        let budget = Bytes(roomy.min_feasible.0 + (roomy.peak.0 - roomy.min_feasible.0) * share / 100);
-        let (one, several) = (planned(&step, budget, false), planned(&step, budget, true));
+    let mut no_slower = |budget: Bytes, several: &Plan| {
+        let one = planned(&step, budget, false);
         assert!(several.peak <= budget && several.step_time <= one.step_time, "{budget}");
         lanes.push(several.schedule.lanes());
+    };
+    for budget in [20, 60].map(budget_at) {
+        no_slower(budget, &planned(&step, budget, true));
     }
-    assert!(lanes.contains(&3), "{lanes:?}");
+    // The least and the roomy one as a sweep plans them.
     let options = Options { lanes: true, ..Options::default() };
-    let budgets = [roomy.min_feasible, roomy.peak, Bytes::gib(1)];
+    let budgets = [budget_at(0), budget_at(100), Bytes::gib(1)];
     let swept = sweep(&step, &costs(1.12), &options, &budgets).unwrap();
-    let times: Vec<_> = swept.iter().map(|(_, plan)| plan.as_ref().unwrap().step_time).collect();
+    let swept: Vec<(Bytes, &Plan)> = swept.iter().map(|(budget, plan)| (*budget, plan.as_ref().unwrap())).collect();
+    swept.iter().for_each(|(budget, several)| no_slower(*budget, several));
+    assert!(lanes.contains(&3), "{lanes:?}");
+    let times: Vec<_> = swept.iter().map(|(_, plan)| plan.step_time).collect();
     assert!(times.is_sorted_by(|smaller, larger| larger <= smaller), "{times:?}");
 }
 
