@@ -26,9 +26,7 @@ MODELS = {
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
+def fresh():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

@@ -17,12 +17,6 @@ from tightfit._fit.bound import REBUILD
 from tightfit._fit.doors import session_of
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
 def link(request, monkeypatch):
     set_link(monkeypatch, request.param)

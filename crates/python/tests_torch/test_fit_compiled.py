@@ -19,9 +19,7 @@ PACKAGE = Path(tightfit.__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
+def reset():
     yield
     torch._dynamo.reset()
 

@@ -13,9 +13,7 @@ from tightfit._fit.doors import session_of
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
+def fast(monkeypatch):
     set_link(monkeypatch, FAST)
 
 

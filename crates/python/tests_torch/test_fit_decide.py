@@ -4,7 +4,6 @@ import itertools
 import json
 
 import pytest
-import torch
 
 import tightfit.torch as tt
 from fit_models import resnet
@@ -13,12 +12,6 @@ from tightfit._fit.bound import bind
 from tightfit._fit.decide import NEAR, Decided, _planned, decide, decide_least
 from tightfit._fit.rebuild import Impossible, Lives
 from tightfit._fit.simulate import Outcome, simulate
-
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
 
 
 def offloading(monkeypatch):

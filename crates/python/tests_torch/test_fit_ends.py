@@ -16,12 +16,6 @@ from tightfit._fit.copies import CpuCopies
 from tightfit._fit.doors import session_of
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
-
-
 def top_hooks():
     return torch._C._autograd._top_saved_tensors_default_hooks(True)
 

@@ -20,13 +20,11 @@ from tightfit._fit.doors import session_of
 @pytest.fixture(autouse=True)
 def measured(monkeypatch, tmp_path):
     """Measures on the CPU as on a GPU, into a cache of its own."""
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
     monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
     monkeypatch.setattr(measure, "SECONDS", 60.0)
     monkeypatch.setattr(measure, "MEASURED", measure.MEASURED)
     measure.MEASURED.add("cpu")
     times._open.clear()
-    torch.set_num_threads(1)
     yield tmp_path / "step-times.json"
     measure.MEASURED.discard("cpu")
     times._open.clear()

@@ -14,12 +14,6 @@ from tightfit._fit.bound import bind
 from tightfit._fit.doors import session_of
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
-
-
 def made(name):
     torch.manual_seed(1)
     make, inputs = NETWORKS[name]

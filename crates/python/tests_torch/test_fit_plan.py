@@ -25,12 +25,6 @@ from tightfit._fit.sizes import budget_bytes
 PACKAGE = Path(tightfit.__file__).parent
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
-
-
 def test_a_plan_answers_without_running_anything(tmp_path):
     model, x = resnet()
     ran = []

@@ -18,12 +18,6 @@ PACKAGE = Path(tightfit.__file__).parent.parent
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
 def link(request, monkeypatch):
     set_link(monkeypatch, request.param)

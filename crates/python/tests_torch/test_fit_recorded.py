@@ -4,13 +4,11 @@ import gzip
 import json
 
 import pytest
-import torch
 
 from fit_recorded import STEPS, path_of, step_of
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_step_files_are_what_is_recorded(name):
-    torch.set_num_threads(1)
     written = json.loads(gzip.decompress(path_of(name).read_bytes()))
     assert step_of(name) == written, "write them anew: python crates/python/tests_torch/fit_recorded.py"

@@ -18,12 +18,6 @@ from fit_support import (
 from tightfit._fit.doors import session_of
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
 def link(request, monkeypatch):
     set_link(monkeypatch, request.param)

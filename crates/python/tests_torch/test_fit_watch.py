@@ -18,9 +18,7 @@ from tightfit._fit.rehearse import is_recording
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setenv("TIGHTFIT_QUIET", "1")
-    torch.set_num_threads(1)
+def fast(monkeypatch):
     set_link(monkeypatch, FAST)
 
 
