@@ -16,7 +16,7 @@ import tightfit
 import tightfit.torch as tt
 from fit_models import Resnet, Vae, image, resnet
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
-from tightfit._fit import session
+from tightfit._fit import lines, session
 from tightfit._fit.buckets import bucket_bytes
 from tightfit._fit.budget import beside
 from tightfit._fit.doors import session_of
@@ -135,6 +135,20 @@ def test_a_wrong_budget_is_named(budget):
 def test_auto_needs_a_gpu():
     with pytest.raises(tightfit.BadInput, match="not on a GPU"):
         tt.fit(nn.Linear(2, 2), "auto")
+
+
+def test_a_plan_that_takes_long_is_announced(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    model, x = resnet()
+    fitted = fitted_copy(model, x)
+    default_loss(fitted, x).backward()
+    assert "still" not in capfd.readouterr().err
+    monkeypatch.setattr(lines, "_SLOW", 0.0)
+    fitted = fitted_copy(model, x)
+    default_loss(fitted, x).backward()
+    said = capfd.readouterr().err
+    assert "Resnet: still recording a step and planning its memory, once for each form of inputs\n" in said
+    assert said.index("still recording") < said.index("predicted peak")
 
 
 def test_auto_says_what_it_leaves(monkeypatch, capfd):

@@ -124,7 +124,8 @@ impl Builds {
             Some(Built::Asked) if is_begun && (is_late || so_far > PATIENCE) => Built::Late,
             None | Some(Built::Asked) if is_late && is_slow => Built::Late,
             None | Some(Built::Asked) if is_late => Built::Ready,
-            Some(Built::Ready) if !known.is_off => {
+            // What is begun may be stuck.
+            Some(Built::Ready) if !known.is_off && so_far <= PATIENCE => {
                 known.turn = Some(Instant::now());
                 if known.begun.is_some() { Built::Asked } else { Built::Ready }
             }

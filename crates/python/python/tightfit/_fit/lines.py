@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["say"]
+__all__ = ["say", "said_if_slow"]
+
+# Seconds after which a program is told what it waits for.
+_SLOW = 3.0
 
 
 def say(line: str) -> None:
     """Writes one line for the user, unless told to be quiet."""
     if os.environ.get("TIGHTFIT_QUIET") != "1":
         print(f"tightfit: {line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def said_if_slow(line: str) -> Iterator[None]:
+    """Writes a line for the user while what is done within takes long."""
+    timer = threading.Timer(_SLOW, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -26,7 +26,7 @@ from .entered import pop_hooks, push_hooks, running
 from .fitted import Fitted
 from .forms import alike, covers, form_of, form_of_block, has_gradients
 from .limit import Limit
-from .lines import say
+from .lines import said_if_slow, say
 from .passes import Pass
 from .planner import Planner
 from .real import RealRecording
@@ -185,7 +185,7 @@ class Session:
             self._watch(known, signature)
             if known.stale:
                 self._replaced[signature] = self.plans.pop(signature)
-                with current(self.where):
+                with current(self.where), said_if_slow(f"{self.name}: still planning again"):
                     self.plan(known.rehearsal, module, signature, time.monotonic())
                 if signature in self._offloaded:
                     return SafePass(None, Counts())
@@ -193,7 +193,7 @@ class Session:
         if signature not in self.plans:
             if not self._room(signature):
                 return None if self._fits(signature) else SafePass(None, Counts())
-            with current(self.where):
+            with current(self.where), said_if_slow(f"{self.name}: still recording a step and planning its memory, once for each form of inputs"):
                 fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
             if isinstance(fitted, RealRecording):
                 return fitted.safe

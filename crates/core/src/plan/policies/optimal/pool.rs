@@ -172,7 +172,7 @@ impl<'m, 'a> Pool<'m, 'a> {
             // that takes several times as long.
             let is_placed = self.is_placed(trials, 20);
             let is_late = if is_placed { self.end.is_over() } else { self.model.drafter.end.is_over() };
-            let is_enough = is_placed || placing > 0 && self.is_placed(trials, 1);
+            let is_enough = is_placed || placing > 0 && (self.end.is_stopped() || self.is_placed(trials, 1));
             if is_late && is_enough || (is_late || is_placed) && placing >= PLACINGS {
                 break;
             }
