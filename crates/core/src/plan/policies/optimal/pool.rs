@@ -177,7 +177,7 @@ impl<'m, 'a> Pool<'m, 'a> {
                 break;
             }
             self.leave_free(free);
-            if !self.search(self.visits >> placing.min(PLACINGS)) {
+            if !self.search(self.visits >> (2 * placing / 3).min(PLACINGS)) {
                 free = free.midpoint(few);
                 continue;
             }
