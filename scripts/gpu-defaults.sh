@@ -6,8 +6,9 @@
 # FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
 # the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns, or with
 # PER_GPU=1 one: the host's time varies less then. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of
-# plain and run of every case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. Afterwards come as many pairs of JAX, which would leave the others no memory, and, with several GPUs, of DDP. Called again
-# with the same OUTPUT, it goes on with what is not done.
+# plain and run of every case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. A run is
+# timed when tuning has ended, or after a minute. Afterwards come as many pairs of JAX, which would leave the others no memory, and,
+# with several GPUs, of DDP. Called again with the same OUTPUT, it goes on with what is not done.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)} \
@@ -27,7 +28,7 @@ jobs() {
             echo "$name$round-${case//:/-} anytime CASES=$case FIRST_PAIR=$round"
         done
         [ "$round" = 1 ] || continue
-        echo "limit-vgg16 anytime CASES=vgg16:256:fp32 SECONDS_TUNING=38 'OPTIONS=--workspace 512MiB'"
+        echo "limit-vgg16 anytime CASES=vgg16:256:fp32 'OPTIONS=--workspace 512MiB'"
         echo "limit-alexnet anytime CASES=alexnet:256:fp32 'OPTIONS=--workspace 64MiB'"
         for case in ${COMPARED-alexnet:256:fp32 unet2d:16:tf32:256 videodecoder:1:bf16}; do
             echo "first-${case//:/-} anytime CASES=$case SECONDS_TUNING=2 'OPTIONS=$unlimited'"
@@ -45,7 +46,7 @@ job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     name=$1 stage=$2 gpu=$((SLOT % GPUS)) && shift 2
     [ ! -e "$output/$name/done" ] || exit 0
-    env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=20 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" \
+    env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=60 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" \
         "$stage" >"$output/$name.log" 2>&1 && touch "$output/$name/done"
 }
 export -f job
