@@ -75,7 +75,9 @@ fn every_format_has_every_kernel() {
     assert_eq!(csv.lines().count(), 1 + 6);
     assert_eq!(object["kernels"].as_array().unwrap().len(), 6);
     for operation in ["forward", "backward-data", "backward-filter"] {
-        assert_eq!(table.matches(operation).count(), 2, "{table}");
+        // A busy machine may have a line about a kernel that is slower divided.
+        let rows = table.lines().filter(|line| line.starts_with("conv") && line.contains(operation));
+        assert_eq!(rows.count(), 2, "{table}");
     }
     for kernel in object["kernels"].as_array().unwrap() {
         let samples: u64 =
