@@ -59,14 +59,30 @@ impl Plans {
 }
 
 impl Sharing {
+    fn plans(&self) -> Option<MutexGuard<'_, Built>> {
+        match self {
+            Sharing::None => None,
+            Sharing::Builds(plans) | Sharing::Takes(plans) => Some(plans.lock()),
+        }
+    }
+
     /// Gives a call the plan that was built for it, if one was.
-    pub fn give(&self, key: &CallKey, call: &PreparedAlgorithm) {
-        if let Sharing::Takes(plans) = self
-            && let Some(plan) = plans.lock().calls.remove(key)
+    ///
+    /// # Errors
+    /// What cuDNN said, if it is known to have none.
+    pub fn give(&self, key: &CallKey, call: &PreparedAlgorithm) -> Result<(), CudaError> {
+        let Some(mut plans) = self.plans() else { return Ok(()) };
+        if let Sharing::Takes(_) = self
+            && let Some(plan) = plans.calls.remove(key)
         {
             call.adopt(&plan);
             // Dropping it would wait for whatever is being built.
             std::mem::forget(plan);
+            return Ok(());
+        }
+        match plans.refused.get(key).cloned() {
+            Some(Refusal { call, status, detail }) => Err(CudaError::Cudnn { call, status, detail }),
+            None => Ok(()),
         }
     }
 
@@ -77,26 +93,14 @@ impl Sharing {
         }
     }
 
-    fn plans(&self) -> Option<&Plans> {
-        match self {
-            Sharing::None => None,
-            Sharing::Builds(plans) | Sharing::Takes(plans) => Some(plans),
-        }
-    }
-
     /// Keeps in mind that there is no plan for a call, if this is why.
-    pub fn refuse(&self, key: CallKey, why: &CudaError) {
-        if let (Some(plans), CudaError::Cudnn { call, status, detail }) = (self.plans(), why)
+    pub fn refuse(&self, key: &CallKey, why: &CudaError) {
+        if let CudaError::Cudnn { call, status, detail } = why
             && is_refusal(why)
+            && let Some(mut plans) = self.plans()
         {
-            plans.lock().refused.insert(key, Refusal { call, status: *status, detail: detail.clone() });
+            plans.refused.insert(key.clone(), Refusal { call, status: *status, detail: detail.clone() });
         }
-    }
-
-    /// Why there is no plan for a call, if that is known.
-    pub fn refusal(&self, key: &CallKey) -> Option<CudaError> {
-        let Refusal { call, status, detail } = self.plans()?.lock().refused.get(key)?.clone();
-        Some(CudaError::Cudnn { call, status, detail })
     }
 
     /// Elementwise steps for a handle, if they were built.
@@ -134,16 +138,8 @@ impl CudaBackend {
         let call = self.prepare(problem, family, output, scale)?;
         if call.plan().is_none() {
             let key = CallKey { graph: self.graph_key(problem, output, scale), family: family.clone() };
-            self.sharing.give(&key, &call);
-            if call.plan().is_none()
-                && let Some(why) = self.sharing.refusal(&key)
-            {
-                return Err(why);
-            }
-            if let Err(why) = call.build() {
-                self.sharing.refuse(key, &why);
-                return Err(why);
-            }
+            self.sharing.give(&key, &call)?;
+            call.build().inspect_err(|why| self.sharing.refuse(&key, why))?;
             self.sharing.keep(key, &call);
         }
         Ok(call)

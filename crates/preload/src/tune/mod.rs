@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Nothing waits: not for the device, whose times are read when they are there; not for another thread, which tunes instead; not for
-//! another process; not for engines that compile, whose plans a thread of ours builds (`builds`). What runs changes between two executions, never within one, and only to what needs no more than
-//! the program was told. Memory is taken in the order of the stream, from what is free beyond a reserve, and given back behind
-//! each measurement. Nothing is measured on a stream that captures.
+//! another process; not for engines that compile, whose plans a thread of ours builds (`builds`). What runs changes between two
+//! executions, never within one, and only to what needs no more than the program was told. Memory is taken in the order of the stream,
+//! from what is free beyond a reserve, and given back behind each measurement. Nothing is measured on a stream that captures.
 
 mod builds;
 mod job;
