@@ -5,7 +5,7 @@
 #
 # FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
 # the machine, or the first $GPUS, take lines from the list, two processes each, which start side by side and take turns, or with
-# PER_GPU=1 one: the host's time varies less then. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of
+# PER_GPU=1 one, each on cores of its own: the host's time varies less then. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of
 # plain and run of every case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. A run is
 # timed when tuning has ended, or after a minute. Afterwards come as many pairs of JAX, which would leave the others no memory, and,
 # with several GPUs, of DDP. Called again with the same OUTPUT, it goes on with what is not done.
@@ -28,8 +28,10 @@ jobs() {
             echo "$name$round-${case//:/-} anytime CASES=$case FIRST_PAIR=$round"
         done
         [ "$round" = 1 ] || continue
-        echo "limit-vgg16 anytime CASES=vgg16:256:fp32 'OPTIONS=--workspace 512MiB'"
-        echo "limit-alexnet anytime CASES=alexnet:256:fp32 'OPTIONS=--workspace 64MiB'"
+        for seconds in 10 30; do
+            echo "limit-vgg16-$seconds anytime CASES=vgg16:256:fp32 SECONDS_TUNING=100 'OPTIONS=--workspace 512MiB --tune-budget ${seconds}s'"
+            echo "limit-alexnet-$seconds anytime CASES=alexnet:256:fp32 'OPTIONS=--workspace 64MiB --tune-budget ${seconds}s'"
+        done
         for case in ${COMPARED-alexnet:256:fp32 unet2d:16:tf32:256 videodecoder:1:bf16}; do
             echo "first-${case//:/-} anytime CASES=$case SECONDS_TUNING=2 'OPTIONS=$unlimited'"
         done
@@ -46,14 +48,22 @@ job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     name=$1 stage=$2 gpu=$((SLOT % GPUS)) && shift 2
     [ ! -e "$output/$name/done" ] || exit 0
-    env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=60 "$@" "$here/gpu-run.sh" "$folder" "$output/$name" \
-        "$stage" >"$output/$name.log" 2>&1 && touch "$output/$name/done"
+    each=$(($(nproc) / (PER_GPU * GPUS)))
+    cores=${CORES:-$((SLOT * each))-$(((SLOT + 1) * each - 1))}
+    # Those of the other stages do not take turns by themselves.
+    turn=()
+    [ "$stage" = anytime ] || turn=(flock "$output/turn-$gpu")
+    "${turn[@]}" taskset -c "$cores" env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=60 "$@" \
+        "$here/gpu-run.sh" "$folder" "$output/$name" "$stage" >"$output/$name.log" 2>&1 && touch "$output/$name/done"
 }
 export -f job
 
 mkdir -p "$output"
-jobs | grep -E "${ONLY:-.}" | xargs -L 1 -P $((PER_GPU * GPUS)) --process-slot-var=SLOT bash -c 'job "$@"' job
-for round in $(seq "$first" "$last"); do
-    SLOT=0 bash -c 'job "$@"' job "jax$round" jax_resnet
-    [ "$GPUS" = 1 ] || SLOT=0 RANKS=2 bash -c 'job "$@"' job "ddp$round" ddp CUDA_VISIBLE_DEVICES=0,1
-done
+take() { # so many processes take lines of the input
+    grep -E "${ONLY:-.}" | xargs -L 1 -P "$1" --process-slot-var=SLOT bash -c 'job "$@"' job
+}
+export CORES=
+jobs | take $((PER_GPU * GPUS))
+seq "$first" "$last" | sed 's/.*/jax& jax_resnet/' | take "$GPUS"
+export CORES=0-$(($(nproc) - 1))
+[ "$GPUS" = 1 ] || seq "$first" "$last" | sed 's/.*/ddp& ddp RANKS=2 CUDA_VISIBLE_DEVICES=0,1/' | take 1

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tightfit_core::backend::Scale;
+use tightfit_core::backend::{Backend, Offer, Scale};
 use tightfit_core::problem::Storage;
 use tightfit_core::{Algorithm, Configuration, Error, Problem};
 
@@ -152,6 +152,14 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// What [`Guest::offers`](super::Guest::offers) gives on any handle of the device.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
+        self.backend.offers(problem)
+    }
+
     /// Builds what [`Guest::part`](super::Guest::part) of the next handle on the device then finds built.
     ///
     /// # Errors

@@ -106,6 +106,8 @@ impl Tuner {
         unsafe { state.go_on(&call, &mut session) };
         state.spend(&call, started.elapsed());
         if !state.is_over() {
+            // What is on its way is received at any kernel's calls, also when all are closed by then.
+            self.is_idle.store(false, Ordering::Relaxed);
             state.show(&call);
             return is_first;
         }

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use tightfit_core::backend::Offer;
@@ -19,8 +20,8 @@ pub(super) struct Similar {
     seen: HashMap<Class, Seen>,
     /// What setting an algorithm up took on the host, by engine: its variants are compiled alike.
     setups: HashMap<(String, Operation), Setups>,
-    /// What building its plan took at most, beside the program.
-    builds: HashMap<(String, Operation), Duration>,
+    /// What building its plans took beside the program.
+    builds: HashMap<(String, Operation), Building>,
 }
 
 /// An algorithm where it may be expected to be about as fast as elsewhere: its name, the extents and strides of the filters,
@@ -43,6 +44,13 @@ struct Setups {
     longest: Duration,
 }
 
+/// What building plans took: the first, which may include a library that is loaded, and the longest of the others.
+#[derive(Clone, Copy)]
+struct Building {
+    first: Duration,
+    longest: Option<Duration>,
+}
+
 impl Setups {
     /// What the next one takes: a compiled engine is compiled for each size and variant, others are only loaded once.
     fn next(self, notes: Notes) -> Duration {
@@ -58,6 +66,8 @@ const MARGIN: f64 = 1.5;
 const NEW: f64 = 2.0;
 /// A compiled algorithm that takes longer to set up is not worth it.
 const SLOW: Duration = Duration::from_millis(300);
+/// A plan that takes no longer to build holds nothing up.
+const QUICK: Duration = Duration::from_millis(20);
 /// On convolutions with more work than so many times as much, an algorithm may do better than it was seen to, by so much.
 const LARGER: f64 = 4.0;
 const GROWTH: f64 = 4.0;
@@ -81,8 +91,12 @@ impl Similar {
 
     /// Takes down how long it took to build an algorithm's plan beside the program.
     pub fn add_build(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
-        let longest = self.builds.entry(engine(problem, algorithm)).or_default();
-        *longest = (*longest).max(time);
+        match self.builds.entry(engine(problem, algorithm)) {
+            Entry::Vacant(new) => {
+                new.insert(Building { first: time, longest: None });
+            }
+            Entry::Occupied(mut known) => known.get_mut().longest = known.get().longest.max(Some(time)),
+        }
     }
 
     fn of(&self, problem: &Problem, algorithm: &Algorithm) -> Option<&Seen> {
@@ -111,12 +125,15 @@ impl Similar {
         let engine = engine(problem, algorithm);
         let setup = self.setups.get(&engine).map(|setups| setups.longest);
         // Few were, and looking the notes up takes longer.
-        setup.max(self.builds.get(&engine).copied()) > Some(SLOW) && notes().contains(Notes::COMPILED)
+        let build = self.builds.get(&engine).and_then(|build| build.longest.max(Some(build.first)));
+        setup.max(build) > Some(SLOW) && notes().contains(Notes::COMPILED)
     }
 
-    /// Whether building a plan of the algorithm's engine has taken longer than a step may be held up, whatever the library reports.
-    pub fn is_slow_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
-        self.builds.get(&engine(problem, algorithm)).is_some_and(|longest| *longest > SLOW)
+    /// Whether plans of the algorithm's engine are known to be built in no time. What the library reports says too little: some engines
+    /// compile that it does not report to.
+    pub fn is_quick_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
+        let known = self.builds.get(&engine(problem, algorithm));
+        known.and_then(|build| build.longest).is_some_and(|longest| longest <= QUICK)
     }
 
     /// What a call of an algorithm may take.
@@ -212,8 +229,12 @@ mod tests {
         let is_slow = |problem, algorithm| similar.is_slow_to_set_up(problem, algorithm, || Notes::COMPILED);
         assert!(is_slow(&forward, &other) && !is_slow(&forward, &fast) && !is_slow(&backward, &other));
         similar.add_build(&backward, &one, Duration::from_millis(700));
-        similar.add_build(&backward, &one, Duration::from_millis(2));
-        assert!(similar.is_slow_to_build(&backward, &other) && !similar.is_slow_to_build(&forward, &other));
+        similar.add_build(&backward, &one, Duration::from_millis(600));
+        similar.add_build(&forward, &fast, Duration::from_millis(400));
+        assert!(!similar.is_quick_to_build(&forward, &fast), "that loaded its library, and nobody knows of others");
+        similar.add_build(&forward, &fast, Duration::from_millis(2));
+        let is_quick = |problem, algorithm| similar.is_quick_to_build(problem, algorithm);
+        assert!(is_quick(&forward, &fast) && !is_quick(&backward, &other) && !is_quick(&forward, &other), "unknown");
         // What is not compiled was slow once because its library was loaded.
         assert_eq!(similar.setup(&forward, &other, Notes::NONE), Duration::from_millis(2));
         assert!(!similar.is_slow_to_set_up(&forward, &other, || Notes::NONE));

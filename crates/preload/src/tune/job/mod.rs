@@ -326,7 +326,7 @@ impl Job {
             return true;
         }
         let target = Target::Configuration(ours.clone(), question.scale(), question.base);
-        room.built(self.problem(), target, Notes::COMPILED) != Built::Asked
+        room.done(self.problem(), target, Notes::COMPILED) != Built::Asked
     }
 
     /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that

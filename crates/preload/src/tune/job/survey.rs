@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use tightfit_core::profile::Profiler;
 use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
-use tightfit_core::{Algorithm, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::{Algorithm, DivisionCost, Error, Nanos, Notes, Problem};
 
 use super::{Job, Next};
 use crate::log::trace;
@@ -24,6 +24,13 @@ impl Job {
                 self.is_surveyed = true;
                 return None;
             };
+            if let Wanted::Offers(problem) = &wanted {
+                if room.done(problem, Target::Offers, Notes::NONE) != Built::Asked {
+                    continue;
+                }
+                self.wanted = Some(wanted);
+                return Some(Next::Wait);
+            }
             if let Wanted::Proof(slice, algorithm) = &wanted {
                 if room.prover.is_right(slice, algorithm).is_some() {
                     continue;
@@ -38,7 +45,7 @@ impl Job {
                 }
                 let small = self.pilot(problem, algorithm, room);
                 let target = Target::Part(algorithm.clone());
-                let built = room.built(small.as_ref().unwrap_or(problem), target, self.ledger.notes(algorithm));
+                let built = room.done(small.as_ref().unwrap_or(problem), target, self.ledger.notes(algorithm));
                 if built == Built::Asked {
                     self.wanted = Some(wanted);
                     return Some(Next::Wait);
@@ -99,7 +106,7 @@ impl Job {
                 self.ledger.take_down_division(cost);
                 None
             }
-            Wanted::Proof(..) => None,
+            Wanted::Offers(..) | Wanted::Proof(..) => None,
         }
     }
 
@@ -112,9 +119,10 @@ impl Job {
             guest: &mut session.guest,
             limit,
             is_fit: terms.micro_batches() == Sizes::Fit,
-            prover: room.prover,
+            room,
             hopes,
             wanted: None,
+            is_cut: self.is_cut,
         };
         if let Some(guess) = self.kernel.running().configuration().filter(|now| now.time() == Nanos::ZERO)
             && let Err(Error::Interrupted) = asking.time(guess)
@@ -122,9 +130,12 @@ impl Job {
             return asking.wanted;
         }
         let admits = |notes| self.admission.admits(notes);
-        let (sizes, is_sliced) = match asking.is_worth_dividing(&problem, terms.slices(), admits) {
+        let is_worth_it = asking.is_worth_dividing(&problem, terms.slices(), admits);
+        self.is_cut = asking.is_cut;
+        let (sizes, is_sliced) = match is_worth_it {
             Ok(true) => (terms.micro_batches(), terms.slices()),
             Ok(false) => (Sizes::Undivided, false),
+            Err(Error::Interrupted) => return asking.wanted,
             Err(error) => {
                 trace!("{problem}: {}", error.chain());
                 return None;

@@ -37,6 +37,15 @@ fn an_engine_that_compiles_for_long_is_timed_and_holds_up_no_call() {
 }
 
 #[test]
+fn what_there_is_no_time_to_build_beside_the_program_is_not_built_in_its_calls() {
+    let arguments = "op=forward engine=4 size=40 c=2 k=2 n=8 filter=5 times=300 watch=1";
+    let in_a_second = tuned(arguments, &[("TUNE_BUDGET", "1s")]).with(COMPILE, "1500");
+    let run = right(in_a_second, &alone(arguments), "1500 ms");
+    assert!(run.errors.contains("no time to build it"), "{}", run.errors);
+    assert!(!run.errors.contains(": setting up "), "{}", run.errors);
+}
+
+#[test]
 fn an_engine_that_refuses_only_once_it_has_compiled_does_so_for_nobody_else() {
     // Sums of halves are f32 where an engine can write these.
     let arguments = "op=filter types=f16-f32 engine=4 size=40 c=2 k=2 n=8 filter=5 times=60 watch=1";
