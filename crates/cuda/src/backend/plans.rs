@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tightfit_core::backend::{Backend, Offer, Scale};
+use tightfit_core::backend::Scale;
 use tightfit_core::problem::Storage;
 use tightfit_core::{Algorithm, Configuration, Error, Problem};
 
@@ -152,20 +152,20 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// What [`Guest::offers`](super::Guest::offers) gives on any handle of the device.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn offers(&mut self, problem: &Problem) -> Result<Vec<Offer>, Error> {
-        self.backend.offers(problem)
-    }
-
     /// Builds what [`Guest::part`](super::Guest::part) of the next handle on the device then finds built.
     ///
     /// # Errors
     /// As [`Guest::program`](super::Guest::program).
     pub fn build(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<(), Error> {
         self.backend.part_program(problem, algorithm).map(|_| ())
+    }
+
+    /// Builds what [`Guest::division`](super::Guest::division) of the next handle on the device then finds built.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build_division(&mut self, problem: &Problem) -> Result<(), Error> {
+        self.backend.division_program(problem).map(|_| ())
     }
 
     /// Builds what [`Guest::program`](super::Guest::program) of the next handle on the device then finds built.

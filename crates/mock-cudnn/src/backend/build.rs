@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::attribute::{Attributes, Kind};
-use super::engine::{self, COMPILES, Config, Engine, KnobInfo};
+use super::engine::{self, Config, Engine, KnobInfo};
 use tightfit_mock_support::lock;
 
 use crate::control::compile;
@@ -93,7 +93,7 @@ pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
             [] => restored(attributes),
             [Built::Config(config)] => {
                 config.check_plan()?;
-                if config.engine.behavior_notes().contains(&COMPILES) {
+                if config.is_compiled() {
                     std::thread::sleep(compile());
                     config.check_code()?;
                 }

@@ -175,6 +175,11 @@ impl Config {
         if promised { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
     }
 
+    /// Whether a plan of it is compiled: that of an elementwise step is, and cuDNN reports it of some engines.
+    pub fn is_compiled(&self) -> bool {
+        self.engine.graph.problem().is_none() || self.engine.behavior_notes().contains(&COMPILES)
+    }
+
     /// Whether what was compiled can be used: where compiling takes time, there is no code that writes f32 from halves.
     ///
     /// # Errors

@@ -1,19 +1,19 @@
-//! What the library takes long for goes on beside the program: it lists a convolution's engines for up to a tenth of a second, and
-//! compiles some for up to seconds, which nobody has to wait for.
+//! Plans that are built beside the program. An engine that compiles does so for up to seconds, which nobody has to wait for.
 //!
 //! ```text
 //! the program's threads    call | engine5 on conv3? | call | not built yet | call | built: timed
-//! thread of builds                 compiles engine5 for conv3 ............ | waits | engines of conv4? | engine8 ..
+//! thread of builds                 compiles engine5 for conv3 ............ | waits | engine8 ..
 //! ```
 //!
-//! Engines are listed first: nothing can be built without. The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
-//! while there is a plan to run for the first time, and that waits for what is begun.
+//! The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
+//! while there is a plan to run for the first time, and that waits for what is begun. Engines are not listed here: cuDNN captures a
+//! graph while it lists some, and what the program's threads call meanwhile fails.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tightfit_core::backend::{Offer, Scale};
+use tightfit_core::backend::Scale;
 use tightfit_core::{Algorithm, Configuration, Error, Problem};
 use tightfit_cuda::{Builder, CudaError, Host};
 
@@ -28,35 +28,35 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest that the thread waits for a plan to be run.
 const TURN: Duration = Duration::from_millis(500);
 
-/// What is wanted for a problem.
+/// What plans are for.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// The engines that there are.
-    Offers,
-    /// Plans of a candidate, to be timed.
+    /// A candidate, to be timed.
     Part(Algorithm),
-    /// Plans of a configuration as it runs, with these factors and this alignment.
+    /// What a division runs beside its parts.
+    Division,
+    /// A configuration as it runs, with these factors and this alignment.
     Configuration(Configuration, Scale, usize),
 }
 
 /// A device's ordinal, a problem, and what is wanted for it, by name.
 type Key = (usize, Problem, String);
 
-/// What is known of what was asked for.
+/// What is known of plans.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Built {
     /// Nothing yet.
     Asked,
-    /// It is there, or is to be done in place.
+    /// They are built, or are to be built in place.
     Ready,
-    /// It cannot be done, for this reason.
+    /// They cannot be, for this reason.
     Refused(String),
-    /// There is no time for it.
+    /// There is no time for them.
     Late,
 }
 
 impl Built {
-    /// Why it is not there and will not be, if that is so.
+    /// Why there are none and will be none, if that is so.
     pub fn why_not(&self) -> Option<&str> {
         match self {
             Built::Asked | Built::Ready => None,
@@ -70,15 +70,12 @@ impl Built {
 #[derive(Default)]
 struct Known {
     built: HashMap<Key, Built>,
-    offers: HashMap<(usize, Problem), Vec<Offer>>,
-    /// What is asked for and not begun, in order.
-    queue: VecDeque<(Key, Target)>,
     /// How long building candidates took, of those that were built since this was last asked.
     new: Vec<(Problem, Algorithm, Duration)>,
     /// What is being built, and since when.
     begun: Option<(Key, Instant)>,
     spent: Duration,
-    /// For how long the thread may be at it in all.
+    /// How long building may take in all.
     limit: Option<Duration>,
     /// Since when there is a plan to run for the first time.
     turn: Option<Instant>,
@@ -92,18 +89,17 @@ impl Known {
         self.begun.as_ref().map_or(Duration::ZERO, |(_, begun)| begun.elapsed())
     }
 
-    /// Whether there is no time for more.
+    /// Whether there is no time to build more.
     fn is_late(&self) -> bool {
         let so_far = self.so_far();
         self.limit.map_or(so_far > PATIENCE, |limit| self.spent + so_far > limit)
     }
 }
 
-/// What is listed and built beside the program, in the whole process.
+/// The plans of a process.
 pub(super) struct Builds {
     known: Arc<Mutex<Known>>,
-    /// Each task is the first one of the queue.
-    worker: Worker<()>,
+    worker: Worker<(Key, Target)>,
 }
 
 impl Default for Builds {
@@ -113,8 +109,8 @@ impl Default for Builds {
 }
 
 impl Builds {
-    /// What is known of a target on a device, which is seen to from now on if nobody has asked before, as long as that has taken less
-    /// than `limit` in all. Later, plans that are quick to build are built in place, and the rest is too late.
+    /// What is known of plans on a device, which are built from now on if nobody has asked before, as long as building has taken less
+    /// than `limit`. Later, what is slow to build is too late, and the rest is built in place.
     pub fn ask(
         &self,
         (host, device): (&Arc<Host>, usize),
@@ -124,8 +120,8 @@ impl Builds {
         limit: Option<Duration>,
     ) -> Built {
         let name = match &target {
-            Target::Offers => String::new(),
             Target::Part(algorithm) => algorithm.to_string(),
+            Target::Division => String::new(),
             Target::Configuration(ours, Scale { alpha, beta }, base) => {
                 format!("{} {alpha} {beta} {base}", ours.without_times())
             }
@@ -135,14 +131,13 @@ impl Builds {
         known.limit = limit;
         let (so_far, is_late) = (known.so_far(), known.is_late());
         let is_begun = known.begun.as_ref().is_some_and(|(building, _)| *building == key);
-        let is_plan = !matches!(target, Target::Offers);
         match known.built.get(&key) {
             // What takes so long is not begun again in place.
             Some(Built::Asked) if is_begun && (is_late || so_far > PATIENCE) => Built::Late,
             None | Some(Built::Asked) if is_late && is_quick => Built::Ready,
             None | Some(Built::Asked) if is_late => Built::Late,
             // What is begun may be stuck.
-            Some(Built::Ready) if is_plan && !known.is_off && so_far <= PATIENCE => {
+            Some(Built::Ready) if !known.is_off && so_far <= PATIENCE => {
                 known.turn = Some(Instant::now());
                 if known.begun.is_some() { Built::Asked } else { Built::Ready }
             }
@@ -150,23 +145,12 @@ impl Builds {
             None if known.is_off || !is_roomy(host, device) => Built::Ready,
             None => {
                 let building = || Building { host: host.clone(), known: self.known.clone(), builders: HashMap::new() };
-                let is_asked = self.worker.hand_over((), building);
-                if is_asked {
-                    let is_list = |(_, target): &&(Key, Target)| matches!(target, Target::Offers);
-                    let before = known.queue.iter().take_while(is_list).count();
-                    let place = if is_plan { known.queue.len() } else { before };
-                    known.queue.insert(place, (key.clone(), target));
-                }
+                let is_asked = self.worker.hand_over((key.clone(), target), building);
                 let found = if is_asked { Built::Asked } else { Built::Ready };
                 known.built.insert(key, found.clone());
                 found
             }
         }
-    }
-
-    /// The engines that were listed for a problem, if they were.
-    pub fn offers(&self, device: usize, problem: &Problem) -> Option<Vec<Offer>> {
-        lock(&self.known).offers.get(&(device, *problem)).cloned()
     }
 
     /// What was to run for the first time has run, or waits for something else.
@@ -195,9 +179,7 @@ impl Builds {
 
     /// Nobody waits any more for what is not begun.
     pub fn end(&self) {
-        let mut known = lock(&self.known);
-        known.queue.clear();
-        known.built.retain(|_, built| *built != Built::Asked);
+        lock(&self.known).built.retain(|_, built| *built != Built::Asked);
     }
 
     /// The program ends: waits for what is being built, for libraries that it uses are about to go.
@@ -221,7 +203,7 @@ struct Building {
 }
 
 impl Building {
-    /// Sees to a target; gives how long that took.
+    /// Builds plans; gives how long that took.
     fn build(&mut self, device: usize, problem: &Problem, target: &Target) -> (Built, Duration) {
         let started = |error: CudaError| trace!("plans are not built beside the program: {error}");
         let Ok(_beside) = self.host.beside_captures() else { return (Built::Ready, Duration::ZERO) };
@@ -231,37 +213,28 @@ impl Building {
         };
         let begun = Instant::now();
         let built: Result<(), Error> = match target {
-            Target::Offers => builder.offers(problem).map(|offers| {
-                lock(&self.known).offers.insert((device, *problem), offers);
-            }),
             Target::Part(algorithm) => builder.build(problem, algorithm),
+            Target::Division => builder.build_division(problem),
             Target::Configuration(ours, scale, base) => builder.build_configuration(problem, ours, *scale, *base),
         };
         (built.map_or_else(|error| Built::Refused(error.chain().to_string()), |()| Built::Ready), begun.elapsed())
     }
+}
 
-    /// The next target, once nobody has a plan to run for the first time; none if nobody waits for any.
-    fn next(&self) -> Option<(Key, Target)> {
+impl Work<(Key, Target)> for Building {
+    fn work(&mut self, (key, target): (Key, Target)) {
         loop {
             let mut known = lock(&self.known);
-            if known.is_late() {
-                known.queue.clear();
+            if known.built.get(&key) != Some(&Built::Asked) || known.is_late() {
+                return;
             }
-            known.queue.front()?;
             if known.turn.is_none_or(|since| since.elapsed() > TURN) {
-                let next = known.queue.pop_front();
-                known.begun = next.as_ref().map(|(key, _)| (key.clone(), Instant::now()));
-                return next;
+                known.begun = Some((key.clone(), Instant::now()));
+                break;
             }
             drop(known);
             std::thread::sleep(Duration::from_millis(1));
         }
-    }
-}
-
-impl Work<()> for Building {
-    fn work(&mut self, (): ()) {
-        let Some((key, target)) = self.next() else { return };
         let (device, problem, _) = &key;
         let (built, took) = self.build(*device, problem, &target);
         let mut known = lock(&self.known);

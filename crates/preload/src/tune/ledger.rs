@@ -11,6 +11,7 @@
 //! beginning; what it asks of the library is kept.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
 use tightfit_core::survey::Divide;
@@ -19,22 +20,20 @@ use tightfit_core::{
 };
 use tightfit_cuda::{Guest, must_be_proven};
 
-use super::builds::{Built, Target};
-use super::room::Room;
 use super::similar::Similar;
-use crate::log::trace;
+use crate::choose::Prover;
 
 /// What the survey asked for and nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Which engines there are.
-    Offers(Problem),
     /// The time of an algorithm.
     Part(Problem, Algorithm),
     /// Whether an algorithm computes slices like this one right.
     Proof(Problem, Algorithm),
     /// What dividing the problem costs.
     Division(Problem),
+    /// More time to ask the library, which this step has not.
+    Time,
 }
 
 /// Sizes at which to ask which engines there are, beside the whole mini-batch: where the survey screens.
@@ -189,38 +188,27 @@ pub(super) struct Asking<'a> {
     pub limit: Bytes,
     /// Whether the survey finds its sizes itself.
     pub is_fit: bool,
-    /// What is done beside the program.
-    pub room: &'a Room<'a>,
+    /// Which algorithms compute slices right.
+    pub prover: Prover<'a>,
     /// What is worth a measurement.
     pub hopes: Hopes<'a>,
+    /// Until when the library may be asked; one question always is.
+    pub until: Instant,
+    /// Whether it was asked.
+    pub has_asked: bool,
     /// What stopped the survey.
     pub wanted: Option<Wanted>,
-    /// Whether there was no time to list engines.
-    pub is_cut: bool,
 }
 
 impl Asking<'_> {
     /// Asks which engines there are. That takes long, and asking an engine for its workspace does not: so it is asked at few sizes,
-    /// beside the program, and other sizes are taken to have the engines of these.
+    /// and other sizes are taken to have the engines of these.
     fn begin(&mut self, problem: &Problem) -> Result<(), Error> {
         if self.ledger.offers.contains_key(problem) {
             return Ok(());
         }
-        let mut offers = match self.room.done(problem, Target::Offers, Notes::NONE) {
-            Built::Asked => {
-                self.wanted = Some(Wanted::Offers(*problem));
-                return Err(Error::Interrupted);
-            }
-            Built::Ready => match self.room.offers(problem) {
-                Some(offers) => offers,
-                None => self.guest.offers(problem)?,
-            },
-            built => {
-                trace!("engines of {problem}: {}", built.why_not().unwrap_or_default());
-                self.is_cut |= built == Built::Late;
-                Vec::new()
-            }
-        };
+        self.check_time()?;
+        let mut offers = self.guest.offers(problem)?;
         // With groups they launch a kernel for each, so that trying one takes longer than all others together.
         if problem.convolution().groups() > 1 {
             offers.retain(|offer| !offer.algorithm.name().starts_with("legacy:"));
@@ -261,7 +249,7 @@ impl Asking<'_> {
 
     /// Whether an algorithm computes slices like this one right; what the cache has of the slice shows that it does.
     fn proven(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<bool, Error> {
-        self.room.prover.is_right(problem, algorithm).ok_or_else(|| {
+        self.prover.is_right(problem, algorithm).ok_or_else(|| {
             self.wanted = Some(Wanted::Proof(*problem, algorithm.clone()));
             Error::Interrupted
         })
@@ -286,7 +274,7 @@ impl Asking<'_> {
     /// Takes over what the cache has of a slice.
     fn look_up(&mut self, problem: &Problem) {
         if !self.ledger.is_block(problem) && self.ledger.looked_up.insert(*problem) {
-            let cached = (self.room.prover.cached)(problem).into_iter().filter(|known| known.micro_batch == problem.batch());
+            let cached = (self.prover.cached)(problem).into_iter().filter(|known| known.micro_batch == problem.batch());
             let cached = cached.map(|known| ((*problem, known.algorithm.clone()), Some(known)));
             self.ledger.measured.extend(cached);
         }
@@ -297,9 +285,21 @@ impl Asking<'_> {
         if let Some(known) = self.ledger.workspaces.get(&key) {
             return Ok(*known);
         }
+        self.check_time()?;
         let workspace = self.guest.workspace(problem, algorithm)?;
         self.ledger.workspaces.insert(key, workspace);
         Ok(workspace)
+    }
+
+    /// Stops where the library was asked for long enough. A mini-batch has hundreds of questions, each of up to a millisecond, and what
+    /// was answered is kept.
+    fn check_time(&mut self) -> Result<(), Error> {
+        if self.has_asked && Instant::now() >= self.until {
+            self.wanted = Some(Wanted::Time);
+            return Err(Error::Interrupted);
+        }
+        self.has_asked = true;
+        Ok(())
     }
 }
 

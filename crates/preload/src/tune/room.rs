@@ -1,8 +1,7 @@
 //! What a step has room for: a measurement that is expected to hold it up no longer than it may be, or the first one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tightfit_core::backend::Offer;
 use tightfit_core::{Algorithm, Notes, Problem};
 
 use super::builds::{Builds, Built, Target};
@@ -19,12 +18,14 @@ pub(super) struct Room<'a> {
     pub similar: &'a Similar,
     /// Which algorithms compute slices right.
     pub prover: Prover<'a>,
-    /// What is listed and built beside the program.
+    /// Plans that are built beside the program.
     pub builds: &'a Builds,
     /// For how long in all; none for as long as it takes.
     pub builds_for: Option<Duration>,
     /// What may still be enqueued; none for anything.
     pub left: Option<Duration>,
+    /// Until when the library may be asked.
+    pub until: Instant,
     /// Whether there is time to try what promises nothing.
     pub is_thorough: bool,
 }
@@ -37,20 +38,15 @@ impl Room<'_> {
         self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0) <= left
     }
 
-    /// What is known of a target for a problem, which is seen to beside the program from now on if nobody has asked before; by what the
-    /// library reports about its algorithms, and how long others of their engines took.
-    pub fn done(&self, problem: &Problem, target: Target, notes: Notes) -> Built {
+    /// What is known of plans for a problem, which are built from now on if nobody has asked before; by what the library reports about
+    /// their algorithms, and how long others of their engines took.
+    pub fn built(&self, problem: &Problem, target: Target, notes: Notes) -> Built {
         let is_quick = match &target {
-            Target::Offers => false,
             Target::Part(algorithm) => self.similar.is_quick_to_build(problem, algorithm),
+            Target::Division => false,
             Target::Configuration(..) => true,
         };
         let place = (self.prover.host, self.prover.device);
         self.builds.ask(place, problem, target, is_quick && !notes.contains(Notes::COMPILED), self.builds_for)
-    }
-
-    /// The engines that were listed for a problem beside the program.
-    pub fn offers(&self, problem: &Problem) -> Option<Vec<Offer>> {
-        self.builds.offers(self.prover.device, problem)
     }
 }

@@ -225,6 +225,9 @@ impl State {
         self.listen(call, &device);
         self.leave_closed(call, session);
         self.begin_jobs(call, &device);
+        if let Some(job) = self.jobs.iter_mut().find(|job| Arc::ptr_eq(&job.kernel, call.own.kernel)) {
+            job.meet(call.handle);
+        }
         let (started, host) = (Instant::now(), call.around.host);
         // SAFETY: forwarded to the caller.
         let Ok(stream) = (unsafe { host.stream(call.handle) }) else { return };
@@ -275,7 +278,8 @@ impl State {
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
             let (rates, similar, builds) = (&self.rates, &self.similar, call.builds);
             // Building plans holds nothing up, but does not go on for ever either.
-            let room = Room { rates, similar, prover, builds, builds_for: budget.limit(), left, is_thorough };
+            let (builds_for, until) = (budget.limit(), Instant::now() + left.unwrap_or(STEP));
+            let room = Room { rates, similar, prover, builds, builds_for, left, until, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
             let chosen = begun.elapsed();
@@ -444,6 +448,7 @@ impl State {
         let is_free = |job: &Job| {
             let is_here = job.kernel.question.device == call.device;
             let is_possible = !job.needs_own() || Arc::ptr_eq(&job.kernel, call.own.kernel);
+            let is_possible = is_possible && job.may_run_on(call.handle);
             is_here && is_possible && !in_flight.contains(&id(job)) && !waiting.contains(&id(job))
         };
         let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();

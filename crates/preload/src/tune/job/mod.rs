@@ -22,7 +22,8 @@ use std::time::Duration;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Comparison};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
-use tightfit_cuda::{GuestProgram, Outcome};
+use tightfit_cuda::sys::cudnn::Handle;
+use tightfit_cuda::{Guest, GuestProgram, Outcome};
 
 use super::builds::{Built, Target};
 use super::ledger::{Ledger, Wanted};
@@ -35,6 +36,8 @@ use compare::Pending;
 
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
+/// A kernel that was executed so often on other handles has left its own.
+const LEFT: u32 = 16;
 /// What is known to be faster by this is used before the survey has ended.
 const FAR: f64 = 1.5;
 
@@ -52,6 +55,8 @@ pub(super) struct Job {
     errors: Errors,
     new_compared: Vec<Comparison>,
     attempts: usize,
+    /// The program's handle for it, once one is known, and how often it was executed on others since.
+    handle: Option<(Handle, u32)>,
     /// What runs, while its outputs are being compared and the survey goes on.
     guess: Option<Box<Pending>>,
     /// What was found to be wrong while it ran.
@@ -115,6 +120,7 @@ impl Job {
             errors,
             new_compared: Vec::new(),
             attempts: 0,
+            handle: None,
             guess: None,
             wrong: None,
             is_surveyed: false,
@@ -192,6 +198,21 @@ impl Job {
     /// Whether what comes next runs the framework's own choice, for which its plan must be at hand.
     pub fn needs_own(&self) -> bool {
         matches!(self.stage, Stage::Own | Stage::Guess | Stage::Duel(_))
+    }
+
+    /// The kernel is about to be executed on this handle.
+    pub fn meet(&mut self, handle: Handle) {
+        let (own, elsewhere) = self.handle.unwrap_or((handle, 0));
+        self.handle = match () {
+            () if own == handle => Some((own, 0)),
+            () if elsewhere < LEFT => Some((own, elsewhere + 1)),
+            () => Some((handle, 0)),
+        };
+    }
+
+    /// Whether its candidates may be set up on a handle. Sums of halves run compiled steps, which are built for one handle alone.
+    pub fn may_run_on(&self, handle: Handle) -> bool {
+        Guest::division_workspace(self.problem()) == Bytes::ZERO || self.handle.is_none_or(|(own, _)| own == handle)
     }
 
     /// What a call takes as it runs now, if that was measured and is not wrong.
@@ -326,7 +347,7 @@ impl Job {
             return true;
         }
         let target = Target::Configuration(ours.clone(), question.scale(), question.base);
-        room.done(self.problem(), target, Notes::COMPILED) != Built::Asked
+        room.built(self.problem(), target, Notes::COMPILED) != Built::Asked
     }
 
     /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that
@@ -382,7 +403,7 @@ impl Job {
             },
             (Purpose::Pilot(..), _) => {}
             (Purpose::Division, _) => {
-                let workspace = tightfit_cuda::Guest::division_workspace(self.problem());
+                let workspace = Guest::division_workspace(self.problem());
                 let cost = time.map_or(DivisionCost::NEVER, |time| DivisionCost { time, workspace });
                 self.ledger.take_down_division(cost);
             }

@@ -24,12 +24,8 @@ impl Job {
                 self.is_surveyed = true;
                 return None;
             };
-            if let Wanted::Offers(problem) = &wanted {
-                if room.done(problem, Target::Offers, Notes::NONE) != Built::Asked {
-                    continue;
-                }
-                self.wanted = Some(wanted);
-                return Some(Next::Wait);
+            if wanted == Wanted::Time {
+                return Some(Next::Later);
             }
             if let Wanted::Proof(slice, algorithm) = &wanted {
                 if room.prover.is_right(slice, algorithm).is_some() {
@@ -45,7 +41,7 @@ impl Job {
                 }
                 let small = self.pilot(problem, algorithm, room);
                 let target = Target::Part(algorithm.clone());
-                let built = room.done(small.as_ref().unwrap_or(problem), target, self.ledger.notes(algorithm));
+                let built = room.built(small.as_ref().unwrap_or(problem), target, self.ledger.notes(algorithm));
                 if built == Built::Asked {
                     self.wanted = Some(wanted);
                     return Some(Next::Wait);
@@ -65,6 +61,19 @@ impl Job {
                 if let Some(why) = built.why_not() {
                     trace!("{algorithm} on {problem}: {why}");
                     self.ledger.refuse(*problem, algorithm.clone());
+                    continue;
+                }
+            }
+            if let Wanted::Division(problem) = &wanted {
+                let built = room.built(problem, Target::Division, Notes::NONE);
+                if built == Built::Asked {
+                    self.wanted = Some(wanted);
+                    return Some(Next::Wait);
+                }
+                self.is_cut |= built == Built::Late;
+                if let Some(why) = built.why_not() {
+                    trace!("dividing {problem}: {why}");
+                    self.ledger.take_down_division(DivisionCost::NEVER);
                     continue;
                 }
             }
@@ -106,7 +115,7 @@ impl Job {
                 self.ledger.take_down_division(cost);
                 None
             }
-            Wanted::Offers(..) | Wanted::Proof(..) => None,
+            Wanted::Proof(..) | Wanted::Time => None,
         }
     }
 
@@ -119,10 +128,11 @@ impl Job {
             guest: &mut session.guest,
             limit,
             is_fit: terms.micro_batches() == Sizes::Fit,
-            room,
+            prover: room.prover,
             hopes,
+            until: room.until,
+            has_asked: false,
             wanted: None,
-            is_cut: self.is_cut,
         };
         if let Some(guess) = self.kernel.running().configuration().filter(|now| now.time() == Nanos::ZERO)
             && let Err(Error::Interrupted) = asking.time(guess)
@@ -130,9 +140,7 @@ impl Job {
             return asking.wanted;
         }
         let admits = |notes| self.admission.admits(notes);
-        let is_worth_it = asking.is_worth_dividing(&problem, terms.slices(), admits);
-        self.is_cut = asking.is_cut;
-        let (sizes, is_sliced) = match is_worth_it {
+        let (sizes, is_sliced) = match asking.is_worth_dividing(&problem, terms.slices(), admits) {
             Ok(true) => (terms.micro_batches(), terms.slices()),
             Ok(false) => (Sizes::Undivided, false),
             Err(Error::Interrupted) => return asking.wanted,

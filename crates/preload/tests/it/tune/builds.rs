@@ -58,6 +58,16 @@ fn an_engine_that_refuses_only_once_it_has_compiled_does_so_for_nobody_else() {
 }
 
 #[test]
+fn sums_of_halves_are_compiled_once_and_hold_up_no_call() {
+    // Forward and backward convolutions have handles of their own, as in frameworks that go back on another thread.
+    let arguments = "net=3 steps=90 handles=3 sync=1 types=f16-f32 nhwc=1 engine=0 size=5 c=8 k=8";
+    let (_, expected) = all_alone(arguments);
+    let run = all_right(tuned(arguments, &[]).with(COMPILE, "120"), &expected, "120 ms");
+    assert!(!run.errors.contains(": setting up "), "{}", run.errors);
+    assert!(total(&run, "tuning_measurements") > 0, "{}", run.errors);
+}
+
+#[test]
 fn plans_run_on_the_programs_handles_and_where_there_is_no_handle_of_ours_are_built_in_place() {
     let arguments = "net=6 steps=60 handles=3 sync=1 engine=1 size=5 c=4 k=4";
     let (_, expected) = all_alone(arguments);
