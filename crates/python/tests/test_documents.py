@@ -79,8 +79,15 @@ def check_papers(page: pathlib.Path, *tables: str) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+# These plan the deepest networks, for tens of seconds in an unoptimized build: CONTRIBUTING.md has a command for all tables.
+SLOW = {"mucudnn-variables", "vdnn-memory-ours", "vdnn-figure-13-h200", "summary"}
+
+
 def test_replayed_numbers_of_the_papers_are_what_their_commands_print() -> None:
-    checked = check_papers(ROOT / "docs/papers.md")
+    page = ROOT / "docs/papers.md"
+    tables = set(re.findall(r"<!-- table (\S+) -->", page.read_text()))
+    assert tables > SLOW
+    checked = check_papers(page, *sorted(tables - SLOW))
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -110,8 +110,8 @@ fn every_policy_of_the_deepest_networks() {
 
 #[test]
 #[ignore = "takes minutes"]
-fn large_and_uneven_workspaces_of_the_deepest_network_leave_no_holes() {
-    without_holes("vgg516", 32);
+fn large_and_uneven_workspaces_of_the_deepest_networks_leave_no_holes() {
+    ["vgg116", "vgg516"].into_iter().for_each(|name| without_holes(name, 32));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
 
 #[test]
 fn large_and_uneven_workspaces_leave_no_holes() {
-    for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32), ("vgg116", 32)] {
+    for (name, batch) in [("alexnet-1col", 128), ("vgg19", 128), ("resnet152", 32)] {
         without_holes(name, batch);
     }
 }
@@ -354,8 +354,8 @@ fn errors_state_the_least_host_budget() {
             let at = |options| plan(&workload.step(&kernels, &costs).unwrap(), &costs, &options);
             let options = Options { policy, ..Options::default() };
             let loose = at(options).unwrap();
-            for share in 0..4 {
-                let budget = Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 4);
+            for share in 0..2 {
+                let budget = Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 2);
                 let with = |host_budget| at(Options { budget, host_budget, ..options });
                 let Err(error) = with(Bytes::ZERO) else { panic!("{name} {policy} {budget} without host memory") };
                 let Error::OverHostBudget { needed, .. } = error else { panic!("{name} {policy} {budget}: {error}") };

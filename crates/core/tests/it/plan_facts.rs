@@ -78,7 +78,7 @@ fn optimal_is_never_slower_than_another_policy_and_never_below_its_bound() {
     for (name, batch) in
         [("lenet", 64), ("alexnet", 32), ("vgg16", 16), ("resnet18", 16), ("googlenet", 16), ("densenet40", 8)]
     {
-        never_slower(name, batch);
+        never_slower(name, batch, &[10, 60]);
     }
 }
 
@@ -86,11 +86,12 @@ fn optimal_is_never_slower_than_another_policy_and_never_below_its_bound() {
 #[ignore = "takes minutes"]
 fn optimal_of_every_network_is_never_slower_than_another_policy() {
     for (name, _) in names().filter(|(name, _)| !name.starts_with("deepbench")) {
-        never_slower(name, if name.starts_with("vgg") && name.len() > 5 { 4 } else { 16 });
+        never_slower(name, if name.starts_with("vgg") && name.len() > 5 { 4 } else { 16 }, &[10, 50, 90]);
     }
 }
 
-fn never_slower(name: &str, batch: usize) {
+/// At so many percent of the way from the least to the most memory.
+fn never_slower(name: &str, batch: usize, shares: &[u64]) {
     let costs = CostModel::h200();
     let network = Network::open(name).unwrap();
     let workload = Workload::new(&network, batch, Types::F32, Mode::Training).unwrap();
@@ -99,7 +100,7 @@ fn never_slower(name: &str, batch: usize) {
     let free = under(Policy::Optimal, Bytes::UNLIMITED).unwrap();
     assert_eq!((free.offloaded, free.recomputed), (Bytes::ZERO, Nanos::ZERO), "{name}");
     assert_eq!(free.step_time, free.baseline_time, "{name}");
-    for share in [10, 50, 90] {
+    for share in shares {
         let budget = Bytes(free.min_feasible.0 + (free.most_live.0 - free.min_feasible.0) * share / 100);
         let optimal = under(Policy::Optimal, budget).unwrap();
         assert!(optimal.bound.unwrap() <= optimal.step_time, "{name}, {share}%");

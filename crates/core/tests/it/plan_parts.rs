@@ -234,7 +234,7 @@ fn every_budget_of_small_networks_has_a_plan_that_the_checker_accepts() {
         let free = planned(&step, Bytes::UNLIMITED, true).unwrap();
         let (least, most) = (free.min_feasible.0, free.peak.0);
         assert!(least < planned(&step, Bytes::UNLIMITED, false).unwrap().min_feasible.0);
-        for budget in (0..=8).map(|part| Bytes(least + (most - least) * part / 8)) {
+        for budget in (0..=4).map(|part| Bytes(least + (most - least) * part / 4)) {
             let plan = planned(&step, budget, true).unwrap();
             let budgets = Budgets { device: budget, host: plan.host };
             assert_eq!(check(&step, &plan.schedule, budgets), [], "{budget}");
@@ -249,7 +249,7 @@ fn every_budget_of_small_networks_has_a_plan_that_the_checker_accepts() {
         }
         assert!(planned(&step, Bytes(least - 256), true).unwrap_err().is_over_limit());
     }
-    assert!(in_parts[1] >= 6, "{in_parts:?}");
+    assert!(in_parts[1] >= 4, "{in_parts:?}");
 }
 
 #[test]

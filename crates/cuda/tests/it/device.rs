@@ -2,11 +2,13 @@
 //! What was refused, and why, is printed: `--nocapture` shows it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::problem::Dimension;
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
 use tightfit_cuda::doctor::doctor;
+use tightfit_cuda::safe::DeviceBuffer;
 use tightfit_cuda::{CudaBackend, Options};
 
 use crate::reference::Data;
@@ -82,6 +84,49 @@ fn the_doctor_finds_everything() {
         println!("{finding}");
         assert!(finding.is_found(), "{finding}");
     }
+}
+
+/// cuDNN captures a graph while it lists the engines of some convolutions, and a capture may forbid what other threads call.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn other_threads_go_on_while_engines_are_listed() {
+    let mut backend = CudaBackend::open(&Options::default()).unwrap();
+    let context = backend.handle().context().clone();
+    let (is_over, failed) = (AtomicBool::new(false), AtomicU32::new(0));
+    let mut found = Vec::new();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                failed.fetch_add(u32::from(DeviceBuffer::new(&context, 4096).is_err()), Ordering::Relaxed);
+            }
+        });
+        for shape in ["n1 c128 h64 w64 k64 r3 s3 pad1", "n1 c256 h64 w64 k128 r1 s1", "n64 c64 h56 w56 k64 r3 s3 pad1"]
+        {
+            for layout in ["", " nhwc"] {
+                for (operation, types) in Operation::ALL.into_iter().flat_map(|of| Types::ALL.map(|types| (of, types)))
+                {
+                    let problem: Problem = format!("{operation} {shape} {types}{layout}").parse().unwrap();
+                    let before = failed.load(Ordering::Relaxed);
+                    let offers = backend.offers(&problem).unwrap();
+                    if failed.load(Ordering::Relaxed) == before {
+                        continue;
+                    }
+                    // Which, on a handle that has prepared nothing yet.
+                    let mut fresh = backend.sibling().unwrap();
+                    let mut forbids = |algorithm: &Algorithm| {
+                        let before = failed.load(Ordering::Relaxed);
+                        let _ = fresh.workspace(&problem, algorithm);
+                        failed.load(Ordering::Relaxed) > before
+                    };
+                    let mut which: Vec<&str> = offers.iter().map(|offer| offer.algorithm.name()).collect();
+                    which.retain(|name| forbids(&Algorithm::new(name)));
+                    found.push(format!("{problem}: {which:?}"));
+                }
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]

@@ -1,8 +1,17 @@
 //! How much measuring may hold up: nothing before the second step, a quarter of a second a step, and the budget in all.
 //!
+//! ```text
+//! steps, as far as known    |  40 executions  |  40 executions  | 12 |  40 executions  |
+//! held up                    250 ms            250 ms                 250 ms             at least 30 executions apart
+//! ```
+//!
+//! Nobody says where a step begins. Where it is taken to begin elsewhere than before, the program is not held up again at once;
+//! and as what is apart is less than a step, several ranks come to be held up where it begins, at the same time.
+//!
 //! A program is taken to be in its first step until it has met no new convolution for twice
 //! as many executions as it has convolutions.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tightfit_core::survey::TuneBudget;
@@ -11,6 +20,8 @@ use tightfit_core::survey::TuneBudget;
 pub(super) const STEP: Duration = Duration::from_millis(250);
 /// What does not count in a step.
 const TRIFLE: Duration = Duration::from_millis(10);
+/// The share of a step that has to pass between two times that it is held up.
+const APART: f64 = 0.75;
 /// The share of the budget for finding candidates; the rest is for comparing them with what runs.
 const SEARCH: f64 = 0.7;
 
@@ -19,22 +30,44 @@ const SEARCH: f64 = 0.7;
 pub(super) struct Pace {
     /// Convolutions met.
     met: u64,
-    /// Executions since the last new convolution.
+    /// Executions in all, and since the last new convolution.
+    executions: u64,
     since_new: u64,
-    held_up: Duration,
+    /// What has held up this step.
+    in_step: Duration,
+    /// What has held up the last executions, each with its number.
+    lately: VecDeque<(u64, Duration)>,
     spent: Duration,
 }
 
 impl Pace {
-    /// A convolution is executed, perhaps a new one, with which a step may end.
-    pub fn on_execution(&mut self, is_new: bool, is_end_of_step: bool) {
+    /// A convolution is executed, perhaps a new one, with which a step of so many executions may end.
+    pub fn on_execution(&mut self, is_new: bool, step: u64, is_end_of_step: bool) {
+        self.executions += 1;
         self.since_new += 1;
         if is_new {
             self.met += 1;
             self.since_new = 0;
         }
         if is_end_of_step {
-            self.held_up = Duration::ZERO;
+            self.in_step = Duration::ZERO;
+        }
+        let apart = (APART * step as f64) as u64;
+        while self.lately.front().is_some_and(|(at, _)| at + apart <= self.executions) {
+            self.lately.pop_front();
+        }
+    }
+
+    /// What has held up the step.
+    fn held_up(&self) -> Duration {
+        self.in_step.max(self.lately.iter().map(|(_, time)| *time).sum())
+    }
+
+    fn hold_up(&mut self, time: Duration) {
+        self.in_step += time;
+        match self.lately.back_mut() {
+            Some((at, so_far)) if *at == self.executions => *so_far += time,
+            _ => self.lately.push_back((self.executions, time)),
         }
     }
 
@@ -45,13 +78,13 @@ impl Pace {
 
     /// Takes down what was spent.
     pub fn spend(&mut self, time: Duration) {
-        self.held_up += time;
+        self.hold_up(time);
         self.spent += time;
     }
 
     /// Takes down that what was spent on the host has held up the device for another time.
     pub fn correct(&mut self, host: Duration, device: Duration) {
-        self.held_up += device.saturating_sub(host);
+        self.hold_up(device.saturating_sub(host));
         self.spent = (self.spent + device).saturating_sub(host);
     }
 
@@ -62,7 +95,7 @@ impl Pace {
 
     /// Whether this step and the budget allow more, if what is on its way will take so long.
     pub fn has_room(&self, coming: Duration, budget: TuneBudget) -> bool {
-        self.held_up + coming < STEP && self.is_within(coming, budget)
+        self.held_up() + coming < STEP && self.is_within(coming, budget)
     }
 
     /// Whether the budget is more than what will be spent if what is on its way takes so long.
@@ -73,7 +106,7 @@ impl Pace {
     /// What is left of this step if what is on its way takes so long; none if hardly anything has held it up, so that one
     /// measurement may take as long as it takes.
     pub fn left(&self, coming: Duration) -> Option<Duration> {
-        let so_far = self.held_up + coming;
+        let so_far = self.held_up() + coming;
         (so_far > TRIFLE).then(|| STEP.saturating_sub(so_far))
     }
 
@@ -98,32 +131,33 @@ mod tests {
         let mut calls = 0;
         for step in 0..3 {
             for kernel in 0..10 {
-                pace.on_execution(step == 0, kernel == 9);
+                pace.on_execution(step == 0, 10, kernel == 9);
                 calls += 1;
                 assert_eq!(pace.is_steady(), calls > 29, "step {step}, kernel {kernel}");
             }
         }
-        pace.on_execution(true, false);
+        pace.on_execution(true, 10, false);
         assert!(!pace.is_steady(), "a new convolution is a new first step");
     }
 
     #[test]
     fn a_step_and_the_budget_bound_what_is_spent() {
         let mut pace = Pace::default();
-        (0..4).for_each(|_| pace.on_execution(true, false));
+        (0..4).for_each(|place| pace.on_execution(true, 4, place == 3));
         let budget = "1s".parse().unwrap();
         let has_room = |pace: &Pace, coming| pace.has_room(coming, budget);
+        let a_step = |pace: &mut Pace| (0..4).for_each(|place| pace.on_execution(false, 4, place == 3));
         assert!(has_room(&pace, Duration::ZERO) && !has_room(&pace, STEP));
         assert_eq!(pace.left(Duration::ZERO), None);
         assert_eq!(pace.left(STEP / 5), Some(STEP * 4 / 5));
         pace.spend(STEP);
         assert_eq!(pace.left(STEP), Some(Duration::ZERO));
         assert!(!has_room(&pace, Duration::ZERO) && !pace.is_late(budget));
-        (0..4).for_each(|place| pace.on_execution(false, place == 3));
+        a_step(&mut pace);
         assert!(has_room(&pace, Duration::ZERO), "the next step");
         pace.spend(Duration::from_millis(200));
         pace.spend(Duration::from_millis(300));
-        (0..4).for_each(|place| pace.on_execution(false, place == 3));
+        a_step(&mut pace);
         assert!(has_room(&pace, STEP * 4 / 5) && !has_room(&pace, STEP), "more than the budget is on its way");
         assert!(pace.is_late(budget) && !pace.is_over(budget));
         pace.spend(Duration::from_millis(300));
@@ -132,8 +166,28 @@ mod tests {
         // The host was at it for 300 ms, during 280 of which the device had the program's work.
         pace.correct(Duration::from_millis(300), Duration::from_millis(20));
         assert_eq!(pace.spent(), Duration::from_millis(770));
-        (0..4).for_each(|place| pace.on_execution(false, place == 3));
+        a_step(&mut pace);
         pace.correct(Duration::from_millis(10), Duration::from_millis(260));
         assert!(!has_room(&pace, Duration::ZERO), "the device was held up in this step");
+    }
+
+    #[test]
+    fn a_step_that_begins_elsewhere_is_not_held_up_again_at_once() {
+        let budget = "unlimited".parse().unwrap();
+        for shift in 0..10 {
+            let mut pace = Pace::default();
+            let mut held_up = Vec::new();
+            for execution in 0..100 {
+                let begins = if execution < 50 { 0 } else { shift };
+                pace.on_execution(false, 10, execution % 10 == begins);
+                if pace.has_room(Duration::ZERO, budget) {
+                    held_up.push(execution);
+                    pace.spend(STEP);
+                }
+            }
+            assert!(held_up.windows(2).all(|two| two[1] - two[0] >= 7), "{held_up:?}");
+            // Where the step begins, again.
+            assert_eq!(held_up.last().map(|last| last % 10), Some(shift), "{held_up:?}");
+        }
     }
 }

@@ -135,7 +135,7 @@ impl State {
         self.is_over &= !kernel.is_open();
         self.is_ending &= !kernel.is_open();
         let is_end_of_step = self.steps.on_execution(address, Instant::now());
-        self.pace.on_execution(is_new, is_end_of_step);
+        self.pace.on_execution(is_new, self.steps.length(), is_end_of_step);
     }
 
     /// Reads what has ended.

@@ -61,6 +61,11 @@ impl Steps {
         true
     }
 
+    /// Executions of a step, as far as known.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Whether it was executed before.
     pub fn knows(&self, kernel: usize) -> bool {
         self.calls.contains_key(&kernel)
