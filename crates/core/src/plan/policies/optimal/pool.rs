@@ -27,9 +27,9 @@ const ROOM: u64 = 400;
 /// many.
 const NEAR: u64 = 50;
 
-/// Visits of operations and reruns that a search may take: a third of a second for usual networks, a few for large steps.
+/// Visits of operations and reruns that a search may take: a third of a second for usual networks, one or two for large steps.
 pub(super) fn visits(model: &Model<'_>) -> u64 {
-    8_000_000 + 40_000 * model.slots.len().saturating_sub(600).min(2500) as u64
+    8_000_000 + 40_000 * model.slots.len().saturating_sub(600).min(700) as u64
 }
 
 /// What decisions lead to, the decisions, and what the search began with.
@@ -172,7 +172,7 @@ impl<'m, 'a> Pool<'m, 'a> {
             // that takes several times as long.
             let is_placed = self.is_placed(trials, 20);
             let is_late = if is_placed { self.end.is_over() } else { self.model.drafter.end.is_over() };
-            let is_enough = is_placed || placing > 0 && (self.end.is_stopped() || self.is_placed(trials, 1));
+            let is_enough = is_placed || placing > 0 && (self.end.is_stopped() || self.is_placed(trials, 8));
             if is_late && is_enough || (is_late || is_placed) && placing >= PLACINGS {
                 break;
             }
