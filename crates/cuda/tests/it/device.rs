@@ -86,6 +86,15 @@ fn the_doctor_finds_everything() {
     }
 }
 
+/// Ends a thread, also where this one panics.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// cuDNN captures a graph while it lists the engines of some convolutions, and a capture may forbid what other threads call.
 #[test]
 #[ignore = "needs a CUDA device"]
@@ -95,6 +104,7 @@ fn other_threads_go_on_while_engines_are_listed() {
     let (is_over, failed) = (AtomicBool::new(false), AtomicU32::new(0));
     let mut found = Vec::new();
     std::thread::scope(|threads| {
+        let _ends = Ends(&is_over);
         threads.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 failed.fetch_add(u32::from(DeviceBuffer::new(&context, 4096).is_err()), Ordering::Relaxed);
@@ -124,7 +134,6 @@ fn other_threads_go_on_while_engines_are_listed() {
                 }
             }
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     assert!(found.is_empty(), "{found:#?}");
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
-//! while there is a plan to run for the first time, and that waits for what is begun. Engines are not listed here: cuDNN captures a
-//! graph while it lists some, and what the program's threads call meanwhile fails.
+//! while there is a plan to run for the first time, and that waits for what is begun. Engines are not listed here: a program failed
+//! when they were, because cuDNN captures a graph while it lists some, and a capture forbids calls of other threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,6 +24,9 @@ use crate::worker::{Work, Worker};
 
 /// What takes longer than this is not waited for, also when the program ends.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What takes longer than this never ends: where there is no limit of time, nothing else waits behind it.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// The longest that the thread waits for a plan to be run.
 const TURN: Duration = Duration::from_millis(500);
@@ -89,10 +92,11 @@ impl Known {
         self.begun.as_ref().map_or(Duration::ZERO, |(_, begun)| begun.elapsed())
     }
 
-    /// Whether there is no time to build more.
-    fn is_late(&self) -> bool {
+    /// Whether there is no time to build this. What has won gets twice as much: it is little, and what all else was for.
+    fn is_late(&self, target: &Target) -> bool {
         let so_far = self.so_far();
-        self.limit.map_or(so_far > PATIENCE, |limit| self.spent + so_far > limit)
+        let times = if matches!(target, Target::Configuration(..)) { 2 } else { 1 };
+        self.limit.map_or(so_far > STUCK, |limit| self.spent + so_far > times * limit)
     }
 }
 
@@ -110,7 +114,7 @@ impl Default for Builds {
 
 impl Builds {
     /// What is known of plans on a device, which are built from now on if nobody has asked before, as long as building has taken less
-    /// than `limit`. Later, what is slow to build is too late, and the rest is built in place.
+    /// than `limit`. Later, what is quick to build is built in place, and the rest is too late.
     pub fn ask(
         &self,
         (host, device): (&Arc<Host>, usize),
@@ -129,7 +133,7 @@ impl Builds {
         let key = (device, *problem, name);
         let known = &mut *lock(&self.known);
         known.limit = limit;
-        let (so_far, is_late) = (known.so_far(), known.is_late());
+        let (so_far, is_late) = (known.so_far(), known.is_late(&target));
         let is_begun = known.begun.as_ref().is_some_and(|(building, _)| *building == key);
         match known.built.get(&key) {
             // What takes so long is not begun again in place.
@@ -225,7 +229,7 @@ impl Work<(Key, Target)> for Building {
     fn work(&mut self, (key, target): (Key, Target)) {
         loop {
             let mut known = lock(&self.known);
-            if known.built.get(&key) != Some(&Built::Asked) || known.is_late() {
+            if known.built.get(&key) != Some(&Built::Asked) || known.is_late(&target) {
                 return;
             }
             if known.turn.is_none_or(|since| since.elapsed() > TURN) {
@@ -241,7 +245,7 @@ impl Work<(Key, Target)> for Building {
         let so_far = known.so_far();
         known.spent += so_far;
         known.begun = None;
-        if let Target::Part(algorithm) = target {
+        if let (Target::Part(algorithm), Built::Ready) = (target, &built) {
             known.new.push((*problem, algorithm, took));
         }
         known.built.insert(key, built);

@@ -32,7 +32,7 @@ pub(super) enum Wanted {
     Proof(Problem, Algorithm),
     /// What dividing the problem costs.
     Division(Problem),
-    /// More time to ask the library, which this step has not.
+    /// More time to ask the library than this step has left.
     Time,
 }
 
@@ -291,8 +291,8 @@ impl Asking<'_> {
         Ok(workspace)
     }
 
-    /// Stops where the library was asked for long enough. A mini-batch has hundreds of questions, each of up to a millisecond, and what
-    /// was answered is kept.
+    /// Stops where the library was asked for long enough. Dividing a mini-batch takes hundreds of questions, of up to a
+    /// millisecond each, and what was answered is kept.
     fn check_time(&mut self) -> Result<(), Error> {
         if self.has_asked && Instant::now() >= self.until {
             self.wanted = Some(Wanted::Time);

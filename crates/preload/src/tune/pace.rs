@@ -5,8 +5,8 @@
 //! held up                    250 ms            250 ms                 250 ms             at least 30 executions apart
 //! ```
 //!
-//! Nobody says where a step begins. Where it is taken to begin elsewhere than before, the program is not held up again at once;
-//! and as what is apart is less than a step, several ranks come to be held up where it begins, at the same time.
+//! Nobody says where a step begins. Where it is taken to begin elsewhere than before, the program is not held up again at once.
+//! Because the gap is shorter than a step, several ranks drift back to where it begins, and are held up at the same time.
 //!
 //! A program is taken to be in its first step until it has met no new convolution for twice
 //! as many executions as it has convolutions.
@@ -19,7 +19,7 @@ use tightfit_core::survey::TuneBudget;
 /// The most that measuring may hold up one step, host and device together.
 pub(super) const STEP: Duration = Duration::from_millis(250);
 /// What does not count in a step.
-const TRIFLE: Duration = Duration::from_millis(10);
+pub(super) const TRIFLE: Duration = Duration::from_millis(10);
 /// The share of a step that has to pass between two times that it is held up.
 const APART: f64 = 0.75;
 /// The share of the budget for finding candidates; the rest is for comparing them with what runs.
@@ -63,11 +63,18 @@ impl Pace {
         self.in_step.max(self.lately.iter().map(|(_, time)| *time).sum())
     }
 
-    fn hold_up(&mut self, time: Duration) {
+    /// Executions so far.
+    pub fn executions(&self) -> u64 {
+        self.executions
+    }
+
+    /// Adds what has held up an execution.
+    fn hold_up(&mut self, at: u64, time: Duration) {
         self.in_step += time;
-        match self.lately.back_mut() {
-            Some((at, so_far)) if *at == self.executions => *so_far += time,
-            _ => self.lately.push_back((self.executions, time)),
+        let place = self.lately.partition_point(|(known, _)| *known < at);
+        match self.lately.get_mut(place) {
+            Some((known, so_far)) if *known == at => *so_far += time,
+            _ => self.lately.insert(place, (at, time)),
         }
     }
 
@@ -78,13 +85,13 @@ impl Pace {
 
     /// Takes down what was spent.
     pub fn spend(&mut self, time: Duration) {
-        self.hold_up(time);
+        self.hold_up(self.executions, time);
         self.spent += time;
     }
 
-    /// Takes down that what was spent on the host has held up the device for another time.
-    pub fn correct(&mut self, host: Duration, device: Duration) {
-        self.hold_up(device.saturating_sub(host));
+    /// Takes down that what was spent on the host at an execution has held up the device for another time.
+    pub fn correct(&mut self, at: u64, host: Duration, device: Duration) {
+        self.hold_up(at, device.saturating_sub(host));
         self.spent = (self.spent + device).saturating_sub(host);
     }
 
@@ -96,6 +103,11 @@ impl Pace {
     /// Whether this step and the budget allow more, if what is on its way will take so long.
     pub fn has_room(&self, coming: Duration, budget: TuneBudget) -> bool {
         self.held_up() + coming < STEP && self.is_within(coming, budget)
+    }
+
+    /// Whether half of what may hold up this step is left if what is on its way takes so long.
+    pub fn is_half_left(&self, coming: Duration) -> bool {
+        self.held_up() + coming < STEP / 2
     }
 
     /// Whether the budget is more than what will be spent if what is on its way takes so long.
@@ -148,6 +160,7 @@ mod tests {
         let has_room = |pace: &Pace, coming| pace.has_room(coming, budget);
         let a_step = |pace: &mut Pace| (0..4).for_each(|place| pace.on_execution(false, 4, place == 3));
         assert!(has_room(&pace, Duration::ZERO) && !has_room(&pace, STEP));
+        assert!(pace.is_half_left(STEP / 3) && !pace.is_half_left(STEP / 2));
         assert_eq!(pace.left(Duration::ZERO), None);
         assert_eq!(pace.left(STEP / 5), Some(STEP * 4 / 5));
         pace.spend(STEP);
@@ -164,10 +177,10 @@ mod tests {
         assert!(pace.is_over(budget) && !pace.is_over("unlimited".parse().unwrap()));
         assert_eq!(pace.spent(), Duration::from_millis(1050));
         // The host was at it for 300 ms, during 280 of which the device had the program's work.
-        pace.correct(Duration::from_millis(300), Duration::from_millis(20));
+        pace.correct(pace.executions(), Duration::from_millis(300), Duration::from_millis(20));
         assert_eq!(pace.spent(), Duration::from_millis(770));
         a_step(&mut pace);
-        pace.correct(Duration::from_millis(10), Duration::from_millis(260));
+        pace.correct(pace.executions(), Duration::from_millis(10), Duration::from_millis(260));
         assert!(!has_room(&pace, Duration::ZERO), "the device was held up in this step");
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tightfit_core::{Algorithm, Notes, Problem};
 
 use super::builds::{Builds, Built, Target};
+use super::pace::{STEP, TRIFLE};
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
@@ -22,9 +23,9 @@ pub(super) struct Room<'a> {
     pub builds: &'a Builds,
     /// For how long in all; none for as long as it takes.
     pub builds_for: Option<Duration>,
-    /// What may still be enqueued; none for anything.
-    pub left: Option<Duration>,
-    /// Until when the library may be asked.
+    /// Whether hardly anything has held the step up yet, so that one measurement may take as long as it takes.
+    pub is_untouched: bool,
+    /// Until when the library may be asked, and what is to be measured must be enqueued.
     pub until: Instant,
     /// Whether there is time to try what promises nothing.
     pub is_thorough: bool,
@@ -33,7 +34,10 @@ pub(super) struct Room<'a> {
 impl Room<'_> {
     /// Whether a step has room for the measurement of a candidate with these notes.
     pub fn allows(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
-        let Some(left) = self.left else { return true };
+        let left = self.until.saturating_duration_since(Instant::now());
+        if self.is_untouched && left + TRIFLE >= STEP {
+            return true;
+        }
         let call = self.similar.expected(problem, algorithm, self.rates);
         self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0) <= left
     }
@@ -44,7 +48,10 @@ impl Room<'_> {
         let is_quick = match &target {
             Target::Part(algorithm) => self.similar.is_quick_to_build(problem, algorithm),
             Target::Division => false,
-            Target::Configuration(..) => true,
+            Target::Configuration(ours, ..) => {
+                let mut all = ours.parts().iter().flat_map(|part| part.algorithm.plain());
+                all.all(|algorithm| self.similar.is_quick_to_build(problem, algorithm))
+            }
         };
         let place = (self.prover.host, self.prover.device);
         self.builds.ask(place, problem, target, is_quick && !notes.contains(Notes::COMPILED), self.builds_for)

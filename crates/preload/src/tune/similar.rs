@@ -130,7 +130,7 @@ impl Similar {
     }
 
     /// Whether plans of the algorithm's engine are known to be built in no time. What the library reports says too little: some engines
-    /// compile that it does not report to.
+    /// compile without reporting it.
     pub fn is_quick_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
         let known = self.builds.get(&engine(problem, algorithm));
         known.and_then(|build| build.longest).is_some_and(|longest| longest <= QUICK)

@@ -90,6 +90,8 @@ struct Held {
     to: Moment,
     /// The host's time, which counts until then.
     host: Duration,
+    /// The number of the execution that was held up.
+    at: u64,
 }
 
 impl State {
@@ -141,13 +143,13 @@ impl State {
     /// Reads what has ended.
     fn receive(&mut self, call: &Call<'_>) {
         let pace = &mut self.pace;
-        self.held.retain(|Held { from, to, host }| match to.since(from) {
+        self.held.retain(|Held { from, to, host, at }| match to.since(from) {
             Ok(Some(device)) => {
                 let device = Duration::from_nanos(device.0);
                 if device.max(*host) > STEP {
                     trace!("measuring held up a step by {device:.1?}, {host:.1?} of it on the host");
                 }
-                pace.correct(*host, device);
+                pace.correct(*at, *host, device);
                 call.around.chooser.spending().correct(*host, device);
                 false
             }
@@ -242,7 +244,7 @@ impl State {
         if (self.flights.len() > before || host > UNNOTICED)
             && let (Ok(from), Ok(to)) = (from, moment())
         {
-            self.held.push(Held { from, to, host });
+            self.held.push(Held { from, to, host, at: self.pace.executions() });
         }
     }
 
@@ -266,20 +268,22 @@ impl State {
             if budget.limit().is_some() && self.is_little_left() {
                 self.close_jobs(call, session);
             }
-            let Some(place) = self.most_promising(call, &waiting) else {
+            let is_half_left = self.pace.is_half_left(coming);
+            let Some(place) = self.most_promising(call, &waiting, is_half_left) else {
                 self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
                 return;
             };
             let is_late = self.pace.is_late(budget);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
+            let (is_untouched, until) = (left.is_none(), Instant::now() + left.unwrap_or(STEP));
             let (around, device) = (call.around, session.guest.device().clone());
             let cached = |problem: &Problem| around.chooser.cached(problem, around.settings, &device);
             let prover =
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
             let (rates, similar, builds) = (&self.rates, &self.similar, call.builds);
             // Building plans holds nothing up, but does not go on for ever either.
-            let (builds_for, until) = (budget.limit(), Instant::now() + left.unwrap_or(STEP));
-            let room = Room { rates, similar, prover, builds, builds_for, left, until, is_thorough };
+            let builds_for = budget.limit();
+            let room = Room { rates, similar, prover, builds, builds_for, is_untouched, until, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
             let next = job.next(session, Some(&call.own), is_late, &room);
             let chosen = begun.elapsed();
@@ -442,23 +446,28 @@ impl State {
     }
 
     /// The place of the job to go on with: own choices first, then what could gain most for what it costs; none if no job can
-    /// go on.
-    fn most_promising(&self, call: &Call<'_>, waiting: &HashSet<usize>) -> Option<usize> {
+    /// go on. If that one can only go on at another handle, half of the step is left to it.
+    fn most_promising(&self, call: &Call<'_>, waiting: &HashSet<usize>, is_half_left: bool) -> Option<usize> {
         let in_flight: HashSet<usize> = self.flights.iter().map(|flight| flight.job).collect();
         let is_free = |job: &Job| {
             let is_here = job.kernel.question.device == call.device;
             let is_possible = !job.needs_own() || Arc::ptr_eq(&job.kernel, call.own.kernel);
-            let is_possible = is_possible && job.may_run_on(call.handle);
             is_here && is_possible && !in_flight.contains(&id(job)) && !waiting.contains(&id(job))
         };
         let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
         let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);
         let worth =
             |job: &Job| self.gain(job) * job.prospects() / job.cost().unwrap_or(typical).as_nanos().max(1) as f64;
-        let free = self.jobs.iter().enumerate().filter(|(_, job)| is_free(job));
-        let best =
-            free.max_by(|(_, a), (_, b)| a.needs_own().cmp(&b.needs_own()).then_with(|| worth(a).total_cmp(&worth(b))));
-        best.map(|(place, _)| place)
+        let best = |may_go_on: &dyn Fn(&Job) -> bool| {
+            let free = self.jobs.iter().enumerate().filter(|(_, job)| may_go_on(job));
+            free.max_by(|(_, a), (_, b)| a.needs_own().cmp(&b.needs_own()).then_with(|| worth(a).total_cmp(&worth(b))))
+        };
+        let (place, job) = best(&is_free)?;
+        if job.may_run_on(call.handle) {
+            return Some(place);
+        }
+        let other = best(&|job| is_free(job) && job.may_run_on(call.handle)).filter(|_| is_half_left);
+        other.map(|(place, _)| place)
     }
 
     /// Shows on a terminal how far it is.

@@ -36,8 +36,8 @@ use compare::Pending;
 
 /// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
 const PROSPECTS: f64 = 0.85;
-/// A kernel that was executed so often on other handles has left its own.
-const LEFT: u32 = 16;
+/// A kernel that was executed so often on other handles, one after another, has moved.
+const MOVED: u32 = 16;
 /// What is known to be faster by this is used before the survey has ended.
 const FAR: f64 = 1.5;
 
@@ -205,7 +205,7 @@ impl Job {
         let (own, elsewhere) = self.handle.unwrap_or((handle, 0));
         self.handle = match () {
             () if own == handle => Some((own, 0)),
-            () if elsewhere < LEFT => Some((own, elsewhere + 1)),
+            () if elsewhere < MOVED => Some((own, elsewhere + 1)),
             () => Some((handle, 0)),
         };
     }
@@ -249,11 +249,21 @@ impl Job {
                     Some(next) => return next,
                     None => self.choose(),
                 },
-                Stage::Duel(ours) if !self.is_built(ours, room) => return Next::Wait,
-                Stage::Duel(ours) => match self.duel(ours.clone(), session, own) {
-                    Some(task) => return Next::Run(Box::new(task)),
-                    None => self.stage = Stage::Done(Verdict::Stays),
-                },
+                Stage::Duel(ours) => {
+                    let ours = ours.clone();
+                    match self.built(&ours, room) {
+                        Built::Asked => return Next::Wait,
+                        // What is wrong gives way, whatever that takes.
+                        built if built.why_not().is_some() && !self.runs_wrong() => {
+                            self.is_cut |= built == Built::Late;
+                            self.stage = Stage::Done(Verdict::Stays);
+                        }
+                        _ => match self.duel(ours, session, own) {
+                            Some(task) => return Next::Run(Box::new(task)),
+                            None => self.stage = Stage::Done(Verdict::Stays),
+                        },
+                    }
+                }
                 Stage::Compare(pending) if !pending.truth.is_known() => return Next::Wait,
                 Stage::Compare(_) => self.compare(),
                 Stage::Done(_) if !self.is_early && self.guess.is_some() => return Next::Wait,
@@ -339,15 +349,13 @@ impl Job {
         self.kernel.can_run_own() && judge::is_own(ours, &self.kernel.question)
     }
 
-    /// Whether a configuration can be set up without waiting for an engine that compiles, or there is no time to wait otherwise.
-    fn is_built(&self, ours: &Configuration, room: &Room<'_>) -> bool {
+    /// What is known of the plans of a configuration as it runs: with its own factors they are others than those that were timed.
+    fn built(&self, ours: &Configuration, room: &Room<'_>) -> Built {
         let question = &self.kernel.question;
         let mut notes = ours.parts().iter().flat_map(|part| part.algorithm.plain()).map(|one| self.ledger.notes(one));
-        if !notes.any(|notes| notes.contains(Notes::COMPILED)) {
-            return true;
-        }
+        let is_compiled = notes.any(|notes| notes.contains(Notes::COMPILED));
         let target = Target::Configuration(ours.clone(), question.scale(), question.base);
-        room.built(self.problem(), target, Notes::COMPILED) != Built::Asked
+        room.built(self.problem(), target, if is_compiled { Notes::COMPILED } else { Notes::NONE })
     }
 
     /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that

@@ -168,8 +168,8 @@ impl<'m, 'a> Pool<'m, 'a> {
         // The time of what was found before.
         let mut hoped: Option<u64> = None;
         for placing in 0..2 * PLACINGS {
-            // More attempts are worth it where all that is placed is much slower; when time is over, a single one, or a few where
-            // that takes several times as long.
+            // More attempts are worth it where all that is placed is slower by one part in 20; when time is over, a single one, or a
+            // few where it is slower by one part in 8.
             let is_placed = self.is_placed(trials, 20);
             let is_late = if is_placed { self.end.is_over() } else { self.model.drafter.end.is_over() };
             let is_enough = is_placed || placing > 0 && (self.end.is_stopped() || self.is_placed(trials, 8));
