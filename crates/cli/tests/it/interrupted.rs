@@ -77,13 +77,13 @@ fn a_full_disk_loses_nothing() {
         let script = format!("trap '' XFSZ; ulimit -f 60; exec \"$tightfit\" {arguments}");
         folder.shell(&script).output().unwrap()
     };
-    let profile = limited("profile lenet --batch 9 --workspace 4MiB --sizes all");
+    let profile = limited("profile lenet --batch 6 --workspace 4MiB --sizes all");
     let message = text(&profile.stderr);
     assert_eq!(profile.status.code(), Some(1), "{message}");
     assert!(message.contains("cache.db") && message.contains("disk is full"), "{message}");
     assert!(text(&profile.stdout).contains("measurements"), "the result is shown all the same");
     // The optimizer needs no disk: it warns, and answers.
-    let optimize = limited("optimize lenet --batch 9 --workspace 4MiB --sizes all");
+    let optimize = limited("optimize lenet --batch 6 --workspace 4MiB --sizes all");
     assert!(optimize.status.success(), "{}", text(&optimize.stderr));
     assert!(text(&optimize.stderr).contains("warning") && text(&optimize.stdout).contains("conv2"));
     assert!(folder.measurements() >= before);

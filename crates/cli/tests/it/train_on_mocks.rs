@@ -145,7 +145,7 @@ fn weights_trained_in_one_layout_go_on_in_another() {
     let layouts = ["", "--layout nchw"];
     let saved = |name: &str| std::fs::read_to_string(machine.folder.path().join(name)).unwrap();
     let run = |options: &str| {
-        let what = "digits-net --batch 2 --divide off --types f16-f32 --data digits";
+        let what = "digits-net --batch 2 --divide off --types f16-f32 --data synthetic";
         machine.parsed(&machine.run_with(1 << 30, options, what))
     };
     for (layout, is_last) in layouts.into_iter().zip([true, false]) {

@@ -192,7 +192,7 @@ fn without_holes(name: &str, batch: usize) {
 
 #[test]
 fn the_fastest_algorithms_are_used_if_they_fit() {
-    for name in ["alexnet-1col", "googlenet", "vgg19", "resnet18", "densenet40"] {
+    for name in ["alexnet-1col", "googlenet", "densenet40"] {
         let network = Network::open(name).unwrap();
         let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
         for kernels in [kernels(&workload), uneven_kernels(&workload)] {
