@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::Sizes;
+use tightfit_core::survey::{Sizes, TuneBudget};
 use tightfit_core::{Bytes, Nanos};
 
 use super::{DivideOption, SolverName, samples};
@@ -26,8 +26,9 @@ pub struct Planning {
     /// few as the budget requires), baseline (keeps all), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: plan::Policy,
-    /// Seconds that the policy optimal may search [default: a fixed amount of work, which gives the same plan each time]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// How long the policy optimal may search, as in 2s or 500ms [default: a fixed amount of work, which gives the same plan each
+    /// time]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub plan_time: Option<Nanos>,
     /// Convolution algorithms: memory (least workspace), performance (fastest) or fit (fastest that fits)
     /// [default: fit]; vdnn-dynamic chooses them itself and does not accept this option
@@ -58,13 +59,13 @@ fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses a time in seconds, such as 2 or 0.5s.
-fn seconds(text: &str) -> Result<Nanos, String> {
-    let seconds: Option<f64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
-    match seconds.filter(|seconds| (0.0..=1e6).contains(seconds)) {
-        Some(seconds) => Ok(Nanos::from_micros(seconds * 1e6)),
-        None => Err(format!("`{text}` is not a time; write seconds from 0 to 1000000, as in 2 or 0.5s")),
-    }
+/// Parses a time as `--tune-budget` does: seconds, or with a unit.
+fn time(text: &str) -> Result<Nanos, String> {
+    let limit = text.parse::<TuneBudget>().ok().and_then(TuneBudget::limit);
+    let nanos = limit.and_then(|limit| u64::try_from(limit.as_nanos()).ok());
+    nanos
+        .map(Nanos)
+        .ok_or_else(|| format!("`{text}` is not a time; write seconds, as in 2 or 0.5s, or a time such as 500ms or 2m"))
 }
 
 /// Shares of the baseline's bytes, in percent.

@@ -27,7 +27,8 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("plan lenet --step step.json", &["--step"]),
         ("plan --step step.json --batch 4", &["--step", "--batch"]),
         ("plan", &["<NETWORK>"]),
-        ("plan lenet --batch 4 --assume --plan-time soon", &["soon", "seconds"]),
+        ("plan lenet --batch 4 --assume --plan-time soon", &["soon", "seconds", "500ms"]),
+        ("plan lenet --batch 4 --assume --plan-time unlimited", &["unlimited", "seconds"]),
         ("plan lenet --batch 4 --budget 1MiB --algorithms quick", &["quick", "memory", "performance"]),
         (
             "plan lenet --batch 4 --budget 1MiB --assume --policy vdnn-dynamic --algorithms memory",
@@ -261,6 +262,14 @@ fn work_beyond_the_machines_memory_is_refused_with_alternatives() {
             assert!(message.contains(part), "{arguments}: {part}: {message}");
         }
         assert_eq!(folder.measurements(), 0, "{arguments}");
+    }
+}
+
+#[test]
+fn the_time_to_plan_may_have_a_unit() {
+    let folder = Folder::new();
+    for time in ["1", "0.5s", "200ms", "1m", "0"] {
+        folder.succeed(&format!("plan lenet --batch 4 --assume --plan-time {time}"));
     }
 }
 
