@@ -48,7 +48,8 @@ job() {
     [ $(($(date +%s) - BEGIN)) -lt "$STOP_AFTER" ] || exit 0
     name=$1 stage=$2 gpu=$((SLOT % GPUS)) && shift 2
     [ ! -e "$output/$name/done" ] || exit 0
-    each=$(($(nproc) / (PER_GPU * GPUS) > 0 ? $(nproc) / (PER_GPU * GPUS) : 1))
+    each=$(($(nproc) / (PER_GPU * GPUS)))
+    each=$((each > 0 ? each : 1))
     cores=${CORES:-$((SLOT * each))-$(((SLOT + 1) * each - 1))}
     # Those of the other stages do not take turns by themselves.
     turn=()
