@@ -227,7 +227,7 @@ jax() { # another framework
 }
 
 jax_resnet() { # a ResNet-50 of another framework, with the defaults
-    plain jax_step.py --network resnet50 --batch 64
+    plain jax_step.py --network resnet50 --batch 64 --seconds 12
     defaults jax-resnet50 "" jax_step.py --network resnet50 --batch 64 --seconds 12
 }
 

@@ -6,10 +6,10 @@ usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--se
 
 Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds after a report says that all
 kernels are decided, which is when tuning ends, and plain until no step was held up; then times some more. `queue_ms` is what the
-host takes for a step, with the device's work behind it. A case per process, because what was tuned once stays tuned. Under torchrun,
-ranks train together (DistributedDataParallel), all take the steps of the first rank, and that one writes. With `--turn FILE`, a
-process that has imported everything waits for the others that name the file. With `--errors` and `--inference`, `error` is the
-output's distance from what 64-bit arithmetic gives, over the norm of that.
+host takes for a step, with the device's work behind it, and `library_ms` what threads of the library take meanwhile. A case per
+process, because what was tuned once stays tuned. Under torchrun, ranks train together (DistributedDataParallel), all take the steps
+of the first rank, and that one writes. With `--turn FILE`, a process that has imported everything waits for the others that name the
+file. With `--errors` and `--inference`, `error` is the output's distance from what 64-bit arithmetic gives, over the norm of that.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import statistics
 import time
 
 import torch
-from measure import Peak, milliseconds, tell
+from measure import Peak, library_seconds, milliseconds, tell
 from models import build, loss_of
 from report import Report
 
@@ -77,7 +77,9 @@ def measure(case, options):
     figures = {f"tuning_{name}": value for name, value in tuning.gib().items()}
     # Apart from the peak, whose thread would take turns with this one.
     figures["step_ms"] = milliseconds(step, options.steps)
+    before = library_seconds()
     figures["queue_ms"] = statistics.median(queue() for _ in range(options.steps))
+    figures["library_ms"] = 1e3 * (library_seconds() - before) / options.steps
     with Peak() as peak:
         milliseconds(step, 2)
     figures.update(peak.gib())

@@ -2,6 +2,9 @@
 """A training step of a small convolutional network in JAX: one JSON line.
 
 usage: [tightfit run .. --] python scripts/gpu_run/jax_step.py --label NAME [--batch 256] [--network resnet50] [--seconds N]
+
+Takes steps for so many seconds, under `tightfit run --report FILE` also until tuning has ended, but no longer than --most, then times
+some.
 """
 
 import argparse
@@ -10,6 +13,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+from report import Report
 
 # Output channels, edge of the filter, stride.
 LAYERS = [(64, 5, 1), (192, 5, 1), (384, 3, 1), (256, 3, 1)]
@@ -86,6 +90,7 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--network", choices=["small", "resnet50"], default="small")
     parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--most", type=float, default=60)
     options = parser.parse_args()
     loss_of_network, weights, x, target = {"small": small, "resnet50": resnet50}[options.network](options.batch)
     step = jax.jit(jax.value_and_grad(loss_of_network))
@@ -93,7 +98,10 @@ def main():
     loss, gradients = jax.block_until_ready(step(weights, x, target))
     first_s = time.perf_counter() - begin
     begin = time.perf_counter()
-    while time.perf_counter() - begin < options.seconds:
+    report = Report()
+    while (spent := time.perf_counter() - begin) < options.seconds or (
+        options.seconds and report.path and not report.is_tuned() and spent < options.most
+    ):
         jax.block_until_ready(step(weights, x, target))
     times = []
     for _ in range(20):

@@ -25,6 +25,8 @@ pub struct Levers {
     /// Milliseconds of the host's that it takes to build the plan of an engine that compiles, which then refuses some.
     compile: u64,
     executions: u64,
+    /// Questions in the heuristic mode for which cuDNN captures graphs.
+    mode_b: u64,
 }
 
 impl Settings for Levers {
@@ -38,11 +40,16 @@ impl Settings for Levers {
             slowdown: variable("TIGHTFIT_MOCK_CUDNN_SLOWDOWN").unwrap_or(1),
             compile: variable("TIGHTFIT_MOCK_CUDNN_COMPILE").unwrap_or(0),
             executions: 0,
+            mode_b: 0,
         }
     }
 
     fn count(&self, kind: &str) -> Option<u64> {
-        (kind == "executions").then_some(self.executions)
+        match kind {
+            "executions" => Some(self.executions),
+            "mode-b" => Some(self.mode_b),
+            _ => None,
+        }
     }
 }
 
@@ -71,6 +78,11 @@ pub fn slowdown() -> u64 {
 /// How long it takes to compile an engine.
 pub fn compile() -> Duration {
     Duration::from_millis(CONTROL.settings(|asked| asked.compile))
+}
+
+/// Counts a question in heuristic mode B.
+pub fn on_mode_b() {
+    CONTROL.settings(|asked| asked.mode_b += 1);
 }
 
 /// Counts an execution, by an engine of this index if it is a convolution, perhaps with other padding before than after, and

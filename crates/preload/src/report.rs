@@ -258,6 +258,6 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         "less_accurate": process.chooser.spending().so_far().inaccurate,
         "planned_only": planned_only,
         // While tuning goes on.
-        "undecided": kernels.iter().filter(|kernel| kernel.is_open()).count(),
+        "undecided": kernels.iter().filter(|kernel| kernel.is_undecided()).count(),
     })
 }

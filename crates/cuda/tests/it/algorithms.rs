@@ -278,6 +278,19 @@ fn wider_sums_compete_with_f16_alone() {
 }
 
 #[test]
+fn no_heuristics_are_asked_that_capture_graphs() {
+    let mocks = Mocks::new();
+    let mut backend = mocks.backend();
+    for operation in Operation::ALL {
+        let problem = problem(&format!("{operation} n4 c8 h6 w6 k8 r3 s3 pad1 f16"));
+        let offers = backend.offers(&problem).unwrap();
+        assert!(offers.iter().any(|offer| offer.algorithm.name().starts_with("engine")), "{problem}");
+        backend.division_cost(&problem).unwrap();
+    }
+    assert_eq!(mocks.count("mode-b"), 0);
+}
+
+#[test]
 fn f32_leaves_out_tensor_cores_and_narrower_inputs() {
     let mocks = Mocks::new();
     let mut backend = CudaBackend::open(&Options { every_engine: true, ..mocks.options() }).unwrap();

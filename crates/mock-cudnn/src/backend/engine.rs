@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::build::{Graph, Node};
-use crate::control::{compile, reported};
+use crate::control::{compile, on_mode_b, reported};
 use crate::method::{Choice, Method};
 use crate::number::DataType;
 use crate::pointwise::Pointwise;
@@ -214,6 +214,7 @@ pub fn heuristics(graph: &Arc<Graph>, mode: i64) -> Result<Vec<Config>, Status> 
     let Some(problem) = graph.problem() else { return Ok(config(0).into_iter().collect()) };
     let mut configs: Vec<Config> = indices.iter().filter_map(|&i| config(i)).collect();
     if mode == 1 {
+        on_mode_b();
         let turned = |c: &Config| {
             let (config, knob) = (c.clone(), c.engine.knob());
             let values = knob.map_or(0..0, |k| k.least + 1..k.most + 1);

@@ -208,6 +208,7 @@ fn heuristics_give_configurations_that_run() {
             assert_eq!(notes[..noted as usize].contains(&4), index[0] == 6, "non-deterministic");
             assert!(plan(&client, config).is_ok());
         }
+        assert_eq!(client.count("mode-b"), u64::from(mode == 1 || mode == 2), "mode {mode}");
     }
 }
 

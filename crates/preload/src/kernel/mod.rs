@@ -240,8 +240,13 @@ impl Kernel {
         let _ = self.adopt(failed.clone()).and_then(|()| self.change(failed));
     }
 
+    /// Whether tuning has still to decide what runs: not for what was only tried among other choices, or hardly executed.
+    pub fn is_undecided(&self) -> bool {
+        self.is_open() && self.calls() > 1 && self.goes_on()
+    }
+
     /// Whether it goes on being executed, or is the only choice for its convolution.
-    pub fn goes_on(&self) -> bool {
+    fn goes_on(&self) -> bool {
         self.trial.goes_on() || self.calls() > MOST_TRIED
     }
 

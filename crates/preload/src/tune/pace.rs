@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! steps, as far as known    |  40 executions  |  40 executions  | 12 |  40 executions  |
-//! held up                    250 ms            250 ms                 250 ms             at least 30 executions apart
+//! held up                    250 ms            250 ms                 250 ms             at least 40 executions apart
 //! ```
 //!
-//! Nobody says where a step begins. Where it is taken to begin elsewhere than before, the program is not held up again at once.
-//! Because the gap is shorter than a step, several ranks drift back to where it begins, and are held up at the same time.
+//! Nobody says where a step begins. Wherever it does, it is held up once, because a whole step passes between two times. Of several
+//! ranks, which wait for each other in every step, each passes up to a quarter less, so that they drift back to where the step is taken
+//! to begin, and are held up at the same time.
 //!
 //! A program is taken to be in its first step until it has met no new convolution for twice
 //! as many executions as it has convolutions.
@@ -16,18 +17,21 @@ use std::time::Duration;
 
 use tightfit_core::survey::TuneBudget;
 
+use crate::ranks;
+
 /// The most that measuring may hold up one step, host and device together.
 pub(super) const STEP: Duration = Duration::from_millis(250);
 /// What does not count in a step.
 pub(super) const TRIFLE: Duration = Duration::from_millis(10);
-/// The share of a step that has to pass between two times that it is held up.
-const APART: f64 = 0.75;
+/// The share of a step that has to pass between two times that it is held up, where there are several ranks.
+const APART_IN_RANKS: f64 = 0.75;
 /// The share of the budget for finding candidates; the rest is for comparing them with what runs.
 const SEARCH: f64 = 0.7;
 
 /// Keeps the pace.
-#[derive(Default)]
 pub(super) struct Pace {
+    /// Whether this is one of several ranks.
+    is_rank: bool,
     /// Convolutions met.
     met: u64,
     /// Executions in all, and since the last new convolution.
@@ -40,7 +44,26 @@ pub(super) struct Pace {
     spent: Duration,
 }
 
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace::new(ranks::are_several())
+    }
+}
+
 impl Pace {
+    /// The pace of a process, which may be one of several ranks.
+    fn new(is_rank: bool) -> Pace {
+        Pace {
+            is_rank,
+            met: 0,
+            executions: 0,
+            since_new: 0,
+            in_step: Duration::ZERO,
+            lately: VecDeque::new(),
+            spent: Duration::ZERO,
+        }
+    }
+
     /// A convolution is executed, perhaps a new one, with which a step of so many executions may end.
     pub fn on_execution(&mut self, is_new: bool, step: u64, is_end_of_step: bool) {
         self.executions += 1;
@@ -52,7 +75,7 @@ impl Pace {
         if is_end_of_step {
             self.in_step = Duration::ZERO;
         }
-        let apart = (APART * step as f64) as u64;
+        let apart = if self.is_rank { (APART_IN_RANKS * step as f64) as u64 } else { step };
         while self.lately.front().is_some_and(|(at, _)| at + apart <= self.executions) {
             self.lately.pop_front();
         }
@@ -187,8 +210,8 @@ mod tests {
     #[test]
     fn a_step_that_begins_elsewhere_is_not_held_up_again_at_once() {
         let budget = "unlimited".parse().unwrap();
-        for shift in 0..10 {
-            let mut pace = Pace::default();
+        for (shift, is_rank) in (0..10).flat_map(|shift| [(shift, false), (shift, true)]) {
+            let mut pace = Pace::new(is_rank);
             let mut held_up = Vec::new();
             for execution in 0..100 {
                 let begins = if execution < 50 { 0 } else { shift };
@@ -198,9 +221,12 @@ mod tests {
                     pace.spend(STEP);
                 }
             }
-            assert!(held_up.windows(2).all(|two| two[1] - two[0] >= 7), "{held_up:?}");
-            // Where the step begins, again.
-            assert_eq!(held_up.last().map(|last| last % 10), Some(shift), "{held_up:?}");
+            let apart = if is_rank { 7 } else { 10 };
+            assert!(held_up.windows(2).all(|two| two[1] - two[0] >= apart), "{held_up:?}");
+            if is_rank {
+                // Where the step begins, again.
+                assert_eq!(held_up.last().map(|last| last % 10), Some(shift), "{held_up:?}");
+            }
         }
     }
 }
