@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import functools
 import gc
+import gzip
 import itertools
 import json
 import math
@@ -82,7 +83,7 @@ def checksum(tensor):
 
 class Case:
     def __init__(self, options):
-        self.case, self.count, self.bits, self.long = options.case, options.steps, options.bits, options.long
+        self.case, self.count, self.bits, self.long, self.save = options.case, options.steps, options.bits, options.long, options.save
         self.cast = options.types == "bf16"
         self.plain_trace = self.traced_from = None
         torch.manual_seed(0)
@@ -312,6 +313,10 @@ class Case:
                 self.step()
             fitted = session.last
             outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
+            if self.save is not None:
+                self.save.mkdir(parents=True, exist_ok=True)
+                path = self.save / f"{self.case.replace(':', '-')}-{share}.json.gz"
+                path.write_bytes(gzip.compress(json.dumps(fitted.step.data).encode()))
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
                 predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
@@ -366,6 +371,7 @@ def main():
     parser.add_argument("--types", choices=("bf16", "tf32"), default="bf16", help="bf16 by autocast, or tf32 without it")
     parser.add_argument("--sweep", action="store_true", help="budgets in steps of 5%% from 100%% down to the least, and whether figures are monotonic")
     parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the recorded step of each budget, for `tightfit plan --step`")
     parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark

@@ -98,6 +98,33 @@ def test_a_budget_is_met_or_refused(name):
     assert decided.outcome.host <= bytes_of_host
 
 
+def test_what_several_reruns_make_counts_once():
+    """Pooling makes maxima, of which a cast copy is saved, and indices: the rerun for one of the two saved ones gives both."""
+    found = recorded("half")
+    lives, plain = found.lives, replayed(found)
+    pooling = next(index for index, operation in enumerate(lives.operations) if "max_pool" in operation["name"])
+    maxima, indices = lives.operations[pooling]["writes"]
+    cast = next(index for index, operation in enumerate(lives.operations) if operation["reads"] == [maxima] and operation["writes"])
+    (copy,) = lives.operations[cast]["writes"]
+    assert lives.first_backward[copy] < lives.first_backward[indices], "the copy is needed first"
+    need = lives.first_backward[copy]
+    decisions = {
+        tensor: {
+            "tensor": tensor, "decision": "recompute", "offload_after": None, "release_after": lives.last_forward[tensor],
+            "prefetch_before": None, "rebuilt": [{"before": need, "operations": operations}],
+        }
+        for tensor, operations in ((indices, [pooling]), (copy, [pooling, cast]))
+    }
+    bound = bind(found.step, lives, decisions, found.packs, [])
+    program = replayed(found, bound)
+    assert program.read == plain.read and program.result == plain.result
+    assert program.safe.counts.rebuilt == 1
+    assert_as_predicted(program, bound.outcome)
+    assert bound.outcome.rebuilt_us == sum(float(lives.operations[index]["time_us"]) for index in (pooling, cast))
+    scratch = lives.operations[need + 1]["workspace_bytes"]
+    assert program.most[need + 1] == bound.outcome.live[need + 1] - scratch - twice(lives)
+
+
 def test_a_copy_that_is_not_waited_for_is_seen():
     found = recorded("densenet")
     bound, plain = planned(found, 0.5), replayed(found)

@@ -153,6 +153,18 @@ class Unet(nn.Module):
         return self.out(x)
 
 
+class Half(nn.Module):
+    """A network under autocast, which pools in f32 on a CPU: of what pooling makes, the maxima are cast, and the indices saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = Unet()
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.network(x)
+
+
 class Frozen(nn.Module):
     """A frozen stem in evaluation mode, and a trained head."""
 
@@ -183,6 +195,7 @@ NETWORKS = {
     "vit-dropout": (lambda: Vit(dropout=0.1), lambda: image(8, 64)),
     "vae": (Vae, lambda: image(2, 32)),
     "unet": (Unet, lambda: torch.randn(1, 1, 16, 16, 16)),
+    "half": (Half, lambda: torch.randn(1, 1, 32, 32, 32)),
     "frozen": (Frozen, image),
 }
 

@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parents[1] / "tests/steps"
 STEPS = {
     "resnet": (lambda: Resnet(blocks=3), lambda: image(4)),
     "unet": NETWORKS["unet"],
+    "half": NETWORKS["half"],
     "densenet": NETWORKS["densenet"],
     "vit": NETWORKS["vit"],
 }

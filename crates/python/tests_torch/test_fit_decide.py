@@ -8,8 +8,9 @@ import pytest
 import tightfit.torch as tt
 from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
+from tightfit import _native
 from tightfit._fit.bound import bind
-from tightfit._fit.decide import NEAR, Decided, _planned, decide, decide_least
+from tightfit._fit.decide import NEAR, TRIES, Decided, _planned, decide, decide_least
 from tightfit._fit.rebuild import Impossible, Lives
 from tightfit._fit.simulate import Outcome, simulate
 
@@ -46,6 +47,23 @@ def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):
     decisions = [{**fitted.bound.decisions[tensor], "prefetch_before": None}, fitted.bound.decisions[other]]
     monkeypatch.setattr("tightfit._native.plan_step", lambda *_: json.dumps({"tensors": decisions}))
     assert list(_planned(step, 1 << 40, lives, fitted.decided.plain, 1.0).decisions) == [other]
+
+
+def test_the_planner_plans_for_less_where_its_plan_needs_more_as_it_is_carried_out(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    model, x = resnet()
+    plan = tt.plan(model, x, optimizer=sgd(model))
+    step, lives, plain = plan._fitted.step.data, plan._fitted.lives, plan._fitted.decided.plain
+    budget, known, asked = plain.peak * 8 // 10, _native.plan_step, []
+
+    def generous(step, budget, seconds):
+        asked.append(budget)
+        return known(step, budget * 21 // 20, seconds)
+
+    monkeypatch.setattr("tightfit._native.plan_step", generous)
+    found = _planned(step, budget, lives, plain, 1.0)
+    assert found.fits and found.outcome.peak <= budget
+    assert 1 < len(asked) <= 1 + TRIES and asked[0] == budget and asked == sorted(set(asked), reverse=True)
 
 
 def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):

@@ -1,5 +1,6 @@
 //! What is to be timed next, and with what program.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -24,62 +25,61 @@ impl Job {
                 self.is_surveyed = true;
                 return None;
             };
-            if wanted == Wanted::Time {
-                return Some(Next::Later);
-            }
-            if let Wanted::Proof(slice, algorithm) = &wanted {
-                if room.prover.is_right(slice, algorithm).is_some() {
-                    continue;
+            let (built, small) = match &wanted {
+                Wanted::Time => return Some(Next::Later),
+                Wanted::Proof(slice, algorithm) if room.prover.is_right(slice, algorithm).is_some() => continue,
+                Wanted::Proof(..) => (Built::Asked, None),
+                Wanted::Part(problem, algorithm) => {
+                    let notes = self.ledger.notes(algorithm);
+                    if !room.allows(problem, algorithm, notes) {
+                        self.wanted = Some(wanted);
+                        return Some(Next::Later);
+                    }
+                    let small = self.pilot(problem, algorithm, room);
+                    let target = Target::Part(algorithm.clone());
+                    (
+                        room.built(small.as_ref().unwrap_or(problem), target, notes),
+                        small.map(|it| (it, algorithm.clone())),
+                    )
                 }
+                Wanted::Division(problem) => (room.built(problem, Target::Division, Notes::NONE), None),
+            };
+            if built == Built::Asked {
                 self.wanted = Some(wanted);
                 return Some(Next::Wait);
             }
-            if let Wanted::Part(problem, algorithm) = &wanted {
-                if !room.allows(problem, algorithm, self.ledger.notes(algorithm)) {
-                    self.wanted = Some(wanted);
-                    return Some(Next::Later);
+            if let Some((small, algorithm)) = small {
+                self.wanted = Some(wanted);
+                self.piloted.insert(algorithm.clone());
+                if built == Built::Ready
+                    && let Ok(program) = session.guest.part(&small, &algorithm)
+                {
+                    let purpose = Purpose::Pilot(Box::new(small), algorithm);
+                    return Some(Next::Run(Box::new(Task::alone(purpose, Arc::new(program)))));
                 }
-                let small = self.pilot(problem, algorithm, room);
-                let target = Target::Part(algorithm.clone());
-                let built = room.built(small.as_ref().unwrap_or(problem), target, self.ledger.notes(algorithm));
-                if built == Built::Asked {
-                    self.wanted = Some(wanted);
-                    return Some(Next::Wait);
-                }
-                if let Some(small) = small {
-                    self.piloted.insert(algorithm.clone());
-                    if built == Built::Ready
-                        && let Ok(program) = session.guest.part(&small, algorithm)
-                    {
-                        let purpose = Purpose::Pilot(Box::new(small), algorithm.clone());
-                        return Some(Next::Run(Box::new(Task::alone(purpose, Arc::new(program)))));
-                    }
-                    self.wanted = Some(wanted);
-                    continue;
-                }
-                self.is_cut |= built == Built::Late;
-                if let Some(why) = built.why_not() {
-                    trace!("{algorithm} on {problem}: {why}");
-                    self.ledger.refuse(*problem, algorithm.clone());
-                    continue;
-                }
+                continue;
             }
-            if let Wanted::Division(problem) = &wanted {
-                let built = room.built(problem, Target::Division, Notes::NONE);
-                if built == Built::Asked {
-                    self.wanted = Some(wanted);
-                    return Some(Next::Wait);
-                }
-                self.is_cut |= built == Built::Late;
-                if let Some(why) = built.why_not() {
-                    trace!("dividing {problem}: {why}");
-                    self.ledger.take_down_division(DivisionCost::NEVER);
-                    continue;
-                }
-            }
-            if let Some(task) = self.task(wanted, session) {
+            self.is_cut |= built == Built::Late;
+            if let Some(why) = built.why_not() {
+                self.refuse(wanted, &why);
+            } else if let Some(task) = self.task(wanted, session) {
                 return Some(Next::Run(Box::new(task)));
             }
+        }
+    }
+
+    /// Takes down that what stopped the survey cannot be timed.
+    fn refuse(&mut self, wanted: Wanted, why: &dyn Display) {
+        match wanted {
+            Wanted::Part(problem, algorithm) => {
+                trace!("{algorithm} on {problem}: {why}");
+                self.ledger.refuse(problem, algorithm);
+            }
+            Wanted::Division(problem) => {
+                trace!("dividing {problem}: {why}");
+                self.ledger.take_down_division(DivisionCost::NEVER);
+            }
+            Wanted::Proof(..) | Wanted::Time => {}
         }
     }
 
@@ -94,29 +94,27 @@ impl Job {
 
     /// Times what stopped the survey; none if that needs no time or cannot be set up, which is taken down.
     fn task(&mut self, wanted: Wanted, session: &mut Session) -> Option<Task> {
-        match wanted {
-            Wanted::Part(problem, algorithm) => match session.guest.part(&problem, &algorithm) {
-                Ok(program) => Some(Task::alone(Purpose::Part(Box::new(problem), algorithm), Arc::new(program))),
-                Err(error) => {
-                    trace!("{algorithm} on {problem}: {}", error.chain());
-                    self.ledger.refuse(problem, algorithm);
-                    None
-                }
-            },
-            Wanted::Division(problem) => {
-                let cost = match session.guest.division(&problem) {
-                    Ok(Some(program)) => return Some(Task::alone(Purpose::Division, Arc::new(program))),
-                    Ok(None) => DivisionCost::default(),
-                    Err(error) => {
-                        trace!("dividing {problem}: {}", error.chain());
-                        DivisionCost::NEVER
-                    }
-                };
-                self.ledger.take_down_division(cost);
-                None
+        let set_up = match &wanted {
+            Wanted::Part(problem, algorithm) => session.guest.part(problem, algorithm).map(Some),
+            Wanted::Division(problem) => session.guest.division(problem),
+            Wanted::Proof(..) | Wanted::Time => return None,
+        };
+        let program = match set_up {
+            Ok(Some(program)) => Arc::new(program),
+            Ok(None) => {
+                self.ledger.take_down_division(DivisionCost::default());
+                return None;
             }
-            Wanted::Proof(..) | Wanted::Time => None,
-        }
+            Err(error) => {
+                self.refuse(wanted, &error.chain());
+                return None;
+            }
+        };
+        let purpose = match wanted {
+            Wanted::Part(problem, algorithm) => Purpose::Part(Box::new(problem), algorithm),
+            _ => Purpose::Division,
+        };
+        Some(Task::alone(purpose, program))
     }
 
     /// What stops the survey; none if it is complete.

@@ -22,6 +22,8 @@ __all__ = ["Decided", "decide", "decide_least"]
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
 IMPROVE_SECONDS = 1.0
+# How often the planner plans again, for less, where what it found needs more memory as it is carried out.
+TRIES = 2
 # How long the joint planner may search: for few values that can be given up, for more, and where it has found nothing near the best.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS, LONG_SECONDS = 1.0, 5.0, 15.0
@@ -101,8 +103,25 @@ def _searches(lives: Lives) -> tuple[float, ...]:
 
 
 def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
-    """The joint planner's decisions; None if it finds no plan within the budget."""
-    text = _native.plan_step(json.dumps(step), budget, seconds)
+    """The joint planner's decisions; None if it finds no plan within the budget.
+
+    Hooks rebuild from saved tensors alone, which may take more memory than the planner counts. It then plans again, for so much less.
+    """
+    found = _planned_for(step, budget, budget, lives, plain, seconds)
+    aim, tries = budget, TRIES
+    while found is not None and not found.fits and found.outcome.peak > budget and tries > 0:
+        aim -= found.outcome.peak - budget
+        tries -= 1
+        again = _planned_for(step, aim, budget, lives, plain, seconds)
+        if again is None:
+            break
+        found = again
+    return found
+
+
+def _planned_for(step: dict[str, Any], aim: int, budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
+    """The joint planner's decisions for one aim, which fit if the budget holds."""
+    text = _native.plan_step(json.dumps(step), aim, seconds)
     if text is None:
         return None
     plan = json.loads(text)

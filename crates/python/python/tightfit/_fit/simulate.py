@@ -129,15 +129,17 @@ class _Simulator:
 
     def reruns(self, rebuilt: list[int]) -> None:
         """Carries out reruns in the order in which the backward pass needs them."""
-        queue: list[tuple[int, int, int]] = []
+        queue: list[tuple[int, int, int, int]] = []
         for tensor in rebuilt:
             entries = self.decisions[tensor]["rebuilt"]
             if not entries and self.lives.first_backward[tensor] >= 0:
                 raise Impossible(f"tensor {tensor} is recomputed, but no rerun is given")
-            queue.extend((entry["before"], order, tensor) for order, entry in enumerate(entries))
+            # What is needed first is made first, and with it what others would be made for.
+            needed = self.lives.first_backward[tensor]
+            queue.extend((entry["before"], order, needed, tensor) for order, entry in enumerate(entries))
         self.alive: dict[int, tuple[int, int]] = {}
         self.at_once: dict[int, list[int]] = {}
-        for before, order, tensor in sorted(queue):
+        for before, order, _, tensor in sorted(queue):
             self.rerun(tensor, order, before)
         for index, (held, most) in ((index, (sum_, most)) for index, (sum_, most) in self.peaks().items()):
             self.started[index] = held
@@ -190,6 +192,10 @@ class _Simulator:
                 lives.operations[call.operation].get("rerun_time_us") or lives.operations[call.operation]["time_us"]
             )
         for other in held:
+            if other in self.alive and self.alive[other][1] >= now:
+                # What is there stays, and what was made beside it goes.
+                current -= lives.bytes[other]
+                continue
             self.times[other] = self.times.get(other, 0) + 1
             end = max(self.window_end(other, self.times[other] - 1), now)
             self.alive[other] = (now, end)
