@@ -189,8 +189,14 @@ impl<'m, 'a> Pool<'m, 'a> {
                     free = enough.map_or(more, |enough| few.midpoint(enough));
                 }
                 None if trials.time().is_some_and(|time| time.0 > hoped + hoped / NEAR) => {
-                    enough = Some(free);
-                    free = few.midpoint(free);
+                    if free > few {
+                        enough = Some(free);
+                        free = few.midpoint(free);
+                    } else {
+                        // It fits, but its copies wait for memory that the placement has elsewhere.
+                        few = free;
+                        free += budget / ROOM * (placing as u64 + 1);
+                    }
                 }
                 None => break,
             }
