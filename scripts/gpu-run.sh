@@ -34,9 +34,14 @@ under() {
         echo "{\"label\": \"$label\", \"script\": \"$script\", \"exit\": $?}" >>"$output/$stage.jsonl"
 }
 
-# defaults LABEL "OPTIONS OF RUN" SCRIPT ARGUMENTS ..: as programs tune by default, into a cache of its own
+# by_default COMMAND ..: as programs tune by default
+by_default() {
+    TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s "$@"
+}
+
+# defaults LABEL "OPTIONS OF RUN" SCRIPT ARGUMENTS ..: the same, into a cache of its own
 defaults() {
-    TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/$1.db under "$@"
+    TIGHTFIT_CACHE=$output/$1.db by_default under "$@"
 }
 
 smoke() { # is anything broken?
@@ -187,7 +192,7 @@ uses() { # torch.compile, autocast, uneven mini-batches, inference, two models i
 exits() { # programs that end while plans are built, ROUNDS of each way, four at a time: a line each with its exit code
     for round in $(seq "${ROUNDS:-6}"); do
         for way in return exit raise abrupt; do
-            (TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/exits-$round-$way.db timeout 90 "$folder/tightfit" run ${OPTIONS:-} -- \
+            (TIGHTFIT_CACHE=$output/exits-$round-$way.db by_default timeout 90 "$folder/tightfit" run ${OPTIONS:-} -- \
                 "$python" "$here/exits.py" $way >"$output/exits-$round-$way.txt" 2>>"$output/exits.log"
             echo "{\"way\": \"$way\", \"exit\": $?, \"said\": $(cat "$output/exits-$round-$way.txt" || echo null)}" >>"$output/exits.jsonl") &
         done
@@ -204,7 +209,7 @@ ranks() {
     run=()
     [ "$label" = plain ] || run=("$folder/tightfit" run --report "$output/report-$stage-%p.json" --)
     # shellcheck disable=SC2086 # a command with its options
-    TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s TIGHTFIT_CACHE=$output/ranks.db "${run[@]}" $torchrun --label "$label" "$@" \
+    TIGHTFIT_CACHE=$output/ranks.db by_default "${run[@]}" $torchrun --label "$label" "$@" \
         >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
     rm -f "$output/ranks.db"*
 }

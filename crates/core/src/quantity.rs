@@ -171,6 +171,9 @@ fn instead(text: &str) -> String {
     units.join(" or ")
 }
 
+/// The longest time that is read: a year.
+const MOST_NANOS: f64 = 31_557_600e9;
+
 /// A span of time in whole nanoseconds, printed in microseconds or milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -239,6 +242,29 @@ impl From<std::time::Duration> for Nanos {
     }
 }
 
+impl FromStr for Nanos {
+    type Err = Error;
+
+    /// Reads `10s`, `500ms`, `2m`, `1h` or plain seconds.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] for anything else, and for more than a year.
+    fn from_str(text: &str) -> Result<Nanos, Error> {
+        let bad = || Error::BadOption { what: format!("{text:?} is not a time; use one such as 10s, 500ms, 2m or 0") };
+        let lower = text.trim().to_ascii_lowercase();
+        let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+        let unit = match lower[split..].trim() {
+            "" | "s" => 1e9,
+            "ms" => 1e6,
+            "m" | "min" => 60e9,
+            "h" => 3600e9,
+            _ => return Err(bad()),
+        };
+        let nanos = lower[..split].parse::<f64>().map_err(|_| bad())? * unit;
+        if nanos > MOST_NANOS { Err(bad()) } else { Ok(Nanos(nanos.round() as u64)) }
+    }
+}
+
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {
@@ -253,6 +279,23 @@ impl fmt::Display for Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read() {
+        for (text, nanos) in [
+            ("10s", 10_000_000_000),
+            (" 500 ms ", 500_000_000),
+            ("2m", 120_000_000_000),
+            ("0", 0),
+            ("1.5", 1_500_000_000),
+        ] {
+            assert_eq!(text.parse::<Nanos>().unwrap(), Nanos(nanos), "{text}");
+        }
+        for wrong in ["", "soon", "-1s", "10 apples", "1.2.3s", "s", "99999h", "unlimited"] {
+            let error = wrong.parse::<Nanos>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong:?}")) && error.contains("500ms"), "{error}");
+        }
+    }
 
     #[test]
     fn sizes_read_and_print() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::{Sizes, TuneBudget};
+use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Nanos};
 
 use super::{DivideOption, SolverName, samples};
@@ -28,7 +28,7 @@ pub struct Planning {
     pub policy: plan::Policy,
     /// How long the policy optimal may search, as in 2s or 500ms [default: a fixed amount of work, which gives the same plan each
     /// time]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME")]
     pub plan_time: Option<Nanos>,
     /// Convolution algorithms: memory (least workspace), performance (fastest) or fit (fastest that fits)
     /// [default: fit]; vdnn-dynamic chooses them itself and does not accept this option
@@ -57,15 +57,6 @@ fn on_or_off(text: &str) -> Result<bool, String> {
         "off" => Ok(false),
         _ => Err(format!("`{text}` is neither `on` nor `off`")),
     }
-}
-
-/// Parses a time as `--tune-budget` does: seconds, or with a unit.
-fn time(text: &str) -> Result<Nanos, String> {
-    let limit = text.parse::<TuneBudget>().ok().and_then(TuneBudget::limit);
-    let nanos = limit.and_then(|limit| u64::try_from(limit.as_nanos()).ok());
-    nanos
-        .map(Nanos)
-        .ok_or_else(|| format!("`{text}` is not a time; write seconds, as in 2 or 0.5s, or a time such as 500ms or 2m"))
 }
 
 /// Shares of the baseline's bytes, in percent.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::Error;
+use crate::{Error, Nanos};
 
 /// The most wall-clock time that measuring may take in one process; 10 s by default.
 ///
@@ -17,9 +17,6 @@ use crate::Error;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TuneBudget(Option<Duration>);
-
-/// The largest number of seconds, which is a year: more is unlimited.
-const MOST_SECONDS: f64 = 31_557_600.0;
 
 impl TuneBudget {
     /// The time; none if there is no limit.
@@ -37,29 +34,18 @@ impl Default for TuneBudget {
 impl FromStr for TuneBudget {
     type Err = Error;
 
-    /// Reads `10s`, `500ms`, `2m`, plain seconds, or `unlimited`.
+    /// Reads a time as [`Nanos`] does, or `unlimited`.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] for anything else.
     fn from_str(text: &str) -> Result<TuneBudget, Error> {
-        let bad = || Error::BadOption {
-            what: format!("{text:?} is not a time; use one such as 10s, 500ms, 2m, 0 or unlimited"),
-        };
-        let lower = text.trim().to_ascii_lowercase();
-        if lower == "unlimited" {
+        if text.trim().eq_ignore_ascii_case("unlimited") {
             return Ok(TuneBudget(None));
         }
-        let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
-        let unit = match lower[split..].trim() {
-            "" | "s" => 1.0,
-            "ms" => 1e-3,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(bad()),
+        let bad = |_| Error::BadOption {
+            what: format!("{text:?} is not a time; use one such as 10s, 500ms, 2m, 0 or unlimited"),
         };
-        let seconds = lower[..split].parse::<f64>().map_err(|_| bad())? * unit;
-        if seconds > MOST_SECONDS {
-            Ok(TuneBudget(None))
-        } else {
-            Ok(TuneBudget(Some(Duration::from_secs_f64(seconds))))
-        }
+        Ok(TuneBudget(Some(Duration::from_nanos(text.parse::<Nanos>().map_err(bad)?.0))))
     }
 }
 
@@ -82,8 +68,8 @@ mod tests {
         assert_eq!(read("10s"), TuneBudget::default());
         assert_eq!(read(" 500 ms ").limit(), Some(Duration::from_millis(500)));
         assert_eq!((read("2m").to_string(), read("0").to_string()), ("120s".to_owned(), "0s".to_owned()));
-        assert_eq!(read("99999h").to_string(), "unlimited");
-        for wrong in ["", "soon", "-1s", "10 apples", "1.2.3s", "s"] {
+        assert_eq!(read("Unlimited").limit(), None);
+        for wrong in ["", "soon", "-1s", "10 apples", "1.2.3s", "s", "99999h"] {
             let error = wrong.parse::<TuneBudget>().unwrap_err().to_string();
             assert!(error.contains(&format!("{wrong:?}")) && error.contains("unlimited"), "{error}");
         }

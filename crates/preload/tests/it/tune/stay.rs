@@ -184,6 +184,7 @@ fn the_plan_that_goes_on_is_replaced() {
     };
     assert_eq!([of("engine0"), of("engine2")], ["kept"; 2], "not executed any more: {}", run.errors);
     assert_eq!(of("engine1"), "divided", "{}", run.errors);
+    assert_eq!(total(&run, "undecided"), 0, "{}", run.errors);
     let last = |run: &Run| run.lines("time")[1].parse::<f64>().unwrap();
     assert!(last(&run) < last(&expected), "{} {}", run.words, expected.words);
 }
