@@ -19,9 +19,9 @@ use super::rates::{Rates, small};
 pub(super) struct Similar {
     seen: HashMap<Class, Seen>,
     /// What setting an algorithm up took on the host, by engine: its variants are compiled alike.
-    setups: HashMap<(String, Operation), Setups>,
+    setups: HashMap<(String, Operation), Taken>,
     /// What building its plans took beside the program.
-    builds: HashMap<(String, Operation), Building>,
+    builds: HashMap<(String, Operation), Taken>,
 }
 
 /// An algorithm where it may be expected to be about as fast as elsewhere: its name, the extents and strides of the filters,
@@ -37,24 +37,35 @@ struct Seen {
     work: f64,
 }
 
-/// The shortest and the longest time to set an engine up. The first may include a library that is loaded.
-#[derive(Clone, Copy)]
-struct Setups {
-    shortest: Duration,
-    longest: Duration,
-}
-
-/// What building plans took: the first, which may include a library that is loaded, and the longest of the others.
-#[derive(Clone, Copy)]
-struct Building {
+/// What was taken for an engine: the first time, which may include a library that is loaded; the shortest; the longest but the first.
+struct Taken {
     first: Duration,
-    longest: Option<Duration>,
+    shortest: Duration,
+    longest_later: Option<Duration>,
 }
 
-impl Setups {
+impl Taken {
+    /// Adds a time, perhaps the first.
+    fn add(known: Entry<'_, (String, Operation), Taken>, time: Duration) {
+        match known {
+            Entry::Vacant(new) => {
+                new.insert(Taken { first: time, shortest: time, longest_later: None });
+            }
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                known.shortest = known.shortest.min(time);
+                known.longest_later = known.longest_later.max(Some(time));
+            }
+        }
+    }
+
+    fn longest(&self) -> Duration {
+        self.longest_later.map_or(self.first, |later| later.max(self.first))
+    }
+
     /// What the next one takes: a compiled engine is compiled for each size and variant, others are only loaded once.
-    fn next(self, notes: Notes) -> Duration {
-        if notes.contains(Notes::COMPILED) { self.longest } else { self.shortest }
+    fn next(&self, notes: Notes) -> Duration {
+        if notes.contains(Notes::COMPILED) { self.longest() } else { self.shortest }
     }
 }
 
@@ -85,18 +96,12 @@ impl Similar {
 
     /// Takes down how long it took to set an algorithm up, with its first launch.
     pub fn add_setup(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
-        let all = self.setups.entry(engine(problem, algorithm)).or_insert(Setups { shortest: time, longest: time });
-        (all.shortest, all.longest) = (all.shortest.min(time), all.longest.max(time));
+        Taken::add(self.setups.entry(engine(problem, algorithm)), time);
     }
 
     /// Takes down how long it took to build an algorithm's plan beside the program.
     pub fn add_build(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
-        match self.builds.entry(engine(problem, algorithm)) {
-            Entry::Vacant(new) => {
-                new.insert(Building { first: time, longest: None });
-            }
-            Entry::Occupied(mut known) => known.get_mut().longest = known.get().longest.max(Some(time)),
-        }
+        Taken::add(self.builds.entry(engine(problem, algorithm)), time);
     }
 
     fn of(&self, problem: &Problem, algorithm: &Algorithm) -> Option<&Seen> {
@@ -112,7 +117,7 @@ impl Similar {
     pub fn setup(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> Duration {
         self.setups.get(&engine(problem, algorithm)).map_or_else(
             || {
-                let all: Duration = self.setups.values().map(|setups| setups.longest).sum();
+                let all: Duration = self.setups.values().map(Taken::longest).sum();
                 (all / self.setups.len().max(1) as u32).mul_f64(MARGIN)
             },
             |setups| setups.next(notes),
@@ -123,17 +128,16 @@ impl Similar {
     /// first step.
     pub fn is_slow_to_set_up(&self, problem: &Problem, algorithm: &Algorithm, notes: impl FnOnce() -> Notes) -> bool {
         let engine = engine(problem, algorithm);
-        let setup = self.setups.get(&engine).map(|setups| setups.longest);
+        let longest = |known: &HashMap<_, Taken>| known.get(&engine).map(Taken::longest);
         // Few were, and looking the notes up takes longer.
-        let build = self.builds.get(&engine).and_then(|build| build.longest.max(Some(build.first)));
-        setup.max(build) > Some(SLOW) && notes().contains(Notes::COMPILED)
+        longest(&self.setups).max(longest(&self.builds)) > Some(SLOW) && notes().contains(Notes::COMPILED)
     }
 
     /// Whether plans of the algorithm's engine are known to be built in no time. What the library reports says too little: some engines
     /// compile without reporting it.
     pub fn is_quick_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
         let known = self.builds.get(&engine(problem, algorithm));
-        known.and_then(|build| build.longest).is_some_and(|longest| longest <= QUICK)
+        known.and_then(|build| build.longest_later).is_some_and(|longest| longest <= QUICK)
     }
 
     /// What a call of an algorithm may take.
