@@ -15,7 +15,7 @@ import sys
 
 import measured_lines
 
-KEPT = ["first_step_s", "longest_step_ms", "settled_s", "step_ms", "torch_peak_gib", "tuning_torch_peak_gib", "driver_peak_gib"]
+KEPT = ["first_step_s", "longest_step_ms", "settled_s", "step_ms", "queue_ms", "library_ms", "torch_peak_gib", "tuning_torch_peak_gib", "driver_peak_gib"]
 COLUMNS = [
     "network, mini-batch, types",
     "pairs",
@@ -62,7 +62,7 @@ def collect(outputs):
             limit = report.get("workspace_limit") or report["workspace_limit_bytes"]
             decisions = [kernel["decision"] for kernel in report["kernels"]]
             row = {"case": figures["case"], "options": options_of(folder.name, limit), "folder": folder.name}
-            row |= {"plain": {name: plain[name] for name in KEPT}, "run": {name: figures[name] for name in KEPT}}
+            row |= {"plain": {name: plain[name] for name in KEPT if name in plain}, "run": {name: figures[name] for name in KEPT if name in figures}}
             row["shipped"] = report["totals"].get("shipped_hits", 0)
             row["tuned_s"] = round(report["totals"]["tuning_us"] / 1e6, 2)
             row["kernels"] = {of: decisions.count(of) for of in ("divided", "replaced", "kept")}

@@ -4,7 +4,7 @@
 usage: scripts/fit-planners.py [--networks resnet50 vitl ..] [--shares 80 60 50 40 30] [--save FOLDER]
 
 Steps are rehearsed on a CPU with the rates of an H200, in bf16 by autocast with fused AdamW, at the sizes of docs/results.md; nothing
-runs. A row has the budget as a share of plain's peak, and the added time in % of the greedy search and of the planner after 1 and 5 s;
+runs, and libraries' workspaces count as none. On a CPU, autocast pools in f32. A row has the budget as a share of plain's peak, and the added time in % of the greedy search and of the planner after 1 and 5 s;
 `-` is no plan. The last word says who is faster. --save writes each step, for `tightfit plan --step`.
 """
 

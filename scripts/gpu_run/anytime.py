@@ -79,7 +79,8 @@ def measure(case, options):
     figures["step_ms"] = milliseconds(step, options.steps)
     before = library_seconds()
     figures["queue_ms"] = statistics.median(queue() for _ in range(options.steps))
-    figures["library_ms"] = 1e3 * (library_seconds() - before) / options.steps
+    taken = [seconds - before[thread] for thread, seconds in library_seconds().items() if thread in before]
+    figures["library_ms"] = 1e3 * sum(taken) / options.steps
     with Peak() as peak:
         milliseconds(step, 2)
     figures.update(peak.gib())

@@ -313,10 +313,7 @@ class Case:
                 self.step()
             fitted = session.last
             outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
-            if self.save is not None:
-                self.save.mkdir(parents=True, exist_ok=True)
-                path = self.save / f"{self.case.replace(':', '-')}-{share}.json.gz"
-                path.write_bytes(gzip.compress(json.dumps(fitted.step.data).encode()))
+            self.save_step(share, fitted)
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
                 predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
@@ -343,6 +340,13 @@ class Case:
         torch.cuda.set_per_process_memory_fraction(1.0)
         torch.cuda.empty_cache()
         return fitted
+
+    def save_step(self, share, fitted):
+        """Writes the recorded step, which is nearly the same within every budget."""
+        if self.save is not None:
+            self.save.mkdir(parents=True, exist_ok=True)
+            path = self.save / f"{self.case.replace(':', '-')}-{share}.json.gz"
+            path.write_bytes(gzip.compress(json.dumps(fitted.step.data).encode()))
 
     def least(self, fitted):
         """The least budget that is found, and one step of 1% below it."""
@@ -371,7 +375,7 @@ def main():
     parser.add_argument("--types", choices=("bf16", "tf32"), default="bf16", help="bf16 by autocast, or tf32 without it")
     parser.add_argument("--sweep", action="store_true", help="budgets in steps of 5%% from 100%% down to the least, and whether figures are monotonic")
     parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
-    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the recorded step of each budget, for `tightfit plan --step`")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the recorded step of each budget that is met, for `tightfit plan --step`")
     parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark

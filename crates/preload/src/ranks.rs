@@ -12,6 +12,9 @@ const VARIABLES: [(&str, &str); 4] = [
     ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
 ];
 
+/// The variables for how many processes a job has on all machines.
+const SIZES: [&str; 4] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"];
+
 /// This process's number and how many there are; 0 of 1 if nothing says otherwise.
 fn place() -> (u64, u64) {
     place_in(&|name| std::env::var(name).ok()?.trim().parse().ok())
@@ -27,9 +30,18 @@ pub fn local_rank() -> u64 {
     place().0
 }
 
-/// Whether there are others.
+/// Whether there are others on this machine.
 pub fn are_several() -> bool {
     place().1 > 1
+}
+
+/// Whether there are others, here or on other machines.
+pub fn are_in_job() -> bool {
+    are_in(&|name| std::env::var(name).ok()?.trim().parse().ok())
+}
+
+fn are_in(number: &dyn Fn(&str) -> Option<u64>) -> bool {
+    place_in(number).1 > 1 || SIZES.iter().any(|name| number(name) > Some(1))
 }
 
 /// Whether it is for this process to measure a convolution; each is measured by one, which is the same wherever this is asked.
@@ -55,6 +67,13 @@ mod tests {
             place_in(&move |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, number)| *number))
         };
         assert_eq!(with(&[]), (0, 1));
+        let are = |pairs: &'static [(&str, u64)]| {
+            are_in(&move |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, number)| *number))
+        };
+        assert!(!are(&[]) && !are(&[("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)]));
+        assert!(
+            are(&[("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 1)]) && are(&[("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 2)])
+        );
         assert_eq!(with(&[("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)]), (1, 2));
         assert_eq!(
             with(&[("LOCAL_RANK", 0), ("OMPI_COMM_WORLD_LOCAL_RANK", 3), ("OMPI_COMM_WORLD_LOCAL_SIZE", 4)]),

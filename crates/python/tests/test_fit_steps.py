@@ -125,6 +125,22 @@ def test_what_several_reruns_make_counts_once():
     assert program.most[need + 1] == bound.outcome.live[need + 1] - scratch - twice(lives)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_reruns_that_are_planned_early_are_predicted_where_they_are_needed(name):
+    found = recorded(name, "recomputed")
+    lives, bound = found.lives, planned(found, 0.5)
+    early = {
+        tensor: {**decision, "rebuilt": [{**entry, "before": lives.turn} for entry in decision["rebuilt"]]}
+        for tensor, decision in bound.decisions.items()
+        if len(decision["rebuilt"]) <= 1
+    }
+    assert len(early) > 3
+    bound = bind(found.step, lives, early, found.packs, [])
+    program = replayed(found, bound)
+    assert_as_predicted(program, bound.outcome)
+    assert program.read == replayed(found).read
+
+
 def test_a_copy_that_is_not_waited_for_is_seen():
     found = recorded("densenet")
     bound, plain = planned(found, 0.5), replayed(found)

@@ -67,7 +67,8 @@ pub(crate) fn fault(version: CudnnVersion, problem: &Problem, engine: &Engine) -
 }
 
 /// The problem whose engines to list in place of those of a slice: on packed tensors, padded as much after as before. The
-/// heuristics of cuDNN 9.19 read a wild address for slices of three dimensions. Each engine still decides on the slice itself.
+/// heuristics of cuDNN 9.19 read a wild address for slices of three dimensions, at least in mode B. Each engine still decides
+/// on the slice itself.
 pub(crate) fn listed(problem: &Problem) -> Problem {
     let convolution = problem.convolution();
     let even = |axis: &Axis| {

@@ -240,9 +240,10 @@ impl Kernel {
         let _ = self.adopt(failed.clone()).and_then(|()| self.change(failed));
     }
 
-    /// Whether tuning has still to decide what runs: not for what was only tried among other choices, or hardly executed.
+    /// Whether tuning has still to decide what runs: not for what was only tried among other choices or hardly executed, or is
+    /// captured.
     pub fn is_undecided(&self) -> bool {
-        self.is_open() && self.calls() > 1 && self.goes_on()
+        self.is_open() && !self.is_captured() && self.calls() > 1 && self.goes_on()
     }
 
     /// Whether it goes on being executed, or is the only choice for its convolution.

@@ -6,8 +6,7 @@
 //! ```
 //!
 //! The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
-//! while there is a plan to run for the first time, and that waits for what is begun. Engines are not listed here: a program failed
-//! when they were, because cuDNN captures a graph while it lists some, and a capture forbids calls of other threads.
+//! while there is a plan to run for the first time, and that waits for what is begun.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

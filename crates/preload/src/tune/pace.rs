@@ -46,7 +46,7 @@ pub(super) struct Pace {
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace::new(ranks::are_several())
+        Pace::new(ranks::are_in_job())
     }
 }
 
@@ -222,6 +222,7 @@ mod tests {
                 }
             }
             let apart = if is_rank { 7 } else { 10 };
+            assert!(held_up.len() >= 9, "{held_up:?}");
             assert!(held_up.windows(2).all(|two| two[1] - two[0] >= apart), "{held_up:?}");
             if is_rank {
                 // Where the step begins, again.

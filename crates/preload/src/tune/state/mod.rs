@@ -356,8 +356,7 @@ impl State {
             self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
         };
         let is_here = |kernel: &Arc<Kernel>| kernel.question.device == call.device;
-        let is_due =
-            |kernel: &&Arc<Kernel>| kernel.is_undecided() && !kernel.is_captured() && is_here(kernel) && !known(kernel);
+        let is_due = |kernel: &&Arc<Kernel>| kernel.is_undecided() && is_here(kernel) && !known(kernel);
         if !is_due(&call.own.kernel) {
             return;
         }

@@ -14,7 +14,7 @@ from typing import Any
 
 from tightfit import _native
 
-from .rebuild import Impossible, Lives
+from .rebuild import Impossible, Lives, leaves
 from .simulate import Outcome, simulate
 
 __all__ = ["Decided", "decide", "decide_least"]
@@ -22,7 +22,8 @@ __all__ = ["Decided", "decide", "decide_least"]
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
 IMPROVE_SECONDS = 1.0
-# How often the planner plans again, for less, where what it found needs more memory as it is carried out.
+# How often the planner plans again, for less, where what it found needs more memory as it is carried out; all of these take as long as
+# the first.
 TRIES = 2
 # How long the joint planner may search: for few values that can be given up, for more, and where it has found nothing near the best.
 FEW = 600
@@ -107,24 +108,28 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, se
 
     Hooks rebuild from saved tensors alone, which may take more memory than the planner counts. It then plans again, for so much less.
     """
-    found = _planned_for(step, budget, budget, lives, plain, seconds)
-    aim, tries = budget, TRIES
-    while found is not None and not found.fits and found.outcome.peak > budget and tries > 0:
-        aim -= found.outcome.peak - budget
-        tries -= 1
-        again = _planned_for(step, aim, budget, lives, plain, seconds)
-        if again is None:
+    found, bound, aim = None, None, budget
+    for attempt in range(1 + TRIES):
+        text = _native.plan_step(json.dumps(step), aim, seconds if attempt == 0 else seconds / TRIES)
+        if text is None:
             break
-        found = again
+        plan = json.loads(text)
+        # A plan for less has a higher bound, which holds for less alone.
+        bound = plan.get("bound_us") if attempt == 0 else bound
+        tried = _carried_out(step, budget, lives, plain, plan, bound)
+        if tried is None:
+            break
+        found = tried
+        aim -= found.outcome.peak - budget
+        if found.fits or found.outcome.peak <= budget or aim <= 0:
+            break
     return found
 
 
-def _planned_for(step: dict[str, Any], aim: int, budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
-    """The joint planner's decisions for one aim, which fit if the budget holds."""
-    text = _native.plan_step(json.dumps(step), aim, seconds)
-    if text is None:
-        return None
-    plan = json.loads(text)
+def _carried_out(
+    step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, plan: dict[str, Any], bound: float | None
+) -> Decided | None:
+    """A plan's decisions as hooks carry them out; None if they cannot."""
     decisions = {}
     for decision in plan["tensors"]:
         tensor = decision["tensor"]
@@ -141,17 +146,15 @@ def _planned_for(step: dict[str, Any], aim: int, budget: int, lives: Lives, plai
         return None
     host = step["machine"]["host_bytes"]
     fits = outcome.peak <= budget and (host is None or outcome.host <= host)
-    return Decided(decisions, outcome, plain, fits, "planner", plan.get("gap"))
+    gap = plan["step_time_us"] / bound - 1 if bound else None
+    return Decided(decisions, outcome, plain, fits, "planner", gap)
 
 
 def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
     """Makes reruns begin at tensors that autograd saves: hooks find no others, even where the program still holds them."""
     for tensor, decision in decisions.items():
         for entry in decision["rebuilt"]:
-            operations = [lives.operations[index] for index in entry["operations"]]
-            made = {made for operation in operations for made in operation["writes"]}
-            read = {read for operation in operations for read in operation["reads"]}
-            if any(not lives.resident[leaf] and not lives.saved[leaf] for leaf in read - made):
+            if any(not lives.resident[leaf] and not lives.saved[leaf] for leaf in leaves(lives, entry["operations"])):
                 entry["operations"] = closure(lives, tensor)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Call", "Impossible", "Lives", "calls"]
+__all__ = ["Call", "Impossible", "Lives", "calls", "leaves"]
 
 
 class Impossible(Exception):
@@ -78,6 +78,13 @@ class Lives:
                     self.writers[tensor].append(index)
             if operation["name"] == "pack":
                 self.saved[operation["reads"][0]] = True
+
+
+def leaves(lives: Lives, indices: Sequence[int]) -> set[int]:
+    """What a rerun of these operations reads and does not make."""
+    operations = [lives.operations[index] for index in indices]
+    made = {made for operation in operations for made in operation["writes"]}
+    return {read for operation in operations for read in operation["reads"]} - made
 
 
 def calls(lives: Lives, operations: Sequence[int], held: set[int]) -> list[Call]:

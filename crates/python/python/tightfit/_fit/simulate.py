@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from .rebuild import Impossible, Lives, calls
+from .rebuild import Impossible, Lives, calls, leaves
 
 __all__ = ["Outcome", "simulate"]
 
@@ -129,21 +129,36 @@ class _Simulator:
 
     def reruns(self, rebuilt: list[int]) -> None:
         """Carries out reruns in the order in which the backward pass needs them."""
-        queue: list[tuple[int, int, int, int]] = []
+        queue: list[tuple[int, int, int]] = []
+        needs = self.needs()
         for tensor in rebuilt:
             entries = self.decisions[tensor]["rebuilt"]
             if not entries and self.lives.first_backward[tensor] >= 0:
                 raise Impossible(f"tensor {tensor} is recomputed, but no rerun is given")
-            # What is needed first is made first, and with it what others would be made for.
-            needed = self.lives.first_backward[tensor]
-            queue.extend((entry["before"], order, needed, tensor) for order, entry in enumerate(entries))
+            queue.extend((needs.get(tensor, entry["before"]), order, tensor) for order, entry in enumerate(entries))
         self.alive: dict[int, tuple[int, int]] = {}
         self.at_once: dict[int, list[int]] = {}
-        for before, order, _, tensor in sorted(queue):
+        for before, order, tensor in sorted(queue):
             self.rerun(tensor, order, before)
         for index, (held, most) in ((index, (sum_, most)) for index, (sum_, most) in self.peaks().items()):
             self.started[index] = held
             self.extra[index] = most
+
+    def needs(self) -> dict[int, int]:
+        """Where tensors that are rebuilt once are first needed: there hooks rebuild them, however early that is planned."""
+        lives, found = self.lives, {}
+        read_at: dict[int, int] = {}
+        once = {tensor for tensor, decision in self.decisions.items() if len(decision["rebuilt"]) == 1 and lives.first_backward[tensor] >= 0}
+        # Later tensors are rebuilt earlier; what their reruns read is needed then.
+        for tensor in sorted(self.decisions, key=lambda tensor: lives.first[tensor], reverse=True):
+            if tensor in once:
+                first = lives.first_backward[tensor]
+                found[tensor] = min(first, read_at.get(tensor, first))
+            for entry in self.decisions[tensor]["rebuilt"]:
+                now = found.get(tensor, entry["before"])
+                for leaf in leaves(lives, entry["operations"]):
+                    read_at[leaf] = min(now, read_at.get(leaf, now))
+        return found
 
     def peaks(self) -> dict[int, tuple[int, int]]:
         return {index: (levels[0], levels[1]) for index, levels in self.at_once.items()}
@@ -174,7 +189,7 @@ class _Simulator:
             for other in made
             if (decision := self.decisions.get(other)) is not None
             and decision["decision"] == "recompute"
-            and (other == tensor or self.stays(other, now))
+            and (other == tensor or self.stays(other, entries[order]["before"], now))
         }
         for index in operations:
             for read in (*lives.operations[index]["reads"],):
@@ -202,9 +217,9 @@ class _Simulator:
             self.lives_in(now, end, lives.bytes[other])
         level[0] = current
 
-    def stays(self, tensor: int, now: int) -> bool:
-        """Whether a tensor made on the way is needed before its own next rerun."""
-        later = [entry["before"] for entry in self.decisions[tensor]["rebuilt"] if entry["before"] > now]
+    def stays(self, tensor: int, planned: int, now: int) -> bool:
+        """Whether a tensor made on the way of a rerun that is planned there stays: if none of its own is planned later."""
+        later = [entry["before"] for entry in self.decisions[tensor]["rebuilt"] if entry["before"] > planned]
         return not later and self.lives.last[tensor] >= now
 
     def leaf(self, tensor: int, now: int) -> None:

@@ -23,6 +23,9 @@ pub(super) const PHASES: usize = 4;
 const PLACINGS: usize = 6;
 const ROOM: u64 = 400;
 
+/// How often more is left free for a plan that fits with the least and is slow.
+const GROWN: u64 = 3;
+
 /// A plan that takes longer by more than one part in so many than what was found with no bytes left free may have left too
 /// many.
 const NEAR: u64 = 50;
@@ -165,6 +168,8 @@ impl<'m, 'a> Pool<'m, 'a> {
         let budget = self.model.drafter.options.budget.0;
         // Bytes to leave free next, the most that did not suffice, and the fewest that did.
         let (mut free, mut few, mut enough) = (0, 0, None);
+        // How often more was left free although it fitted, because copies wait for memory that the placement has elsewhere in use.
+        let mut grown = 0;
         // The time of what was found before.
         let mut hoped: Option<u64> = None;
         for placing in 0..2 * PLACINGS {
@@ -189,13 +194,14 @@ impl<'m, 'a> Pool<'m, 'a> {
                     free = enough.map_or(more, |enough| few.midpoint(enough));
                 }
                 None if trials.time().is_some_and(|time| time.0 > hoped + hoped / NEAR) => {
-                    if free > few {
+                    if free > few && grown == 0 {
                         enough = Some(free);
                         free = few.midpoint(free);
+                    } else if grown < GROWN {
+                        grown += 1;
+                        free += budget / ROOM * grown;
                     } else {
-                        // It fits, but its copies wait for memory that the placement has elsewhere.
-                        few = free;
-                        free += budget / ROOM * (placing as u64 + 1);
+                        break;
                     }
                 }
                 None => break,
