@@ -108,7 +108,9 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, se
 
     Hooks rebuild from saved tensors alone, which may take more memory than the planner counts. It then plans again, for so much less.
     """
-    found, bound, aim = None, None, budget
+    found: Decided | None = None
+    bound: float | None = None
+    aim = budget
     for attempt in range(1 + TRIES):
         text = _native.plan_step(json.dumps(step), aim, seconds if attempt == 0 else seconds / TRIES)
         if text is None:

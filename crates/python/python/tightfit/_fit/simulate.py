@@ -146,15 +146,17 @@ class _Simulator:
 
     def needs(self) -> dict[int, int]:
         """Where tensors that are rebuilt once are first needed: there hooks rebuild them, however early that is planned."""
-        lives, found = self.lives, {}
+        lives = self.lives
+        found: dict[int, int] = {}
         read_at: dict[int, int] = {}
-        once = {tensor for tensor, decision in self.decisions.items() if len(decision["rebuilt"]) == 1 and lives.first_backward[tensor] >= 0}
+        rebuilt = {tensor: decision["rebuilt"] for tensor, decision in self.decisions.items()}
+        once = {tensor for tensor, entries in rebuilt.items() if len(entries) == 1 and lives.first_backward[tensor] >= 0}
         # Later tensors are rebuilt earlier; what their reruns read is needed then.
-        for tensor in sorted(self.decisions, key=lambda tensor: lives.first[tensor], reverse=True):
+        for tensor in sorted(rebuilt, key=lambda tensor: lives.first[tensor], reverse=True):
             if tensor in once:
                 first = lives.first_backward[tensor]
                 found[tensor] = min(first, read_at.get(tensor, first))
-            for entry in self.decisions[tensor]["rebuilt"]:
+            for entry in rebuilt[tensor]:
                 now = found.get(tensor, entry["before"])
                 for leaf in leaves(lives, entry["operations"]):
                     read_at[leaf] = min(now, read_at.get(leaf, now))
