@@ -162,13 +162,14 @@ impl<'m, 'a> Pool<'m, 'a> {
         self.known.truncate(KNOWN);
     }
 
-    /// Searches, and places what is found. Where the placement wastes too much, searches again with more bytes left free; where
-    /// a plan with many bytes left free is placed and much slower than what was found without, with fewer.
+    /// Searches, and places what is found. Where the placement wastes too much, or its copies wait for memory that it has elsewhere in
+    /// use, searches again with more bytes left free; where a plan with many bytes left free is placed and much slower than what was
+    /// found without, with fewer.
     pub(super) fn place(&mut self, trials: &mut Trials<'_>) {
         let budget = self.model.drafter.options.budget.0;
         // Bytes to leave free next, the most that did not suffice, and the fewest that did.
         let (mut free, mut few, mut enough) = (0, 0, None);
-        // How often more was left free although it fitted, because copies wait for memory that the placement has elsewhere in use.
+        // How often more was left free although it fitted.
         let mut grown = 0;
         // The time of what was found before.
         let mut hoped: Option<u64> = None;
