@@ -247,7 +247,9 @@ impl FromStr for Nanos {
     /// # Errors
     /// [`Error::BadOption`] for anything else.
     fn from_str(text: &str) -> Result<Nanos, Error> {
-        let bad = || Error::BadOption { what: format!("{text:?} is not a time; write seconds, or a time such as 10s, 500ms or 2m") };
+        let bad = || Error::BadOption {
+            what: format!("{text:?} is not a time; write seconds, or a time such as 10s, 500ms or 2m"),
+        };
         let lower = text.trim().to_ascii_lowercase();
         let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
         let unit = match lower[split..].trim() {
