@@ -62,7 +62,7 @@ def collect(outputs):
             limit = report.get("workspace_limit") or report["workspace_limit_bytes"]
             decisions = [kernel["decision"] for kernel in report["kernels"]]
             row = {"case": figures["case"], "options": options_of(folder.name, limit), "folder": folder.name}
-            row |= {"plain": {name: plain[name] for name in KEPT if name in plain}, "run": {name: figures[name] for name in KEPT if name in figures}}
+            row |= {way: {name: of[name] for name in KEPT if name in of} for way, of in (("plain", plain), ("run", figures))}
             row["shipped"] = report["totals"].get("shipped_hits", 0)
             row["tuned_s"] = round(report["totals"]["tuning_us"] / 1e6, 2)
             row["kernels"] = {of: decisions.count(of) for of in ("divided", "replaced", "kept")}

@@ -99,9 +99,7 @@ def main():
     first_s = time.perf_counter() - begin
     begin = time.perf_counter()
     report = Report()
-    while (spent := time.perf_counter() - begin) < options.seconds or (
-        options.seconds and report.path and not report.is_tuned() and spent < options.most
-    ):
+    while options.seconds and report.goes_on(time.perf_counter() - begin, options.seconds, options.most):
         jax.block_until_ready(step(weights, x, target))
     times = []
     for _ in range(20):

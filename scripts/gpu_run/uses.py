@@ -107,7 +107,7 @@ def main():
         loss = step().item()
         first = time.perf_counter() - begin
         times, begin = [], time.perf_counter()
-        while (spent := time.perf_counter() - begin) < options.seconds or report.path and not report.is_tuned() and spent < options.most:
+        while report.goes_on(time.perf_counter() - begin, options.seconds, options.most):
             before = time.perf_counter()
             step().item()
             times.append(time.perf_counter() - before)

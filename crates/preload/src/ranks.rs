@@ -17,7 +17,11 @@ const SIZES: [&str; 4] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_
 
 /// This process's number and how many there are; 0 of 1 if nothing says otherwise.
 fn place() -> (u64, u64) {
-    place_in(&|name| std::env::var(name).ok()?.trim().parse().ok())
+    place_in(&variable)
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.trim().parse().ok()
 }
 
 fn place_in(number: &dyn Fn(&str) -> Option<u64>) -> (u64, u64) {
@@ -37,7 +41,7 @@ pub fn are_several() -> bool {
 
 /// Whether there are others, here or on other machines.
 pub fn are_in_job() -> bool {
-    are_in(&|name| std::env::var(name).ok()?.trim().parse().ok())
+    are_in(&variable)
 }
 
 fn are_in(number: &dyn Fn(&str) -> Option<u64>) -> bool {
@@ -63,13 +67,12 @@ mod tests {
 
     #[test]
     fn the_place_is_what_the_launcher_says() {
-        let with = |pairs: &'static [(&str, u64)]| {
-            place_in(&move |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, number)| *number))
+        let among = |pairs: &'static [(&str, u64)]| {
+            move |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
         };
+        let with = |pairs| place_in(&among(pairs));
+        let are = |pairs| are_in(&among(pairs));
         assert_eq!(with(&[]), (0, 1));
-        let are = |pairs: &'static [(&str, u64)]| {
-            are_in(&move |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, number)| *number))
-        };
         assert!(!are(&[]) && !are(&[("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)]));
         assert!(
             are(&[("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 1)]) && are(&[("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 2)])

@@ -110,9 +110,9 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, se
     """
     found: Decided | None = None
     bound: float | None = None
-    aim = budget
+    written, aim = json.dumps(step), budget
     for attempt in range(1 + TRIES):
-        text = _native.plan_step(json.dumps(step), aim, seconds if attempt == 0 else seconds / TRIES)
+        text = _native.plan_step(written, aim, seconds if attempt == 0 else seconds / TRIES)
         if text is None:
             break
         plan = json.loads(text)
@@ -123,7 +123,7 @@ def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, se
             break
         found = tried
         aim -= found.outcome.peak - budget
-        if found.fits or found.outcome.peak <= budget or aim <= 0:
+        if found.outcome.peak <= budget or aim <= 0:
             break
     return found
 

@@ -80,11 +80,11 @@ class Lives:
                 self.saved[operation["reads"][0]] = True
 
 
-def leaves(lives: Lives, indices: Sequence[int]) -> set[int]:
-    """What a rerun of these operations reads and does not make."""
+def leaves(lives: Lives, indices: Sequence[int]) -> list[int]:
+    """What a rerun of these operations reads and does not make, in the order in which it is first read."""
     operations = [lives.operations[index] for index in indices]
     made = {made for operation in operations for made in operation["writes"]}
-    return {read for operation in operations for read in operation["reads"]} - made
+    return list(dict.fromkeys(read for operation in operations for read in operation["reads"] if read not in made))
 
 
 def calls(lives: Lives, operations: Sequence[int], held: set[int]) -> list[Call]:

@@ -193,10 +193,8 @@ class _Simulator:
             and decision["decision"] == "recompute"
             and (other == tensor or self.stays(other, entries[order]["before"], now))
         }
-        for index in operations:
-            for read in (*lives.operations[index]["reads"],):
-                if read in made or lives.resident[read]:
-                    continue
+        for read in leaves(lives, operations):
+            if not lives.resident[read]:
                 self.leaf(read, now)
         level = self.at_once.setdefault(now, [0, 0])
         current = level[0]
