@@ -248,6 +248,9 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         _ => 0.0,
     };
     let spent = process.chooser.spending().so_far();
+    // What was only tried, or is not executed any more, stays as it is.
+    let undecided =
+        if process.tuner.is_over() { 0 } else { kernels.iter().filter(|kernel| kernel.is_undecided()).count() };
     json!({
         "workspace_peak_avoided_bytes": theirs.saturating_sub(ours),
         "time_gained_us": kernels.iter().map(|kernel| gained(kernel)).sum::<f64>(),
@@ -257,7 +260,6 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         "shipped_hits": spent.shipped,
         "less_accurate": process.chooser.spending().so_far().inaccurate,
         "planned_only": planned_only,
-        // While tuning goes on.
-        "undecided": kernels.iter().filter(|kernel| kernel.is_undecided()).count(),
+        "undecided": undecided,
     })
 }

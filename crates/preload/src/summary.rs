@@ -23,7 +23,8 @@ pub fn at_exit(process: &Process) {
     let kernels = Tally::of(&process.kernels);
     let cost = process.chooser.spending().so_far();
     let spent = cost.time.0 as f64 * 1e-9;
-    let so_far = if called.iter().any(|kernel| kernel.is_open()) { " so far" } else { "" };
+    let goes_on = !process.tuner.is_over() && called.iter().any(|kernel| kernel.is_open());
+    let so_far = if goes_on { " so far" } else { "" };
     let tuned = if process.voice.has_told() { String::new() } else { format!("; tuned for {spent:.1} s{so_far}") };
     let shipped = match cost.shipped {
         0 => String::new(),

@@ -56,10 +56,15 @@ impl Tuner {
         self.is_idle.store(false, Ordering::Relaxed);
     }
 
+    /// Whether nothing is left to do for what is executed.
+    pub fn is_over(&self) -> bool {
+        self.is_idle.load(Ordering::Relaxed)
+    }
+
     /// Whether there may be something to do when a kernel is executed. One that is still open was tried among others, or hardly
     /// executed, when nothing else was left to do.
     pub fn concerns(&self, kernel: &Kernel) -> bool {
-        !self.is_idle.load(Ordering::Relaxed) || kernel.is_open()
+        !self.is_over() || kernel.is_open()
     }
 
     /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs. Gives whether there is something

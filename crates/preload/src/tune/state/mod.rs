@@ -12,7 +12,7 @@ use tightfit_cuda::{CudaError, Moment, Trial};
 
 use super::job::{Job, Next};
 use super::ledger::Ledger;
-use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
+use super::outcome::{adopt, finish, keep_proofs, leave, put_aside, run, save};
 use super::pace::{Pace, STEP};
 use super::rates::Rates;
 use super::room::Room;
@@ -230,45 +230,55 @@ impl State {
         // SAFETY: forwarded to the caller.
         let Ok(stream) = (unsafe { host.stream(call.handle) }) else { return };
         // SAFETY: the stream is that of the handle, on the device, and not capturing.
-        let moment = || unsafe { host.moment(call.device, stream) };
-        let from = moment();
+        let moment = || unsafe { host.moment(call.device, stream) }.ok();
         let before = self.flights.len();
         // SAFETY: forwarded to the caller.
-        unsafe { self.enqueue(call, session, stream, started) };
+        let from = unsafe { self.enqueue(call, session, stream, started, &moment) };
         call.builds.go_on();
         let host = started.elapsed();
         if (self.flights.len() > before || host > UNNOTICED)
-            && let (Ok(from), Ok(to)) = (from, moment())
+            && let Some((from, to)) = from.zip(moment())
         {
             self.held.push(Held { from, to, host, at: self.pace.executions() });
         }
     }
 
-    /// Begins jobs and enqueues their next measurements on the stream, while this step has room.
+    /// Enqueues the jobs' next measurements on the stream, while this step has room. Gives the moment before the first job was asked;
+    /// none if no job can go on here, for which nothing is enqueued.
     ///
     /// # Safety
     /// As [`super::Tuner::between_calls`]; the stream is that of the handle.
-    unsafe fn enqueue(&mut self, call: &Call<'_>, session: &mut Session, stream: Stream, started: Instant) {
+    unsafe fn enqueue(
+        &mut self,
+        call: &Call<'_>,
+        session: &mut Session,
+        stream: Stream,
+        started: Instant,
+        moment: &dyn Fn() -> Option<Moment>,
+    ) -> Option<Moment> {
         let budget = call.around.settings.budget;
-        let mut waiting = HashSet::new();
+        let (mut waiting, mut from) = (HashSet::new(), None);
         loop {
             if self.pace.is_over(budget) {
                 self.give_up();
-                return;
+                return from;
             }
             let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
             let coming = Duration::from_nanos(coming.0) + started.elapsed();
             if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming, budget) {
-                return;
-            }
-            if budget.limit().is_some() && self.is_little_left() {
-                self.close_jobs(call, session);
+                return from;
             }
             let is_half_left = self.pace.is_half_left(coming);
             let Some(place) = self.most_promising(call, &waiting, is_half_left) else {
+                self.put_aside(call, session);
                 self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
-                return;
+                return from;
             };
+            from = from.or_else(moment);
+            if budget.limit().is_some() && self.is_little_left() {
+                self.close_jobs(call, session);
+                continue;
+            }
             let is_late = self.pace.is_late(budget);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
             let (is_untouched, until) = (left.is_none(), Instant::now() + left.unwrap_or(STEP));
@@ -288,10 +298,10 @@ impl State {
                 Next::Wait => {
                     waiting.insert(id(job));
                     if waiting.len() >= WAITING {
-                        return;
+                        return from;
                     }
                 }
-                Next::Later => return,
+                Next::Later => return from,
                 Next::Swap(ours) => run(&job.kernel, ours),
                 Next::End(verdict) => {
                     let job = self.jobs.swap_remove(place);
@@ -325,7 +335,7 @@ impl State {
                             if matches!(error, CudaError::Driver { .. }) && !error.is_out_of_memory() {
                                 // The program will see it soon enough.
                                 self.give_up();
-                                return;
+                                return from;
                             }
                             job.receive(task, None, |_| None);
                         }
@@ -349,6 +359,19 @@ impl State {
         }
     }
 
+    /// Whether a kernel was executed in the last steps. What was not, as in a validation or while a framework tried it, may never be
+    /// again, and is not waited for.
+    fn is_executed(&self, kernel: &Arc<Kernel>) -> bool {
+        self.steps.calls_a_step(Arc::as_ptr(kernel).addr()) > 0.0
+    }
+
+    /// Puts the jobs of kernels aside that are not executed any more; each gets another when it is.
+    fn put_aside(&mut self, call: &Call<'_>, session: &mut Session) {
+        while let Some(place) = self.jobs.iter().position(|job| !self.is_executed(&job.kernel)) {
+            put_aside(call, session, &mut self.jobs.swap_remove(place));
+        }
+    }
+
     /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
         self.others.retain(|kernel| is_open(kernel));
@@ -356,7 +379,9 @@ impl State {
             self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
         };
         let is_here = |kernel: &Arc<Kernel>| kernel.question.device == call.device;
-        let is_due = |kernel: &&Arc<Kernel>| kernel.is_undecided() && is_here(kernel) && !known(kernel);
+        let is_due = |kernel: &&Arc<Kernel>| {
+            kernel.is_undecided() && is_here(kernel) && self.is_executed(kernel) && !known(kernel)
+        };
         if !is_due(&call.own.kernel) {
             return;
         }
@@ -419,6 +444,7 @@ impl State {
 
     /// Lets the jobs that are left go.
     fn close_jobs(&mut self, call: &Call<'_>, session: &mut Session) {
+        self.put_aside(call, session);
         std::mem::take(&mut self.jobs).into_iter().for_each(|job| leave(call, session, job));
     }
 

@@ -20,12 +20,16 @@ const DOUBT: f64 = 0.05;
 impl State {
     /// What a job could gain in a step, in nanoseconds.
     fn gain(&self, job: &Job) -> f64 {
+        let calls = self.steps.calls_a_step(id(job));
+        if calls == 0.0 {
+            return 0.0;
+        }
         let a_call = match (job.now(), job.theirs()) {
             (Some(now), _) => self.rates.gain(job.problem(), now),
             (None, Some(theirs)) => theirs * OVER_LIMIT,
             (None, None) => return f64::INFINITY,
         };
-        a_call.0 as f64 * self.steps.calls_a_step(id(job))
+        a_call.0 as f64 * calls
     }
 
     /// Takes down what a job that has ended could have gained, and has.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::faults::{calls, counted_by};
 
 #[test]
 fn a_slow_device_changes_nothing() {
@@ -106,6 +107,27 @@ fn a_measurement_that_hangs_does_not_hold_up_calls_or_the_end() {
     let kernel = &run.kernels()[0];
     assert_eq!((&kernel["calls"], &kernel["decision"]), (&40.into(), &"kept".into()));
     assert!(run.report.as_ref().unwrap()["totals"]["tuning_us"].as_f64() > Some(0.0), "a measurement was to begin");
+}
+
+#[test]
+fn what_is_not_executed_any_more_is_not_waited_for() {
+    // The first runs twice, as in a validation before the first step, in which nothing may be measured yet.
+    let arguments = |then: &str| format!("{DIVIDED} script=plan:2;plan:5;run:0;run:1;run:0;run:1x{then}");
+    let run = |then: &str| {
+        let arguments = arguments(then);
+        let (_, expected) = all_alone(&arguments);
+        all_right(counted_by(tuned(&arguments, &[])), &expected, &arguments)
+    };
+    let [shorter, longer] = ["400", "800"].map(run);
+    for run in [&shorter, &longer] {
+        assert_eq!((decisions(run), total(run, "undecided")), (vec!["kept", "divided"], 0), "{}", run.errors);
+    }
+    let recorded = |run: &Run| calls(run)["cuEventRecord"];
+    // How many are needed to decide depends on when plans are built.
+    let more = recorded(&longer).saturating_sub(recorded(&shorter));
+    assert!(more < 200, "of 400 more executions, {more} are looked at: {}", longer.errors);
+    let later = run("400;run:0x200");
+    assert_eq!(decisions(&later), ["divided"; 2], "it is tuned when it goes on: {}", later.errors);
 }
 
 #[test]
