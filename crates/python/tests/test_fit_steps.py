@@ -217,6 +217,6 @@ def test_a_tensor_that_was_changed_in_place_raises(link, monkeypatch):
 
 
 def test_none_of_this_imports_torch():
-    modules = "decide, simulate, rebuild, recorded, bound, program, passes, replay, slots, lineage, host"
+    modules = "decide, gaps, allocator, simulate, rebuild, recorded, bound, program, passes, replay, slots, lineage, host"
     code = f"import sys\nfrom tightfit._fit import {modules}\nsys.exit(any(name.split('.')[0] == 'torch' for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
 from tightfit._fit.bound import bind
-from tightfit._fit.decide import NEAR, TRIES, Decided, _planned, decide, decide_least
+from tightfit._fit.decide import NEAR, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._fit.rebuild import Impossible, Lives
 from tightfit._fit.simulate import Outcome, simulate
 
@@ -46,7 +46,7 @@ def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):
     tensor, other = list(fitted.bound.decisions)[:2]
     decisions = [{**fitted.bound.decisions[tensor], "prefetch_before": None}, fitted.bound.decisions[other]]
     monkeypatch.setattr("tightfit._native.plan_step", lambda *_: json.dumps({"tensors": decisions}))
-    assert list(_planned(step, 1 << 40, lives, fitted.decided.plain, 1.0).decisions) == [other]
+    assert list(by_planner(step, 1 << 40, lives, fitted.decided.plain, 1.0).decisions) == [other]
 
 
 def test_the_planner_plans_for_less_where_its_plan_needs_more_as_it_is_carried_out(monkeypatch):
@@ -61,7 +61,7 @@ def test_the_planner_plans_for_less_where_its_plan_needs_more_as_it_is_carried_o
         return known(step, budget * 21 // 20, seconds)
 
     monkeypatch.setattr("tightfit._native.plan_step", generous)
-    found = _planned(step, budget, lives, plain, 1.0)
+    found = by_planner(step, budget, lives, plain, 1.0)
     assert found.fits and found.outcome.peak <= budget
     assert 1 < len(asked) <= 1 + TRIES and asked[0] == budget and asked == sorted(set(asked), reverse=True)
 
@@ -80,7 +80,7 @@ def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
         outcome = Outcome(peak=max(budget, found[seconds]), live=[0], time_us=0.0)
         return Decided(greedy.decisions, outcome, plain, budget >= found[seconds], "planner")
 
-    monkeypatch.setattr("tightfit._fit.decide._planned", planned)
+    monkeypatch.setattr("tightfit._fit.decide.by_planner", planned)
     least = decide_least(step, lives)
     # What is a step below it, the longer search does not find either, which a budget gets before it is refused.
     assert least.by == "planner" and 680_000 <= least.outcome.peak <= 680_000 * 1.01
@@ -102,13 +102,13 @@ def searched(monkeypatch, answers):
         times, gap, fits = answers[seconds]
         return Decided({0: {}}, Outcome(time_us=times * greedy.outcome.time_us), plain, fits, f"planner in {seconds:.0f} s", gap)
 
-    monkeypatch.setattr("tightfit._fit.decide._planned", planned)
+    monkeypatch.setattr("tightfit._fit.decide.by_planner", planned)
     return decide(step, plan.plain - 1, lives).by, tried
 
 
 def test_the_planner_searches_longer_where_its_plan_may_be_far_from_the_best(monkeypatch):
     set_link(monkeypatch, SLOW)
-    monkeypatch.setattr("tightfit._fit.decide._planned", lambda *_: None)
+    monkeypatch.setattr("tightfit._fit.decide.by_planner", lambda *_: None)
     near, far, better, worse = NEAR, 2 * NEAR, 0.9, 1.1
     for one, five, by, tried in (
         ((better, near, True), None, "planner in 1 s", [1.0]),
@@ -131,7 +131,7 @@ def test_a_plan_that_is_far_from_the_best_is_searched_for_again(monkeypatch):
     """Where the first one takes effect later than was planned, and another one is searched for in a hurry."""
     set_link(monkeypatch, SLOW)
     model, x = resnet()
-    budget, known = tight_budget(model, x, 0.8), _planned
+    budget, known = tight_budget(model, x, 0.8), by_planner
     tried = []
 
     def planned(step, budget, lives, plain, seconds):
@@ -144,7 +144,7 @@ def test_a_plan_that_is_far_from_the_best_is_searched_for_again(monkeypatch):
         found.outcome.time_us /= 2
         return found
 
-    monkeypatch.setattr("tightfit._fit.decide._planned", planned)
+    monkeypatch.setattr("tightfit._fit.decide.by_planner", planned)
     fitted = tt.plan(model, x, budget=budget, optimizer=sgd(model))._fitted
     assert fitted.peak <= budget and tried == [1.0, 1.0, 1.0], tried
 

@@ -9,7 +9,7 @@ import torch
 import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import FAST, Peaks, fitted_resnet, passes, set_link, sgd
-from tightfit._fit import budget, limit, planner, retries, watch
+from tightfit._fit import allocator, budget, limit, planner, retries, watch
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
 
@@ -38,6 +38,39 @@ def test_gaps_that_the_bound_has_no_room_for_get_some_in_one_more_plan(monkeypat
     # Whatever is reserved then, it is not planned again.
     peaks.most = 2 * found.budget
     assert passes(fitted, x, watch.WATCHED + 1) is second and not second.stale
+
+
+def test_gaps_are_predicted_where_segments_grow(monkeypatch):
+    cuda, size = torch.device("cuda"), 1 << 40
+    for name in budget._SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    most = budget.most_reserved(size, cuda)
+    assert size < most < size + budget.room_for_gaps(size)
+    assert budget.most_reserved(size, torch.device("cpu")) is None
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    assert budget.most_reserved(size, cuda) == most
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+    assert budget.most_reserved(size, cuda) is None
+
+
+def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
+    peaks, asked, known = Peaks(monkeypatch), [], planner.make_plan
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+
+    def made(*arguments):
+        asked.append(arguments[-1])
+        return known(*arguments)
+
+    monkeypatch.setattr(planner, "make_plan", made)
+    monkeypatch.setattr(planner, "most_reserved", lambda size, device: size + 1000)
+    fitted, x = fitted_resnet()
+    found = session_of(fitted)
+    first = passes(fitted, x, 1)
+    predicted = allocator.reserved(first.lives, first.outcome).bytes
+    peaks.most = max(predicted, found.budget + budget.room_for_gaps(found.budget)) + 1000
+    passes(fitted, x, watch.WATCHED)
+    assert found.planner.gaps == min(peaks.most - predicted, found.budget // planner.GAPS)
+    assert asked[0] == found.budget + 1000 and asked[-1] == asked[0] - found.planner.gaps
 
 
 def test_gaps_that_cannot_be_given_back_get_room_as_well(monkeypatch):

@@ -9,10 +9,14 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["beside", "enforce", "expand_segments", "release", "reserve_of", "room_for_gaps", "slack_of", "within"]
+__all__ = ["beside", "enforce", "expand_segments", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+# What `tightfit run --budget` sets them to.
+_GROWING = "expandable_segments:True"
+# What a plan leaves of the bound on what is reserved, since its gaps are only predicted: a share of the budget.
+_UNSURE = 128
 
 
 # What the allocator may reserve beyond that, for gaps between blocks: a share of it, and at least so many bytes.
@@ -110,7 +114,15 @@ def expand_segments(device: torch.device) -> None:
     # Its older name warns in versions that have both.
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(torch.cuda.memory, "_set_allocator_settings", None)
     if change is not None:
-        change("expandable_segments:True")
+        change(_GROWING)
+
+
+def most_reserved(budget: int, device: torch.device) -> int | None:
+    """What a plan may make the allocator reserve under a budget, as predicted; None where its segments do not grow, for which nothing predicts it."""
+    known = [value for name in _SETTINGS if (value := os.environ.get(name))]
+    if device.type != "cuda" or any(value != _GROWING for value in known):
+        return None
+    return budget + room_for_gaps(budget) - budget // _UNSURE
 
 
 def reserve_of(budget: int, device: torch.device) -> int:

@@ -17,7 +17,7 @@ from tightfit import _native
 from .rebuild import Impossible, Lives, leaves
 from .simulate import Outcome, simulate
 
-__all__ = ["Decided", "decide", "decide_least"]
+__all__ = ["Decided", "Search", "by_planner", "decide", "decide_least"]
 
 # The longest rerun of one tensor, in operations.
 LONGEST = 40
@@ -81,18 +81,18 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurrie
     If none are found, those that need least, with ``fits`` false.
     """
     lives = lives or Lives(step)
-    best = greedy = _Search(lives, budget).run()
+    best = greedy = Search(lives, budget).run()
     if not greedy.decisions:
         return greedy
     for seconds in (FEW_SECONDS,) if hurried else _searches(lives):
         if seconds == LONG_SECONDS and not best.is_far:
             break
-        planned = _planned(step, budget, lives, greedy.plain, seconds)
-        if planned is None or not planned.fits:
+        tried = by_planner(step, budget, lives, greedy.plain, seconds)
+        if tried is None or not tried.fits:
             continue
-        if not best.fits or planned.outcome.time_us < best.outcome.time_us:
-            best = planned
-        if planned.gap is not None and not planned.is_far:
+        if not best.fits or tried.outcome.time_us < best.outcome.time_us:
+            best = tried
+        if tried.gap is not None and not tried.is_far:
             break
     return best
 
@@ -103,7 +103,7 @@ def _searches(lives: Lives) -> tuple[float, ...]:
     return longer if sum(lives.movable) > FEW else (FEW_SECONDS, *longer)
 
 
-def _planned(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
+def by_planner(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
     """The joint planner's decisions; None if it finds no plan within the budget.
 
     Hooks rebuild from saved tensors alone, which may take more memory than the planner counts. It then plans again, for so much less.
@@ -216,12 +216,21 @@ def closure(lives: Lives, tensor: int) -> list[int]:
     return sorted(needed)
 
 
-class _Search:
+class Search:
+    """The greedy search.
+
+    Attributes
+    ----------
+    choice
+        What becomes of each tensor that is given up: ``"offload"`` or ``"recompute"``.
+    candidates
+        Tensors that may be given up.
+    """
+
     def __init__(self, lives: Lives, budget: int) -> None:
         self.lives = lives
         self.budget = budget
         self.choice: dict[int, str] = {}
-        self.alone: dict[int, float | None] = {}
         self.candidates = [
             tensor
             for tensor in range(len(lives.tensors))
@@ -235,12 +244,13 @@ class _Search:
         self.host = float("inf") if host is None else float(host)
 
     def run(self) -> Decided:
+        """Gives up what frees most for its time where most is needed, until the budget holds."""
         plain = simulate(self.lives, {})
         best, best_decisions, best_choice = plain, {}, {}
         outcome = plain
         refused: set[tuple[int, str]] = set()
         while outcome.peak > self.budget:
-            picked = self.pick(outcome, refused)
+            picked = self.pick(outcome.at, outcome.live[outcome.at] - self.budget, refused)
             if not picked:
                 break
             self.choice.update(picked)
@@ -260,9 +270,13 @@ class _Search:
             best, best_decisions = self.restore(best, best_decisions)
         return Decided(best_decisions, best, plain, best.peak <= self.budget)
 
-    def pick(self, outcome: Outcome, refused: set[tuple[int, str]]) -> dict[int, str]:
-        """What to give up next at the operation that needs most."""
-        lives, at = self.lives, outcome.at
+    def allows(self, outcome: Outcome) -> bool:
+        """Whether there is memory for this."""
+        return outcome.peak <= self.budget
+
+    def pick(self, at: int, excess: int, refused: set[tuple[int, str]]) -> dict[int, str]:
+        """What to give up next at an operation that needs so many bytes too many."""
+        lives = self.lives
         moved = sum(lives.bytes[tensor] for tensor, what in self.choice.items() if what == "offload")
         found = []
         for tensor in self.candidates:
@@ -279,7 +293,6 @@ class _Search:
                 found.append((cost / size, tensor, what))
         found.sort()
         picked: dict[int, str] = {}
-        excess = outcome.live[at] - self.budget
         for _, tensor, what in found:
             if what == "offload":
                 if moved + lives.bytes[tensor] > self.host:
@@ -383,7 +396,7 @@ class _Search:
             what = self.choice.pop(tensor)
             tried_decisions = self.decisions()
             tried = simulate(self.lives, tried_decisions)
-            if tried.peak <= self.budget and tried.time_us <= best.time_us:
+            if self.allows(tried) and tried.time_us <= best.time_us:
                 best, decisions = tried, tried_decisions
             else:
                 self.choice[tensor] = what

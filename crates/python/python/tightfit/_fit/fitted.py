@@ -10,6 +10,7 @@ import torch
 from ..errors import DoesNotFit
 from .bound import Bound, bind
 from .decide import Decided, decide, decide_least
+from .gaps import with_gaps
 from .rebuild import Lives
 from .recorded import Step
 from .recorder import Recorder
@@ -121,6 +122,7 @@ def make_plan(
     times: Times | None = None,
     host: int | None = None,
     slack: int = 0,
+    most: int | None = None,
 ) -> Fitted:
     """Plans a recorded step.
 
@@ -134,6 +136,8 @@ def make_plan(
         Bytes of host memory for what is offloaded; None for no limit.
     slack
         Bytes of the budget to leave free where something is given up, if a plan is found for less; else half of them, or none.
+    most
+        What the allocator may reserve, with the gaps between its blocks, if a plan is found for which it does; None for no limit.
 
     Raises
     ------
@@ -147,7 +151,7 @@ def make_plan(
         between_bytes=assumed.between, before_bytes=assumed.before,
     )  # fmt: skip
     lives = Lives(step.data)
-    fitted = _within(budget, step, lives, recorder, slack)
+    fitted = _within(budget, step, lives, recorder, slack, most)
     if fitted is None:
         # The search may find for less what it did not find for more.
         decided = decide_least(step.data, lives)
@@ -160,7 +164,7 @@ def make_plan(
 
 
 def _within(
-    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int
+    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None
 ) -> tuple[Decided, Bound | None] | None:
     """Decisions within a budget, as they are carried out."""
     plain = simulate(lives, {})
@@ -172,6 +176,8 @@ def _within(
         decided = decide(step.data, max(target, 1), lives, hurried=again > 0)
         if again > 0 and decided.is_far:
             decided = decide(step.data, max(target, 1), lives)
+        if decided.fits and most is not None:
+            decided = with_gaps(step.data, max(target, 1), lives, decided, most)
         bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..errors import DoesNotFit
 from .arenas import Arenas
-from .budget import expand_segments, reserve_of, room_for_gaps, slack_of, within
+from .allocator import reserved
+from .budget import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, within
 from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan, too_small
@@ -53,7 +54,7 @@ class Planner:
     reserve
         What of the budget no recording shows, as it was measured; None until then.
     gaps
-        What of the budget is left to gaps between blocks.
+        What of the budget is left to gaps between blocks, beyond those that were predicted.
     outputs
         Outputs of the last pass, weakly.
     """
@@ -135,12 +136,15 @@ class Planner:
         found = [output for output in there if type(output) is Tensor and output.layout is torch.strided and output.device == device]
         return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
 
-    def crowded(self, needed: int) -> bool:
-        """Learns what steps reserve with the gaps between their blocks; whether that is more than the bound allows, for the first time: the next
-        plan is to leave room for it, within reason."""
+    def crowded(self, fitted: Fitted, needed: int, device: torch.device) -> bool:
+        """Learns what steps of a plan reserve with the gaps between their blocks; whether that is more than the bound allows, for the first time:
+        the next plan is to leave room for it, within reason."""
         over = needed - self.budget - room_for_gaps(self.budget)
         if self.gaps or over <= 0:
             return False
+        if most_reserved(self.budget, device) is not None:
+            # What was predicted was too little by so much.
+            over = max(over, needed - reserved(fitted.lives, fitted.outcome).bytes)
         self.gaps = min(over, self.budget // GAPS)
         return True
 
@@ -205,12 +209,17 @@ class Planner:
         DoesNotFit
             If none is found within the budget, and within what can be pinned.
         """
-        slack = slack_of(self.budget, device) + self.gaps
+        slack, most = slack_of(self.budget, device), most_reserved(self.budget, device)
+        if most is None:
+            slack += self.gaps
+        else:
+            # These were not predicted.
+            most -= self.gaps
         refused: list[int] = []
         while True:
             host = self.host.bytes()
             try:
-                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack)
+                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most)
             except DoesNotFit as error:
                 if not refused:
                     raise

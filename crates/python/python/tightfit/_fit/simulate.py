@@ -34,6 +34,9 @@ class Outcome:
         Time of reruns, time spent waiting for copies, and time of the step with both.
     needed
         The operation that first needs each offloaded tensor again. Of those that are fetched at once, the first needed comes first.
+    spans, beside
+        What is on the device: the first and the last operation of each block, and its bytes; and by operation, bytes of what reruns and
+        the library take in it alone.
     """
 
     peak: int = 0
@@ -45,12 +48,12 @@ class Outcome:
     stalled_us: float = 0.0
     time_us: float = 0.0
     needed: dict[int, int] = field(default_factory=dict)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+    beside: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def wait(self, now: float, copies: Iterable[float]) -> float:
-        """The time when the last of these copies has ended, which counts as a stall if that is later than now."""
-        later = max(copies, default=now)
-        self.stalled_us += max(0.0, later - now)
-        return max(now, later)
+    def wait(self, now: float, copies: Iterable[float]) -> None:
+        """Waits until the last of these copies has ended, which counts as a stall if that is later than now."""
+        self.stalled_us += max(0.0, max(copies, default=now) - now)
 
 
 class _Simulator:
@@ -59,6 +62,7 @@ class _Simulator:
         self.decisions = decisions
         count = len(lives.operations)
         self.changes = [0] * (count + 1)
+        self.spans: list[tuple[int, int, int]] = []
         self.started = [0] * count  # bytes that reruns hold from this operation on
         self.extra = [0] * count  # the most that reruns take beside what lives there otherwise
         self.rerun_us = [0.0] * count
@@ -70,6 +74,7 @@ class _Simulator:
 
     def lives_in(self, start: int, end: int, size: int) -> None:
         if end >= start:
+            self.spans.append((start, end, size))
             self.changes[start] += size
             self.changes[end + 1] -= size
 
@@ -89,17 +94,15 @@ class _Simulator:
         for index, extra in enumerate(self.extra):
             if extra or self.started[index]:
                 live[index] = max(live[index], live[index] - self.started[index] + extra)
-        for index, operation in enumerate(lives.operations):
-            live[index] += self.scratch(operation)
+        live = [bytes + scratch for bytes, scratch in zip(live, lives.scratch, strict=True)]
         peak = max(live)
-        outcome = Outcome(peak, live.index(peak), live)
+        outcome = Outcome(peak, live.index(peak), live, spans=self.spans)
+        for index, (extra, started, scratch) in enumerate(zip(self.extra, self.started, lives.scratch, strict=True)):
+            if extra > started or scratch:
+                outcome.beside[index] = max(0, extra - started), scratch
         outcome.rebuilt_us = sum(self.rerun_us)
         self.time(outcome)
         return outcome
-
-    @staticmethod
-    def scratch(operation: dict[str, Any]) -> int:
-        return int(operation.get("workspace_bytes") or 0)
 
     def one(self, tensor: int, size: int) -> None:
         """The spans in which a tensor is on the device."""
@@ -201,7 +204,7 @@ class _Simulator:
         for call in calls(lives, operations, held):
             current += sum(lives.bytes[copied] for copied in call.copies)
             current += sum(lives.bytes[new] for new in call.makes)
-            level[1] = max(level[1], current + self.scratch(lives.operations[call.operation]))
+            level[1] = max(level[1], current + lives.scratch[call.operation])
             current -= sum(lives.bytes[dropped] for dropped in call.drops)
             self.rerun_us[now] += float(
                 lives.operations[call.operation].get("rerun_time_us") or lives.operations[call.operation]["time_us"]
@@ -256,20 +259,23 @@ class _Simulator:
             fetches.setdefault(min(decision["prefetch_before"], needed), []).append(tensor)
             needs.setdefault(needed, []).append(tensor)
         outcome.host = outcome.moved
-        now = out_free = in_free = 0.0
+        # When each operation begins if nothing is waited for.
+        begins = [0.0, *accumulate(rerun + each for rerun, each in zip(self.rerun_us, lives.time_us, strict=True))]
+        out_free = in_free = 0.0
         done: dict[int, float] = {}
         there: dict[int, float] = {}
-        for index, operation in enumerate(lives.operations):
+        for index in sorted({*fetches, *needs, *starts, *waits}):
+            now = begins[index] + outcome.stalled_us
             for tensor in sorted(fetches.get(index, ()), key=outcome.needed.__getitem__):
                 in_free = max(in_free, now) + lives.bytes[tensor] / in_rate
                 there[tensor] = in_free
-            now = outcome.wait(now, (there[tensor] for tensor in needs.get(index, ())))
-            now += self.rerun_us[index] + float(operation["time_us"])
+            outcome.wait(now, (there[tensor] for tensor in needs.get(index, ())))
+            now = begins[index + 1] + outcome.stalled_us
             for tensor in starts.get(index, ()):
                 out_free = max(out_free, now) + lives.bytes[tensor] / out_rate
                 done[tensor] = out_free
-            now = outcome.wait(now, (done[tensor] for tensor in waits.get(index, ()) if tensor in done))
-        outcome.time_us = now
+            outcome.wait(now, (done[tensor] for tensor in waits.get(index, ()) if tensor in done))
+        outcome.time_us = begins[-1] + outcome.stalled_us
 
 
 def simulate(lives: Lives, decisions: dict[int, dict[str, Any]]) -> Outcome:

@@ -1,0 +1,157 @@
+"""Decisions for which PyTorch's allocator has room, with the gaps between its blocks.
+
+Gaps depend on all that is given up, in no simple way: giving up one tensor more may leave more of them. So many decisions are tried::
+
+    closed    what is alive where too much is reserved is given up until there is room, and then kept again where that leaves room;
+              begun with plans for less and less memory
+    varied    a tensor or two change at random, and what takes longer is left behind less and less often
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from .allocator import reserved
+from .decide import Decided, Search, by_planner
+from .rebuild import Impossible, Lives
+from .simulate import Outcome, simulate
+
+__all__ = ["with_gaps"]
+
+# How long all of it takes, and how much of that plans for less are begun.
+SECONDS, CLOSING = 5.0, 2.0
+# By how much less than the budget these are, in percent, and how long the planner may search for each.
+LESS, TRY_SECONDS = (10, 5, 2, 8), 0.5
+# How much longer, as a share of the step, varied decisions may take in the beginning; and how much time the whole budget is worth, in steps.
+WARMTH, WORTH = 2e-3, 3.0
+# Smaller tensors, as a part of the budget, are not varied.
+SMALL = 2000
+
+
+def with_gaps(step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int) -> Decided:
+    """Decisions within the budget for which at most so many bytes are reserved, at little added time; those that were given if
+    they are such, or none are found."""
+    if reserved(lives, decided.outcome, most).at is None:
+        return decided
+    begun = time.monotonic()
+    search = _Search(lives, budget, most, decided.plain)
+    for base in _bases(step, budget, lives, decided, begun + CLOSING):
+        search.close(base, begun + CLOSING)
+    left = begun + SECONDS - time.monotonic()
+    search.vary(decided, time.monotonic() + left / 2)
+    if search.best is None:
+        return decided
+    search.vary(search.best, begun + SECONDS)
+    best = search.best
+    if decided.gap is not None:
+        # What bounds all plans bounds these.
+        best.gap = (1 + decided.gap) * best.outcome.time_us / decided.outcome.time_us - 1
+    return best
+
+
+def _bases(step: dict[str, Any], budget: int, lives: Lives, decided: Decided, end: float) -> Iterator[Decided]:
+    """Decisions to begin with."""
+    yield decided
+    for less in LESS:
+        if time.monotonic() > end:
+            return
+        base = by_planner(step, budget - budget * less // 100, lives, decided.plain, TRY_SECONDS)
+        if base is not None:
+            yield base
+
+
+class _Search(Search):
+    """The greedy search, for a budget and what may be reserved within it.
+
+    Attributes
+    ----------
+    best
+        Of all decisions that were found to have room, the fastest.
+    """
+
+    def __init__(self, lives: Lives, budget: int, most: int, plain: Outcome) -> None:
+        super().__init__(lives, budget)
+        self.most = most
+        self.plain = plain
+        self.best: Decided | None = None
+
+    def close(self, base: Decided, end: float) -> None:
+        """Tries what is near these decisions, and has room."""
+        self._keep(base.decisions, base.outcome, base.by)
+        outcome = self._begin(base)
+        refused: set[tuple[int, str]] = set()
+        while outcome is not None and (at := self._exceeded(outcome)) is not None:
+            picked = self.pick(at, 1, refused)
+            if not picked or time.monotonic() > end:
+                return
+            self.choice.update(picked)
+            tried = self._tried()
+            if tried is None or tried.peak > max(self.budget, outcome.peak):
+                for tensor, what in picked.items():
+                    del self.choice[tensor]
+                    refused.add((tensor, what))
+            else:
+                outcome = tried
+        if outcome is not None:
+            restored, decisions = self.restore(outcome, self.decisions())
+            self._keep(decisions, restored, base.by)
+
+    def vary(self, base: Decided, end: float) -> None:
+        """Changes these decisions at random for a while."""
+        now = time.monotonic()
+        begun, length = now, max(end - now, 1e-9)
+        outcome = self._begin(base)
+        if outcome is None:
+            return
+        chance = random.Random(0)
+        known, worth = dict(self.choice), self._worth(outcome)
+        large = [tensor for tensor in self.candidates if self.lives.bytes[tensor] * SMALL > self.budget]
+        ways = {tensor: ("keep", "offload", "recompute") if self.cost(tensor) is not None else ("keep", "offload") for tensor in large}
+        while large and (now := time.monotonic()) < end:
+            self.choice = dict(known)
+            for _ in range(chance.choice((1, 1, 2))):
+                tensor = chance.choice(large if chance.random() < 0.5 else [one for one in known if one in ways] or large)
+                before = self.choice.pop(tensor, "keep")
+                what = chance.choice([way for way in ways[tensor] if way != before])
+                if what != "keep":
+                    self.choice[tensor] = what
+            outcome = self._tried()
+            if outcome is None or outcome.host > self.host:
+                continue
+            tried = self._worth(outcome)
+            warmth = WARMTH * self.plain.time_us * (1 - (now - begun) / length)
+            if tried < worth or chance.random() < math.exp((worth - tried) / max(warmth, 1e-9)):
+                known, worth = dict(self.choice), tried
+                self._keep(self.decisions(), outcome, base.by)
+
+    def allows(self, outcome: Outcome) -> bool:
+        return self._exceeded(outcome) is None
+
+    def _begin(self, base: Decided) -> Outcome | None:
+        self.choice = {tensor: decision["decision"] for tensor, decision in base.decisions.items()}
+        return self._tried()
+
+    def _tried(self) -> Outcome | None:
+        """What the choices take; None if they cannot be carried out."""
+        try:
+            return simulate(self.lives, self.decisions())
+        except Impossible:
+            return None
+
+    def _keep(self, decisions: dict[int, dict[str, Any]], outcome: Outcome, by: str) -> None:
+        """Remembers decisions that are the best so far."""
+        if (self.best is None or outcome.time_us < self.best.outcome.time_us) and self.allows(outcome):
+            self.best = Decided(decisions, outcome, self.plain, True, by)
+
+    def _exceeded(self, outcome: Outcome) -> int | None:
+        """The operation at which a step needs too much; None if it does nowhere."""
+        return outcome.at if outcome.peak > self.budget else reserved(self.lives, outcome, self.most).at
+
+    def _worth(self, outcome: Outcome) -> float:
+        """Time of a step, and more for what it needs beyond what there is."""
+        over = max(0, outcome.peak - self.budget) + max(0, reserved(self.lives, outcome).bytes - self.most)
+        return outcome.time_us + WORTH * self.plain.time_us * over / self.budget

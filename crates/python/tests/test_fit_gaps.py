@@ -1,0 +1,109 @@
+"""Gaps between the blocks of PyTorch's allocator: predicted for recorded steps, and avoided."""
+
+import pytest
+
+from fit_steps import NAMES, Recorded
+from tightfit._fit import allocator, gaps
+from tightfit._fit.allocator import reserved
+from tightfit._fit.decide import Search
+from tightfit._fit.gaps import with_gaps
+from tightfit._fit.rebuild import Lives
+from tightfit._fit.simulate import Outcome, simulate
+
+MIB = 1 << 20
+PAGE = allocator.PAGE
+
+
+def lives_of(operations):
+    each = {"name": "aten.relu", "stage": "forward", "reads": [], "writes": [], "adds": [], "time_us": 1.0, "workspace_bytes": 0}
+    return Lives({"operations": [each] * operations, "tensors": []})
+
+
+def reserved_for(operations, spans, most=None, **options):
+    """For blocks in MiB."""
+    spans = [(first, last, int(size * MIB)) for first, last, size in spans]
+    return reserved(lives_of(operations), Outcome(spans=spans, **options), most)
+
+
+@pytest.mark.parametrize(
+    ("spans", "pages"),
+    [
+        # What goes makes room for what comes.
+        ([(0, 0, 20), (1, 2, 20)], 1),
+        # A hole between two blocks is too short.
+        ([(0, 0, 20), (0, 2, 20), (1, 2, 40)], 4),
+        # Holes beside each other join.
+        ([(0, 0, 20), (0, 0, 20), (0, 2, 20), (1, 2, 40)], 3),
+        ([(0, 1, 20), (0, 0, 20), (0, 2, 20), (2, 2, 40)], 3),
+        # The shortest hole that is long enough: the 60 find theirs afterwards.
+        ([(0, 0, 60), (0, 3, 20), (0, 0, 20), (0, 3, 20), (1, 3, 20), (2, 3, 60)], 6),
+        # The last hole grows, and is taken last.
+        ([(0, 3, 20), (0, 0, 40), (1, 3, 20), (2, 3, 40)], 4),
+        ([(0, 0, 40), (0, 3, 20), (0, 0, 20), (1, 3, 20), (2, 3, 40)], 5),
+        # What is left of a page is part of it.
+        ([(0, 2, 5), (1, 2, 15), (2, 2, 5)], 2),
+        # Of small blocks, what there is at most.
+        ([(0, 0, 1), (1, 2, 0.5), (2, 2, 0.25)], 1 / 20),
+    ],
+)
+def test_what_is_reserved(spans, pages):
+    assert reserved_for(5, spans) == (pages * PAGE, None)
+
+
+def test_where_it_is_too_much():
+    spans = [(0, 0, 20), (0, 2, 20), (1, 2, 40)]
+    assert [reserved_for(4, spans, most * PAGE).at for most in (4, 3, 1)] == [None, 1, 0]
+    # What an operation takes beside its results, too; it is gone behind it.
+    beside = {1: (20 * MIB, 40 * MIB)}
+    assert reserved_for(4, [(0, 2, 20), (2, 2, 60)], 3 * PAGE, beside=beside) == (4 * PAGE, 1)
+
+
+@pytest.fixture
+def fine(monkeypatch):
+    """Pages and blocks to match the small steps of the tests, and short searches."""
+    monkeypatch.setattr(allocator, "PAGE", 4 << 10)
+    monkeypatch.setattr(allocator, "SMALL", 512)
+    monkeypatch.setattr(gaps, "SECONDS", 0.5)
+    monkeypatch.setattr(gaps, "CLOSING", 0.2)
+
+
+def decided_for(name):
+    """A step, a budget and decisions for it."""
+    found = Recorded(name)
+    budget = simulate(found.lives, {}).peak * 8 // 10
+    decided = Search(found.lives, budget).run()
+    assert decided.decisions and decided.fits
+    return found, budget, decided
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_less_is_reserved_than_is_there(name, fine):
+    found, _, decided = decided_for(name)
+    for outcome in (decided.outcome, decided.plain):
+        there = reserved(found.lives, outcome)
+        assert there.bytes >= max(outcome.live) and there == reserved(found.lives, outcome, there.bytes)
+        assert reserved(found.lives, outcome, there.bytes - 1).at is not None
+
+
+@pytest.mark.parametrize("name", ["unet", "resnet"])
+def test_decisions_are_found_for_which_there_is_room(name, fine):
+    found, budget, decided = decided_for(name)
+    there = reserved(found.lives, decided.outcome).bytes
+    assert with_gaps(found.data, budget, found.lives, decided, there) is decided
+    best = with_gaps(found.data, budget, found.lives, decided, there - 1)
+    assert best is not decided and best.fits and best.gap is None
+    again = simulate(found.lives, best.decisions)
+    assert (again.peak, again.time_us) == (best.outcome.peak, best.outcome.time_us)
+    assert again.peak <= budget and reserved(found.lives, again).bytes < there
+
+
+def test_decisions_stay_where_none_have_room(fine):
+    found, budget, decided = decided_for("unet")
+    assert with_gaps(found.data, budget, found.lives, decided, 1) is decided
+
+
+def test_what_bounds_all_plans_bounds_those_that_have_room(fine):
+    found, budget, decided = decided_for("unet")
+    decided.gap = 0.1
+    best = with_gaps(found.data, budget, found.lives, decided, reserved(found.lives, decided.outcome).bytes - 1)
+    assert (1 + best.gap) / 1.1 == pytest.approx(best.outcome.time_us / decided.outcome.time_us)
