@@ -15,7 +15,18 @@ import sys
 
 import measured_lines
 
-KEPT = ["first_step_s", "longest_step_ms", "settled_s", "step_ms", "queue_ms", "library_ms", "torch_peak_gib", "tuning_torch_peak_gib", "driver_peak_gib"]
+KEPT = [
+    "first_step_s",
+    "longest_step_ms",
+    "settled_s",
+    "step_ms",
+    "queue_ms",
+    "library_ms",
+    "torch_peak_gib",
+    "tuning_torch_peak_gib",
+    "driver_peak_gib",
+    "tuning_driver_peak_gib",
+]
 COLUMNS = [
     "network, mini-batch, types",
     "pairs",

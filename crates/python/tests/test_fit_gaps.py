@@ -1,5 +1,9 @@
 """Gaps between the blocks of PyTorch's allocator: predicted for recorded steps, and avoided."""
 
+import gzip
+import json
+from pathlib import Path
+
 import pytest
 
 from fit_steps import NAMES, Recorded
@@ -10,6 +14,8 @@ from tightfit._fit.gaps import with_gaps
 from tightfit._fit.rebuild import Lives
 from tightfit._fit.simulate import Outcome, simulate
 
+MEASURED = Path(__file__).parents[3] / "docs/measured"
+STEPS = sorted((MEASURED / "steps").glob("*.json.gz"))
 MIB = 1 << 20
 PAGE = allocator.PAGE
 
@@ -56,6 +62,16 @@ def test_where_it_is_too_much():
     # What an operation takes beside its results, too; it is gone behind it.
     beside = {1: (20 * MIB, 40 * MIB)}
     assert reserved_for(4, [(0, 2, 20), (2, 2, 60)], 3 * PAGE, beside=beside) == (4 * PAGE, 1)
+
+
+@pytest.mark.parametrize("path", STEPS, ids=lambda path: path.name.split(".")[0])
+def test_what_a_gpu_reserved_for_plain_steps_is_predicted(path):
+    """Within 3%; `docs/measured/budget.jsonl` has it, from the run that recorded the steps."""
+    lives = Lives(json.loads(gzip.decompress(path.read_bytes())))
+    case = path.name.split(".")[0].replace("-", ":")
+    lines = map(json.loads, (MEASURED / "budget.jsonl").read_text().splitlines())
+    *_, plain = (line for line in lines if line.get("case") == case and line.get("variant") == "plain again")
+    assert reserved(lives, simulate(lives, {})).bytes == pytest.approx(plain["reserved_bytes"], rel=0.03)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 from tightfit import _native
@@ -236,6 +237,10 @@ class Search:
             for tensor in range(len(lives.tensors))
             if lives.movable[tensor] and lives.saved[tensor] and lives.first_backward[tensor] > lives.last_forward[tensor]
         ]
+        names = [operation["name"] for operation in lives.operations]
+        # All that hooks see of a step.
+        self.packs = [index for index in range(lives.turn) if names[index] == "pack"]
+        self.unpacks = [index for index in range(lives.turn, len(names)) if names[index] == "unpack"]
         machine = lives.data["machine"]
         self.link = min(machine["to_host_bytes_per_s"], machine["to_device_bytes_per_s"]) / 1e6
         forward_us = sum(float(operation["time_us"]) for operation in lives.operations[: lives.turn])
@@ -351,17 +356,16 @@ class Search:
         return need
 
     def transfers(self, found: dict[int, dict[str, Any]], need: dict[int, int]) -> None:
-        """Times of copies: out at once, one after another; in as late as one after another allows."""
+        """Times of copies: out at once, one after another; in as late as one after another allows. Hooks let go of what was copied out when
+        they see the next pack, and fetch when they see an unpack."""
         lives = self.lives
         begins = [0.0]
         for operation in lives.operations:
             begins.append(begins[-1] + float(operation["time_us"]))
         moved = [tensor for tensor, what in self.choice.items() if what == "offload"]
         packed: dict[int, int] = {}
-        for index in range(lives.turn):
-            operation = lives.operations[index]
-            if operation["name"] == "pack":
-                packed.setdefault(operation["reads"][0], index)
+        for index in self.packs:
+            packed.setdefault(lives.operations[index]["reads"][0], index)
         free = 0.0
         for tensor in sorted(moved, key=lambda tensor: packed[tensor]):
             after = packed[tensor]
@@ -369,6 +373,8 @@ class Search:
             release = after
             while release < lives.turn - 1 and begins[release] < free:
                 release += 1
+            later = bisect_left(self.packs, release)
+            release = self.packs[later] if later < len(self.packs) else lives.turn - 1
             found[tensor] = {
                 "tensor": tensor,
                 "decision": "offload",
@@ -383,6 +389,9 @@ class Search:
             before = need[tensor]
             while before > lives.turn and begins[before] > free:
                 before -= 1
+            earlier = bisect_right(self.unpacks, before) - 1
+            if self.unpacks:
+                before = min(need[tensor], self.unpacks[max(earlier, 0)])
             found[tensor]["prefetch_before"] = before
 
     def restore(self, best: Outcome, decisions: dict[int, dict[str, Any]]) -> tuple[Outcome, dict[int, dict[str, Any]]]:

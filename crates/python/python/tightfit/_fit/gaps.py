@@ -1,10 +1,10 @@
 """Decisions for which PyTorch's allocator has room, with the gaps between its blocks.
 
-Gaps depend on all that is given up, in no simple way: giving up one tensor more may leave more of them. So many decisions are tried::
+Gaps depend on all that is given up, in no simple way: giving up one more tensor may leave more of them. So many decisions are tried::
 
-    closed    what is alive where too much is reserved is given up until there is room, and then kept again where that leaves room;
-              begun with plans for less and less memory
-    varied    a tensor or two change at random, and what takes longer is left behind less and less often
+    close    give up what is alive where too much is reserved, until there is room; then keep again what leaves room. Starts from the
+             decisions given, and from plans for less memory
+    vary     change a tensor or two at random, and accept a slower step less and less often (simulated annealing)
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from .simulate import Outcome, simulate
 
 __all__ = ["with_gaps"]
 
-# How long all of it takes, and how much of that plans for less are begun.
-SECONDS, CLOSING = 5.0, 2.0
-# By how much less than the budget these are, in percent, and how long the planner may search for each.
+# Seconds in all, and after which no further plan for less is tried.
+SECONDS, CLOSING = 5.0, 2.5
+# How much less than the budget such plans get, in percent, and seconds of the planner for each.
 LESS, TRY_SECONDS = (10, 5, 2, 8), 0.5
-# How much longer, as a share of the step, varied decisions may take in the beginning; and how much time the whole budget is worth, in steps.
+# The annealing's first temperature, as a share of the step; and the time that bytes beyond the limits count as, in steps a budget.
 WARMTH, WORTH = 2e-3, 3.0
 # Smaller tensors, as a part of the budget, are not varied.
 SMALL = 2000
 
 
 def with_gaps(step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int) -> Decided:
-    """Decisions within the budget for which at most so many bytes are reserved, at little added time; those that were given if
-    they are such, or none are found."""
+    """Decisions within the budget for which the allocator reserves at most so many bytes, at little added time; those given if they are
+    such, or if none are found."""
     if reserved(lives, decided.outcome, most).at is None:
         return decided
     begun = time.monotonic()
     search = _Search(lives, budget, most, decided.plain)
     for base in _bases(step, budget, lives, decided, begun + CLOSING):
         search.close(base, begun + CLOSING)
-    left = begun + SECONDS - time.monotonic()
-    search.vary(decided, time.monotonic() + left / 2)
+    now = time.monotonic()
+    search.vary(decided, now + (begun + SECONDS - now) / 2)
     if search.best is None:
         return decided
     search.vary(search.best, begun + SECONDS)
@@ -101,9 +101,9 @@ class _Search(Search):
             self._keep(decisions, restored, base.by)
 
     def vary(self, base: Decided, end: float) -> None:
-        """Changes these decisions at random for a while."""
-        now = time.monotonic()
-        begun, length = now, max(end - now, 1e-9)
+        """Anneals these decisions for a while."""
+        begun = time.monotonic()
+        length = max(end - begun, 1e-9)
         outcome = self._begin(base)
         if outcome is None:
             return
@@ -126,7 +126,8 @@ class _Search(Search):
             warmth = WARMTH * self.plain.time_us * (1 - (now - begun) / length)
             if tried < worth or chance.random() < math.exp((worth - tried) / max(warmth, 1e-9)):
                 known, worth = dict(self.choice), tried
-                self._keep(self.decisions(), outcome, base.by)
+                if worth == outcome.time_us:
+                    self._keep(self.decisions(), outcome, base.by)
 
     def allows(self, outcome: Outcome) -> bool:
         return self._exceeded(outcome) is None
