@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fit_steps import NAMES, Recorded
-from tightfit._fit import allocator, gaps
+from tightfit._fit import allocator
 from tightfit._fit.allocator import reserved
 from tightfit._fit.decide import Search
 from tightfit._fit.gaps import with_gaps
@@ -66,21 +66,23 @@ def test_where_it_is_too_much():
 
 @pytest.mark.parametrize("path", STEPS, ids=lambda path: path.name.split(".")[0])
 def test_what_a_gpu_reserved_for_plain_steps_is_predicted(path):
-    """Within 3%; `docs/measured/budget.jsonl` has it, from the run that recorded the steps."""
+    """Within 2%; `docs/measured/budget.jsonl` has it, from the run that recorded the steps."""
     lives = Lives(json.loads(gzip.decompress(path.read_bytes())))
     case = path.name.split(".")[0].replace("-", ":")
     lines = map(json.loads, (MEASURED / "budget.jsonl").read_text().splitlines())
     *_, plain = (line for line in lines if line.get("case") == case and line.get("variant") == "plain again")
-    assert reserved(lives, simulate(lives, {})).bytes == pytest.approx(plain["reserved_bytes"], rel=0.03)
+    assert reserved(lives, simulate(lives, {})).bytes == pytest.approx(plain["reserved_bytes"], rel=0.02)
 
 
 @pytest.fixture
 def fine(monkeypatch):
-    """Pages and blocks to match the small steps of the tests, and short searches."""
+    """Pages and blocks to match the small steps of the tests."""
     monkeypatch.setattr(allocator, "PAGE", 4 << 10)
     monkeypatch.setattr(allocator, "SMALL", 512)
-    monkeypatch.setattr(gaps, "SECONDS", 0.5)
-    monkeypatch.setattr(gaps, "CLOSING", 0.2)
+
+
+def searched(found, budget, decided, most):
+    return with_gaps(found.data, budget, found.lives, decided, most, 0.5)
 
 
 def decided_for(name):
@@ -105,21 +107,31 @@ def test_no_less_is_reserved_than_is_there(name, fine):
 def test_decisions_are_found_for_which_there_is_room(name, fine):
     found, budget, decided = decided_for(name)
     there = reserved(found.lives, decided.outcome).bytes
-    assert with_gaps(found.data, budget, found.lives, decided, there) is decided
-    best = with_gaps(found.data, budget, found.lives, decided, there - 1)
+    assert searched(found, budget, decided, there) is decided
+    best = searched(found, budget, decided, there - 1)
     assert best is not decided and best.fits and best.gap is None
     again = simulate(found.lives, best.decisions)
     assert (again.peak, again.time_us) == (best.outcome.peak, best.outcome.time_us)
     assert again.peak <= budget and reserved(found.lives, again).bytes < there
 
 
-def test_decisions_stay_where_none_have_room(fine):
+def test_the_decisions_with_least_gaps_are_found_where_none_have_room(fine):
     found, budget, decided = decided_for("unet")
-    assert with_gaps(found.data, budget, found.lives, decided, 1) is decided
+    best = searched(found, budget, decided, 1)
+    assert best.outcome.peak <= budget
+    assert reserved(found.lives, best.outcome).bytes < reserved(found.lives, decided.outcome).bytes
+
+
+def test_no_more_is_moved_than_the_host_holds(fine):
+    found, budget, decided = decided_for("resnet")
+    there = reserved(found.lives, decided.outcome).bytes
+    assert searched(found, budget, decided, there - 1).outcome.host > 1000
+    found.data["machine"]["host_bytes"] = 1000
+    assert searched(found, budget, decided, there - 1).outcome.host <= max(1000, decided.outcome.host)
 
 
 def test_what_bounds_all_plans_bounds_those_that_have_room(fine):
     found, budget, decided = decided_for("unet")
     decided.gap = 0.1
-    best = with_gaps(found.data, budget, found.lives, decided, reserved(found.lives, decided.outcome).bytes - 1)
+    best = searched(found, budget, decided, reserved(found.lives, decided.outcome).bytes - 1)
     assert (1 + best.gap) / 1.1 == pytest.approx(best.outcome.time_us / decided.outcome.time_us)

@@ -40,17 +40,17 @@ def test_gaps_that_the_bound_has_no_room_for_get_some_in_one_more_plan(monkeypat
     assert passes(fitted, x, watch.WATCHED + 1) is second and not second.stale
 
 
-def test_gaps_are_predicted_where_segments_grow(monkeypatch):
-    cuda, size = torch.device("cuda"), 1 << 40
+def test_segments_grow_where_the_user_set_nothing_else_up(monkeypatch):
+    cuda, changed = torch.device("cuda"), []
     for name in budget._SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    most = budget.most_reserved(size, cuda)
-    assert size < most < size + budget.room_for_gaps(size)
-    assert budget.most_reserved(size, torch.device("cpu")) is None
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    assert budget.most_reserved(size, cuda) == most
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
-    assert budget.most_reserved(size, cuda) is None
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch._C._accelerator_setAllocatorSettings", changed.append, raising=False)
+    assert not budget.expand_segments(torch.device("cpu")) and not changed
+    assert budget.expand_segments(cuda) and changed == ["expandable_segments:True"]
+    for setting, grows in (("expandable_segments:True", True), ("max_split_size_mb:64", False)):
+        monkeypatch.setenv("PYTORCH_ALLOC_CONF", setting)
+        assert budget.expand_segments(cuda) is grows and len(changed) == 1
 
 
 def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
@@ -62,15 +62,21 @@ def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
         return known(*arguments)
 
     monkeypatch.setattr(planner, "make_plan", made)
-    monkeypatch.setattr(planner, "most_reserved", lambda size, device: size + 1000)
-    fitted, x = fitted_resnet()
-    found = session_of(fitted)
-    first = passes(fitted, x, 1)
-    predicted = allocator.reserved(first.lives, first.outcome).bytes
-    peaks.most = max(predicted, found.budget + budget.room_for_gaps(found.budget)) + 1000
-    passes(fitted, x, watch.WATCHED)
-    assert found.planner.gaps == min(peaks.most - predicted, found.budget // planner.GAPS)
-    assert asked[0] == found.budget + 1000 and asked[-1] == asked[0] - found.planner.gaps
+    monkeypatch.setattr(planner, "expand_segments", lambda device: True)
+    for unpredicted in (-1000, 1000):
+        fitted, x = fitted_resnet()
+        found = session_of(fitted)
+        first = passes(fitted, x, 1)
+        peaks.most = found.budget + budget.room_for_gaps(found.budget) + 10_000
+        monkeypatch.setattr(planner, "reserved", lambda *_: allocator.Reserved(peaks.most - unpredicted, None))
+        second = passes(fitted, x, watch.WATCHED)
+        assert asked.pop(0) == budget.most_reserved(found.budget)
+        if unpredicted < 0:
+            # It was predicted, and no better plan found.
+            assert second is first and found.planner.gaps == 0 and not asked
+        else:
+            assert second is not first and found.planner.gaps == unpredicted
+            assert asked == [budget.most_reserved(found.budget) - unpredicted]
 
 
 def test_gaps_that_cannot_be_given_back_get_room_as_well(monkeypatch):

@@ -87,8 +87,9 @@ impl Tuner {
             Err(TryLockError::WouldBlock) => return false,
         };
         state.meet(kernel);
+        // What is on its way is received at any kernel's calls, also when all are closed by then.
+        self.is_idle.store(state.is_over(), Ordering::Relaxed);
         if state.is_over() {
-            self.is_idle.store(true, Ordering::Relaxed);
             return false;
         }
         if !state.has_work() {
@@ -111,8 +112,6 @@ impl Tuner {
         unsafe { state.go_on(&call, &mut session) };
         state.spend(&call, started.elapsed());
         if !state.is_over() {
-            // What is on its way is received at any kernel's calls, also when all are closed by then.
-            self.is_idle.store(false, Ordering::Relaxed);
             state.show(&call);
             return is_first;
         }

@@ -57,28 +57,12 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
     }
 }
 
-/// Ends a job that is not done, as [`put_aside`] does; nothing is looked for any more, and ranks that leave the kernel to this one stop
-/// waiting.
+/// Ends a job that is not done: what is being compared decides what runs, what it has measured is saved, and ranks that leave the
+/// kernel to this one stop waiting.
 pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
-    put_aside(call, session, &mut job);
-    let Around { chooser, settings, .. } = *call.around;
-    let kernel = &job.kernel;
-    kernel.close();
-    // Under an explicit limit, what runs may be no more than a first guess.
-    if ranks::are_several() && kernel.terms.is_auto {
-        let running = kernel.running();
-        let configuration =
-            running.configuration().filter(|ours| ours.time() > Nanos::ZERO).map(|ours| (**ours).clone());
-        let decision = Decision { configuration, framework_time: job.theirs(), is_final: false };
-        chooser.keep_decision(&kernel.question, kernel.terms, settings, &job.device, &decision);
-    }
-}
-
-/// Puts a job aside that is not done: what is being compared decides what runs, and what it has measured is saved.
-pub(super) fn put_aside(call: &Call<'_>, session: &mut Session, job: &mut Job) {
     let Around { chooser, settings, .. } = *call.around;
     let found = job.settle();
-    save(chooser, settings, job);
+    save(chooser, settings, &mut job);
     let kernel = &job.kernel;
     if job.was_inaccurate() {
         chooser.spending().add_inaccurate();
@@ -93,6 +77,15 @@ pub(super) fn put_aside(call: &Call<'_>, session: &mut Session, job: &mut Job) {
     let stays = kernel.is_captured() || matches!(kernel.running(), Running::Left(Reason::Failed));
     if let Some(ours) = found.or_else(|| guess(session)).filter(|_| !stays) {
         run(kernel, ours);
+    }
+    kernel.close();
+    // Under an explicit limit, what runs may be no more than a first guess.
+    if ranks::are_several() && kernel.terms.is_auto {
+        let running = kernel.running();
+        let configuration =
+            running.configuration().filter(|ours| ours.time() > Nanos::ZERO).map(|ours| (**ours).clone());
+        let decision = Decision { configuration, framework_time: job.theirs(), is_final: false };
+        chooser.keep_decision(&kernel.question, kernel.terms, settings, &job.device, &decision);
     }
 }
 

@@ -12,7 +12,7 @@ use tightfit_cuda::{CudaError, Moment, Trial};
 
 use super::job::{Job, Next};
 use super::ledger::Ledger;
-use super::outcome::{adopt, finish, keep_proofs, leave, put_aside, run, save};
+use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
 use super::pace::{Pace, STEP};
 use super::rates::Rates;
 use super::room::Room;
@@ -270,8 +270,7 @@ impl State {
             }
             let is_half_left = self.pace.is_half_left(coming);
             let Some(place) = self.most_promising(call, &waiting, is_half_left) else {
-                self.put_aside(call, session);
-                self.is_over = self.jobs.is_empty() && self.flights.is_empty() && self.others.is_empty();
+                self.is_over = self.is_all_done();
                 return from;
             };
             from = from.or_else(moment);
@@ -360,28 +359,37 @@ impl State {
     }
 
     /// Whether a kernel was executed in the last steps. What was not, as in a validation or while a framework tried it, may never be
-    /// again, and is not waited for.
-    fn is_executed(&self, kernel: &Arc<Kernel>) -> bool {
-        self.steps.calls_a_step(Arc::as_ptr(kernel).addr()) > 0.0
+    /// again: its job rests until it is.
+    fn is_executed(&self, kernel: &Kernel) -> bool {
+        self.steps.calls_a_step(std::ptr::from_ref(kernel).addr()) > 0.0
     }
 
-    /// Puts the jobs of kernels aside that are not executed any more; each gets another when it is.
-    fn put_aside(&mut self, call: &Call<'_>, session: &mut Session) {
-        while let Some(place) = self.jobs.iter().position(|job| !self.is_executed(&job.kernel)) {
-            put_aside(call, session, &mut self.jobs.swap_remove(place));
-        }
+    /// Whether what a kernel runs is looked for again when it is executed.
+    fn rests(&self, kernel: &Kernel) -> bool {
+        is_open(kernel) && !self.is_executed(kernel)
+    }
+
+    /// Whether what this kernel runs is looked for by a job, here or in another rank.
+    fn is_known(&self, kernel: &Arc<Kernel>) -> bool {
+        self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
+    }
+
+    /// Whether this kernel needs a job.
+    fn is_due(&self, kernel: &Arc<Kernel>) -> bool {
+        kernel.is_undecided() && self.is_executed(kernel) && !self.is_known(kernel)
+    }
+
+    /// Whether nothing is left to do for what is executed.
+    fn is_all_done(&self) -> bool {
+        self.flights.is_empty()
+            && self.jobs.iter().map(|job| &job.kernel).chain(&self.others).all(|kernel| self.rests(kernel))
+            && !self.kernels.iter().any(|kernel| self.is_due(kernel))
     }
 
     /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
         self.others.retain(|kernel| is_open(kernel));
-        let known = |kernel: &Arc<Kernel>| {
-            self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
-        };
-        let is_here = |kernel: &Arc<Kernel>| kernel.question.device == call.device;
-        let is_due = |kernel: &&Arc<Kernel>| {
-            kernel.is_undecided() && is_here(kernel) && self.is_executed(kernel) && !known(kernel)
-        };
+        let is_due = |kernel: &&Arc<Kernel>| kernel.question.device == call.device && self.is_due(kernel);
         if !is_due(&call.own.kernel) {
             return;
         }
@@ -442,10 +450,12 @@ impl State {
         call.around.voice.progress(call.around.settings, done, self.kernels.len(), left);
     }
 
-    /// Lets the jobs that are left go.
+    /// Lets the jobs go that are left, but for those that rest.
     fn close_jobs(&mut self, call: &Call<'_>, session: &mut Session) {
-        self.put_aside(call, session);
-        std::mem::take(&mut self.jobs).into_iter().for_each(|job| leave(call, session, job));
+        let jobs = std::mem::take(&mut self.jobs);
+        let (resting, left) = jobs.into_iter().partition(|job| self.rests(&job.kernel));
+        self.jobs = resting;
+        left.into_iter().for_each(|job: Job| leave(call, session, job));
     }
 
     /// Lets all go that is left. Gives whether anything was measured since the last end.
@@ -454,7 +464,10 @@ impl State {
         call.builds.end();
         call.around.chooser.proofs().end();
         keep_proofs(call.around.chooser, call.around.settings);
-        self.others.drain(..).for_each(|kernel| kernel.close());
+        let others = std::mem::take(&mut self.others);
+        let (resting, left): (_, Vec<_>) = others.into_iter().partition(|kernel| self.rests(kernel));
+        self.others = resting;
+        left.iter().for_each(|kernel| kernel.close());
         let is_news = self.measured > self.told;
         self.told = self.measured;
         is_news

@@ -63,7 +63,11 @@ impl State {
         let is_free = |job: &Job| {
             let is_here = job.kernel.question.device == call.device;
             let is_possible = !job.needs_own() || Arc::ptr_eq(&job.kernel, call.own.kernel);
-            is_here && is_possible && !in_flight.contains(&id(job)) && !waiting.contains(&id(job))
+            is_here
+                && is_possible
+                && self.is_executed(&job.kernel)
+                && !in_flight.contains(&id(job))
+                && !waiting.contains(&id(job))
         };
         let costs: Vec<Duration> = self.jobs.iter().filter_map(Job::cost).collect();
         let typical = costs.iter().sum::<Duration>() / u32::try_from(costs.len().max(1)).unwrap_or(1);

@@ -17,8 +17,6 @@ _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC
 _GROWING = "expandable_segments:True"
 # What a plan leaves of the bound on what is reserved, since its gaps are only predicted: a share of the budget.
 _UNSURE = 128
-
-
 # What the allocator may reserve beyond that, for gaps between blocks: a share of it, and at least so many bytes.
 _GAPS, _LEAST_GAPS = 32, 128 << 20
 
@@ -107,21 +105,21 @@ def beside(device: torch.device) -> int:
     return max(0, int(total - free - torch.cuda.memory_reserved(device)))
 
 
-def expand_segments(device: torch.device) -> None:
-    """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up."""
-    if device.type != "cuda" or not torch.cuda.is_available() or any(os.environ.get(name) for name in _SETTINGS):
-        return
+def expand_segments(device: torch.device) -> bool:
+    """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up; whether they do."""
+    known = [value for name in _SETTINGS if (value := os.environ.get(name))]
+    if device.type != "cuda" or not torch.cuda.is_available() or known:
+        return device.type == "cuda" and known == [_GROWING]
     # Its older name warns in versions that have both.
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(torch.cuda.memory, "_set_allocator_settings", None)
-    if change is not None:
-        change(_GROWING)
+    if change is None:
+        return False
+    change(_GROWING)
+    return True
 
 
-def most_reserved(budget: int, device: torch.device) -> int | None:
-    """What a plan may make the allocator reserve under a budget, as predicted; None where its segments do not grow, for which nothing predicts it."""
-    known = [value for name in _SETTINGS if (value := os.environ.get(name))]
-    if device.type != "cuda" or any(value != _GROWING for value in known):
-        return None
+def most_reserved(budget: int) -> int:
+    """What a plan may make the allocator reserve under a budget, as far as that is predicted."""
     return budget + room_for_gaps(budget) - budget // _UNSURE
 
 

@@ -10,7 +10,7 @@ import torch
 from ..errors import DoesNotFit
 from .bound import Bound, bind
 from .decide import Decided, decide, decide_least
-from .gaps import with_gaps
+from .gaps import SECONDS, with_gaps
 from .rebuild import Lives
 from .recorded import Step
 from .recorder import Recorder
@@ -23,6 +23,9 @@ from .times import Times
 from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
+
+# Seconds for decisions with room for gaps where a plan has to be made again, for less.
+SHORT_SECONDS = 1.0
 
 
 @dataclass
@@ -177,7 +180,7 @@ def _within(
         if again > 0 and decided.is_far:
             decided = decide(step.data, max(target, 1), lives)
         if decided.fits and most is not None:
-            decided = with_gaps(step.data, max(target, 1), lives, decided, most)
+            decided = with_gaps(step.data, max(target, 1), lives, decided, most, SECONDS if again == 0 else SHORT_SECONDS)
         bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:

@@ -22,32 +22,30 @@ from .simulate import Outcome, simulate
 
 __all__ = ["with_gaps"]
 
-# Seconds in all, and after which no further plan for less is tried.
-SECONDS, CLOSING = 5.0, 2.5
+# How long all of it takes, and after which part of that no further plan for less is tried.
+SECONDS, CLOSING = 5.0, 0.5
 # How much less than the budget such plans get, in percent, and seconds of the planner for each.
 LESS, TRY_SECONDS = (10, 5, 2, 8), 0.5
 # The annealing's first temperature, as a share of the step; and the time that bytes beyond the limits count as, in steps a budget.
 WARMTH, WORTH = 2e-3, 3.0
-# Smaller tensors, as a part of the budget, are not varied.
-SMALL = 2000
+# Tensors of less than this part of the budget are not varied.
+PART = 2000
 
 
-def with_gaps(step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int) -> Decided:
+def with_gaps(step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int, seconds: float = SECONDS) -> Decided:
     """Decisions within the budget for which the allocator reserves at most so many bytes, at little added time; those given if they are
-    such, or if none are found."""
+    such. If none are found, of those that were tried, the ones for which it reserves least."""
     if reserved(lives, decided.outcome, most).at is None:
         return decided
     begun = time.monotonic()
-    search = _Search(lives, budget, most, decided.plain)
-    for base in _bases(step, budget, lives, decided, begun + CLOSING):
-        search.close(base, begun + CLOSING)
+    search = _Anneal(lives, budget, most, decided)
+    for base in _bases(step, budget, lives, decided, begun + CLOSING * seconds):
+        search.close(base, begun + CLOSING * seconds)
     now = time.monotonic()
-    search.vary(decided, now + (begun + SECONDS - now) / 2)
-    if search.best is None:
-        return decided
-    search.vary(search.best, begun + SECONDS)
+    search.vary(decided, now + (begun + seconds - now) / 2)
+    search.vary(search.best, begun + seconds)
     best = search.best
-    if decided.gap is not None:
+    if best is not decided and decided.gap is not None:
         # What bounds all plans bounds these.
         best.gap = (1 + decided.gap) * best.outcome.time_us / decided.outcome.time_us - 1
     return best
@@ -64,20 +62,21 @@ def _bases(step: dict[str, Any], budget: int, lives: Lives, decided: Decided, en
             yield base
 
 
-class _Search(Search):
-    """The greedy search, for a budget and what may be reserved within it.
+class _Anneal(Search):
+    """The greedy search and an annealing of its choices, for a budget and what may be reserved within it.
 
     Attributes
     ----------
-    best
-        Of all decisions that were found to have room, the fastest.
+    best, over
+        Of all decisions within the budget that were tried, the fastest for which there is room, or else those for which least is
+        missing; and how many bytes that are.
     """
 
-    def __init__(self, lives: Lives, budget: int, most: int, plain: Outcome) -> None:
+    def __init__(self, lives: Lives, budget: int, most: int, decided: Decided) -> None:
         super().__init__(lives, budget)
         self.most = most
-        self.plain = plain
-        self.best: Decided | None = None
+        self.plain = decided.plain
+        self.best, self.over = decided, self._over(decided.outcome)
 
     def close(self, base: Decided, end: float) -> None:
         """Tries what is near these decisions, and has room."""
@@ -109,7 +108,7 @@ class _Search(Search):
             return
         chance = random.Random(0)
         known, worth = dict(self.choice), self._worth(outcome)
-        large = [tensor for tensor in self.candidates if self.lives.bytes[tensor] * SMALL > self.budget]
+        large = [tensor for tensor in self.candidates if self.lives.bytes[tensor] * PART > self.budget]
         ways = {tensor: ("keep", "offload", "recompute") if self.cost(tensor) is not None else ("keep", "offload") for tensor in large}
         while large and (now := time.monotonic()) < end:
             self.choice = dict(known)
@@ -126,11 +125,10 @@ class _Search(Search):
             warmth = WARMTH * self.plain.time_us * (1 - (now - begun) / length)
             if tried < worth or chance.random() < math.exp((worth - tried) / max(warmth, 1e-9)):
                 known, worth = dict(self.choice), tried
-                if worth == outcome.time_us:
-                    self._keep(self.decisions(), outcome, base.by)
+                self._keep(self.decisions(), outcome, base.by)
 
     def allows(self, outcome: Outcome) -> bool:
-        return self._exceeded(outcome) is None
+        return outcome.host <= self.host and self._exceeded(outcome) is None
 
     def _begin(self, base: Decided) -> Outcome | None:
         self.choice = {tensor: decision["decision"] for tensor, decision in base.decisions.items()}
@@ -144,15 +142,22 @@ class _Search(Search):
             return None
 
     def _keep(self, decisions: dict[int, dict[str, Any]], outcome: Outcome, by: str) -> None:
-        """Remembers decisions that are the best so far."""
-        if (self.best is None or outcome.time_us < self.best.outcome.time_us) and self.allows(outcome):
-            self.best = Decided(decisions, outcome, self.plain, True, by)
+        """Remembers decisions if they are the best so far."""
+        if not super().allows(outcome) or outcome.host > self.host:
+            return
+        over = self._over(outcome)
+        if (over, outcome.time_us) < (self.over, self.best.outcome.time_us):
+            self.best, self.over = Decided(decisions, outcome, self.plain, True, by), over
 
     def _exceeded(self, outcome: Outcome) -> int | None:
         """The operation at which a step needs too much; None if it does nowhere."""
         return outcome.at if outcome.peak > self.budget else reserved(self.lives, outcome, self.most).at
 
+    def _over(self, outcome: Outcome) -> int:
+        """Bytes that are reserved beyond what may be."""
+        return max(0, reserved(self.lives, outcome).bytes - self.most)
+
     def _worth(self, outcome: Outcome) -> float:
         """Time of a step, and more for what it needs beyond what there is."""
-        over = max(0, outcome.peak - self.budget) + max(0, reserved(self.lives, outcome).bytes - self.most)
+        over = max(0, outcome.peak - self.budget) + self._over(outcome)
         return outcome.time_us + WORTH * self.plain.time_us * over / self.budget

@@ -55,6 +55,8 @@ class Planner:
         What of the budget no recording shows, as it was measured; None until then.
     gaps
         What of the budget is left to gaps between blocks, beyond those that were predicted.
+    grows
+        Whether the allocator's segments grow, so that gaps are predicted.
     outputs
         Outputs of the last pass, weakly.
     """
@@ -69,6 +71,7 @@ class Planner:
         self.host = Arenas(name, host_budget)
         self.reserve: int | None = None
         self.gaps = 0
+        self.grows = False
         self.outputs: list[weakref.ref[Tensor]] = []
         # Bytes of an unknown optimizer's state, what no recording of each form shows, and what it needs between its passes, once they
         # were seen.
@@ -113,7 +116,7 @@ class Planner:
         if not self._fits_easily(rehearsal, device, assumed):
             times = self._measured(rehearsal, module, device, assumed)
         assumed, _ = self._assumed(rehearsal, module, device, signature)
-        expand_segments(device)
+        self.grows = expand_segments(device)
         fitted = self._within(rehearsal, device, assumed, started, times)
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
@@ -136,17 +139,16 @@ class Planner:
         found = [output for output in there if type(output) is Tensor and output.layout is torch.strided and output.device == device]
         return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
 
-    def crowded(self, fitted: Fitted, needed: int, device: torch.device) -> bool:
-        """Learns what steps of a plan reserve with the gaps between their blocks; whether that is more than the bound allows, for the first time:
-        the next plan is to leave room for it, within reason."""
+    def crowded(self, fitted: Fitted, needed: int) -> bool:
+        """Learns what steps of a plan reserve with the gaps between their blocks. Whether the next plan is to leave room for more of them, within
+        reason: once, where the bound allows less than is reserved, unless that was predicted, and no better plan found."""
         over = needed - self.budget - room_for_gaps(self.budget)
         if self.gaps or over <= 0:
             return False
-        if most_reserved(self.budget, device) is not None:
-            # What was predicted was too little by so much.
-            over = max(over, needed - reserved(fitted.lives, fitted.outcome).bytes)
-        self.gaps = min(over, self.budget // GAPS)
-        return True
+        if self.grows:
+            over = needed - reserved(fitted.lives, fitted.outcome).bytes
+        self.gaps = max(0, min(over, self.budget // GAPS))
+        return self.gaps > 0
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
@@ -209,12 +211,11 @@ class Planner:
         DoesNotFit
             If none is found within the budget, and within what can be pinned.
         """
-        slack, most = slack_of(self.budget, device), most_reserved(self.budget, device)
-        if most is None:
-            slack += self.gaps
+        slack, most = slack_of(self.budget, device), None
+        if self.grows:
+            most = most_reserved(self.budget) - self.gaps
         else:
-            # These were not predicted.
-            most -= self.gaps
+            slack += self.gaps
         refused: list[int] = []
         while True:
             host = self.host.bytes()

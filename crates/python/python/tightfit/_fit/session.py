@@ -298,7 +298,7 @@ class Session:
         watch.passes += 1
         if watch.passes < WATCHED:
             return
-        if fitted.bound is not None and not fitted.over and self.planner.crowded(fitted, max(watch.seen + watch.gap, watch.reserved), device):
+        if fitted.bound is not None and not fitted.over and self.planner.crowded(fitted, max(watch.seen + watch.gap, watch.reserved)):
             say(
                 f"{self.name} allocates at most {text(watch.seen)}, for which PyTorch's allocator reserves {text(watch.reserved)}, because of gaps "
                 f"between blocks; planning again, with {text(self.planner.gaps)} for them"

@@ -94,7 +94,7 @@ class _Simulator:
         for index, extra in enumerate(self.extra):
             if extra or self.started[index]:
                 live[index] = max(live[index], live[index] - self.started[index] + extra)
-        live = [bytes + scratch for bytes, scratch in zip(live, lives.scratch, strict=True)]
+        live = [size + scratch for size, scratch in zip(live, lives.scratch, strict=True)]
         peak = max(live)
         outcome = Outcome(peak, live.index(peak), live, spans=self.spans)
         for index, (extra, started, scratch) in enumerate(zip(self.extra, self.started, lives.scratch, strict=True)):
