@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_core::{Bytes, Error, Nanos};
 
 use super::{DivideOption, SolverName, samples};
 
@@ -17,7 +17,7 @@ pub struct Planning {
     pub batch: Option<usize>,
     /// Device memory for weights, feature maps, gradients and workspaces together [default: the free memory, less
     /// 256 MiB for libraries on a GPU; unlimited if nothing is measured]
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET", value_parser = budget)]
     pub budget: Option<Bytes>,
     /// Pinned host memory for offloaded feature maps
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
@@ -142,4 +142,14 @@ pub struct PlanOptions {
     /// Write a trace of the planned step (its streams, waits and live bytes over time) for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+}
+
+/// A budget in bytes; where a share is given, the error says how to plan for one.
+fn budget(text: &str) -> Result<Bytes, String> {
+    text.parse().map_err(|error: Error| match text.strip_suffix('%').and_then(|share| share.parse::<u32>().ok()) {
+        Some(share) => format!(
+            "{error}; `tightfit plan --sweep {share}..{share}` plans for a share of what keeping everything takes"
+        ),
+        None => error.to_string(),
+    })
 }

@@ -324,6 +324,9 @@ fn a_sweep_prints_a_row_for_each_budget() {
     assert_eq!(shares, [0.25, 0.5, 0.75, 1.0]);
     let steps: Vec<f64> = rows.iter().filter_map(|row| row["step_time_us"].as_f64()).collect();
     assert!(!steps.is_empty() && steps.is_sorted_by(|less, more| less >= more), "{rows:?}");
+    let refused = folder.fail("plan digits-net --batch 4 --assume --budget 60%", 2);
+    assert!(refused.contains("`60%` is not a size") && refused.contains("plan --sweep 60..60"), "{refused}");
+    assert_eq!(folder.json("plan digits-net --batch 4 --assume --sweep 60..60").as_array().unwrap().len(), 1);
 }
 
 #[test]
