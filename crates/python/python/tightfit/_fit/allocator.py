@@ -13,6 +13,7 @@ reserved, of five plans with gaps of 5 to 24% within 3% (docs/results.md).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from itertools import accumulate
 from typing import NamedTuple
 
 from .rebuild import Lives
@@ -82,54 +83,35 @@ class _Segment:
         self._add(begin, length)
 
 
-class _Allocator:
-    def __init__(self) -> None:
-        self.large = _Segment()
-        # Of small blocks: now, and at most.
-        self.small = self.most_small = 0
-
-    def take(self, size: int) -> tuple[int, int]:
-        """The place and the length of a block; none for a small one."""
-        length = -(-size // ROUND) * ROUND
-        if length > SMALL:
-            return self.large.take(length), length
-        self.small += length
-        self.most_small = max(self.most_small, self.small)
-        return -1, length
-
-    def give(self, begin: int, length: int) -> None:
-        if length > SMALL:
-            self.large.give(begin, length)
-        else:
-            self.small -= length
-
-    @property
-    def bytes(self) -> int:
-        return self.large.end + self.most_small
-
-
 def reserved(lives: Lives, outcome: Outcome, most: int | None = None) -> Reserved:
     """What the allocator reserves for a step of which this is predicted, and where that is more than `most`."""
-    allocator, at = _Allocator(), None
     count = len(lives.operations)
-    begins: list[list[int]] = [[] for _ in range(count)]
-    ends: list[list[int]] = [[] for _ in range(count)]
-    for number, (first, last, size) in enumerate(outcome.spans):
-        if not size:
-            continue
-        if (first, last) == (0, count - 1):
+    begins: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    # By operation, how many bytes more there are of small blocks.
+    small = [0] * (count + 1)
+    segment = _Segment()
+    for first, last, size in outcome.spans:
+        length = -(-size // ROUND) * ROUND
+        if length <= SMALL:
+            small[first] += length
+            small[last + 1] -= length
+        elif (first, last) == (0, count - 1):
             # It was there before, and stays.
-            allocator.take(size)
+            segment.take(length)
         else:
-            begins[first].append(number)
-            ends[last].append(number)
-    taken: dict[int, tuple[int, int]] = {}
-    for index in range(count):
-        for number in begins[index]:
-            taken[number] = allocator.take(outcome.spans[number][2])
-        beside = [allocator.take(size) for size in outcome.beside.get(index, ()) if size]
-        if at is None and most is not None and allocator.bytes > most:
+            begins[first].append((last, length))
+    at, most_small = None, 0
+    ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for index, there in enumerate(accumulate(small[:-1])):
+        for last, length in begins[index]:
+            ends[last].append((segment.take(length), length))
+        beside = [-(-size // ROUND) * ROUND for size in outcome.beside.get(index, ())]
+        most_small = max(most_small, there + sum(length for length in beside if length <= SMALL))
+        for length in beside:
+            if length > SMALL:
+                ends[index].append((segment.take(length), length))
+        if at is None and most is not None and segment.end + most_small > most:
             at = index
-        for block in (*beside, *(taken.pop(number) for number in ends[index])):
-            allocator.give(*block)
-    return Reserved(allocator.bytes, at)
+        for begin, length in ends[index]:
+            segment.give(begin, length)
+    return Reserved(segment.end + most_small, at)

@@ -405,7 +405,7 @@ class Search:
             what = self.choice.pop(tensor)
             tried_decisions = self.decisions()
             tried = simulate(self.lives, tried_decisions)
-            if self.allows(tried) and tried.time_us <= best.time_us:
+            if tried.time_us <= best.time_us and self.allows(tried):
                 best, decisions = tried, tried_decisions
             else:
                 self.choice[tensor] = what

@@ -22,12 +22,14 @@ from .simulate import Outcome, simulate
 
 __all__ = ["with_gaps"]
 
-# How long all of it takes, and after which part of that no further plan for less is tried.
-SECONDS, CLOSING = 5.0, 0.5
+# How long all of it takes with few turns, and after which part of that no further plan for less is tried.
+SECONDS, CLOSING = 5.0, 0.4
+# How often decisions are annealed, in turns those given and the best so far; and at most, while these take longer by more than a share.
+TURNS, MOST_TURNS, NEAR = 4, 16, 0.03
 # How much less than the budget such plans get, in percent, and seconds of the planner for each.
 LESS, TRY_SECONDS = (10, 5, 2, 8), 0.5
 # The annealing's first temperature, as a share of the step; and the time that bytes beyond the limits count as, in steps a budget.
-WARMTH, WORTH = 2e-3, 3.0
+WARMTH, WORTH = 6e-3, 3.0
 # Tensors of less than this part of the budget are not varied.
 PART = 2000
 
@@ -41,9 +43,11 @@ def with_gaps(step: dict[str, Any], budget: int, lives: Lives, decided: Decided,
     search = _Anneal(lives, budget, most, decided)
     for base in _bases(step, budget, lives, decided, begun + CLOSING * seconds):
         search.close(base, begun + CLOSING * seconds)
-    now = time.monotonic()
-    search.vary(decided, now + (begun + seconds - now) / 2)
-    search.vary(search.best, begun + seconds)
+    each = max(0.0, begun + seconds - time.monotonic()) / TURNS
+    for turn in range(MOST_TURNS):
+        if turn >= TURNS and search.best.outcome.time_us <= (1 + NEAR) * decided.outcome.time_us:
+            break
+        search.vary(search.best if turn % 2 else decided, time.monotonic() + each)
     best = search.best
     if best is not decided and decided.gap is not None:
         # What bounds all plans bounds these.
@@ -77,6 +81,7 @@ class _Anneal(Search):
         self.most = most
         self.plain = decided.plain
         self.best, self.over = decided, self._over(decided.outcome)
+        self.chance = random.Random(0)
 
     def close(self, base: Decided, end: float) -> None:
         """Tries what is near these decisions, and has room."""
@@ -106,7 +111,7 @@ class _Anneal(Search):
         outcome = self._begin(base)
         if outcome is None:
             return
-        chance = random.Random(0)
+        chance = self.chance
         known, worth = dict(self.choice), self._worth(outcome)
         large = [tensor for tensor in self.candidates if self.lives.bytes[tensor] * PART > self.budget]
         ways = {tensor: ("keep", "offload", "recompute") if self.cost(tensor) is not None else ("keep", "offload") for tensor in large}
@@ -119,11 +124,13 @@ class _Anneal(Search):
                 if what != "keep":
                     self.choice[tensor] = what
             outcome = self._tried()
-            if outcome is None or outcome.host > self.host:
+            warmth = WARMTH * self.plain.time_us * max(0.0, 1 - (now - begun) / length)
+            allowed = worth - warmth * math.log(1 - chance.random())
+            # What it reserves takes longest to find out.
+            if outcome is None or outcome.host > self.host or outcome.time_us >= allowed:
                 continue
             tried = self._worth(outcome)
-            warmth = WARMTH * self.plain.time_us * (1 - (now - begun) / length)
-            if tried < worth or chance.random() < math.exp((worth - tried) / max(warmth, 1e-9)):
+            if tried < allowed:
                 known, worth = dict(self.choice), tried
                 self._keep(self.decisions(), outcome, base.by)
 
