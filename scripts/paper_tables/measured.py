@@ -297,7 +297,9 @@ def unequal() -> str:
 
 def two_ranks() -> str:
     """ResNet-50 on two GPUs, plain and under `run`: medians of pairs."""
-    found = {(line["date"], "none"): [(line["plain_ms"], line["run_ms"], line["tuned_s"])] for line in printed("ddp")}
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for line in printed("ddp"):
+        found.setdefault((line["date"], "none"), []).append((line["plain_ms"], line["run_ms"], line["tuned_s"]))
     for line in read(MEASURED / "defaults.jsonl"):
         if line["folder"].startswith("ddp"):
             pairs = found.setdefault((line["date"], f"of {line['shipped']} kernels"), [])

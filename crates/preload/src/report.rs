@@ -258,7 +258,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         "tuning_measurements": spent.measured,
         "cache_hits": spent.cached,
         "shipped_hits": spent.shipped,
-        "less_accurate": process.chooser.spending().so_far().inaccurate,
+        "less_accurate": spent.inaccurate,
         "planned_only": planned_only,
         "undecided": undecided,
     })

@@ -369,20 +369,20 @@ impl State {
         is_open(kernel) && !self.is_executed(kernel)
     }
 
-    /// Whether what this kernel runs is looked for by a job, here or in another rank.
-    fn is_known(&self, kernel: &Arc<Kernel>) -> bool {
-        self.jobs.iter().map(|job| &job.kernel).chain(&self.others).any(|it| Arc::ptr_eq(it, kernel))
+    /// The kernels that have a job, here or in another rank.
+    fn known(&self) -> impl Iterator<Item = &Arc<Kernel>> {
+        self.jobs.iter().map(|job| &job.kernel).chain(&self.others)
     }
 
     /// Whether this kernel needs a job.
     fn is_due(&self, kernel: &Arc<Kernel>) -> bool {
-        kernel.is_undecided() && self.is_executed(kernel) && !self.is_known(kernel)
+        kernel.is_undecided() && self.is_executed(kernel) && !self.known().any(|it| Arc::ptr_eq(it, kernel))
     }
 
     /// Whether nothing is left to do for what is executed.
     fn is_all_done(&self) -> bool {
         self.flights.is_empty()
-            && self.jobs.iter().map(|job| &job.kernel).chain(&self.others).all(|kernel| self.rests(kernel))
+            && self.known().all(|kernel| self.rests(kernel))
             && !self.kernels.iter().any(|kernel| self.is_due(kernel))
     }
 

@@ -33,6 +33,11 @@ class Reserved(NamedTuple):
     at: int | None
 
 
+def _length(size: int) -> int:
+    """Of a block for so many bytes."""
+    return -(-size // ROUND) * ROUND
+
+
 class _Segment:
     """A segment that grows: its free blocks by length, and by both ends."""
 
@@ -91,7 +96,7 @@ def reserved(lives: Lives, outcome: Outcome, most: int | None = None) -> Reserve
     small = [0] * (count + 1)
     segment = _Segment()
     for first, last, size in outcome.spans:
-        length = -(-size // ROUND) * ROUND
+        length = _length(size)
         if length <= SMALL:
             small[first] += length
             small[last + 1] -= length
@@ -105,7 +110,7 @@ def reserved(lives: Lives, outcome: Outcome, most: int | None = None) -> Reserve
     for index, there in enumerate(accumulate(small[:-1])):
         for last, length in begins[index]:
             ends[last].append((segment.take(length), length))
-        beside = [-(-size // ROUND) * ROUND for size in outcome.beside.get(index, ())]
+        beside = [_length(size) for size in outcome.beside.get(index, ())]
         most_small = max(most_small, there + sum(length for length in beside if length <= SMALL))
         for length in beside:
             if length > SMALL:

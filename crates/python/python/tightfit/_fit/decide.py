@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left, bisect_right
+from itertools import accumulate
 from typing import Any
 
 from tightfit import _native
@@ -243,8 +244,9 @@ class Search:
         self.unpacks = [index for index in range(lives.turn, len(names)) if names[index] == "unpack"]
         machine = lives.data["machine"]
         self.link = min(machine["to_host_bytes_per_s"], machine["to_device_bytes_per_s"]) / 1e6
-        forward_us = sum(float(operation["time_us"]) for operation in lives.operations[: lives.turn])
-        self.hidden = 0.8 * forward_us * self.link
+        # When each operation begins.
+        self.begins = [0.0, *accumulate(lives.time_us)]
+        self.hidden = 0.8 * self.begins[lives.turn] * self.link
         host = machine.get("host_bytes")
         self.host = float("inf") if host is None else float(host)
 
@@ -276,8 +278,8 @@ class Search:
         return Decided(best_decisions, best, plain, best.peak <= self.budget)
 
     def allows(self, outcome: Outcome) -> bool:
-        """Whether there is memory for this."""
-        return outcome.peak <= self.budget
+        """Whether there is memory for this, on the device and on the host."""
+        return outcome.peak <= self.budget and outcome.host <= self.host
 
     def pick(self, at: int, excess: int, refused: set[tuple[int, str]]) -> dict[int, str]:
         """What to give up next at an operation that needs so many bytes too many."""
@@ -316,11 +318,7 @@ class Search:
             operations = closure(self.lives, tensor)
         except Impossible:
             return None
-        return sum(self.time(index) for index in operations)
-
-    def time(self, index: int) -> float:
-        operation = self.lives.operations[index]
-        return float(operation.get("rerun_time_us") or operation["time_us"])
+        return sum(self.lives.rerun_us[index] for index in operations)
 
     def decisions(self) -> dict[int, dict[str, Any]]:
         """The choices in the form of a plan file."""
@@ -358,10 +356,7 @@ class Search:
     def transfers(self, found: dict[int, dict[str, Any]], need: dict[int, int]) -> None:
         """Times of copies: out at once, one after another; in as late as one after another allows. Hooks let go of what was copied out when
         they see the next pack, and fetch when they see an unpack."""
-        lives = self.lives
-        begins = [0.0]
-        for operation in lives.operations:
-            begins.append(begins[-1] + float(operation["time_us"]))
+        lives, begins = self.lives, self.begins
         moved = [tensor for tensor, what in self.choice.items() if what == "offload"]
         packed: dict[int, int] = {}
         for index in self.packs:

@@ -132,10 +132,12 @@ class _Anneal(Search):
             tried = self._worth(outcome)
             if tried < allowed:
                 known, worth = dict(self.choice), tried
-                self._keep(self.decisions(), outcome, base.by)
+                # What it reserves is not asked again where it cannot be the best.
+                if self.over or outcome.time_us < self.best.outcome.time_us:
+                    self._keep(self.decisions(), outcome, base.by)
 
     def allows(self, outcome: Outcome) -> bool:
-        return outcome.host <= self.host and self._exceeded(outcome) is None
+        return super().allows(outcome) and self._exceeded(outcome) is None
 
     def _begin(self, base: Decided) -> Outcome | None:
         self.choice = {tensor: decision["decision"] for tensor, decision in base.decisions.items()}
@@ -150,7 +152,7 @@ class _Anneal(Search):
 
     def _keep(self, decisions: dict[int, dict[str, Any]], outcome: Outcome, by: str) -> None:
         """Remembers decisions if they are the best so far."""
-        if not super().allows(outcome) or outcome.host > self.host:
+        if not super().allows(outcome):
             return
         over = self._over(outcome)
         if (over, outcome.time_us) < (self.over, self.best.outcome.time_us):

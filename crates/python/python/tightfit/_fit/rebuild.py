@@ -53,6 +53,7 @@ class Lives:
         self.resident = [tensor["residence"] == "resident" for tensor in self.tensors]
         self.movable = [tensor["residence"] == "movable" for tensor in self.tensors]
         self.time_us = [float(operation["time_us"]) for operation in self.operations]
+        self.rerun_us = [float(operation.get("rerun_time_us") or operation["time_us"]) for operation in self.operations]
         self.scratch = [int(operation.get("workspace_bytes") or 0) for operation in self.operations]
         # The tensor whose bytes an operation changes in place to make this one.
         self.before: list[int | None] = [tensor.get("in_place_of") for tensor in self.tensors]

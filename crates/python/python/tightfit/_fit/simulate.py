@@ -61,7 +61,6 @@ class _Simulator:
         self.lives = lives
         self.decisions = decisions
         count = len(lives.operations)
-        self.changes = [0] * (count + 1)
         self.spans: list[tuple[int, int, int]] = []
         self.started = [0] * count  # bytes that reruns hold from this operation on
         self.extra = [0] * count  # the most that reruns take beside what lives there otherwise
@@ -75,8 +74,6 @@ class _Simulator:
     def lives_in(self, start: int, end: int, size: int) -> None:
         if end >= start:
             self.spans.append((start, end, size))
-            self.changes[start] += size
-            self.changes[end + 1] -= size
 
     def run(self) -> Outcome:
         lives = self.lives
@@ -90,7 +87,11 @@ class _Simulator:
                 self.lives_in(0, len(lives.operations) - 1, size)
             elif lives.first[tensor] >= 0:
                 self.one(tensor, size)
-        live = list(accumulate(self.changes[:-1]))
+        changes = [0] * (len(lives.operations) + 1)
+        for first, last, size in self.spans:
+            changes[first] += size
+            changes[last + 1] -= size
+        live = list(accumulate(changes[:-1]))
         for index, extra in enumerate(self.extra):
             if extra or self.started[index]:
                 live[index] = max(live[index], live[index] - self.started[index] + extra)
@@ -206,9 +207,7 @@ class _Simulator:
             current += sum(lives.bytes[new] for new in call.makes)
             level[1] = max(level[1], current + lives.scratch[call.operation])
             current -= sum(lives.bytes[dropped] for dropped in call.drops)
-            self.rerun_us[now] += float(
-                lives.operations[call.operation].get("rerun_time_us") or lives.operations[call.operation]["time_us"]
-            )
+            self.rerun_us[now] += lives.rerun_us[call.operation]
         for other in held:
             if other in self.alive and self.alive[other][1] >= now:
                 # What is there stays, and what was made beside it goes.

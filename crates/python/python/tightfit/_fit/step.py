@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from .allocator import ROUND
 from .cost import Rates, bytes_of_call, estimate, rates_of
 from .program import BATCH_NORMS
 from .recorded import Operation, Step, View
@@ -28,7 +29,7 @@ __all__ = ["OUTSIDE", "build"]
 LEAST_BYTES = 16 << 10
 # The group of operations that no submodule runs.
 OUTSIDE = "outside modules"
-GRANULE = {"cuda": 512}
+GRANULE = {"cuda": ROUND}
 _KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
 
 
