@@ -85,6 +85,7 @@ class Case:
     def __init__(self, options):
         self.case, self.count, self.bits, self.long, self.save = options.case, options.steps, options.bits, options.long, options.save
         self.cast = options.types == "bf16"
+        self.blocks_saved = options.blocks and options.save is not None
         self.plain_trace = self.traced_from = None
         torch.manual_seed(0)
         model, x, self.loss, self.blocks = build(options.case)
@@ -314,6 +315,8 @@ class Case:
             fitted = session.last
             outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
             self.save_step(share, fitted)
+            if self.blocks_saved:
+                self.save_blocks(share, fitted)
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
                 predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
@@ -340,6 +343,31 @@ class Case:
         torch.cuda.set_per_process_memory_fraction(1.0)
         torch.cuda.empty_cache()
         return fitted
+
+    def save_blocks(self, share, fitted):
+        """Writes what the allocator does in a step of the plan: blocks that are there, then each that is taken or given back."""
+        memory = torch.cuda.memory
+        torch.cuda.synchronize()
+        there = memory._snapshot()["segments"]
+        memory._record_memory_history(context=None, max_entries=1_000_000)
+        self.step()
+        torch.cuda.synchronize()
+        events = memory._snapshot()["device_traces"][torch.cuda.current_device()]
+        memory._record_memory_history(None)
+        segments = [
+            {
+                "address": segment["address"], "bytes": segment["total_size"], "kind": segment["segment_type"], "stream": segment["stream"],
+                "blocks": [[block["address"], block["size"], block["requested_size"], block["state"]] for block in segment["blocks"]],
+            }
+            for segment in there
+        ]  # fmt: skip
+        outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
+        found = {
+            "decisions": list(fitted.decided.decisions.values()), "spans": outcome.spans,
+            "segments": segments, "events": [[event["action"], event["addr"], event["size"], event["stream"]] for event in events],
+        }  # fmt: skip
+        path = self.save / f"{self.case.replace(':', '-')}-{share}.blocks.json.gz"
+        path.write_bytes(gzip.compress(json.dumps(found).encode()))
 
     def save_step(self, share, fitted):
         """Writes the recorded step, which is nearly the same within every budget."""
@@ -376,6 +404,7 @@ def main():
     parser.add_argument("--sweep", action="store_true", help="budgets in steps of 5%% from 100%% down to the least, and whether figures are monotonic")
     parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the recorded step of each budget that is met, for `tightfit plan --step`")
+    parser.add_argument("--blocks", action="store_true", help="with --save, write what PyTorch's allocator does in a step within each budget too")
     parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark

@@ -8,11 +8,11 @@ import pytest
 
 from fit_steps import NAMES, Recorded
 from tightfit._fit import allocator
-from tightfit._fit.allocator import reserved
+from tightfit._fit.allocator import There, reserved
 from tightfit._fit.decide import Search
 from tightfit._fit.gaps import with_gaps
 from tightfit._fit.rebuild import Lives
-from tightfit._fit.simulate import Outcome, simulate
+from tightfit._fit.simulate import Block, Outcome, RerunCall, Span, simulate
 
 MEASURED = Path(__file__).parents[3] / "docs/measured"
 STEPS = sorted((MEASURED / "steps").glob("*.json.gz"))
@@ -20,15 +20,21 @@ MIB = 1 << 20
 PAGE = allocator.PAGE
 
 
-def lives_of(operations):
+def lives_of(operations, workspaces=None, writes=None):
+    """So many operations; what some take beside their results, and what some write."""
     each = {"name": "aten.relu", "stage": "forward", "reads": [], "writes": [], "adds": [], "time_us": 1.0, "workspace_bytes": 0}
-    return Lives({"operations": [each] * operations, "tensors": []})
+    found = Lives({"operations": [dict(each) for _ in range(operations)], "tensors": []})
+    for index, sizes in (workspaces or {}).items():
+        found.workspaces[index] = [int(size * MIB) if size > 0 else size for size in sizes]
+    for index, tensors in (writes or {}).items():
+        found.operations[index]["writes"] = tensors
+    return found
 
 
-def reserved_for(operations, spans, most=None, **options):
-    """For blocks in MiB."""
-    spans = [(first, last, int(size * MIB)) for first, last, size in spans]
-    return reserved(lives_of(operations), Outcome(spans=spans, **options), most)
+def reserved_for(operations, spans, most=None, there=There(), workspaces=None, writes=None, **options):
+    """For blocks in MiB, of which each is of a tensor of its own."""
+    spans = [Span(first, last, int(size * MIB), tensor) for tensor, (first, last, size) in enumerate(spans)]
+    return reserved(lives_of(operations, workspaces, writes), Outcome(spans=spans, **options), most, there)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +65,50 @@ def test_what_is_reserved(spans, pages):
 def test_where_it_is_too_much():
     spans = [(0, 0, 20), (0, 2, 20), (1, 2, 40)]
     assert [reserved_for(4, spans, most * PAGE).at for most in (4, 3, 1)] == [None, 1, 0]
-    # What an operation takes beside its results, too; it is gone behind it.
-    beside = {1: (20 * MIB, 40 * MIB)}
-    assert reserved_for(4, [(0, 2, 20), (2, 2, 60)], 3 * PAGE, beside=beside) == (4 * PAGE, 1)
+
+
+@pytest.mark.parametrize(
+    ("workspaces", "pages"),
+    [
+        # It is gone behind the operation, in whose hole is room for what comes.
+        ([60, -1], 5),
+        # Two that follow each other take the same block, two at once do not.
+        ([60, -1, 60, -2], 5),
+        ([60, 60, -1, -2], 8),
+        # The result comes before it, unless it is said where, and then lies where little has room behind it.
+        ([20, 0, -1], 5),
+        ([0, 20, -1], 4),
+        # Small ones are elsewhere.
+        ([1, -1], 4.05),
+    ],
+)
+def test_what_an_operation_takes_beside_its_results(workspaces, pages):
+    spans = [(0, 3, 20), (1, 3, 20), (2, 2, 40)]
+    assert reserved_for(4, spans, workspaces={1: workspaces}, writes={0: [0], 1: [1], 2: [2]}).bytes == pages * PAGE
+
+
+def test_what_a_rerun_takes():
+    # Two blocks at once, of which one stays for tensor 1; the copy goes with its call.
+    calls = [RerunCall(0, [], [Block(1, 20 * MIB)], []), RerunCall(0, [Block(2, 20 * MIB)], [Block(3, 20 * MIB)], [1, 2])]
+    found = {"reruns": {1: calls}, "stay": {3: 1}}
+    assert reserved_for(3, [(0, 2, 20), (1, 2, 20)], **found).bytes == 4 * PAGE
+    # The stay is in the last page, so that nothing else can be there; what goes joins.
+    assert reserved_for(3, [(0, 2, 20), (1, 2, 20), (2, 2, 40)], **found).bytes == 4 * PAGE
+    assert reserved_for(3, [(0, 2, 20), (1, 2, 20), (2, 2, 60)], **found).bytes == 7 * PAGE
+    # What was made beside what is there goes, too.
+    gone = {"reruns": {1: [*calls, RerunCall(-1, [], [], [3])]}}
+    assert reserved_for(3, [(0, 2, 20), (2, 2, 60)], **gone).bytes == 4 * PAGE
+
+
+def test_what_is_there_already():
+    there = There(7 * PAGE, (2 * PAGE, PAGE))
+    resident = [(0, 2, 40), (0, 2, 40)]
+    # Two of the four pages that are taken are the first, the others the second. A third one is not there yet.
+    assert reserved_for(3, resident, there=there).bytes == 7 * PAGE
+    assert reserved_for(3, [*resident, (0, 2, 20)], there=there).bytes == 7 * PAGE
+    assert reserved_for(3, [*resident, (1, 1, 40), (1, 1, 20)], there=there).bytes == 7 * PAGE
+    # Free blocks do not join, with each other or with the segment that grows.
+    assert reserved_for(3, [*resident, (1, 1, 60)], there=there).bytes == 10 * PAGE
 
 
 @pytest.mark.parametrize("path", STEPS, ids=lambda path: path.name.split(".")[0])
@@ -82,7 +129,7 @@ def fine(monkeypatch):
 
 
 def searched(found, budget, decided, most):
-    return with_gaps(found.data, budget, found.lives, decided, most, 0.5)
+    return with_gaps(found.data, budget, found.lives, decided, most, seconds=0.5)
 
 
 def decided_for(name):

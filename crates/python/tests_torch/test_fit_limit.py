@@ -58,7 +58,7 @@ def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
     monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
 
     def made(*arguments):
-        asked.append(arguments[-1])
+        asked.append(arguments[-2])
         return known(*arguments)
 
     monkeypatch.setattr(planner, "make_plan", made)

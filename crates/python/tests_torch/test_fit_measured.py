@@ -61,7 +61,7 @@ def test_another_process_measures_nothing_again(measured, monkeypatch):
     model, x = fitted_resnet()
     model(x).square().mean().backward()
     written = json.loads(measured.read_text())
-    assert written["tightfit_step_times"] == 2 and len(written["devices"]) == 1
+    assert written["tightfit_step_times"] == 3 and len(written["devices"]) == 1
     # As in another process: what is in memory is gone.
     times._open.clear()
     timed = []
@@ -73,30 +73,71 @@ def test_another_process_measures_nothing_again(measured, monkeypatch):
 
 
 def test_a_file_of_times_that_is_damaged_or_anothers_counts_as_none(measured):
-    for content in ("", "{", "[]", '{"tightfit_step_times": 2, "devices": 3}', '{"tightfit_step_times": 99, "devices": {}}'):
+    for content in ("", "{", "[]", '{"tightfit_step_times": 3, "devices": 3}', '{"tightfit_step_times": 99, "devices": {}}'):
         measured.write_text(content)
         times._open.clear()
         known = times.times_of(torch.device("cpu"))
         assert known.known == {} and known.rates == {}
     name = known.device
-    measured.write_text(json.dumps({"tightfit_step_times": 2, "devices": {name: {"operations": {"a": "b"}}, "other": {"x": 1}}}))
+    measured.write_text(json.dumps({"tightfit_step_times": 3, "devices": {name: {"operations": {"a": "b"}}, "other": {"x": 1}}}))
     times._open.clear()
     known = times.times_of(torch.device("cpu"))
     assert known.known == {}
-    known.known["f()"] = (2.0, 3)
+    known.known["f()"], known.blocks["f()"], known.blocks["g()"] = (2.0, 3), [3, 0, -1], [4]
     known.save()
     devices = json.loads(measured.read_text())["devices"]
     assert devices["other"] == {"x": 1}, "what others wrote stays"
     assert devices[name]["operations"]["f()"] == [2.0, 3]
+    assert devices[name]["blocks"] == {"f()": [3, 0, -1]}, "none without a time"
+    times._open.clear()
+    assert times.times_of(torch.device("cpu")).blocks == {"f()": [3, 0, -1]}
 
 
 def test_times_of_an_earlier_version_are_not_read(measured):
     name = times.times_of(torch.device("cpu")).device
-    of_device = {"operations": {"f()": [1.0, 2]}, "rates": {}, "scales": {}}
-    for version, found in ((1, {}), (2, {"f()": (1.0, 2)})):
+    of_device = {"operations": {"f()": [1.0, 2]}, "rates": {}, "blocks": {}, "scales": {}, "workspaces": {}}
+    for version, found in ((1, {}), (2, {}), (3, {"f()": (1.0, 2)})):
         measured.write_text(json.dumps({"tightfit_step_times": version, "devices": {name: of_device}}))
         times._open.clear()
         assert times.times_of(torch.device("cpu")).known == found
+
+
+@pytest.mark.parametrize(
+    ("calls", "found"),
+    [
+        # A result, and what goes before it and behind it.
+        ([("alloc", 1, 8), ("free_completed", 1, 8), ("alloc", 2, 4), ("alloc", 3, 8), ("free_completed", 3, 8)], [8, -1, 0, 8, -2]),
+        # Two at once, the first of which goes first; what is asked for and given back at one place is another block.
+        (
+            [("alloc", 1, 8), ("alloc", 2, 4), ("free_requested", 1, 8), ("free_completed", 1, 8), ("alloc", 1, 2), ("free_completed", 2, 4)],
+            [8, 4, -1, 0, -2],
+        ),
+        # Segments and blocks that were there before are none of the call's.
+        ([("segment_map", 1, 20), ("free_completed", 9, 8), ("alloc", 1, 8)], [0]),
+        # Small blocks are left out.
+        ([("alloc", 1, 1), ("free_completed", 1, 1)], []),
+    ],
+)
+def test_what_a_call_takes_beside_its_results(calls, found):
+    events = [{"action": action, "addr": place, "size": size << 20} for action, place, size in calls]
+    assert measure.blocks_of(events) == [size << 20 if size > 0 else size for size in found]
+
+
+def test_what_was_measured_of_workspaces_is_in_the_step(measured):
+    x = image()
+    model = Resnet()
+    tt.fit(model, tight_budget(model, x, 0.6), optimizer=sgd(model))
+    model(x).square().mean().backward()
+    assert not any(operation["workspaces"] for operation in last_plan(model).step.data["operations"])
+    known = times.times_of(torch.device("cpu"))
+    key = next(key for key in known.known if key.startswith("aten.convolution.default"))
+    known.blocks[key] = [1 << 20, 0, -1]
+    tt.unfit(model)
+    tt.fit(model, tight_budget(model, x, 0.6), optimizer=sgd(model))
+    model(x).square().mean().backward()
+    step = last_plan(model).step
+    told = [times.key_of(recorded) for recorded, operation in zip(step.recorded, step.data["operations"], strict=True) if operation["workspaces"]]
+    assert told and set(told) == {key}
 
 
 def test_parts_of_a_gpu_have_times_of_their_own(monkeypatch):

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["beside", "enforce", "expand_segments", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "within"]
+from .allocator import There
+
+__all__ = ["beside", "enforce", "expand_segments", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "there_on", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -116,6 +118,21 @@ def expand_segments(device: torch.device) -> bool:
         return False
     change(_GROWING)
     return True
+
+
+def there_on(device: torch.device) -> There:
+    """What PyTorch's allocator has on a GPU, for the current stream, while no step runs."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return There()
+    stream = torch.cuda.current_stream(device).cuda_stream
+    index = torch.cuda.current_device() if device.index is None else device.index
+    size, free = 0, []
+    for segment in torch.cuda.memory_snapshot():
+        if segment["device"] != index or segment["segment_type"] != "large" or segment["stream"] != stream or segment.get("is_expandable"):
+            continue
+        size += segment["total_size"]
+        free += [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
+    return There(size, free)
 
 
 def most_reserved(budget: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from ..errors import DoesNotFit
 from .bound import Bound, bind
 from .decide import Decided, decide, decide_least
+from .allocator import There
 from .gaps import SECONDS, with_gaps
 from .rebuild import Lives
 from .recorded import Step
@@ -126,6 +127,7 @@ def make_plan(
     host: int | None = None,
     slack: int = 0,
     most: int | None = None,
+    there: There = There(),
 ) -> Fitted:
     """Plans a recorded step.
 
@@ -141,6 +143,8 @@ def make_plan(
         Bytes of the budget to leave free where something is given up, if a plan is found for less; else half of them, or none.
     most
         What the allocator may reserve, with the gaps between its blocks, if a plan is found for which it does; None for no limit.
+    there
+        What it has reserved already.
 
     Raises
     ------
@@ -154,7 +158,7 @@ def make_plan(
         between_bytes=assumed.between, before_bytes=assumed.before,
     )  # fmt: skip
     lives = Lives(step.data)
-    fitted = _within(budget, step, lives, recorder, slack, most)
+    fitted = _within(budget, step, lives, recorder, slack, most, there)
     if fitted is None:
         # The search may find for less what it did not find for more.
         decided = decide_least(step.data, lives)
@@ -167,7 +171,7 @@ def make_plan(
 
 
 def _within(
-    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None
+    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: There
 ) -> tuple[Decided, Bound | None] | None:
     """Decisions within a budget, as they are carried out."""
     plain = simulate(lives, {})
@@ -180,7 +184,7 @@ def _within(
         if again > 0 and decided.is_far:
             decided = decide(step.data, max(target, 1), lives)
         if decided.fits and most is not None:
-            decided = with_gaps(step.data, max(target, 1), lives, decided, most, SECONDS if again == 0 else SHORT_SECONDS)
+            decided = with_gaps(step.data, max(target, 1), lives, decided, most, there, SECONDS if again == 0 else SHORT_SECONDS)
         bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .allocator import reserved
+from .allocator import There, reserved
 from .decide import Decided, Search, by_planner
 from .rebuild import Impossible, Lives
 from .simulate import Outcome, simulate
@@ -34,13 +34,15 @@ WARMTH, WORTH = 6e-3, 3.0
 PART = 2000
 
 
-def with_gaps(step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int, seconds: float = SECONDS) -> Decided:
+def with_gaps(
+    step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int, there: There = There(), seconds: float = SECONDS
+) -> Decided:
     """Decisions within the budget for which the allocator reserves at most so many bytes, at little added time; those given if they are
     such. If none are found, of those that were tried, the ones for which it reserves least."""
-    if reserved(lives, decided.outcome, most).at is None:
+    if reserved(lives, decided.outcome, most, there).at is None:
         return decided
     begun = time.monotonic()
-    search = _Anneal(lives, budget, most, decided)
+    search = _Anneal(lives, budget, most, decided, there)
     for base in _bases(step, budget, lives, decided, begun + CLOSING * seconds):
         search.close(base, begun + CLOSING * seconds)
     each = max(0.0, begun + seconds - time.monotonic()) / TURNS
@@ -76,9 +78,9 @@ class _Anneal(Search):
         missing; and how many bytes that are.
     """
 
-    def __init__(self, lives: Lives, budget: int, most: int, decided: Decided) -> None:
+    def __init__(self, lives: Lives, budget: int, most: int, decided: Decided, there: There) -> None:
         super().__init__(lives, budget)
-        self.most = most
+        self.most, self.there = most, there
         self.plain = decided.plain
         self.best, self.over = decided, self._over(decided.outcome)
         self.chance = random.Random(0)
@@ -160,11 +162,11 @@ class _Anneal(Search):
 
     def _exceeded(self, outcome: Outcome) -> int | None:
         """The operation at which a step needs too much; None if it does nowhere."""
-        return outcome.at if outcome.peak > self.budget else reserved(self.lives, outcome, self.most).at
+        return outcome.at if outcome.peak > self.budget else reserved(self.lives, outcome, self.most, self.there).at
 
     def _over(self, outcome: Outcome) -> int:
         """Bytes that are reserved beyond what may be."""
-        return max(0, reserved(self.lives, outcome).bytes - self.most)
+        return max(0, reserved(self.lives, outcome, None, self.there).bytes - self.most)
 
     def _worth(self, outcome: Outcome) -> float:
         """Time of a step, and more for what it needs beyond what there is."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_unflatten
 
+from .allocator import SMALL
 from .copies import Copies, current, no_autocast
 from .cost import Rates, bytes_of_call, estimate
 from .recorded import Operation, View
@@ -108,6 +109,8 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
                 continue
             try:
                 times.known[key] = _time(operation, recorder, device, clock, 1e-6 * estimate(operation, rates))
+                if times.known[key][1] > SMALL and (found := _blocks(operation, recorder, device)):
+                    times.blocks[key] = found
                 done += 1
             except (RuntimeError, TypeError, ValueError, NotImplementedError):
                 # It needs other arguments than fake ones have, or more memory. Its time stays an estimate.
@@ -129,6 +132,15 @@ def _scatters(operation: Operation) -> bool:
     return by_index and any(word in str(operation.function) for word in ("backward", "scatter", "index_add", "index_put"))
 
 
+def _on_scratch(operation: Operation, recorder: Recorder, device: torch.device) -> Callable[[], Any]:
+    """A call of an operation on scratch tensors."""
+    generator = torch.Generator(device)
+    generator.manual_seed(0)
+    flat = [_scratch(value, device, generator) if isinstance(value, View) else value for value in operation.arguments]
+    args, kwargs = tree_unflatten(flat, operation.structure)
+    return lambda: operation.function(*args, **kwargs)
+
+
 def _time(operation: Operation, recorder: Recorder, device: torch.device, clock: _Clock, expected: float) -> tuple[float, int]:
     """Time of a call in us, and bytes of its workspace.
 
@@ -137,13 +149,7 @@ def _time(operation: Operation, recorder: Recorder, device: torch.device, clock:
     RuntimeError
         If it takes so much longer than the expected seconds that scratch tensors cannot be like real ones.
     """
-    generator = torch.Generator(device)
-    generator.manual_seed(0)
-    flat = [_scratch(value, device, generator) if isinstance(value, View) else value for value in operation.arguments]
-    args, kwargs = tree_unflatten(flat, operation.structure)
-
-    def call() -> Any:
-        return operation.function(*args, **kwargs)
+    call = _on_scratch(operation, recorder, device)
 
     def calls() -> None:
         for _ in range(CALLS):
@@ -167,6 +173,42 @@ def _time(operation: Operation, recorder: Recorder, device: torch.device, clock:
         call()
     seconds = min(clock.seconds(calls) for _ in range(ROUNDS)) / CALLS
     return round(1e6 * seconds, 3), workspace
+
+
+def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int]:
+    """What a call takes and gives back beside its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes, -2
+    where the second one does. Small blocks are left out. Empty where that is not known, because the program records its allocations
+    itself."""
+    if device.type != "cuda" or torch._C._cuda_isHistoryEnabled():
+        return []
+    call = _on_scratch(operation, recorder, device)
+    memory = torch.cuda.memory
+    memory._record_memory_history(context=None, max_entries=10_000)
+    try:
+        results = call()
+        torch.cuda.synchronize(device)
+        traces = memory._snapshot(device)["device_traces"]
+    finally:
+        memory._record_memory_history(enabled=None)
+    del results
+    return blocks_of(traces[torch.cuda.current_device() if device.index is None else device.index])
+
+
+def blocks_of(events: list[dict[str, Any]]) -> list[int]:
+    """The same, from what the allocator has recorded of a call."""
+    found: list[int] = []
+    there: dict[int, tuple[int, int]] = {}
+    for event in events:
+        if event["action"] == "alloc" and event["size"] > SMALL:
+            there[event["addr"]] = len(found), event["size"]
+            found.append(0)
+        elif event["action"] == "free_completed" and event["addr"] in there:
+            place, size = there.pop(event["addr"])
+            found[place] = size
+            found.append(place - len(events))
+    # Blocks are counted in the order in which they are taken.
+    numbers = {place: number for number, place in enumerate((place for place, size in enumerate(found) if size > 0), 1)}
+    return [size if size >= 0 else -numbers[size + len(events)] for size in found]
 
 
 def _scratch(view: View, device: torch.device, generator: torch.Generator) -> Tensor:

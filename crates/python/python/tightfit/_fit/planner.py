@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ..errors import DoesNotFit
 from .arenas import Arenas
-from .allocator import reserved
-from .budget import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, within
+from .allocator import There, reserved
+from .budget import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, there_on, within
 from .copies import Copies, copies_for
 from .cost import rates_of
 from .fitted import Fitted, make_plan, too_small
@@ -57,6 +57,8 @@ class Planner:
         What of the budget is left to gaps between blocks, beyond those that were predicted.
     grows
         Whether the allocator's segments grow, so that gaps are predicted.
+    there
+        What the allocator had reserved before the last plan.
     outputs
         Outputs of the last pass, weakly.
     """
@@ -72,6 +74,7 @@ class Planner:
         self.reserve: int | None = None
         self.gaps = 0
         self.grows = False
+        self.there = There()
         self.outputs: list[weakref.ref[Tensor]] = []
         # Bytes of an unknown optimizer's state, what no recording of each form shows, and what it needs between its passes, once they
         # were seen.
@@ -146,7 +149,7 @@ class Planner:
         if self.gaps or over <= 0:
             return False
         if self.grows:
-            over = needed - reserved(fitted.lives, fitted.outcome).bytes
+            over = needed - reserved(fitted.lives, fitted.outcome, None, self.there).bytes
         self.gaps = max(0, min(over, self.budget // GAPS))
         return self.gaps > 0
 
@@ -213,6 +216,7 @@ class Planner:
         """
         slack, most = slack_of(self.budget, device), None
         if self.grows:
+            self.there = there_on(device)
             most = most_reserved(self.budget) - self.gaps
         else:
             slack += self.gaps
@@ -220,7 +224,7 @@ class Planner:
         while True:
             host = self.host.bytes()
             try:
-                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most)
+                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, self.there)
             except DoesNotFit as error:
                 if not refused:
                     raise

@@ -55,6 +55,10 @@ class Lives:
         self.time_us = [float(operation["time_us"]) for operation in self.operations]
         self.rerun_us = [float(operation.get("rerun_time_us") or operation["time_us"]) for operation in self.operations]
         self.scratch = [int(operation.get("workspace_bytes") or 0) for operation in self.operations]
+        # What each takes and gives back beside its results, in order, as `measure` has found it.
+        self.workspaces: list[Sequence[int]] = [
+            operation.get("workspaces") or ([size, -1] if size else []) for operation, size in zip(self.operations, self.scratch, strict=True)
+        ]
         # The tensor whose bytes an operation changes in place to make this one.
         self.before: list[int | None] = [tensor.get("in_place_of") for tensor in self.tensors]
         self.writers: list[list[int]] = [[] for _ in range(count)]

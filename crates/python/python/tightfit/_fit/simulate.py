@@ -9,11 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
-from .rebuild import Impossible, Lives, calls, leaves
+from .rebuild import Call, Impossible, Lives, calls, leaves
 
-__all__ = ["Outcome", "simulate"]
+__all__ = ["Block", "Outcome", "RerunCall", "Span", "simulate"]
+
+
+class Span(NamedTuple):
+    """A block of a tensor: the first and the last operation at which it is on the device, and its bytes."""
+
+    first: int
+    last: int
+    bytes: int
+    tensor: int
+
+
+class Block(NamedTuple):
+    """What a rerun makes, by a number of its own, and its bytes."""
+
+    number: int
+    bytes: int
+
+
+class RerunCall(NamedTuple):
+    """An operation of a rerun: blocks that it copies, blocks that it makes, and numbers of those that go behind it."""
+
+    operation: int
+    copies: list[Block]
+    makes: list[Block]
+    drops: list[int]
 
 
 @dataclass
@@ -34,9 +59,10 @@ class Outcome:
         Time of reruns, time spent waiting for copies, and time of the step with both.
     needed
         The operation that first needs each offloaded tensor again. Of those that are fetched at once, the first needed comes first.
-    spans, beside
-        What is on the device: the first and the last operation of each block, and its bytes; and by operation, bytes of what reruns and
-        the library take in it alone.
+    spans
+        What is on the device, for longer than a rerun.
+    reruns, stay
+        By operation, what runs again before it, in order; and the tensors of those blocks that stay then, by number.
     """
 
     peak: int = 0
@@ -48,8 +74,9 @@ class Outcome:
     stalled_us: float = 0.0
     time_us: float = 0.0
     needed: dict[int, int] = field(default_factory=dict)
-    spans: list[tuple[int, int, int]] = field(default_factory=list)
-    beside: dict[int, tuple[int, int]] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+    reruns: dict[int, list[RerunCall]] = field(default_factory=dict)
+    stay: dict[int, int] = field(default_factory=dict)
 
     def wait(self, now: float, copies: Iterable[float]) -> None:
         """Waits until the last of these copies has ended, which counts as a stall if that is later than now."""
@@ -61,7 +88,12 @@ class _Simulator:
         self.lives = lives
         self.decisions = decisions
         count = len(lives.operations)
-        self.spans: list[tuple[int, int, int]] = []
+        self.spans: list[Span] = []
+        # By tensor, where its last span is.
+        self.latest: dict[int, int] = {}
+        self.calls: dict[int, list[RerunCall]] = {}
+        self.stay: dict[int, int] = {}
+        self.blocks = 0
         self.started = [0] * count  # bytes that reruns hold from this operation on
         self.extra = [0] * count  # the most that reruns take beside what lives there otherwise
         self.rerun_us = [0.0] * count
@@ -71,9 +103,18 @@ class _Simulator:
         # Times each tensor was rebuilt.
         self.times: dict[int, int] = {}
 
-    def lives_in(self, start: int, end: int, size: int) -> None:
-        if end >= start:
-            self.spans.append((start, end, size))
+    def lives_in(self, start: int, end: int, tensor: int, before: int | None = None) -> None:
+        """Adds a span; where the last one of the tensor `before` ends right before it, that goes on instead."""
+        if end < start:
+            return
+        size = self.lives.bytes[tensor]
+        place = self.latest.get(before) if before is not None else None
+        if place is not None and self.spans[place].last == start - 1 and self.spans[place].bytes == size:
+            self.spans[place] = self.spans[place]._replace(last=end, tensor=tensor)
+        else:
+            place = len(self.spans)
+            self.spans.append(Span(start, end, size, tensor))
+        self.latest[tensor] = place
 
     def run(self) -> Outcome:
         lives = self.lives
@@ -82,13 +123,13 @@ class _Simulator:
         rebuilt = [tensor for tensor, decision in self.decisions.items() if decision["decision"] == "recompute"]
         rebuilt.sort(key=lambda tensor: lives.first_backward[tensor])
         self.reruns(rebuilt)
-        for tensor, size in enumerate(lives.bytes):
+        for tensor in range(len(lives.bytes)):
             if lives.resident[tensor]:
-                self.lives_in(0, len(lives.operations) - 1, size)
+                self.lives_in(0, len(lives.operations) - 1, tensor)
             elif lives.first[tensor] >= 0:
-                self.one(tensor, size)
+                self.one(tensor)
         changes = [0] * (len(lives.operations) + 1)
-        for first, last, size in self.spans:
+        for first, last, size, _ in self.spans:
             changes[first] += size
             changes[last + 1] -= size
         live = list(accumulate(changes[:-1]))
@@ -97,15 +138,12 @@ class _Simulator:
                 live[index] = max(live[index], live[index] - self.started[index] + extra)
         live = [size + scratch for size, scratch in zip(live, lives.scratch, strict=True)]
         peak = max(live)
-        outcome = Outcome(peak, live.index(peak), live, spans=self.spans)
-        for index, (extra, started, scratch) in enumerate(zip(self.extra, self.started, lives.scratch, strict=True)):
-            if extra > started or scratch:
-                outcome.beside[index] = max(0, extra - started), scratch
+        outcome = Outcome(peak, live.index(peak), live, spans=self.spans, reruns=self.calls, stay=self.stay)
         outcome.rebuilt_us = sum(self.rerun_us)
         self.time(outcome)
         return outcome
 
-    def one(self, tensor: int, size: int) -> None:
+    def one(self, tensor: int) -> None:
         """The spans in which a tensor is on the device."""
         lives = self.lives
         first, last = lives.first[tensor], self.needed_until(tensor)
@@ -113,16 +151,18 @@ class _Simulator:
         if before is not None and lives.last[before] == first:
             # In this operation the same bytes change their name.
             first += 1
+        else:
+            before = None
         decision = self.decisions.get(tensor)
         what = decision["decision"] if decision else "keep"
         if what == "keep" or decision is None:
-            self.lives_in(first, last, size)
+            self.lives_in(first, last, tensor, before)
         elif what == "offload":
-            self.lives_in(first, max(lives.last_forward[tensor], decision["release_after"]), size)
-            self.lives_in(min(decision["prefetch_before"], self.needed_from(tensor)), last, size)
+            self.lives_in(first, max(lives.last_forward[tensor], decision["release_after"]), tensor, before)
+            self.lives_in(min(decision["prefetch_before"], self.needed_from(tensor)), last, tensor)
         else:
             release = max(lives.last_forward[tensor], decision.get("release_after") or 0)
-            self.lives_in(first, release, size)
+            self.lives_in(first, release, tensor, before)
 
     def needed_from(self, tensor: int) -> int:
         first = self.lives.first_backward[tensor]
@@ -202,7 +242,10 @@ class _Simulator:
                 self.leaf(read, now)
         level = self.at_once.setdefault(now, [0, 0])
         current = level[0]
+        found = self.calls.setdefault(now, [])
+        there: dict[int, int] = {}
         for call in calls(lives, operations, held):
+            found.append(self.call(call, there))
             current += sum(lives.bytes[copied] for copied in call.copies)
             current += sum(lives.bytes[new] for new in call.makes)
             level[1] = max(level[1], current + lives.scratch[call.operation])
@@ -212,12 +255,33 @@ class _Simulator:
             if other in self.alive and self.alive[other][1] >= now:
                 # What is there stays, and what was made beside it goes.
                 current -= lives.bytes[other]
+                found.append(RerunCall(-1, [], [], [there[other]]))
                 continue
+            self.stay[there[other]] = other
             self.times[other] = self.times.get(other, 0) + 1
             end = max(self.window_end(other, self.times[other] - 1), now)
             self.alive[other] = (now, end)
-            self.lives_in(now, end, lives.bytes[other])
+            self.lives_in(now, end, other)
         level[0] = current
+
+    def call(self, call: Call, there: dict[int, int]) -> RerunCall:
+        """The blocks of a call; `there` has those that the rerun has by tensor."""
+        sizes = self.lives.bytes
+
+        def new(tensor: int) -> Block:
+            self.blocks += 1
+            there[tensor] = self.blocks
+            return Block(self.blocks, sizes[tensor])
+
+        copied = set(call.copies)
+        copies = []
+        for before, after in call.renames:
+            if before in copied:
+                copies.append(new(after))
+            else:
+                there[after] = there.pop(before)
+        makes = [new(tensor) for tensor in call.makes]
+        return RerunCall(call.operation, copies, makes, [there.pop(tensor) for tensor in call.drops])
 
     def stays(self, tensor: int, planned: int, now: int) -> bool:
         """Whether a tensor made on the way of a rerun that is planned there stays: if none of its own is planned later."""
@@ -232,7 +296,7 @@ class _Simulator:
                 self.rerun(tensor, self.times.get(tensor, 0), now)
             start, end = self.alive[tensor]
             if end < now:
-                self.lives_in(end + 1, now, self.lives.bytes[tensor])
+                self.lives_in(end + 1, now, tensor, tensor)
                 self.alive[tensor] = (start, now)
             return
         if self.lives.last[tensor] < now and not self.lives.saved[tensor]:

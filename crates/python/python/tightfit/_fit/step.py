@@ -69,8 +69,29 @@ class _Builder:
                     ends.add((storage, writes))
         return ends
 
+    def sums(self, gradients: set[int]) -> dict[int, int]:
+        """For storages of sums of gradients, that of the first one: autograd adds others to it in place, if nothing else needs it. To fake
+        tensors, which were recorded, it does not."""
+        last: dict[int, int] = {}
+        made = set()
+        for index, operation in enumerate(self.recorder.operations):
+            made.update(storage for storage, _ in operation.makes)
+            last.update((storage, index) for storage, _ in (*operation.reads, *operation.makes))
+        kept = gradients | {storage for storage, _ in self.saved}
+        found = {}
+        for index, operation in enumerate(self.recorder.operations):
+            if operation.stage != "backward" or operation.name != "add" or operation.changes or len(operation.makes) != 1:
+                continue
+            first, (number, _) = operation.arguments[0], operation.makes[0]
+            if not isinstance(first, View) or first.storage == number or first.storage not in made or last[first.storage] > index:
+                continue
+            sizes = {self.recorder.storages[one].bytes for one in (first.storage, number)}
+            if len(sizes) == 1 and self.on_device(number) and not kept & {first.storage, number}:
+                found[number] = first.storage
+        return found
+
     def add_tensors(self, gradients: set[int]) -> None:
-        ends = self.split()
+        ends, sums = self.split(), self.sums(gradients)
         made_in: dict[tuple[int, int], Operation] = {}
         for operation in self.recorder.operations:
             for value in operation.makes:
@@ -78,7 +99,8 @@ class _Builder:
         for storage in self.recorder.storages:
             if not self.on_device(storage.number):
                 continue
-            index = -1
+            first = sums.get(storage.number)
+            index = self.of[(first, self.last_writes[first])] if first is not None else -1
             for writes in range(storage.writes + 1):
                 value = (storage.number, writes)
                 if index < 0 or (storage.number, writes - 1) in ends:
@@ -141,6 +163,7 @@ class _Builder:
             "adds": [],
             "time_us": 0.0,
             "workspace_bytes": 0,
+            "workspaces": None,
             "rerun": "never",
             "rerun_time_us": None,
             "independent_samples": False,
@@ -172,6 +195,7 @@ class _Builder:
             adds=adds,
             time_us=time_us,
             workspace_bytes=-(-workspace // self.granule) * self.granule,
+            workspaces=self.times.blocks.get(key_of(operation)) if made and self.times is not None else None,
             rerun=rerun if made else "never",
         )
 

@@ -19,8 +19,8 @@ from .recorded import Operation, View
 
 __all__ = ["Times", "key_of", "times_of"]
 
-# 2: times of version 1 were wrong on a GPU that was not the current one.
-_VERSION = 2
+# 2: times of version 1 were wrong on a GPU that was not the current one. 3: with the blocks of workspaces.
+_VERSION = 3
 _NAME = "step-times.json"
 # Entries of one device that are kept; the oldest go first.
 _MOST = 20_000
@@ -37,6 +37,8 @@ class Times:
         Bytes per second of copies (``out``, ``in``, ``both``).
     scales
         Measured over estimated time, at the median: of operations bound by arithmetic (``flops``), and of others (``traffic``).
+    blocks
+        By operation, what it takes and gives back beside its results, where it takes much: see `measure`.
     workspaces
         By the name of an operation, its largest workspace for each byte that it reads and writes.
     """
@@ -46,6 +48,7 @@ class Times:
         self.path = path
         self.known: dict[str, tuple[float, int]] = {}
         self.rates: dict[str, float] = {}
+        self.blocks: dict[str, list[int]] = {}
         self.scales: dict[str, float] = {}
         self.workspaces: dict[str, float] = {}
         self._read()
@@ -58,23 +61,21 @@ class Times:
             self.known.update({str(key): (float(time), int(size)) for key, (time, size) in found["operations"].items()})
             self.rates.update({str(key): float(rate) for key, rate in found["rates"].items()})
             self.scales.update({str(key): float(scale) for key, scale in found["scales"].items()})
-            # Earlier files have none.
-            self.workspaces.update({str(key): float(share) for key, share in found.get("workspaces", {}).items()})
+            self.blocks.update({str(key): [int(size) for size in sizes] for key, sizes in found["blocks"].items()})
+            self.workspaces.update({str(key): float(share) for key, share in found["workspaces"].items()})
         except (KeyError, TypeError, ValueError, AttributeError):
             # Written by something else.
-            for read in (self.known, self.rates, self.scales, self.workspaces):
+            for read in (self.known, self.rates, self.blocks, self.scales, self.workspaces):
                 read.clear()
 
     def save(self) -> None:
         """Writes what is known, beside what other processes have written of other devices."""
         if self.path is None:
             return
-        devices = _content(self.path)
-        there = devices.get(self.device)
-        before = there.get("operations") if isinstance(there, dict) else None
-        operations = {**(before if isinstance(before, dict) else {}), **self.known}
-        kept = dict(list(operations.items())[-_MOST:])
-        devices[self.device] = {"operations": kept, "rates": self.rates, "scales": self.scales, "workspaces": self.workspaces}
+        devices, before = _content(self.path), Times(self.device, self.path)
+        kept = dict(list({**before.known, **self.known}.items())[-_MOST:])
+        blocks = {key: sizes for key, sizes in {**before.blocks, **self.blocks}.items() if key in kept}
+        devices[self.device] = {"operations": kept, "rates": self.rates, "blocks": blocks, "scales": self.scales, "workspaces": self.workspaces}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, written = tempfile.mkstemp(prefix=_NAME, dir=self.path.parent)
