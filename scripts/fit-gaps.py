@@ -41,7 +41,7 @@ def main():
             continue
         row = [f"{budget / GIB:.2f} GiB"]
         for found in (decided, with_gaps(step, aim, lives, decided, most_reserved(budget))):
-            sizes = found.outcome.peak, reserved(lives, found.outcome).bytes
+            sizes = found.outcome.peak, reserved(lives, found.decisions).bytes
             row += [*(f"{size / GIB:.2f} GiB" for size in sizes), f"{100 * (found.outcome.time_us / found.plain.time_us - 1):.1f}%"]
         print(f"| {' | '.join(row)} |", flush=True)
 

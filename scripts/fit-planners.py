@@ -60,7 +60,7 @@ def main():
         plain = simulate(lives, {})
         for share in options.shares:
             budget = plain.peak * share // 100
-            found = [decide.Search(lives, budget).run(), *(decide.by_planner(step, budget, lives, plain, seconds) for seconds in (1.0, 5.0))]
+            found = [decide.by_greedy(lives, budget), *(decide.by_planner(step, budget, lives, plain, seconds) for seconds in (1.0, 5.0))]
             times = [decided.outcome.time_us if decided is not None and decided.fits else float("inf") for decided in found]
             planned = min(times[1:])
             faster = "none" if times[0] == planned == float("inf") else "both"

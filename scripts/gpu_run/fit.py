@@ -25,6 +25,8 @@ from fit_models import build
 import tightfit.torch as tt
 from tightfit import DoesNotFit
 from tightfit._fit import backend
+from tightfit._fit.allocator import reserved
+from tightfit._fit.budget import there_on
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
 from tightfit._fit.times import times_of
@@ -348,7 +350,7 @@ class Case:
         """Writes what the allocator does in a step of the plan: blocks that are there, then each that is taken or given back."""
         memory = torch.cuda.memory
         torch.cuda.synchronize()
-        there = memory._snapshot()["segments"]
+        there, before = there_on(torch.device("cuda", torch.cuda.current_device())), memory._snapshot()["segments"]
         memory._record_memory_history(context=None, max_entries=1_000_000)
         self.step()
         torch.cuda.synchronize()
@@ -359,11 +361,10 @@ class Case:
                 "address": segment["address"], "bytes": segment["total_size"], "kind": segment["segment_type"], "stream": segment["stream"],
                 "blocks": [[block["address"], block["size"], block["requested_size"], block["state"]] for block in segment["blocks"]],
             }
-            for segment in there
+            for segment in before
         ]  # fmt: skip
-        outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
         found = {
-            "decisions": list(fitted.decided.decisions.values()), "spans": outcome.spans,
+            "decisions": list(fitted.decisions.values()), "predicted": reserved(fitted.lives, fitted.decisions, None, there),
             "segments": segments, "events": [[event["action"], event["addr"], event["size"], event["stream"]] for event in events],
         }  # fmt: skip
         path = self.save / f"{self.case.replace(':', '-')}-{share}.blocks.json.gz"

@@ -30,7 +30,7 @@
 //!
 //! ```text
 //! quantity, words, bounded, output,   basics: bytes, times, names, reading and writing files,
-//! error, problem                      errors, one convolution
+//! error, problem, random              errors, one convolution, random numbers
 //! network      layers and graph; the built-in networks
 //! candidate    the choices for a kernel and their costs
 //! backend      the interface of all devices
@@ -39,6 +39,7 @@
 //! survey       which sizes to measure
 //! mixed        unequal devices
 //! plan         a step within a memory budget: policies, offsets, simulator, checker
+//! eager        plans of other programs' steps, as they are carried out from outside
 //! execute      run configurations and verify their results
 //! answer       entry points and results
 //! report       tables, JSON, CSV, pictures
@@ -50,6 +51,7 @@ pub mod answer;
 pub mod backend;
 mod bounded;
 pub mod candidate;
+pub mod eager;
 mod error;
 pub mod execute;
 pub mod mixed;
@@ -60,6 +62,7 @@ pub mod plan;
 pub mod problem;
 pub mod profile;
 mod quantity;
+mod random;
 pub mod report;
 pub mod survey;
 mod words;

@@ -13,6 +13,7 @@
 
 mod command;
 mod device;
+mod eager;
 mod failure;
 mod fates;
 mod interrupt;
@@ -30,6 +31,8 @@ mod verify;
 mod _native {
     #[pymodule_export]
     use super::command::run_command;
+    #[pymodule_export]
+    use super::eager::EagerStep;
     #[pymodule_export]
     use super::measure::measure;
     #[pymodule_export]

@@ -13,6 +13,7 @@ from fit_steps import NAMES, Program, Recorded
 from tightfit._fit.bound import bind
 from tightfit._fit.decide import decide, decide_least
 from tightfit._fit.passes import Pass
+from tightfit._fit.rebuild import Lives
 from tightfit._fit.simulate import simulate
 from tightfit._fit.slots import Slot
 
@@ -24,6 +25,7 @@ def recorded(name, link="offloaded"):
     found = Recorded(name)
     rate = LINKS[link]
     found.data["machine"].update(to_host_bytes_per_s=rate, to_device_bytes_per_s=rate, both_bytes_per_s=rate)
+    found.lives = Lives(found.data)
     return found
 
 
@@ -94,7 +96,7 @@ def test_a_budget_is_met_or_refused(name):
     assert not refused.fits and refused.outcome.peak > resident
     bytes_of_host = 1 + sum(found.lives.bytes) // 100
     found.data["machine"]["host_bytes"] = bytes_of_host
-    decided = decide(found.data, least.outcome.peak, found.lives, hurried=True)
+    decided = decide(found.data, least.outcome.peak, Lives(found.data), hurried=True)
     assert decided.outcome.host <= bytes_of_host
 
 

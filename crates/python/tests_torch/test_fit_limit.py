@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import tightfit
 import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import FAST, Peaks, fitted_resnet, passes, set_link, sgd
 from tightfit._fit import allocator, budget, limit, planner, retries, watch
+from tightfit._fit import fitted as fitted_plans
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
 
@@ -57,9 +59,9 @@ def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
     peaks, asked, known = Peaks(monkeypatch), [], planner.make_plan
     monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
 
-    def made(*arguments):
+    def made(*arguments, **options):
         asked.append(arguments[-2])
-        return known(*arguments)
+        return known(*arguments, **options)
 
     monkeypatch.setattr(planner, "make_plan", made)
     monkeypatch.setattr(planner, "expand_segments", lambda device: True)
@@ -77,6 +79,31 @@ def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
         else:
             assert second is not first and found.planner.gaps == unpredicted
             assert asked == [budget.most_reserved(found.budget) - unpredicted]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_budget_in_which_the_allocator_has_no_room_is_refused_with_one_in_which_it_has(monkeypatch, over):
+    Peaks(monkeypatch)
+    monkeypatch.setattr(planner, "expand_segments", lambda device: True)
+    monkeypatch.setattr(budget, "_LEAST_GAPS", 0)
+    fitted, x = fitted_resnet()
+    size = session_of(fitted).budget
+    # Whatever is given up, so much is reserved.
+    needed = size + size // fitted_plans.CROWDED + (1000 if over else -1000)
+    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(budget.most_reserved(needed), None))
+    if not over:
+        passes(fitted, x, 1)
+        return
+    with pytest.raises(tightfit.DoesNotFit, match=r"the least budget found is \d+ bytes .*, with .* for gaps between the blocks") as refused:
+        passes(fitted, x, 1)
+    assert refused.value.needed_bytes == pytest.approx(needed, rel=1e-5) and refused.value.limit_bytes == size
+
+
+def test_the_least_budget_for_what_is_reserved():
+    for least in (128 << 20, 1 << 30, 4 << 30, 7 << 30, 80 << 30):
+        found = budget.budget_for(budget.most_reserved(least))
+        assert abs(found - least) <= 2 and budget.most_reserved(found) >= budget.most_reserved(least) - 2
+    assert budget.budget_for(0) == 0 or budget.budget_for(0) == 1
 
 
 def test_gaps_that_cannot_be_given_back_get_room_as_well(monkeypatch):

@@ -2,6 +2,7 @@
 
 use crate::backend::Tensors;
 use crate::problem::Storage;
+use crate::random::split_mix;
 use crate::words::by_name;
 use crate::{Operation, Problem};
 
@@ -75,15 +76,6 @@ impl Data {
     pub fn tensors(&self) -> Tensors<'_> {
         Tensors { data: &self.data, other: &self.other, output: &self.output }
     }
-}
-
-/// The next number of the SplitMix64 generator (Steele, Lea and Flood 2014): 64 well mixed bits from a counter.
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ import torch
 
 from .allocator import There
 
-__all__ = ["beside", "enforce", "expand_segments", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "there_on", "within"]
+__all__ = ["beside", "budget_for", "enforce", "expand_segments", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "there_on", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -138,6 +138,12 @@ def there_on(device: torch.device) -> There:
 def most_reserved(budget: int) -> int:
     """What a plan may make the allocator reserve under a budget, as far as that is predicted."""
     return budget + room_for_gaps(budget) - budget // _UNSURE
+
+
+def budget_for(reserved: int) -> int:
+    """The least budget under which so much may be reserved."""
+    with_least = (reserved - _LEAST_GAPS) * _UNSURE // (_UNSURE - 1)
+    return max(0, min(with_least, reserved * _UNSURE // (_UNSURE + _UNSURE // _GAPS - 1)) + 1)
 
 
 def reserve_of(budget: int, device: torch.device) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from ..errors import DoesNotFit
+from .allocator import There, reserved
 from .bound import Bound, bind
+from .budget import budget_for, most_reserved
 from .decide import Decided, decide, decide_least
-from .allocator import There
-from .gaps import SECONDS, with_gaps
+from .gaps import with_gaps
 from .rebuild import Lives
 from .recorded import Step
 from .recorder import Recorder
@@ -25,8 +27,8 @@ from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
 
-# Seconds for decisions with room for gaps where a plan has to be made again, for less.
-SHORT_SECONDS = 1.0
+# A plan for which so much more of a budget would be reserved than may be is none; and how often the least budget is halved to.
+CROWDED, HALVINGS = 16, 4
 
 
 @dataclass
@@ -57,6 +59,8 @@ class Fitted:
         Time until it was recorded, of `seconds`.
     used
         The last pass that used it, by number.
+    there
+        What the allocator had reserved before, if its segments grow.
     """
 
     step: Step
@@ -75,6 +79,7 @@ class Fitted:
     recorded_s: float = 0.0
     used: int = 0
     counts: Counts = field(default_factory=Counts)
+    there: There | None = None
 
     @property
     def recorder(self) -> Recorder:
@@ -85,6 +90,18 @@ class Fitted:
     def peak(self) -> int:
         """Predicted peak in bytes."""
         return self.outcome.peak
+
+    @property
+    def needed(self) -> int:
+        """The least budget in bytes for this plan, where that is known with the gaps between blocks."""
+        if self.there is None or self.bound is None:
+            return self.peak
+        return max(self.peak, budget_for(reserved(self.lives, self.decisions, None, self.there).bytes))
+
+    @property
+    def decisions(self) -> dict[int, dict[str, Any]]:
+        """What becomes of each tensor that is not just kept."""
+        return self.bound.decisions if self.bound is not None else self.decided.decisions
 
     @property
     def outcome(self) -> Outcome:
@@ -128,6 +145,7 @@ def make_plan(
     slack: int = 0,
     most: int | None = None,
     there: There = There(),
+    must_have_room: bool = False,
 ) -> Fitted:
     """Plans a recorded step.
 
@@ -145,6 +163,8 @@ def make_plan(
         What the allocator may reserve, with the gaps between its blocks, if a plan is found for which it does; None for no limit.
     there
         What it has reserved already.
+    must_have_room
+        Whether a plan for which it reserves much more than that is none.
 
     Raises
     ------
@@ -158,16 +178,16 @@ def make_plan(
         between_bytes=assumed.between, before_bytes=assumed.before,
     )  # fmt: skip
     lives = Lives(step.data)
-    fitted = _within(budget, step, lives, recorder, slack, most, there)
-    if fitted is None:
+    found = _within(budget, step, lives, recorder, slack, most, there)
+    if found is None:
         # The search may find for less what it did not find for more.
         decided = decide_least(step.data, lives)
-        bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
-        outcome = bound.outcome if bound is not None else decided.outcome
-        if outcome.peak > budget:
-            raise misfit(name, step, outcome, budget)
-        fitted = decided, bound
-    return Fitted(step, lives, *fitted, budget, time.monotonic() - started, rehearsal, Watch(device), assumed)
+        found = decided, bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
+    grown = there if most is not None else None
+    fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, there=grown)
+    if fitted.peak > budget or must_have_room and fitted.needed > budget + budget // CROWDED:
+        raise misfit(name, step, fitted.outcome, budget, _least_with_room(fitted))
+    return fitted
 
 
 def _within(
@@ -177,46 +197,65 @@ def _within(
     plain = simulate(lives, {})
     if plain.peak <= budget:
         return Decided({}, plain, plain, True), None
-    target = budget - slack
+    for spared in (slack, slack // 2, 0):
+        target = max(budget - spared, 1)
+        decided = decide(step.data, target, lives, hurried=spared < slack)
+        if decided.fits:
+            break
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for again in range(6):
-        decided = decide(step.data, max(target, 1), lives, hurried=again > 0)
-        if again > 0 and decided.is_far:
-            decided = decide(step.data, max(target, 1), lives)
-        if decided.fits and most is not None:
-            decided = with_gaps(step.data, max(target, 1), lives, decided, most, there, SECONDS if again == 0 else SHORT_SECONDS)
+        if decided.decisions and decided.fits:
+            decided = with_gaps(step.data, target, lives, decided, most, there, hurried=again > 0)
+        if decided.outcome.peak > target:
+            # None are near.
+            decided = decide(step.data, target, lives, hurried=True)
+        if not decided.fits:
+            return None
         bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
             return decided, bound
-        if decided.fits:
-            target -= peak - budget
-        elif slack:
-            slack = slack // 2 if again == 0 else 0
-            target = budget - slack
-        else:
-            return None
+        target = max(target - (peak - budget), 1)
     return None
 
 
 def least_of(fitted: Fitted) -> int:
     """The least budget in bytes for which a plan of this step is found."""
     decided = decide_least(fitted.step.data, fitted.lives)
-    if not decided.decisions:
-        return decided.outcome.peak
-    return bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder.packs, fitted.recorder.calls).outcome.peak
+    bound = None
+    if decided.decisions:
+        bound = bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder.packs, fitted.recorder.calls)
+    return _least_with_room(replace(fitted, decided=decided, bound=bound))
 
 
-def misfit(name: str, step: Step, outcome: Outcome, budget: int) -> DoesNotFit:
+def _least_with_room(fitted: Fitted) -> int:
+    """The least budget that is found for which the allocator has room, from a plan that needs least without that."""
+    least, low = fitted.needed, fitted.peak
+    for _ in range(HALVINGS):
+        if fitted.there is None or least - low <= least // 64:
+            break
+        budget = (low + least) // 2
+        decided = decide(fitted.step.data, budget, fitted.lives, hurried=True)
+        if decided.fits and decided.decisions:
+            decided = with_gaps(fitted.step.data, budget, fitted.lives, decided, most_reserved(budget), fitted.there, hurried=True)
+        needed = max(decided.outcome.peak, budget_for(reserved(fitted.lives, decided.decisions, None, fitted.there).bytes))
+        least = min(least, needed)
+        if needed > budget:
+            low = budget
+    return least
+
+
+def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> DoesNotFit:
     """Says what does not fit, the least that does, and why."""
     host = step.data["machine"]["host_bytes"]
     # Where all that may be moved has room there, it is not what binds.
     movable = sum(tensor["bytes"] for tensor in step.data["tensors"] if tensor["residence"] == "movable")
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
-    least = f"{outcome.peak} bytes ({text(outcome.peak)})" if outcome.peak >= 1 << 10 else text(outcome.peak)
+    found = f"{least} bytes ({text(least)})" if least >= 1 << 10 else text(least)
+    gaps = f", with {text(least - outcome.peak)} for gaps between the blocks of PyTorch's allocator" if least > outcome.peak else ""
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {least}. {_peak(step, outcome, budget)}",
-        outcome.peak,
+        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {found}{gaps}. {_peak(step, outcome, budget)}",
+        least,
         budget,
     )
 

@@ -118,7 +118,7 @@ def plan_joint(joint: Joint, budget: int, optimizer: Any = None) -> Planned:
     if not decided.fits:
         decided = decide_least(step.data, lives)
         if decided.outcome.peak > budget:
-            raise misfit("the compiled graph", step, decided.outcome, budget)
+            raise misfit("the compiled graph", step, decided.outcome, budget, decided.outcome.peak)
     seconds = time.monotonic() - started
     return Planned(reading, step, lives, decided, budget, seconds, f"; assuming that {assumed}" if assumed else "")
 

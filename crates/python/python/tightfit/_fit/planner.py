@@ -149,7 +149,7 @@ class Planner:
         if self.gaps or over <= 0:
             return False
         if self.grows:
-            over = needed - reserved(fitted.lives, fitted.outcome, None, self.there).bytes
+            over = needed - reserved(fitted.lives, fitted.decisions, None, self.there).bytes
         self.gaps = max(0, min(over, self.budget // GAPS))
         return self.gaps > 0
 
@@ -224,7 +224,7 @@ class Planner:
         while True:
             host = self.host.bytes()
             try:
-                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, self.there)
+                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, self.there, must_have_room=not self.gaps)
             except DoesNotFit as error:
                 if not refused:
                     raise

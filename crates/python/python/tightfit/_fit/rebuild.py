@@ -5,11 +5,14 @@ The same answer drives the run and the prediction of its memory.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Call", "Impossible", "Lives", "calls", "leaves"]
+from tightfit import _native
+
+__all__ = ["Call", "Impossible", "Lives", "calls", "closure", "leaves", "written"]
 
 
 class Impossible(Exception):
@@ -35,10 +38,10 @@ class Call:
     """
 
     operation: int
-    copies: list[int] = field(default_factory=list)
-    makes: list[int] = field(default_factory=list)
-    renames: list[tuple[int, int]] = field(default_factory=list)
-    drops: list[int] = field(default_factory=list)
+    copies: list[int]
+    makes: list[int]
+    renames: list[tuple[int, int]]
+    drops: list[int]
 
 
 class Lives:
@@ -46,6 +49,8 @@ class Lives:
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
+        # The same for Rust, which predicts and decides.
+        self.native = _native.EagerStep(json.dumps(data))
         self.operations: list[dict[str, Any]] = data["operations"]
         self.tensors: list[dict[str, Any]] = data["tensors"]
         count = len(self.tensors)
@@ -54,11 +59,6 @@ class Lives:
         self.movable = [tensor["residence"] == "movable" for tensor in self.tensors]
         self.time_us = [float(operation["time_us"]) for operation in self.operations]
         self.rerun_us = [float(operation.get("rerun_time_us") or operation["time_us"]) for operation in self.operations]
-        self.scratch = [int(operation.get("workspace_bytes") or 0) for operation in self.operations]
-        # What each takes and gives back beside its results, in order, as `measure` has found it.
-        self.workspaces: list[Sequence[int]] = [
-            operation.get("workspaces") or ([size, -1] if size else []) for operation, size in zip(self.operations, self.scratch, strict=True)
-        ]
         # The tensor whose bytes an operation changes in place to make this one.
         self.before: list[int | None] = [tensor.get("in_place_of") for tensor in self.tensors]
         self.writers: list[list[int]] = [[] for _ in range(count)]
@@ -87,11 +87,28 @@ class Lives:
                 self.saved[operation["reads"][0]] = True
 
 
+def written(decisions: dict[int, dict[str, Any]]) -> str:
+    """Decisions for Rust, in the form of a plan file."""
+    return json.dumps(list(decisions.values()))
+
+
 def leaves(lives: Lives, indices: Sequence[int]) -> list[int]:
     """What a rerun of these operations reads and does not make, in the order in which it is first read."""
-    operations = [lives.operations[index] for index in indices]
-    made = {made for operation in operations for made in operation["writes"]}
-    return list(dict.fromkeys(read for operation in operations for read in operation["reads"] if read not in made))
+    return lives.native.leaves(list(indices))
+
+
+def closure(lives: Lives, tensor: int) -> list[int]:
+    """The operations that make a tensor from others that are saved, or resident.
+
+    Raises
+    ------
+    Impossible
+        If one of them may not run again, or they are too many.
+    """
+    try:
+        return lives.native.closure(tensor)
+    except ValueError as error:
+        raise Impossible(str(error)) from None
 
 
 def calls(lives: Lives, operations: Sequence[int], held: set[int]) -> list[Call]:
@@ -102,38 +119,7 @@ def calls(lives: Lives, operations: Sequence[int], held: set[int]) -> list[Call]
     Impossible
         If an operation may not run again, or changes what the rerun did not make.
     """
-    made: set[int] = set()
-    last_use: dict[int, int] = {}
-    for place, index in enumerate(operations):
-        operation = lives.operations[index]
-        if operation["rerun"] == "never":
-            raise Impossible(f"operation {index} ({operation['name']}) may not run again")
-        for tensor in (*operation["reads"], *operation["adds"], *operation["writes"]):
-            last_use[tensor] = place
-    found = []
-    for place, index in enumerate(operations):
-        operation = lives.operations[index]
-        call = Call(index)
-        for tensor in operation["adds"]:
-            if lives.resident[tensor]:
-                continue
-            if tensor not in made:
-                raise Impossible(f"operation {index} ({operation['name']}) changes tensor {tensor}, which no rerun made")
-        for tensor in operation["writes"]:
-            before = lives.before[tensor]
-            if before is not None and before in operation["reads"]:
-                free = before in made and last_use[before] == place and before not in held
-                if not free:
-                    call.copies.append(before)
-                else:
-                    made.discard(before)
-                call.renames.append((before, tensor))
-            else:
-                call.makes.append(tensor)
-            made.add(tensor)
-        for tensor in sorted(made):
-            if last_use[tensor] == place and tensor not in held:
-                call.drops.append(tensor)
-        made.difference_update(call.drops)
-        found.append(call)
-    return found
+    try:
+        return [Call(*values) for values in lives.native.calls(list(operations), list(held))]
+    except ValueError as error:
+        raise Impossible(str(error)) from None

@@ -1,0 +1,321 @@
+//! Predicts what PyTorch's allocator reserves for a step: more than is allocated, because of gaps between blocks.
+//!
+//! It takes the caching allocator of a GPU, whose segments grow, for this:
+//!
+//! ```text
+//! block     a multiple of 512 bytes; those of at most 1 MiB are in a segment of their own, of which gaps count as none
+//! request   takes the shortest free block that is long enough, the last one last; else the segment grows by pages
+//! release   joins free neighbors; no page is given back
+//! ```
+//!
+//! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch, with `expandable_segments`. docs/results.md has how far predictions are off.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::simulate::{Block, Outcome, RerunCall, Span};
+use super::step::{EagerStep, NONE};
+
+const ROUND: i64 = 512;
+/// The largest block of the segment for small ones, and the pages by which the other grows.
+const SMALL: i64 = 1 << 20;
+const PAGE: i64 = 20 << 20;
+
+/// Sizes of the allocator: another's in tests of small steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// The largest block of the segment for small ones.
+    pub small: i64,
+    /// The pages by which the other segment grows.
+    pub page: i64,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes { small: SMALL, page: PAGE }
+    }
+}
+
+/// What the allocator has reserved before a step, in segments for large blocks that do not grow. What stays from step to step is in
+/// these, as far as it is there.
+#[derive(Clone, Debug, Default)]
+pub struct There {
+    /// Bytes of these segments.
+    pub bytes: i64,
+    /// Bytes of each of their free blocks.
+    pub free: Vec<i64>,
+    /// Sizes of the allocator.
+    pub sizes: Sizes,
+}
+
+/// What the allocator reserves for a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// In bytes.
+    pub bytes: i64,
+    /// The first operation at which that is more than was asked for.
+    pub at: Option<usize>,
+}
+
+/// Of a block for so many bytes.
+fn length(bytes: i64) -> i64 {
+    (bytes + ROUND - 1) / ROUND * ROUND
+}
+
+/// A segment that grows, and free blocks of others.
+struct Segment {
+    page: i64,
+    end: i64,
+    /// Free blocks: (length, begin), and the length by begin.
+    by_length: BTreeSet<(i64, i64)>,
+    by_begin: BTreeMap<i64, i64>,
+}
+
+impl Segment {
+    fn new(page: i64, others: &[i64]) -> Segment {
+        let mut segment = Segment { page, end: 0, by_length: BTreeSet::new(), by_begin: BTreeMap::new() };
+        // These are below, and touch none.
+        let mut place = 0;
+        for &length in others {
+            place -= length + ROUND;
+            segment.add(place, length);
+        }
+        segment
+    }
+
+    fn add(&mut self, begin: i64, length: i64) {
+        self.by_begin.insert(begin, length);
+        self.by_length.insert((length, begin));
+    }
+
+    fn remove(&mut self, begin: i64, length: i64) {
+        self.by_begin.remove(&begin);
+        self.by_length.remove(&(length, begin));
+    }
+
+    /// The place of a block of this length.
+    fn take(&mut self, length: i64) -> i64 {
+        let mut long_enough = self.by_length.range((length, i64::MIN)..).copied();
+        // The one at the end can grow, so it counts as the longest.
+        let found = match long_enough.next() {
+            Some((there, begin)) if there + begin == self.end => long_enough.next().or(Some((there, begin))),
+            found => found,
+        };
+        let (there, begin) = match found {
+            Some((there, begin)) => {
+                self.remove(begin, there);
+                (there, begin)
+            }
+            None => {
+                let last = self.by_begin.last_key_value().map(|(&begin, &there)| (there, begin));
+                let last = last.filter(|(there, begin)| there + begin == self.end);
+                if let Some((there, begin)) = last {
+                    self.remove(begin, there);
+                }
+                let (there, begin) = last.unwrap_or((0, self.end));
+                let more = (length - there + self.page - 1) / self.page * self.page;
+                self.end += more;
+                (there + more, begin)
+            }
+        };
+        if there > length {
+            self.add(begin + length, there - length);
+        }
+        begin
+    }
+
+    /// Releases a block.
+    fn give(&mut self, mut begin: i64, mut length: i64) {
+        if let Some((&before, &there)) = self.by_begin.range(..begin).next_back() {
+            if before + there == begin {
+                self.remove(before, there);
+                (begin, length) = (before, length + there);
+            }
+        }
+        if let Some(&there) = self.by_begin.get(&(begin + length)) {
+            self.remove(begin + length, there);
+            length += there;
+        }
+        self.add(begin, length);
+    }
+}
+
+impl EagerStep {
+    /// What the allocator reserves for a step of which this was predicted, and where that is more than `most`.
+    pub fn reserved(&self, outcome: &Outcome, most: Option<i64>, there: &There) -> Reserved {
+        Replay::new(self, outcome, there).run(most)
+    }
+}
+
+/// A step, as the allocator sees it.
+struct Replay<'a> {
+    step: &'a EagerStep,
+    outcome: &'a Outcome,
+    segment: Segment,
+    small_block: i64,
+    before: i64,
+    /// By tensor, the operation that needs it again, if it is fetched.
+    needed: Vec<usize>,
+    /// By operation, spans that begin there, and blocks that end there.
+    begins: Vec<Vec<Span>>,
+    ends: Vec<Vec<(i64, i64)>>,
+    /// How many bytes of small blocks there are more at each operation, and the most that it takes and gives back.
+    small: Vec<i64>,
+    beside: Vec<i64>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(step: &'a EagerStep, outcome: &'a Outcome, there: &There) -> Replay<'a> {
+        let count = step.operations.len();
+        let mut found = Replay {
+            step,
+            outcome,
+            segment: Segment::new(there.sizes.page, &there.free),
+            small_block: there.sizes.small,
+            before: there.bytes,
+            needed: vec![NONE; step.tensors.len()],
+            begins: vec![Vec::new(); count],
+            ends: vec![Vec::new(); count],
+            small: vec![0; count + 1],
+            beside: vec![0; count],
+        };
+        for &(tensor, needed) in &outcome.needed {
+            found.needed[tensor] = needed;
+        }
+        let mut taken = there.bytes - there.free.iter().sum::<i64>();
+        for span in &outcome.blocks.spans {
+            let length = length(span.bytes);
+            if length <= found.small_block {
+                found.small[span.first] += length;
+                found.small[span.last + 1] -= length;
+            } else if (span.first, span.last) != (0, count - 1) {
+                found.begins[span.first].push(*span);
+            } else if taken >= length {
+                // It stays from step to step, and is there.
+                taken -= length;
+            } else {
+                found.segment.take(length);
+            }
+        }
+        found
+    }
+
+    fn run(mut self, most: Option<i64>) -> Reserved {
+        let (mut at, mut small, mut most_small) = (None, 0, 0);
+        for index in 0..self.step.operations.len() {
+            self.one(index);
+            small += self.small[index];
+            most_small = most_small.max(small + self.beside[index]);
+            if at.is_none() && most.is_some_and(|most| self.before + self.segment.end + most_small > most) {
+                at = Some(index);
+            }
+            for (begin, length) in std::mem::take(&mut self.ends[index]) {
+                self.segment.give(begin, length);
+            }
+        }
+        Reserved { bytes: self.before + self.segment.end + most_small, at }
+    }
+
+    /// Fetches, reruns and then the operation itself.
+    fn one(&mut self, index: usize) {
+        let (step, outcome) = (self.step, self.outcome);
+        let mut spans = std::mem::take(&mut self.begins[index]);
+        let writes = &step.operations[index].writes;
+        let own: Vec<Span> =
+            writes.iter().filter_map(|tensor| spans.iter().find(|span| span.tensor == *tensor).copied()).collect();
+        spans.retain(|span| !writes.contains(&span.tensor));
+        let calls: &[RerunCall] = outcome.blocks.reruns.get(&index).map_or(&[], |calls| calls);
+        // Blocks of reruns that stay, with their spans.
+        let mut stay: Vec<(usize, Span)> = Vec::new();
+        for block in calls.iter().flat_map(|call| call.copies.iter().chain(&call.makes)) {
+            let tensor = outcome.blocks.stay[block.number];
+            if let Some(place) = spans.iter().position(|span| tensor != NONE && span.tensor == tensor) {
+                stay.push((block.number, spans.remove(place)));
+            }
+        }
+        // Of what is fetched at once, the first needed comes first.
+        spans.sort_by_key(|span| self.needed[span.tensor]);
+        for span in spans {
+            self.hold(span);
+        }
+        let mut held: Vec<(usize, i64, i64)> = Vec::new();
+        for call in calls {
+            let mut take = |replay: &mut Replay, block: Block| match stay.iter().find(|(one, _)| *one == block.number) {
+                Some(&(_, span)) => replay.hold(span),
+                None => {
+                    let length = length(block.bytes);
+                    if length > replay.small_block {
+                        held.push((block.number, replay.segment.take(length), length));
+                    }
+                }
+            };
+            for &block in &call.copies {
+                take(self, block);
+            }
+            if let Some(operation) = call.operation {
+                self.call(index, operation, &call.makes, |block| block.bytes, take);
+            }
+            for number in &call.drops {
+                if let Some(place) = held.iter().position(|(one, ..)| one == number) {
+                    let (_, begin, length) = held.swap_remove(place);
+                    self.segment.give(begin, length);
+                }
+            }
+        }
+        self.call(index, index, &own, |span| span.bytes, Replay::hold);
+    }
+
+    /// A call at `index` of an operation, whose results `take` takes, among its workspaces.
+    fn call<M: Copy>(
+        &mut self,
+        index: usize,
+        operation: usize,
+        makes: &[M],
+        bytes: impl Fn(&M) -> i64,
+        mut take: impl FnMut(&mut Replay<'a>, M),
+    ) {
+        let workspaces = &self.step.operations[operation].workspaces;
+        let small = self.small_block;
+        let placed = workspaces.iter().filter(|&&size| size == 0).count();
+        let large = makes.iter().filter(|made| bytes(made) > small).count();
+        let mut results = makes.iter().filter(|made| bytes(made) > small).copied();
+        // Those of whose place nothing is known come first.
+        for made in results.by_ref().take(large.saturating_sub(placed)) {
+            take(self, made);
+        }
+        let mut blocks: Vec<Option<(i64, i64)>> = Vec::new();
+        let mut beside = 0;
+        for &size in workspaces {
+            match size {
+                ..0 => {
+                    let number = size.unsigned_abs() as usize - 1;
+                    if let Some((begin, length)) = blocks.get_mut(number).and_then(Option::take) {
+                        self.segment.give(begin, length);
+                    }
+                }
+                0 => {
+                    if let Some(made) = results.next() {
+                        take(self, made);
+                    }
+                }
+                _ => {
+                    let length = length(size);
+                    blocks.push((length > small).then(|| (self.segment.take(length), length)));
+                    beside += if length > small { 0 } else { length };
+                }
+            }
+        }
+        for (begin, length) in blocks.into_iter().flatten() {
+            self.segment.give(begin, length);
+        }
+        for made in results {
+            take(self, made);
+        }
+        self.beside[index] = self.beside[index].max(beside);
+    }
+
+    fn hold(&mut self, span: Span) {
+        let length = length(span.bytes);
+        let begin = self.segment.take(length);
+        self.ends[span.last].push((begin, length));
+    }
+}

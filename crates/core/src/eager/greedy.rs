@@ -1,0 +1,300 @@
+//! Decisions by a greedy search: at the operation that needs most, give up what frees most bytes per added time, until the budget
+//! holds; then keep again what the budget allows, dearest first.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use super::decision::{Decision, Fate, Rebuilt};
+use super::rerun::Impossible;
+use super::simulate::Outcome;
+use super::step::{EagerStep, NONE};
+
+/// How long keeping again may take.
+const IMPROVE: Duration = Duration::from_secs(1);
+/// Tensors that are given up before the step is predicted anew, since each changes what the others cost.
+const AT_ONCE: usize = 8;
+/// What a copy costs of its time: as long as copies of the forward pass hide beside it, and beyond.
+const HIDDEN: f64 = 0.15;
+const SEEN: f64 = 2.0;
+/// The part of the forward pass in which copies hide.
+const BESIDE: f64 = 0.8;
+
+/// Decisions under which a step needs at most so many bytes, on the device and on the host, and what they take. If none are
+/// found, those of the tried ones that need least.
+///
+/// # Errors
+/// If the step cannot be predicted.
+pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome), Impossible> {
+    let mut choices = Choices::new(step);
+    let mut outcome = step.simulate(&[])?;
+    let (mut best, mut best_fates) = (outcome.clone(), choices.fates.clone());
+    while outcome.peak > budget {
+        let picked = choices.pick(outcome.at, outcome.live[outcome.at] - budget);
+        if picked.is_empty() {
+            break;
+        }
+        choices.give_up(&picked);
+        let tried = step.simulate(&choices.decisions())?;
+        if tried.live[outcome.at] >= outcome.live[outcome.at] {
+            // Giving these up frees nothing where it is needed.
+            choices.refuse(&picked);
+            continue;
+        }
+        outcome = tried;
+        if outcome.peak < best.peak {
+            (best, best_fates) = (outcome.clone(), choices.fates.clone());
+        }
+    }
+    choices.fates = best_fates;
+    if best.peak <= budget {
+        best = choices.restore(best, |tried| tried.peak <= budget && tried.moved <= step.host);
+    }
+    Ok((choices.decisions(), best))
+}
+
+/// A tensor that may be given up.
+struct Candidate {
+    tensor: usize,
+    /// What makes it again, and the time of that.
+    closure: Option<(Vec<usize>, f64)>,
+    /// Candidates that its rerun reads.
+    reads: Vec<usize>,
+    /// Its first pack.
+    packed: usize,
+}
+
+/// What becomes of each tensor that may be given up.
+pub(super) struct Choices<'a> {
+    step: &'a EagerStep,
+    candidates: Vec<Candidate>,
+    /// Candidates in the order in which they are first made, the last first.
+    from_last: Vec<usize>,
+    pub(super) fates: Vec<Fate>,
+    /// Fates that free nothing.
+    refused: Vec<[bool; 2]>,
+}
+
+impl<'a> Choices<'a> {
+    pub(super) fn new(step: &'a EagerStep) -> Choices<'a> {
+        let may_go = |number: &usize| {
+            let tensor = &step.tensors[*number];
+            let ends = tensor.last_forward != NONE && tensor.first_backward != NONE;
+            tensor.movable && tensor.saved && ends && tensor.first_backward > tensor.last_forward
+        };
+        let tensors: Vec<usize> = (0..step.tensors.len()).filter(may_go).collect();
+        let mut packed = vec![NONE; step.tensors.len()];
+        for &pack in step.packs.iter().rev() {
+            if let Some(&tensor) = step.operations[pack].reads.first() {
+                packed[tensor] = pack;
+            }
+        }
+        let candidate = |&tensor: &usize| {
+            let closure = step.closure(tensor).ok().map(<[usize]>::to_vec);
+            let time = |indices: &Vec<usize>| indices.iter().map(|&index| step.operations[index].rerun_us).sum();
+            let read = closure.iter().flatten().flat_map(|&index| &step.operations[index].reads);
+            let read = read.filter_map(|one| tensors.binary_search(one).ok().filter(|_| *one != tensor));
+            Candidate {
+                tensor,
+                reads: read.collect(),
+                closure: closure.map(|indices| {
+                    let time = time(&indices);
+                    (indices, time)
+                }),
+                packed: packed[tensor],
+            }
+        };
+        let candidates: Vec<Candidate> = tensors.iter().map(candidate).collect();
+        let mut from_last: Vec<usize> = (0..candidates.len()).collect();
+        from_last.sort_by_key(|&one| Reverse(step.tensors[candidates[one].tensor].first));
+        Choices {
+            step,
+            fates: vec![Fate::Keep; candidates.len()],
+            refused: vec![[false; 2]; candidates.len()],
+            candidates,
+            from_last,
+        }
+    }
+
+    /// The fates of these decisions.
+    pub(super) fn set(&mut self, decisions: &[Decision]) {
+        self.fates.fill(Fate::Keep);
+        for decision in decisions {
+            if let Ok(place) = self.candidates.binary_search_by_key(&decision.tensor, |one| one.tensor) {
+                self.fates[place] = decision.fate;
+            }
+        }
+    }
+
+    /// Candidates of at least so many bytes.
+    pub(super) fn large(&self, least: i64) -> Vec<usize> {
+        (0..self.candidates.len()).filter(|&one| self.bytes(one) >= least).collect()
+    }
+
+    /// Whether a candidate can be made again.
+    pub(super) fn is_rebuildable(&self, one: usize) -> bool {
+        self.candidates[one].closure.is_some()
+    }
+
+    fn bytes(&self, one: usize) -> i64 {
+        self.step.tensors[self.candidates[one].tensor].bytes
+    }
+
+    pub(super) fn give_up(&mut self, picked: &[(usize, Fate)]) {
+        for &(one, fate) in picked {
+            self.fates[one] = fate;
+        }
+    }
+
+    /// Keeps these again, for good.
+    pub(super) fn refuse(&mut self, picked: &[(usize, Fate)]) {
+        for &(one, fate) in picked {
+            self.fates[one] = Fate::Keep;
+            self.refused[one][usize::from(fate == Fate::Offload)] = true;
+        }
+    }
+
+    /// Lets every fate be tried again.
+    pub(super) fn forget_refused(&mut self) {
+        self.refused.fill([false; 2]);
+    }
+
+    /// What to give up next at an operation that needs so many bytes too many.
+    pub(super) fn pick(&self, at: usize, mut excess: i64) -> Vec<(usize, Fate)> {
+        let step = self.step;
+        let link = step.out_rate.min(step.in_rate);
+        let offloaded = (0..self.fates.len()).filter(|&one| self.fates[one] == Fate::Offload);
+        let mut moved: i64 = offloaded.map(|one| self.bytes(one)).sum();
+        let hidden = BESIDE * step.begins[step.turn] * link;
+        let mut found: Vec<(f64, usize, Fate)> = Vec::new();
+        for (one, candidate) in self.candidates.iter().enumerate() {
+            let tensor = &step.tensors[candidate.tensor];
+            if self.fates[one] != Fate::Keep || tensor.last_forward >= at || at >= tensor.first_backward {
+                continue;
+            }
+            let [no_rerun, no_copy] = self.refused[one];
+            let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Fate::Recompute));
+            let is_hidden = ((moved + tensor.bytes) as f64) < hidden;
+            let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN } else { SEEN };
+            let copy = (!no_copy && moved + tensor.bytes <= step.host).then_some((copy, Fate::Offload));
+            let cheaper = rerun.into_iter().chain(copy).min_by(|one, other| one.0.total_cmp(&other.0));
+            if let Some((cost, fate)) = cheaper {
+                found.push((cost / tensor.bytes.max(1) as f64, one, fate));
+            }
+        }
+        found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let mut picked = Vec::new();
+        for (_, one, fate) in found {
+            if fate == Fate::Offload {
+                if moved + self.bytes(one) > step.host {
+                    continue;
+                }
+                moved += self.bytes(one);
+            }
+            picked.push((one, fate));
+            excess -= self.bytes(one);
+            if excess <= 0 || picked.len() >= AT_ONCE {
+                break;
+            }
+        }
+        picked
+    }
+
+    /// Keeps again what is allowed and takes no more time, dearest first.
+    pub(super) fn restore(&mut self, mut best: Outcome, allows: impl Fn(&Outcome) -> bool) -> Outcome {
+        let end = Instant::now() + IMPROVE;
+        let cost = |one: &usize| self.candidates[*one].closure.as_ref().map_or(0.0, |(_, time)| *time);
+        let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Fate::Keep).collect();
+        given.sort_by(|one, other| cost(other).total_cmp(&cost(one)).then(self.bytes(*one).cmp(&self.bytes(*other))));
+        for one in given {
+            if Instant::now() > end {
+                break;
+            }
+            let fate = std::mem::replace(&mut self.fates[one], Fate::Keep);
+            match self.step.simulate(&self.decisions()) {
+                Ok(tried) if tried.time_us <= best.time_us && allows(&tried) => best = tried,
+                _ => self.fates[one] = fate,
+            }
+        }
+        best
+    }
+
+    /// The choices in the form of a plan file.
+    pub(super) fn decisions(&self) -> Vec<Decision> {
+        let needs = self.needs();
+        let mut found = Vec::new();
+        for (one, candidate) in self.candidates.iter().enumerate() {
+            let (Fate::Recompute, Some((operations, _))) = (self.fates[one], &candidate.closure) else { continue };
+            found.push(Decision {
+                tensor: candidate.tensor,
+                fate: Fate::Recompute,
+                offload_after: None,
+                release_after: Some(self.step.tensors[candidate.tensor].last_forward),
+                prefetch_before: None,
+                rebuilt: vec![Rebuilt { before: needs[one], operations: operations.clone() }],
+            });
+        }
+        self.transfers(&needs, &mut found);
+        found
+    }
+
+    /// The operation that first needs each candidate in the backward pass, counting reruns of others.
+    fn needs(&self) -> Vec<usize> {
+        let first_backward = |one: &Candidate| self.step.tensors[one.tensor].first_backward;
+        let mut needs: Vec<usize> = self.candidates.iter().map(first_backward).collect();
+        // Later tensors are rebuilt earlier; what their reruns read is needed then.
+        for &one in &self.from_last {
+            if self.fates[one] == Fate::Recompute {
+                for &read in &self.candidates[one].reads {
+                    needs[read] = needs[read].min(needs[one]);
+                }
+            }
+        }
+        needs
+    }
+
+    /// Times of copies: out at once, one after another; in as late as one after another allows. Hooks let go of what was copied out
+    /// when they see the next pack, and fetch when they see an unpack.
+    fn transfers(&self, needs: &[usize], found: &mut Vec<Decision>) {
+        let step = self.step;
+        let begins = &step.begins;
+        let link = step.out_rate.min(step.in_rate);
+        let mut moved: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] == Fate::Offload).collect();
+        moved.sort_by_key(|&one| self.candidates[one].packed);
+        let begin = found.len();
+        let mut free = 0.0_f64;
+        for &one in &moved {
+            let after = self.candidates[one].packed;
+            free = free.max(begins[after]) + self.bytes(one) as f64 / link;
+            let mut release = after;
+            while release + 1 < step.turn && begins[release] < free {
+                release += 1;
+            }
+            let later = step.packs.partition_point(|&pack| pack < release);
+            let release = step.packs.get(later).copied().unwrap_or(step.turn.saturating_sub(1));
+            found.push(Decision {
+                tensor: self.candidates[one].tensor,
+                fate: Fate::Offload,
+                offload_after: Some(after),
+                release_after: Some(release),
+                prefetch_before: Some(needs[one]),
+                rebuilt: Vec::new(),
+            });
+        }
+        let mut order: Vec<usize> = (0..moved.len()).collect();
+        order.sort_by_key(|&place| Reverse(needs[moved[place]]));
+        let mut free = *begins.last().unwrap_or(&0.0);
+        for place in order {
+            let need = needs[moved[place]];
+            free = free.min(begins[need]) - self.bytes(moved[place]) as f64 / link;
+            let mut before = need;
+            while before > step.turn && begins[before] > free {
+                before -= 1;
+            }
+            let seen = step.unpacks.partition_point(|&unpack| unpack <= before);
+            if let Some(&unpack) = step.unpacks.get(seen.saturating_sub(1)) {
+                before = need.min(unpack);
+            }
+            found[begin + place].prefetch_before = Some(before);
+        }
+    }
+}

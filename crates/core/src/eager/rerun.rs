@@ -1,0 +1,166 @@
+//! How a list of operations runs again: what it copies first, what changes hands, and when each result goes.
+//!
+//! The same answer drives the run and the prediction of its memory.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::step::{EagerStep, NONE};
+
+/// The longest rerun of one tensor, in operations.
+const LONGEST: usize = 40;
+
+/// A plan asks for what cannot be carried out; the text says what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impossible(pub String);
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Impossible {}
+
+/// One operation of a rerun.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// The operation, by number.
+    pub operation: usize,
+    /// Tensors to copy first, because the operation changes them and they are needed as they are.
+    pub copies: Vec<usize>,
+    /// Tensors whose bytes it allocates.
+    pub makes: Vec<usize>,
+    /// Pairs (old, new): the operation changes `old` in place, which is then `new`.
+    pub renames: Vec<(usize, usize)>,
+    /// Tensors that nothing in the rerun needs any more.
+    pub drops: Vec<usize>,
+}
+
+/// See [`EagerStep::leaves`].
+pub(super) fn leaves(step: &EagerStep, indices: &[usize]) -> Vec<usize> {
+    let made = |tensor: &usize| indices.iter().any(|&index| step.operations[index].writes.contains(tensor));
+    let mut found: Vec<usize> = Vec::new();
+    for &read in indices.iter().flat_map(|&index| &step.operations[index].reads) {
+        if !found.contains(&read) && !made(&read) {
+            found.push(read);
+        }
+    }
+    found
+}
+
+/// What a rerun of these operations makes.
+pub(super) fn made_by(step: &EagerStep, indices: &[usize]) -> Vec<usize> {
+    let mut found: Vec<usize> = indices.iter().flat_map(|&index| &step.operations[index].writes).copied().collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+impl EagerStep {
+    /// What a rerun of these operations reads and does not make, in the order in which it is first read.
+    ///
+    /// # Errors
+    /// If there are no such operations.
+    pub fn leaves(&self, indices: &[usize]) -> Result<Vec<usize>, Impossible> {
+        match indices.iter().find(|&&index| index >= self.operations.len()) {
+            Some(index) => Err(Impossible(format!("there is no operation {index}"))),
+            None => Ok(leaves(self, indices)),
+        }
+    }
+
+    /// The calls of a rerun of these operations, after which the tensors in `held` stay.
+    ///
+    /// # Errors
+    /// If an operation may not run again, or changes what the rerun did not make.
+    pub fn calls(&self, indices: &[usize], held: &[usize]) -> Result<Vec<Call>, Impossible> {
+        // Of each tensor, the last call that has to do with it.
+        let mut last_use: Vec<(usize, usize)> = Vec::with_capacity(4 * indices.len());
+        for (place, &index) in indices.iter().enumerate() {
+            let Some(operation) = self.operations.get(index) else {
+                return Err(Impossible(format!("there is no operation {index}")));
+            };
+            if !operation.may_rerun {
+                return Err(Impossible(format!("operation {index} ({}) may not run again", operation.name)));
+            }
+            for &tensor in operation.reads.iter().chain(&operation.adds).chain(&operation.writes) {
+                match last_use.iter_mut().find(|(known, _)| *known == tensor) {
+                    Some((_, last)) => *last = place,
+                    None => last_use.push((tensor, place)),
+                }
+            }
+        }
+        let is_last = |tensor: usize, place: usize| last_use.contains(&(tensor, place));
+        let mut made: Vec<usize> = Vec::new();
+        let mut found = Vec::with_capacity(indices.len());
+        for (place, &index) in indices.iter().enumerate() {
+            let operation = &self.operations[index];
+            let mut call = Call { operation: index, ..Call::default() };
+            for tensor in &operation.adds {
+                if !self.tensors[*tensor].resident && !made.contains(tensor) {
+                    let name = &operation.name;
+                    return Err(Impossible(format!(
+                        "operation {index} ({name}) changes tensor {tensor}, which no rerun made"
+                    )));
+                }
+            }
+            for &tensor in &operation.writes {
+                let before = self.tensors[tensor].before;
+                if before != NONE && operation.reads.contains(&before) {
+                    if made.contains(&before) && is_last(before, place) && !held.contains(&before) {
+                        made.retain(|&one| one != before);
+                    } else {
+                        call.copies.push(before);
+                    }
+                    call.renames.push((before, tensor));
+                } else {
+                    call.makes.push(tensor);
+                }
+                if !made.contains(&tensor) {
+                    made.push(tensor);
+                }
+            }
+            call.drops.extend(made.iter().filter(|&&tensor| is_last(tensor, place) && !held.contains(&tensor)));
+            call.drops.sort_unstable();
+            made.retain(|tensor| !call.drops.contains(tensor));
+            found.push(call);
+        }
+        Ok(found)
+    }
+}
+
+/// See [`EagerStep::closure`].
+pub(super) fn closure(step: &EagerStep, tensor: usize) -> Result<Vec<usize>, Impossible> {
+    let mut needed: BTreeSet<usize> = BTreeSet::new();
+    let mut done: BTreeSet<usize> = BTreeSet::new();
+    let mut queue = vec![tensor];
+    while let Some(wanted) = queue.pop() {
+        if !done.insert(wanted) {
+            continue;
+        }
+        if step.tensors[wanted].writers.is_empty() {
+            return Err(Impossible(format!("nothing makes tensor {wanted}")));
+        }
+        for &index in &step.tensors[wanted].writers {
+            if needed.contains(&index) {
+                continue;
+            }
+            let operation = &step.operations[index];
+            if !operation.may_rerun {
+                return Err(Impossible(format!("operation {index} may not run again")));
+            }
+            needed.insert(index);
+            if needed.len() > LONGEST {
+                return Err(Impossible("too long".to_owned()));
+            }
+            for &read in operation.reads.iter().chain(&operation.adds) {
+                // A saved tensor is there, or is made again by a rerun of its own.
+                let there = &step.tensors[read];
+                if !there.resident && (read == tensor || !there.saved) {
+                    queue.push(read);
+                }
+            }
+        }
+    }
+    Ok(needed.into_iter().collect())
+}

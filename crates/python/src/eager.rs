@@ -1,0 +1,115 @@
+//! Steps of PyTorch programs, predicted and decided as hooks carry plans out. Decisions come and go as the JSON of a plan file.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use tightfit_core::eager::{self, Decision, EagerStep as Step, Impossible, Limits, Outcome, Sizes, There};
+
+use crate::failure::bad_input;
+use crate::interrupt::interruptible;
+
+/// A recorded step.
+#[pyclass(frozen)]
+pub struct EagerStep(Step);
+
+/// Of an outcome: peak, where it is, bytes at each operation, bytes moved, times of reruns, of stalls and of the step, and where
+/// each offloaded tensor is needed.
+type Values = (i64, usize, Vec<i64>, i64, f64, f64, f64, Vec<(usize, usize)>);
+
+/// Of a call of a rerun: operation, copies, results, renames and drops.
+type Call = (usize, Vec<usize>, Vec<usize>, Vec<(usize, usize)>, Vec<usize>);
+
+#[pymethods]
+impl EagerStep {
+    /// Reads the text of a step file.
+    #[new]
+    fn new(text: &str) -> PyResult<EagerStep> {
+        Step::from_json(text).map(EagerStep).map_err(impossible)
+    }
+
+    /// What decisions take.
+    fn simulate(&self, decisions: &str) -> PyResult<Values> {
+        self.outcome(decisions).map(values)
+    }
+
+    /// Bytes that PyTorch's allocator reserves under decisions, and the operation at which that is first more than `most`. It has
+    /// reserved `bytes` before, of which the blocks `free` are free; `sizes` are the largest small block and a page, if they are others.
+    fn reserved(
+        &self,
+        decisions: &str,
+        most: Option<i64>,
+        bytes: i64,
+        free: Vec<i64>,
+        sizes: Option<(i64, i64)>,
+    ) -> PyResult<(i64, Option<usize>)> {
+        let found = self.0.reserved(&self.outcome(decisions)?, most, &there(bytes, free, sizes));
+        Ok((found.bytes, found.at))
+    }
+
+    /// Decisions of a greedy search for a budget, and what they take.
+    fn greedy(&self, py: Python<'_>, budget: i64) -> PyResult<(String, Values)> {
+        let found = interruptible(py, |_| Ok(eager::greedy(&self.0, budget)))?;
+        found.map(|(decisions, outcome)| (text(&decisions), values(outcome))).map_err(impossible)
+    }
+
+    /// Decisions for which the allocator has room, from some to begin with; none if none are better than the first.
+    #[expect(clippy::too_many_arguments, reason = "named in Python")]
+    fn with_room(
+        &self,
+        py: Python<'_>,
+        bases: Vec<String>,
+        budget: i64,
+        most: i64,
+        bytes: i64,
+        free: Vec<i64>,
+        sizes: Option<(i64, i64)>,
+        seconds: f64,
+    ) -> PyResult<Option<String>> {
+        let bases = bases.iter().map(|base| read(base)).collect::<PyResult<Vec<_>>>()?;
+        let time = Duration::try_from_secs_f64(seconds).map_err(|error| bad_input(error.to_string()))?;
+        let limits = Limits { budget, reserved: most, there: there(bytes, free, sizes), time };
+        interruptible(py, |stop| Ok(eager::with_room(&self.0, &limits, &bases, stop).map(|found| text(&found))))
+    }
+
+    /// The operations that make a tensor again.
+    fn closure(&self, tensor: usize) -> PyResult<Vec<usize>> {
+        self.0.closure(tensor).map(<[usize]>::to_vec).map_err(impossible)
+    }
+
+    /// What a rerun of some operations reads and does not make.
+    fn leaves(&self, operations: Vec<usize>) -> PyResult<Vec<usize>> {
+        self.0.leaves(&operations).map_err(impossible)
+    }
+
+    /// The calls of a rerun of some operations, after which some tensors stay.
+    fn calls(&self, operations: Vec<usize>, held: Vec<usize>) -> PyResult<Vec<Call>> {
+        let found = self.0.calls(&operations, &held).map_err(impossible)?;
+        Ok(found.into_iter().map(|call| (call.operation, call.copies, call.makes, call.renames, call.drops)).collect())
+    }
+}
+
+impl EagerStep {
+    fn outcome(&self, decisions: &str) -> PyResult<Outcome> {
+        self.0.simulate(&read(decisions)?).map_err(impossible)
+    }
+}
+
+fn values(of: Outcome) -> Values {
+    (of.peak, of.at, of.live, of.moved, of.rebuilt_us, of.stalled_us, of.time_us, of.needed)
+}
+
+fn there(bytes: i64, free: Vec<i64>, sizes: Option<(i64, i64)>) -> There {
+    There { bytes, free, sizes: sizes.map_or_else(Sizes::default, |(small, page)| Sizes { small, page }) }
+}
+
+fn read(decisions: &str) -> PyResult<Vec<Decision>> {
+    serde_json::from_str(decisions).map_err(|error| bad_input(format!("decisions: {error}")))
+}
+
+fn text(decisions: &[Decision]) -> String {
+    serde_json::to_string(decisions).expect("decisions are plain data")
+}
+
+fn impossible(error: Impossible) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(error.0)
+}
