@@ -25,13 +25,14 @@ def test_tables_are_what_was_measured(script: str, measured: str) -> None:
     assert table in (ROOT / "docs/results.md").read_text()
 
 
-def test_table_and_picture_of_the_joint_plan_are_what_was_measured(tmp_path: pathlib.Path) -> None:
-    measured = "docs/measured/joint.jsonl"
-    table = printed("scripts/joint-table.py", "table", measured)
+@pytest.mark.parametrize("script, measured, picture", [("joint", "joint", "joint-plan"), ("fit", "budget", "budgets")])
+def test_tables_and_pictures_of_plans_are_what_was_measured(script: str, measured: str, picture: str, tmp_path: pathlib.Path) -> None:
+    path = f"docs/measured/{measured}.jsonl"
+    table = printed(f"scripts/{script}-table.py", "table", path)
     assert table.count("\n") > 20
     assert table in (ROOT / "docs/results.md").read_text()
-    printed("scripts/joint-table.py", "picture", measured, str(tmp_path / "drawn.svg"))
-    assert (tmp_path / "drawn.svg").read_text() == (ROOT / "docs/pictures/joint-plan.svg").read_text()
+    printed(f"scripts/{script}-table.py", "picture", path, str(tmp_path / "drawn.svg"))
+    assert (tmp_path / "drawn.svg").read_text() == (ROOT / f"docs/pictures/{picture}.svg").read_text()
 
 
 def lacking(folder: pathlib.Path) -> list[str]:

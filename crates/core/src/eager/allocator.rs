@@ -125,11 +125,10 @@ impl Segment {
 
     /// Releases a block.
     fn give(&mut self, mut begin: i64, mut length: i64) {
-        if let Some((&before, &there)) = self.by_begin.range(..begin).next_back() {
-            if before + there == begin {
-                self.remove(before, there);
-                (begin, length) = (before, length + there);
-            }
+        let last_before = self.by_begin.range(..begin).next_back().map(|(&before, &there)| (before, there));
+        if let Some((before, there)) = last_before.filter(|(before, there)| before + there == begin) {
+            self.remove(before, there);
+            (begin, length) = (before, length + there);
         }
         if let Some(&there) = self.by_begin.get(&(begin + length)) {
             self.remove(begin + length, there);
