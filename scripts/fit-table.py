@@ -43,6 +43,9 @@ def cases(path):
             if "step_ms" in line or "error" in line:
                 types = "tf32" if "tf32" in line["command"] else "bf16"
                 found.setdefault((line["case"], types), []).append(line)
+    for key, lines in found.items():
+        if lines[0]["variant"] != "plain":
+            sys.exit(f"{key[0]}: no line of plain PyTorch comes first")
     return found
 
 
@@ -58,7 +61,8 @@ def cells(case, types, line, plain):
     predicted, planning = line.get("predicted_overhead"), line.get("plan_s")
     if "step_ms" not in line:
         least = line.get("least_bytes")
-        return [name, gib(line.get("budget_bytes")), "", "", f"least {gib(least)}" if least else "out of memory", *[""] * 5]
+        failed = "out of memory" if "OutOfMemory" in line["error"] else line["error"].partition(":")[0]
+        return [name, gib(line.get("budget_bytes")), "", "", f"least {gib(least)}" if least else failed, *[""] * 5]
     goal = GOALS.get(case, {}).get(share) if types == "bf16" else None
     return [
         name,

@@ -25,8 +25,7 @@ from fit_models import build
 import tightfit.torch as tt
 from tightfit import DoesNotFit
 from tightfit._fit import backend
-from tightfit._fit.allocator import reserved
-from tightfit._fit.budget import there_on
+from tightfit._fit.allocator import There, reserved
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
 from tightfit._fit.times import times_of
@@ -314,14 +313,15 @@ class Case:
             if session.last is None:
                 # Recorded on that step; planned now.
                 self.step()
-            fitted = session.last
+            fitted, first_reserved = session.last, torch.cuda.memory_reserved()
             outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
             self.save_step(share, fitted)
             if self.blocks_saved:
                 self.save_blocks(share, fitted)
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
-                predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
+                predicted_reserved_bytes=reserved(fitted.lives, fitted.decisions, None, fitted.there or There()).bytes,
+                first_reserved_bytes=first_reserved, predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
                 predicted_overhead=round(fitted.overhead, 4), predicted_plain_ms=round(fitted.decided.plain.time_us / 1e3, 2),
                 moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us), stalled_us=round(outcome.stalled_us),
                 record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2), gap=fitted.decided.gap,
@@ -350,7 +350,7 @@ class Case:
         """Writes what the allocator does in a step of the plan: blocks that are there, then each that is taken or given back."""
         memory = torch.cuda.memory
         torch.cuda.synchronize()
-        there, before = there_on(torch.device("cuda", torch.cuda.current_device())), memory._snapshot()["segments"]
+        before = memory._snapshot()["segments"]
         memory._record_memory_history(context=None, max_entries=1_000_000)
         self.step()
         torch.cuda.synchronize()
@@ -364,7 +364,7 @@ class Case:
             for segment in before
         ]  # fmt: skip
         found = {
-            "decisions": list(fitted.decisions.values()), "predicted": reserved(fitted.lives, fitted.decisions, None, there),
+            "decisions": list(fitted.decisions.values()),
             "segments": segments, "events": [[event["action"], event["addr"], event["size"], event["stream"]] for event in events],
         }  # fmt: skip
         path = self.save / f"{self.case.replace(':', '-')}-{share}.blocks.json.gz"

@@ -18,10 +18,11 @@ use super::simulate::Outcome;
 use super::step::EagerStep;
 use crate::random::split_mix;
 
-/// Decisions are varied this often in turn, by so many threads at once, in so many steps each.
+/// Decisions are varied this often in turn, by so many threads at once, in so many steps each, and at most so many for each tensor.
 const ROUNDS: usize = 3;
 const THREADS: usize = 8;
 const STEPS: usize = 4000;
+const EACH: usize = 100;
 /// First temperatures of the annealing, of one thread each in turn, as shares of the step; and the time that bytes beyond the limits count
 /// as, in steps a budget.
 const WARMTHS: [f64; 4] = [6e-3, 2e-3, 2e-2, 6e-3];
@@ -75,7 +76,8 @@ pub fn with_room(
                     scope.spawn(move || search.vary(from, warmth, (round * THREADS + thread) as u64 + 1))
                 })
                 .collect();
-            threads.into_iter().map(|thread| thread.join().ok().flatten()).collect::<Vec<_>>()
+            let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+            joined.map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect::<Vec<_>>()
         });
         best = best.into_iter().chain(varied.into_iter().flatten()).min_by(Found::compare);
     }
@@ -135,6 +137,10 @@ impl Search<'_> {
         self.step.reserved(outcome, Some(self.limits.reserved), &self.limits.there).at
     }
 
+    fn has_room(&self, outcome: &Outcome) -> bool {
+        self.fits(outcome) && self.exceeded(outcome).is_none()
+    }
+
     /// What is near these decisions, and has room.
     fn close(&self, choices: &mut Choices<'_>, base: &[Decision]) -> Option<Found> {
         choices.set(base);
@@ -151,7 +157,7 @@ impl Search<'_> {
                 _ => choices.refuse(&picked),
             }
         }
-        choices.restore(outcome, |tried| self.fits(tried) && self.exceeded(tried).is_none());
+        choices.restore(outcome, |tried| self.has_room(tried), || self.is_over());
         self.found(choices.decisions())
     }
 
@@ -164,8 +170,9 @@ impl Search<'_> {
         let begun = self.step.simulate(&choices.decisions()).ok()?;
         let mut worth = self.worth(&begun, self.over(&begun));
         let mut best: Option<Found> = None;
-        for turn in 0..STEPS {
-            if large.is_empty() || turn % 16 == 0 && self.is_over() {
+        let steps = STEPS.min(EACH * large.len());
+        for turn in 0..steps {
+            if turn % 16 == 0 && self.is_over() {
                 break;
             }
             let before = choices.fates.clone();
@@ -179,7 +186,7 @@ impl Search<'_> {
                     ways.filter(|&fate| fate != known && (fate != Fate::Recompute || choices.is_rebuildable(one)));
                 choices.fates[one] = random.pick(&ways.collect::<Vec<_>>());
             }
-            let warm = warmth * self.plain * (1.0 - turn as f64 / STEPS as f64);
+            let warm = warmth * self.plain * (1.0 - turn as f64 / steps as f64);
             let allowed = worth - warm * (1.0 - random.share()).ln();
             let decisions = choices.decisions();
             // What it reserves takes longest to find out.
@@ -200,7 +207,7 @@ impl Search<'_> {
         let best = best?;
         if best.over == 0 {
             choices.set(&best.decisions);
-            choices.restore(best.outcome.clone(), |tried| self.fits(tried) && self.exceeded(tried).is_none());
+            choices.restore(best.outcome.clone(), |tried| self.has_room(tried), || self.is_over());
             return self.found(choices.decisions()).filter(|one| one.compare(&best).is_le()).or(Some(best));
         }
         Some(best)

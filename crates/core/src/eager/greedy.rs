@@ -47,7 +47,8 @@ pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome),
     }
     choices.fates = best_fates;
     if best.peak <= budget {
-        best = choices.restore(best, |tried| tried.peak <= budget && tried.moved <= step.host);
+        let end = Instant::now() + IMPROVE;
+        best = choices.restore(best, |tried| tried.peak <= budget && tried.moved <= step.host, || Instant::now() > end);
     }
     Ok((choices.decisions(), best))
 }
@@ -76,18 +77,19 @@ pub(super) struct Choices<'a> {
 
 impl<'a> Choices<'a> {
     pub(super) fn new(step: &'a EagerStep) -> Choices<'a> {
-        let may_go = |number: &usize| {
-            let tensor = &step.tensors[*number];
-            let ends = tensor.last_forward != NONE && tensor.first_backward != NONE;
-            tensor.movable && tensor.saved && ends && tensor.first_backward > tensor.last_forward
-        };
-        let tensors: Vec<usize> = (0..step.tensors.len()).filter(may_go).collect();
         let mut packed = vec![NONE; step.tensors.len()];
         for &pack in step.packs.iter().rev() {
             if let Some(&tensor) = step.operations[pack].reads.first() {
                 packed[tensor] = pack;
             }
         }
+        let may_go = |number: &usize| {
+            let tensor = &step.tensors[*number];
+            // One that is first saved in the backward pass is not seen in time.
+            let is_seen = packed[*number] != NONE && tensor.last_forward != NONE && tensor.first_backward != NONE;
+            tensor.movable && is_seen && tensor.first_backward > tensor.last_forward
+        };
+        let tensors: Vec<usize> = (0..step.tensors.len()).filter(may_go).collect();
         let candidate = |&tensor: &usize| {
             let closure = step.closure(tensor).ok().map(<[usize]>::to_vec);
             let time = |indices: &Vec<usize>| indices.iter().map(|&index| step.operations[index].rerun_us).sum();
@@ -199,14 +201,18 @@ impl<'a> Choices<'a> {
         picked
     }
 
-    /// Keeps again what is allowed and takes no more time, dearest first.
-    pub(super) fn restore(&mut self, mut best: Outcome, allows: impl Fn(&Outcome) -> bool) -> Outcome {
-        let end = Instant::now() + IMPROVE;
+    /// Keeps again what is allowed and takes no more time, dearest first, until it is over.
+    pub(super) fn restore(
+        &mut self,
+        mut best: Outcome,
+        allows: impl Fn(&Outcome) -> bool,
+        is_over: impl Fn() -> bool,
+    ) -> Outcome {
         let cost = |one: &usize| self.candidates[*one].closure.as_ref().map_or(0.0, |(_, time)| *time);
         let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Fate::Keep).collect();
         given.sort_by(|one, other| cost(other).total_cmp(&cost(one)).then(self.bytes(*one).cmp(&self.bytes(*other))));
         for one in given {
-            if Instant::now() > end {
+            if is_over() {
                 break;
             }
             let fate = std::mem::replace(&mut self.fates[one], Fate::Keep);

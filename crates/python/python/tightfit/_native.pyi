@@ -5,6 +5,7 @@ from os import PathLike
 from typing import Any, final
 
 __all__ = [
+    "EagerStep",
     "Planned",
     "Recordings",
     "default_cache",
@@ -28,7 +29,7 @@ __all__ = [
 
 @final
 class EagerStep:
-    def __init__(self, text: str) -> None: ...
+    def __new__(cls, text: str) -> EagerStep: ...
     def simulate(self, decisions: str) -> tuple[int, int, list[int], int, float, float, float, list[tuple[int, int]]]: ...
     def reserved(
         self, decisions: str, most: int | None, bytes: int, free: Sequence[int], sizes: tuple[int, int] | None
@@ -50,6 +51,7 @@ class EagerStep:
         self, operations: Sequence[int], held: Sequence[int]
     ) -> list[tuple[int, list[int], list[int], list[tuple[int, int]], list[int]]]: ...
 
+@final
 class Planned:
     def html(self, path: str | PathLike[str]) -> None: ...
     def json(self) -> str: ...

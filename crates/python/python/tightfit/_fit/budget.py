@@ -11,7 +11,7 @@ import torch
 
 from .allocator import There
 
-__all__ = ["beside", "budget_for", "enforce", "expand_segments", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "there_on", "within"]
+__all__ = ["beside", "budget_for", "enforce", "expand_segments", "may_grow", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "there_on", "within"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -107,11 +107,20 @@ def beside(device: torch.device) -> int:
     return max(0, int(total - free - torch.cuda.memory_reserved(device)))
 
 
+def _settings() -> list[str]:
+    """What the user has set."""
+    return [value for name in _SETTINGS if (value := os.environ.get(name))]
+
+
+def may_grow(device: torch.device) -> bool:
+    """Whether the allocator's segments grow once a plan is carried out, as far as its settings say it."""
+    return device.type == "cuda" and _settings() in ([], [_GROWING])
+
+
 def expand_segments(device: torch.device) -> bool:
     """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up; whether they do."""
-    known = [value for name in _SETTINGS if (value := os.environ.get(name))]
-    if device.type != "cuda" or not torch.cuda.is_available() or known:
-        return device.type == "cuda" and known == [_GROWING]
+    if not may_grow(device) or not torch.cuda.is_available() or _settings():
+        return may_grow(device)
     # Its older name warns in versions that have both.
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(torch.cuda.memory, "_set_allocator_settings", None)
     if change is None:
@@ -128,7 +137,9 @@ def there_on(device: torch.device) -> There:
     index = torch.cuda.current_device() if device.index is None else device.index
     size, free = 0, []
     for segment in torch.cuda.memory_snapshot():
-        if segment["device"] != index or segment["segment_type"] != "large" or segment["stream"] != stream or segment.get("is_expandable"):
+        ours = segment["device"] == index and segment["stream"] == stream and not any(segment.get("segment_pool_id", (0, 0)))
+        # What is cached alone goes back before it is waited for, and graphs have pools of their own.
+        if not ours or segment["segment_type"] != "large" or segment.get("is_expandable") or not segment.get("active_size", 1):
             continue
         size += segment["total_size"]
         free += [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
@@ -143,7 +154,7 @@ def most_reserved(budget: int) -> int:
 def budget_for(reserved: int) -> int:
     """The least budget under which so much may be reserved."""
     with_least = (reserved - _LEAST_GAPS) * _UNSURE // (_UNSURE - 1)
-    return max(0, min(with_least, reserved * _UNSURE // (_UNSURE + _UNSURE // _GAPS - 1)) + 1)
+    return max(0, min(with_least, reserved * _UNSURE // (_UNSURE + _UNSURE // _GAPS - 1)) + 1) if reserved > 0 else 0
 
 
 def reserve_of(budget: int, device: torch.device) -> int:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
 from .buckets import bucket_bytes
-from .budget import reserve_of
+from .allocator import There
+from .budget import may_grow, most_reserved, reserve_of, there_on
 from .entered import push_hooks
 from .fitted import Fitted, least_of, make_plan
 from .host import host_bytes
@@ -286,11 +287,13 @@ def plan(
     buckets = bucket_bytes(model, device)
     outside = Assumed(state, scratch, buckets, reserve, 0)
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else host_bytes()
+    grows = budget is not None and may_grow(device)
+    most, there = (most_reserved(limit), there_on(device)) if grows else (None, There())
     try:
-        fitted = make_plan(rehearsal, device, name, limit, outside, started, times, host)
+        fitted = make_plan(rehearsal, device, name, limit, outside, started, times, host, 0, most, there, must_have_room=True)
         fits = True
     except DoesNotFit as error:
-        fitted = make_plan(rehearsal, device, name, error.needed_bytes, outside, started, times, host)
+        fitted = make_plan(rehearsal, device, name, error.needed_bytes, outside, started, times, host, 0, most, there)
         fitted.budget = limit
         fits = False
     ranks = f"DistributedDataParallel has {text(buckets)} of buckets" if buckets else ""

@@ -27,7 +27,8 @@ from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
 
-# A plan for which so much more of a budget would be reserved than may be is none; and how often the least budget is halved to.
+# A plan that needs more than its budget by this share for the gaps between blocks is none, and the steps in which one that needs less is
+# searched, between what is possible and what is not.
 CROWDED, HALVINGS = 16, 4
 
 
@@ -99,6 +100,11 @@ class Fitted:
         return max(self.peak, budget_for(reserved(self.lives, self.decisions, None, self.there).bytes))
 
     @property
+    def is_roomy(self) -> bool:
+        """Whether there is room for the gaps between blocks, as far as that is known."""
+        return self.needed <= self.budget + self.budget // CROWDED
+
+    @property
     def decisions(self) -> dict[int, dict[str, Any]]:
         """What becomes of each tensor that is not just kept."""
         return self.bound.decisions if self.bound is not None else self.decided.decisions
@@ -164,7 +170,7 @@ def make_plan(
     there
         What it has reserved already.
     must_have_room
-        Whether a plan for which it reserves much more than that is none.
+        Whether a plan is none for which it reserves much more than that.
 
     Raises
     ------
@@ -185,9 +191,12 @@ def make_plan(
         found = decided, bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
     grown = there if most is not None else None
     fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, there=grown)
-    if fitted.peak > budget or must_have_room and fitted.needed > budget + budget // CROWDED:
-        raise misfit(name, step, fitted.outcome, budget, _least_with_room(fitted))
-    return fitted
+    if fitted.peak <= budget and (not must_have_room or fitted.is_roomy):
+        return fitted
+    least = _with_least(fitted)
+    if least.peak <= budget and least.is_roomy:
+        return least
+    raise misfit(name, step, least.outcome, budget, max(least.needed, budget + 1))
 
 
 def _within(
@@ -221,28 +230,31 @@ def _within(
 
 def least_of(fitted: Fitted) -> int:
     """The least budget in bytes for which a plan of this step is found."""
-    decided = decide_least(fitted.step.data, fitted.lives)
-    bound = None
-    if decided.decisions:
-        bound = bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder.packs, fitted.recorder.calls)
-    return _least_with_room(replace(fitted, decided=decided, bound=bound))
+    return _with_least(_bound(fitted, decide_least(fitted.step.data, fitted.lives))).needed
 
 
-def _least_with_room(fitted: Fitted) -> int:
-    """The least budget that is found for which the allocator has room, from a plan that needs least without that."""
-    least, low = fitted.needed, fitted.peak
+def _bound(fitted: Fitted, decided: Decided) -> Fitted:
+    """The same step with other decisions."""
+    bound = bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder.packs, fitted.recorder.calls) if decided.decisions else None
+    return replace(fitted, decided=decided, bound=bound)
+
+
+def _with_least(fitted: Fitted) -> Fitted:
+    """The plan that is found to need least with the gaps between blocks, from one that needs least without them."""
+    best, low = fitted, fitted.peak
     for _ in range(HALVINGS):
-        if fitted.there is None or least - low <= least // 64:
+        if fitted.there is None or best.needed - low <= best.needed // 64:
             break
-        budget = (low + least) // 2
+        budget = (low + best.needed) // 2
         decided = decide(fitted.step.data, budget, fitted.lives, hurried=True)
         if decided.fits and decided.decisions:
             decided = with_gaps(fitted.step.data, budget, fitted.lives, decided, most_reserved(budget), fitted.there, hurried=True)
-        needed = max(decided.outcome.peak, budget_for(reserved(fitted.lives, decided.decisions, None, fitted.there).bytes))
-        least = min(least, needed)
-        if needed > budget:
+        tried = _bound(fitted, decided)
+        if tried.needed < best.needed:
+            best = tried
+        if tried.needed > budget:
             low = budget
-    return least
+    return best
 
 
 def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> DoesNotFit:
@@ -285,7 +297,7 @@ def _peak(step: Step, outcome: Outcome, budget: int) -> str:
     name = operation["name"].removeprefix("aten.")
     what = module if name in _HELD else f"at {name} {module}"
     scratch, limit = int(operation["workspace_bytes"]), ""
-    if "convolution" in name and scratch >= outcome.peak - budget:
+    if "convolution" in name and 0 < outcome.peak - budget <= scratch:
         what += f", of which {text(scratch)} are workspace"
         limit = ", or limit workspaces (`tightfit run --workspace`)"
     return f"Memory peaks in the {operation['stage']} pass, {what}; give a larger budget or a smaller batch{limit}"

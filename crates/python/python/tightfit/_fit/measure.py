@@ -95,7 +95,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
         if gives_only_results(operation.function) and _on(operation, recorder, device) and not _scatters(operation):
             forms.setdefault(key_of(operation), []).append(operation)
     weights = {key: len(found) * estimate(found[0], rates) for key, found in forms.items()}
-    unknown = sorted((key for key in forms if key not in times.known), key=lambda key: -weights[key])
+    unknown = sorted((key for key in forms if key not in times.known or _lacks_blocks(key, times)), key=lambda key: -weights[key])
     if not unknown:
         return 0
     end = time.monotonic() + SECONDS
@@ -109,9 +109,9 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
                 continue
             try:
                 times.known[key] = _time(operation, recorder, device, clock, 1e-6 * estimate(operation, rates))
-                if times.known[key][1] > SMALL and (found := _blocks(operation, recorder, device)):
-                    times.blocks[key] = found
                 done += 1
+                if _lacks_blocks(key, times) and (found := _blocks(operation, recorder, device)) is not None:
+                    times.blocks[key] = found
             except (RuntimeError, TypeError, ValueError, NotImplementedError):
                 # It needs other arguments than fake ones have, or more memory. Its time stays an estimate.
                 continue
@@ -175,12 +175,18 @@ def _time(operation: Operation, recorder: Recorder, device: torch.device, clock:
     return round(1e6 * seconds, 3), workspace
 
 
-def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int]:
+def _lacks_blocks(key: str, times: Times) -> bool:
+    """Whether an operation has a workspace of which no more than its size is known."""
+    return key in times.known and times.known[key][1] > SMALL and key not in times.blocks
+
+
+def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int] | None:
     """What a call takes and gives back beside its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes, -2
-    where the second one does. Small blocks are left out. Empty where that is not known, because the program records its allocations
-    itself."""
-    if device.type != "cuda" or torch._C._cuda_isHistoryEnabled():
-        return []
+    where the second one does. Small blocks are left out. None where that is not known: because the program records its allocations itself, or
+    this PyTorch records none."""
+    is_recording = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    if device.type != "cuda" or is_recording is None or is_recording():
+        return None
     call = _on_scratch(operation, recorder, device)
     memory = torch.cuda.memory
     memory._record_memory_history(context=None, max_entries=10_000)

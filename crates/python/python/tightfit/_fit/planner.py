@@ -57,8 +57,8 @@ class Planner:
         What of the budget is left to gaps between blocks, beyond those that were predicted.
     grows
         Whether the allocator's segments grow, so that gaps are predicted.
-    there
-        What the allocator had reserved before the last plan.
+    planned
+        Whether there was a plan: then training has begun, which no plan that is too crowded is to end.
     outputs
         Outputs of the last pass, weakly.
     """
@@ -74,7 +74,7 @@ class Planner:
         self.reserve: int | None = None
         self.gaps = 0
         self.grows = False
-        self.there = There()
+        self.planned = False
         self.outputs: list[weakref.ref[Tensor]] = []
         # Bytes of an unknown optimizer's state, what no recording of each form shows, and what it needs between its passes, once they
         # were seen.
@@ -121,6 +121,7 @@ class Planner:
         assumed, _ = self._assumed(rehearsal, module, device, signature)
         self.grows = expand_segments(device)
         fitted = self._within(rehearsal, device, assumed, started, times)
+        self.planned = True
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
@@ -149,7 +150,7 @@ class Planner:
         if self.gaps or over <= 0:
             return False
         if self.grows:
-            over = needed - reserved(fitted.lives, fitted.decisions, None, self.there).bytes
+            over = needed - reserved(fitted.lives, fitted.decisions, None, fitted.there or There()).bytes
         self.gaps = max(0, min(over, self.budget // GAPS))
         return self.gaps > 0
 
@@ -214,9 +215,9 @@ class Planner:
         DoesNotFit
             If none is found within the budget, and within what can be pinned.
         """
-        slack, most = slack_of(self.budget, device), None
+        slack, most, there = slack_of(self.budget, device), None, There()
         if self.grows:
-            self.there = there_on(device)
+            there = there_on(device)
             most = most_reserved(self.budget) - self.gaps
         else:
             slack += self.gaps
@@ -224,7 +225,7 @@ class Planner:
         while True:
             host = self.host.bytes()
             try:
-                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, self.there, must_have_room=not self.gaps)
+                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, there, must_have_room=not self.planned)
             except DoesNotFit as error:
                 if not refused:
                     raise

@@ -47,8 +47,8 @@ class Outcome:
 
 def outcome_of(values: tuple[Any, ...]) -> Outcome:
     """An outcome from Rust's values."""
-    *figures, needed = values
-    return Outcome(*figures, dict(needed))
+    peak, at, live, moved, rebuilt_us, stalled_us, time_us, needed = values
+    return Outcome(peak, at, live, moved, rebuilt_us, stalled_us, time_us, dict(needed))
 
 
 def simulate(lives: Lives, decisions: dict[int, dict[str, Any]]) -> Outcome:

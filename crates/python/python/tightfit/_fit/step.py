@@ -73,9 +73,11 @@ class _Builder:
 
     def sums(self, gradients: set[int]) -> dict[int, int]:
         """For storages of sums of gradients, that of the first one: autograd adds others to it in place, if nothing else needs it. To fake
-        tensors, which were recorded, it does not."""
+        tensors, which were recorded, it does not. None in a graph, which is run as it was recorded."""
+        if self.may_rerun is not None:
+            return {}
         last: dict[int, int] = {}
-        made = set()
+        made: set[int] = set()
         for index, operation in enumerate(self.recorder.operations):
             made.update(storage for storage, _ in operation.makes)
             last.update((storage, index) for storage, _ in (*operation.reads, *operation.makes))
@@ -85,10 +87,14 @@ class _Builder:
             if operation.stage != "backward" or operation.name != "add" or operation.changes or len(operation.makes) != 1:
                 continue
             first, (number, _) = operation.arguments[0], operation.makes[0]
-            if not isinstance(first, View) or first.storage == number or first.storage not in made or last[first.storage] > index:
+            # Of two tensors, without a factor.
+            if len(operation.arguments) != 2 or not all(isinstance(argument, View) for argument in operation.arguments):
+                continue
+            if first.storage == number or first.storage not in made or last[first.storage] > index:
                 continue
             sizes = {self.recorder.storages[one].bytes for one in (first.storage, number)}
-            if len(sizes) == 1 and self.on_device(number) and not kept & {first.storage, number}:
+            on_device = self.on_device(number) and self.on_device(first.storage)
+            if len(sizes) == 1 and on_device and not kept & {first.storage, number}:
                 found[number] = first.storage
         return found
 
