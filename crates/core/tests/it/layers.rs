@@ -18,7 +18,7 @@ const CRATES: &[Crate] = &[
         name: "core",
         layers: &[
             // One error type, which names the ground's types and is answered by them.
-            &["quantity", "words", "bounded", "output", "error", "problem"],
+            &["quantity", "words", "bounded", "output", "error", "problem", "random"],
             &["network"],
             &["candidate"],
             &["backend"],
@@ -27,6 +27,7 @@ const CRATES: &[Crate] = &[
             &["survey"],
             &["mixed"],
             &["plan"],
+            &["eager"],
             &["execute"],
             &["answer"],
             &["report"],
