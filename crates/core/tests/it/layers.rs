@@ -114,7 +114,7 @@ const CRATES: &[Crate] = &[
             &["command", "failure", "device", "fates"],
             &["interrupt", "prepare"],
             &["profile", "planned"],
-            &["measure", "mixed", "plan", "solve"],
+            &["eager", "measure", "mixed", "plan", "solve"],
             &["verify"],
         ],
     },
