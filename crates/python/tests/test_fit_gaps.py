@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fit_steps import NAMES, Recorded
-from tightfit._fit import allocator
+from tightfit._fit import allocator, gaps
 from tightfit._fit.allocator import There, reserved
 from tightfit._fit.decide import by_greedy
 from tightfit._fit.gaps import with_gaps
@@ -149,6 +149,7 @@ def test_what_a_gpu_reserved_for_plain_steps_is_predicted(path):
 def fine(monkeypatch):
     """Pages and blocks to match the small steps of the tests."""
     monkeypatch.setattr(allocator, "SIZES", (512, 4 << 10))
+    monkeypatch.setattr(gaps, "FEW_SECONDS", 0.3)
 
 
 def searched(found, budget, decided, most):
