@@ -10,10 +10,9 @@ same run. Prints to standard output.
 
 import pathlib
 import sys
-from html import escape
 
 import measured_lines
-from dark_pages import DARK
+from overhead_picture import overhead_picture
 
 NAMES = {
     "resnet50:256": "ResNet-50, 256", "vae:4": "autoencoder, 4", "vitl:128": "ViT-L, 128", "convnextb:128": "ConvNeXt-B, 128",
@@ -29,8 +28,6 @@ GOALS = {
     "convnextb:128": {60: 10, 40: 16},
 }  # fmt: skip
 COLUMNS = ["variant", "budget", "peak", "reserved", "step", "over plain", "predicted", "goal", "planned in", "host"]
-# Okabe and Ito 2008: color-blind safe.
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 
 
 def cases(path):
@@ -86,53 +83,27 @@ def table(path):
         print("| " + " | ".join(row) + " |")
 
 
-def picture(path, most=45, left=60, top=40, width=520, height=300):
-    """An SVG: budgets as connected dots, checkpoints as crosses; what takes over `most` percent more is left out."""
-    right, bottom = left + width, top + height
-    found = {key: lines for key, lines in cases(path).items() if key[1] == "bf16"}
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 190} {bottom + 60}" font-family="sans-serif" font-size="12">',
-        DARK,
-        f'<rect class="paper" width="{right + 190}" height="{bottom + 60}" fill="#ffffff"/>',
-        '<text x="16" y="22" font-size="15">PyTorch models in a budget, bf16, on an H200</text>',
-    ]
+def curves(path):
+    """For each case in bf16: its names, and (peak over plain's, overhead in percent, what it is) of every budget and of checkpoints."""
+    for (case, types), lines in cases(path).items():
+        if types != "bf16":
+            continue
+        plain = lines[0]
 
-    def at(share, over):
-        return left + width * share / 1.1, bottom - height * max(over, 0) / most
+        def points(variant, lines=lines, plain=plain):
+            return [
+                (line["peak_bytes"] / plain["peak_bytes"], 100 * (line["step_ms"] / plain["step_ms"] - 1), VARIANTS.get(variant, line.get("share")))
+                for line in lines
+                if line["variant"] == variant and "step_ms" in line
+            ]
 
-    for over in range(0, most + 1, 10):
-        _, y = at(0, over)
-        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">+{over}%</text>')
-    for tenths in range(0, 12, 2):
-        x, _ = at(tenths / 10, 0)
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{tenths * 10}%</text>')
-    parts.append(f'<text x="{left}" y="{bottom + 40}">peak and time of a step over those of plain PyTorch in the same run</text>')
-    for index, ((case, _), lines) in enumerate(found.items()):
-        color, plain = COLORS[index % len(COLORS)], lines[0]
-        points = [
-            (line["peak_bytes"] / plain["peak_bytes"], 100 * (line["step_ms"] / plain["step_ms"] - 1), line)
-            for line in lines
-            if "step_ms" in line
-        ]
-        points = [point for point in points if point[1] <= most]
-        ours = sorted(((share, over, line) for share, over, line in points if line["variant"] == "ours"), key=lambda one: one[0])
-        places = " ".join("{:.1f},{:.1f}".format(*at(share, over)) for share, over, _ in ours)
-        parts.append(f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="2"/>')
-        for share, over, line in points:
-            x, y = at(share, over)
-            said = f"{NAMES[case]}, {VARIANTS.get(line['variant'], line.get('share'))}: {over:+.1f}% in {100 * share:.0f}%"
-            title = f"<title>{escape(said)}</title>"
-            if line["variant"] == "ours":
-                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}">{title}</circle>')
-            elif line["variant"] == "checkpoint":
-                cross = f"M{x - 5:.1f},{y - 5:.1f}L{x + 5:.1f},{y + 5:.1f}M{x - 5:.1f},{y + 5:.1f}L{x + 5:.1f},{y - 5:.1f}"
-                parts.append(f'<path d="{cross}" stroke="{color}" stroke-width="2">{title}</path>')
-        y = top + 18 * index
-        parts.append(f'<circle cx="{right + 22}" cy="{y}" r="4" fill="{color}"/>')
-        parts.append(f'<text x="{right + 34}" y="{y + 4}">{escape(NAMES[case])}</text>')
-    parts.append(f'<text x="{right + 18}" y="{top + 18 * len(found) + 4}">x  a checkpoint a block</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        yield NAMES[case], NAMES[case], sorted(points("ours"), key=lambda point: point[0]), points("checkpoint")
+
+
+def picture(path):
+    axes = "peak and time of a step over those of plain PyTorch in the same run"
+    title = "PyTorch models in a budget, bf16, on an H200"
+    return overhead_picture(title, axes, "a checkpoint a block", list(curves(path)), most=45, widest=11)
 
 
 def main():

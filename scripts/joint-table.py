@@ -12,10 +12,9 @@ step. Prints to standard output.
 import json
 import pathlib
 import sys
-from html import escape
 
 import measured_lines
-from dark_pages import DARK
+from overhead_picture import overhead_picture
 
 KEPT = [
     "budget_bytes", "peak_bytes", "planned_peak_bytes", "min_feasible_bytes", "offloaded_bytes", "host_bytes", "planned_step_time_us",
@@ -32,8 +31,6 @@ GOALS = {
     "resnet50:256:tf32": {"13.3GB": 8, "8.8GB": 12, "5.5GB": 18},
 }
 WAYS = {"plain": "PyTorch", "checkpoint": "PyTorch, checkpoints", "save_on_cpu": "PyTorch, save_on_cpu"}
-# Okabe and Ito 2008: color-blind safe.
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 
 
 def lines_of(path):
@@ -112,7 +109,7 @@ def table(path):
 
 
 def curves(path):
-    """For each case: its name, and (memory over PyTorch's, overhead in percent, what it is) of every budget and of PyTorch's ways."""
+    """For each case: its names, and (memory over PyTorch's, overhead in percent, what it is) of every budget and of PyTorch's ways."""
     for case, (own, ways) in groups(path).items():
         plain = ways.get("plain", {})
         if "step_ms" not in plain:
@@ -124,52 +121,13 @@ def curves(path):
             for way, line in ways.items()
             if "step_ms" in line
         ]
-        yield case, sorted(ours), others
+        yield case, case.replace(":", ", "), sorted(ours), others
 
 
-def picture(path, most=60, left=60, top=40, width=520, height=300):
-    """An SVG: budgets as connected dots, PyTorch's ways as crosses; what takes over `most` percent more is left out."""
-    found = list(curves(path))
-    right, bottom = left + width, top + height
-
-    def at(share, over):
-        return left + width * share / 1.3, bottom - height * over / most
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 190} {bottom + 60}" font-family="sans-serif" font-size="12">',
-        DARK,
-        f'<rect class="paper" width="{right + 190}" height="{bottom + 60}" fill="#ffffff"/>',
-        '<text x="16" y="22" font-size="15">Time and memory of a training step on an H200</text>',
-    ]
-    for over in range(0, most + 1, 10):
-        _, y = at(0, over)
-        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">+{over}%</text>')
-    for tenths in range(0, 14, 2):
-        x, _ = at(tenths / 10, 0)
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{tenths * 10}%</text>')
-    parts.append(f'<text x="{left}" y="{bottom + 40}">memory over that of plain PyTorch in the same run; time over everything resident</text>')
-    for index, (case, ours, others) in enumerate(found):
-        color = COLORS[index % len(COLORS)]
-        inside = [(share, over, name) for share, over, name in ours if over <= most and share <= 1.3]
-        places = " ".join("{:.1f},{:.1f}".format(*at(share, over)) for share, over, _ in inside)
-        parts.append(f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="2"/>')
-        for share, over, name in inside:
-            x, y = at(share, over)
-            title = escape(f"{case}, {name}: {over:+.1f}% in {100 * share:.0f}%")
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"><title>{title}</title></circle>')
-        for share, over, name in others:
-            if over <= most and share <= 1.3:
-                x, y = at(share, over)
-                title = escape(f"{case}, {name}: {over:+.1f}% in {100 * share:.0f}%")
-                cross = f"M{x - 5:.1f},{y - 5:.1f}L{x + 5:.1f},{y + 5:.1f}M{x - 5:.1f},{y + 5:.1f}L{x + 5:.1f},{y - 5:.1f}"
-                parts.append(f'<path d="{cross}" stroke="{color}" stroke-width="2"><title>{title}</title></path>')
-        y = top + 18 * index
-        parts.append(f'<circle cx="{right + 22}" cy="{y}" r="4" fill="{color}"/>')
-        parts.append(f'<text x="{right + 34}" y="{y + 4}">{escape(case.replace(":", ", "))}</text>')
-    y = top + 18 * len(found)
-    parts.append(f'<text x="{right + 18}" y="{y + 4}">x  PyTorch, checkpoints</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+def picture(path):
+    axes = "memory over that of plain PyTorch in the same run; time over everything resident"
+    title = "Time and memory of a training step on an H200"
+    return overhead_picture(title, axes, WAYS["checkpoint"], list(curves(path)), most=60, widest=13)
 
 
 def main():
