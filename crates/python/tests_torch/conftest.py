@@ -3,9 +3,24 @@
 import pytest
 import torch
 
+from tightfit._fit import measure, times
+
 
 @pytest.fixture(autouse=True)
 def quiet(request, monkeypatch):
     if request.module.__name__.startswith("test_fit_"):
         monkeypatch.setenv("TIGHTFIT_QUIET", "1")
         torch.set_num_threads(1)
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Measures on the CPU as on a GPU, into a cache of its own."""
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    monkeypatch.setattr(measure, "SECONDS", 60.0)
+    monkeypatch.setattr(measure, "MEASURED", measure.MEASURED)
+    measure.MEASURED.add("cpu")
+    times._open.clear()
+    yield tmp_path / "step-times.json"
+    measure.MEASURED.discard("cpu")
+    times._open.clear()

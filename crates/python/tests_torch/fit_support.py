@@ -172,3 +172,18 @@ def passes(model, x, count):
         model.zero_grad()
         default_loss(model, x).backward()
     return session_of(model).last
+
+
+class Current:
+    """What `torch.cuda.device` does: the GPU that is current inside."""
+
+    now = 0
+
+    def __init__(self, device):
+        self.device = device
+
+    def __enter__(self):
+        self.before, Current.now = Current.now, self.device.index
+
+    def __exit__(self, *_):
+        Current.now = self.before
