@@ -206,7 +206,7 @@ def exhaustive_least(lives):
         need = lives.first_backward[tensor]
         fields = {"tensor": tensor, "offload_after": pack, "release_after": pack, "prefetch_before": need}
         options[tensor] = [None, {**fields, "decision": "offload", "rebuilt": []}]
-        entry = {"before": need, "operations": lives.writers[tensor]}
+        entry = {"before": need, "operations": [index for index, one in enumerate(lives.operations[: lives.turn]) if tensor in (*one["writes"], *one["adds"])]}
         options[tensor].append({**fields, "decision": "recompute", "rebuilt": [entry]})
     peaks = []
     for choice in itertools.product(*options.values()):

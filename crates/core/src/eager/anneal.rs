@@ -56,12 +56,10 @@ pub fn with_room(
     let search = Search { step, limits, plain, stop, end };
     let given = search.found(bases.first()?.clone())?;
     let mut choices = Choices::new(step);
-    let mut best: Option<Found> = None;
-    for base in bases {
-        let closed = search.close(&mut choices, base);
-        let closed = search.found(base.clone()).into_iter().chain(closed);
-        best = closed.filter(|one| search.fits(&one.outcome)).chain(best).min_by(Found::compare);
-    }
+    let closed = bases.iter().filter_map(|base| search.close(&mut choices, base));
+    let others = bases[1..].iter().filter_map(|base| search.found(base.clone()));
+    let begun = std::iter::once(given.clone()).chain(others).chain(closed);
+    let mut best = begun.filter(|one| search.fits(&one.outcome)).min_by(Found::compare);
     for round in 0..ROUNDS {
         if search.is_over() {
             break;

@@ -11,7 +11,20 @@ import torch
 
 from .allocator import There
 
-__all__ = ["beside", "budget_for", "enforce", "expand_segments", "may_grow", "most_reserved", "release", "reserve_of", "room_for_gaps", "slack_of", "there_on", "within"]
+__all__ = [
+    "beside",
+    "budget_for",
+    "enforce",
+    "expand_segments",
+    "may_grow",
+    "most_reserved",
+    "release",
+    "reserve_of",
+    "room_for_gaps",
+    "slack_of",
+    "there_on",
+    "within",
+]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -119,8 +132,9 @@ def may_grow(device: torch.device) -> bool:
 
 def expand_segments(device: torch.device) -> bool:
     """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up; whether they do."""
-    if not may_grow(device) or not torch.cuda.is_available() or _settings():
-        return may_grow(device)
+    known = _settings()
+    if device.type != "cuda" or not torch.cuda.is_available() or known:
+        return device.type == "cuda" and known == [_GROWING]
     # Its older name warns in versions that have both.
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(torch.cuda.memory, "_set_allocator_settings", None)
     if change is None:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit, FileError
-from .buckets import bucket_bytes
 from .allocator import There
+from .buckets import bucket_bytes
 from .budget import may_grow, most_reserved, reserve_of, there_on
 from .entered import push_hooks
 from .fitted import Fitted, least_of, make_plan

@@ -188,7 +188,7 @@ def make_plan(
     if found is None:
         # The search may find for less what it did not find for more.
         decided = decide_least(step.data, lives)
-        found = decided, bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
+        found = decided, _carried_out(step, lives, recorder, decided)
     grown = there if most is not None else None
     fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, there=grown)
     if fitted.peak <= budget and (not must_have_room or fitted.is_roomy):
@@ -220,7 +220,7 @@ def _within(
             decided = decide(step.data, target, lives, hurried=True)
         if not decided.fits:
             return None
-        bound = bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
+        bound = _carried_out(step, lives, recorder, decided)
         peak = bound.outcome.peak if bound is not None else decided.outcome.peak
         if peak <= budget:
             return decided, bound
@@ -230,13 +230,17 @@ def _within(
 
 def least_of(fitted: Fitted) -> int:
     """The least budget in bytes for which a plan of this step is found."""
-    return _with_least(_bound(fitted, decide_least(fitted.step.data, fitted.lives))).needed
+    return _with_least(_decided_for(fitted, decide_least(fitted.step.data, fitted.lives))).needed
 
 
-def _bound(fitted: Fitted, decided: Decided) -> Fitted:
+def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
     """The same step with other decisions."""
-    bound = bind(fitted.step, fitted.lives, decided.decisions, fitted.recorder.packs, fitted.recorder.calls) if decided.decisions else None
-    return replace(fitted, decided=decided, bound=bound)
+    return replace(fitted, decided=decided, bound=_carried_out(fitted.step, fitted.lives, fitted.recorder, decided))
+
+
+def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
+    """Decisions as they are carried out; None if everything is kept."""
+    return bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
 
 
 def _with_least(fitted: Fitted) -> Fitted:
@@ -249,7 +253,7 @@ def _with_least(fitted: Fitted) -> Fitted:
         decided = decide(fitted.step.data, budget, fitted.lives, hurried=True)
         if decided.fits and decided.decisions:
             decided = with_gaps(fitted.step.data, budget, fitted.lives, decided, most_reserved(budget), fitted.there, hurried=True)
-        tried = _bound(fitted, decided)
+        tried = _decided_for(fitted, decided)
         if tried.needed < best.needed:
             best = tried
         if tried.needed > budget:

@@ -28,7 +28,8 @@ def with_gaps(
     step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int | None, there: There = There(), hurried: bool = False
 ) -> Decided:
     """Decisions within the budget for which the allocator reserves at most so many bytes, at little added time; those given if no better
-    ones are found. None for as many bytes as it likes. If none have room, of those that were tried, the ones for which it reserves least. `hurried`, after a short search."""
+    ones are found. None for as many bytes as it likes. If none have room, of those that were tried, the ones for which it reserves least.
+    `hurried`, after a short search."""
     bases = [decided]
     if not hurried and most is not None and reserved(lives, decided.decisions, most, there).at is not None:
         plans = (by_planner(step, budget - budget * less // 100, lives, decided.plain, TRY_SECONDS) for less in LESS)

@@ -225,7 +225,10 @@ class Planner:
         while True:
             host = self.host.bytes()
             try:
-                fitted = make_plan(rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, there, must_have_room=not self.planned)
+                fitted = make_plan(
+                    rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, there,
+                    must_have_room=not self.planned,
+                )  # fmt: skip
             except DoesNotFit as error:
                 if not refused:
                     raise

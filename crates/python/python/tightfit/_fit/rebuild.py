@@ -57,11 +57,8 @@ class Lives:
         self.bytes = [int(tensor["bytes"]) for tensor in self.tensors]
         self.resident = [tensor["residence"] == "resident" for tensor in self.tensors]
         self.movable = [tensor["residence"] == "movable" for tensor in self.tensors]
-        self.time_us = [float(operation["time_us"]) for operation in self.operations]
-        self.rerun_us = [float(operation.get("rerun_time_us") or operation["time_us"]) for operation in self.operations]
         # The tensor whose bytes an operation changes in place to make this one.
         self.before: list[int | None] = [tensor.get("in_place_of") for tensor in self.tensors]
-        self.writers: list[list[int]] = [[] for _ in range(count)]
         self.first = [-1] * count
         self.last_forward = [-1] * count
         self.first_backward = [-1] * count
@@ -80,9 +77,6 @@ class Lives:
                     self.last_forward[tensor] = index
                 elif self.first_backward[tensor] < 0:
                     self.first_backward[tensor] = index
-            for tensor in (*operation["writes"], *operation["adds"]):
-                if index < self.turn:
-                    self.writers[tensor].append(index)
             if operation["name"] == "pack":
                 self.saved[operation["reads"][0]] = True
 

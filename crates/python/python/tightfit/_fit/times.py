@@ -51,10 +51,9 @@ class Times:
         self.blocks: dict[str, list[int]] = {}
         self.scales: dict[str, float] = {}
         self.workspaces: dict[str, float] = {}
-        self._read()
+        self._read(_content(path).get(device))
 
-    def _read(self) -> None:
-        found = _content(self.path).get(self.device)
+    def _read(self, found: Any) -> None:
         if not isinstance(found, dict):
             return
         try:
@@ -72,7 +71,8 @@ class Times:
         """Writes what is known, beside what other processes have written of other devices."""
         if self.path is None:
             return
-        devices, before = _content(self.path), Times(self.device, self.path)
+        devices, before = _content(self.path), Times(self.device, None)
+        before._read(devices.get(self.device))
         kept = dict(list({**before.known, **self.known}.items())[-_MOST:])
         blocks = {key: sizes for key, sizes in {**before.blocks, **self.blocks}.items() if key in kept}
         devices[self.device] = {"operations": kept, "rates": self.rates, "blocks": blocks, "scales": self.scales, "workspaces": self.workspaces}
