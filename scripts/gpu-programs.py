@@ -27,7 +27,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def cases(folder, data, tiny):
-    """Each program: where it runs, its arguments, and its environment."""
+    """Each program: where it runs, its arguments behind those of torchrun, if it is started by it, and its environment."""
     device = "cpu" if tiny else "cuda"
     workers = "0" if tiny else "12"
     pictures = ["--data-path", str(data / "pictures"), "--device", device, "--output-dir", "", "--epochs", "1000", "-j", workers]
@@ -51,7 +51,10 @@ def cases(folder, data, tiny):
         "nanogpt": (data / "nanoGPT", ["train.py", f"--out_dir={data}", *gpt], {}),
     }
     if not tiny:
-        found["classification-vit"] = (folder / "classification", ["train.py", "--model", "vit_b_16", *pictures, *amp], {})
+        vit = ["train.py", "--model", "vit_b_16", *pictures, *amp]
+        found["classification-vit"] = (folder / "classification", vit, {})
+        for network, arguments in (("vit", vit), ("resnet", found["classification"][1])):
+            found[f"classification-{network}-two-gpus"] = (folder / "classification", ["--nproc-per-node=2", *arguments], {})
     for trainer in ("transformers", "lightning"):
         for network in ("vit", "resnet"):
             found[f"{trainer}-{network}"] = (data, [str(HERE / "gpu_run/trainers.py"), trainer, network, *small], {})
@@ -90,7 +93,9 @@ def run(name, variant, budget, case, options, output):
     told = output / f"{name}-{variant}.json"
     told.unlink(missing_ok=True)
     python = os.environ.get("PYTHON", sys.executable)
-    command = [python, str(HERE / "gpu_run/watched.py"), str(told), str(options.steps), *arguments]
+    torchrun = ["-m", "torch.distributed.run", arguments[0]] if arguments[0].startswith("--nproc-per-node") else []
+    watched = [str(HERE / "gpu_run/watched.py"), str(told), str(options.steps), *arguments[1 if torchrun else 0 :]]
+    command = [python, *torchrun, *watched]
     if budget:
         tightfit = [os.environ["TIGHTFIT"]] if "TIGHTFIT" in os.environ else [python, "-m", "tightfit"]
         command = [*tightfit, "run", "--budget", str(budget), "--", *command]

@@ -5,10 +5,11 @@ usage: [tightfit run .. --] python scripts/gpu_run/watched.py OUTPUT STEPS PROGR
 
 `peak_bytes` is the most that torch's allocator had allocated at any time, `reserved_bytes` the most that it had reserved; `step_ms` is the
 median time from one update to the next over the second half of them, waiting for nothing; `weights` tells the weights after the last
-one. A program that sets no seed gets one.
+one. A program that sets no seed gets one. Of several processes by torchrun, the first writes.
 """
 
 import json
+import os
 import runpy
 import statistics
 import sys
@@ -69,7 +70,8 @@ def main():
     try:
         runpy.run_path(program, run_name="__main__")
     finally:
-        watched.tell()
+        if os.environ.get("RANK", "0") == "0":
+            watched.tell()
 
 
 if __name__ == "__main__":
