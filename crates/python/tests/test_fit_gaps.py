@@ -149,7 +149,7 @@ def test_what_a_gpu_reserved_for_plain_steps_is_predicted(path):
 def fine(monkeypatch):
     """Pages and blocks to match the small steps of the tests."""
     monkeypatch.setattr(allocator, "SIZES", (512, 4 << 10))
-    monkeypatch.setattr(gaps, "FEW_SECONDS", 0.3)
+    monkeypatch.setattr(gaps, "SECONDS", (0.3, 0.3))
 
 
 def searched(found, budget, decided, most):

@@ -75,9 +75,7 @@ fn fates_follow_the_releases() {
 #[test]
 fn optimal_is_never_slower_than_another_policy_and_never_below_its_bound() {
     // All others: see the next test.
-    for (name, batch) in
-        [("lenet", 64), ("alexnet", 32), ("vgg16", 16), ("resnet18", 16), ("googlenet", 16), ("densenet40", 8)]
-    {
+    for (name, batch) in [("lenet", 64), ("alexnet", 32), ("resnet18", 16), ("googlenet", 16)] {
         never_slower(name, batch, &[10, 60]);
     }
 }

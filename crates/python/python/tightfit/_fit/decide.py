@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from tightfit import _native
 
 from .rebuild import Impossible, Lives, closure, leaves
 from .simulate import Outcome, outcome_of, simulate
 
-__all__ = ["FEW", "Decided", "by_greedy", "by_planner", "decide", "decide_least"]
+__all__ = ["Decided", "by_greedy", "by_planner", "by_size", "decide", "decide_least"]
+
+T = TypeVar("T")
 
 # How often the planner plans again, for less, where what it found needs more memory as it is carried out; all of these take as long as
 # the first.
@@ -25,6 +27,8 @@ TRIES = 2
 # How long the joint planner may search: for few values that can be given up, for more, and where it has found nothing near the best.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS, LONG_SECONDS = 1.0, 5.0, 15.0
+# How long it may in a hurry, for few and for more.
+HURRIED_SECONDS = 0.4, 2.0
 # The gap of a plan that a longer search cannot make much better. Where time was short, gaps are several times the step.
 NEAR = 0.1
 # After which the search for the least budget begins no further try.
@@ -81,7 +85,7 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurrie
     best = greedy = by_greedy(lives, budget)
     if not greedy.decisions:
         return greedy
-    for seconds in (FEW_SECONDS,) if hurried else _searches(lives):
+    for seconds in (by_size(HURRIED_SECONDS, lives),) if hurried else _searches(lives):
         if seconds == LONG_SECONDS and not best.is_far:
             break
         tried = by_planner(step, budget, lives, greedy.plain, seconds)
@@ -104,7 +108,12 @@ def by_greedy(lives: Lives, budget: int) -> Decided:
 def _searches(lives: Lives) -> tuple[float, ...]:
     """How long the planner searches, and again where it found nothing near the best: large steps and busy hosts need longer."""
     longer = PLAN_SECONDS, LONG_SECONDS
-    return longer if sum(lives.movable) > FEW else (FEW_SECONDS, *longer)
+    return by_size(((FEW_SECONDS, *longer), longer), lives)
+
+
+def by_size(choices: tuple[T, T], lives: Lives) -> T:
+    """The first where few values can be given up, else the second."""
+    return choices[0] if sum(lives.movable) <= FEW else choices[1]
 
 
 def by_planner(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:

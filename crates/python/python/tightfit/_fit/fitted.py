@@ -206,9 +206,10 @@ def _within(
     plain = simulate(lives, {})
     if plain.peak <= budget:
         return Decided({}, plain, plain, True), None
-    for spared in (slack, slack // 2, 0):
+    # Searches near what is decided come behind it, so a short search will do where it finds anything.
+    for spared, hurried in ((slack, True), (slack // 2, True), (0, True), (0, False)):
         target = max(budget - spared, 1)
-        decided = decide(step.data, target, lives, hurried=spared < slack)
+        decided = decide(step.data, target, lives, hurried)
         if decided.fits:
             break
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.

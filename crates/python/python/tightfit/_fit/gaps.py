@@ -10,16 +10,16 @@ from typing import Any
 
 from . import allocator
 from .allocator import There, reserved
-from .decide import FEW, Decided, by_planner
+from .decide import Decided, by_planner, by_size
 from .rebuild import Lives, written
 from .simulate import simulate
 
 __all__ = ["with_gaps"]
 
 # How long the search takes at most for few values that can be given up, and for more.
-FEW_SECONDS, SECONDS = 1.0, 3.0
-# How much less than the budget plans have that the search begins with too, in percent, and seconds of the planner for each.
-LESS, TRY_SECONDS = (10, 5), 0.5
+SECONDS = 0.5, 2.0
+# How much less than the budget plans have that the search begins with too, in percent, and seconds of the planner for each of them.
+LESS, TRY_SECONDS = (10, 5), (0.15, 0.5)
 # More than any device has.
 ANY = 1 << 60
 
@@ -32,9 +32,10 @@ def with_gaps(
     `hurried`, after a short search."""
     bases = [decided]
     if not hurried and most is not None and reserved(lives, decided.decisions, most, there).at is not None:
-        plans = (by_planner(step, budget - budget * less // 100, lives, decided.plain, TRY_SECONDS) for less in LESS)
+        seconds = by_size(TRY_SECONDS, lives)
+        plans = (by_planner(step, budget - budget * less // 100, lives, decided.plain, seconds) for less in LESS)
         bases += [plan for plan in plans if plan is not None]
-    seconds = FEW_SECONDS if hurried or sum(lives.movable) <= FEW else SECONDS
+    seconds = SECONDS[0] if hurried else by_size(SECONDS, lives)
     texts = [written(base.decisions) for base in bases]
     text = lives.native.with_room(texts, budget, ANY if most is None else most, there.bytes, list(there.free), allocator.SIZES, seconds)
     if text is None:
