@@ -151,10 +151,14 @@ fn a_thousand_convolutions_are_right_in_bounded_memory() {
         let arguments = format!("{arguments} counts=1");
         let alone = alone(&arguments);
         // So slow that many parts are worth their calls.
-        let run = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDNN_SLOWDOWN", "10000").run();
+        let measured = |_| {
+            let run = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDNN_SLOWDOWN", "10000").run();
+            (total(&run, "tuning_measurements") > 0).then_some(run)
+        };
+        // In four executions each, a busy machine may measure nothing.
+        let run = (0..5).find_map(measured).expect("nothing was ever measured");
         assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
         assert_eq!(run.lines("hash"), alone.lines("hash"), "{arguments}");
-        assert!(total(&run, "tuning_measurements") > 0, "{arguments}");
         assert_eq!(decisions(&run).contains(&"divided"), is_swapped, "{arguments}");
         assert_eq!(count(&run, "allocations"), count(&alone, "allocations"), "{arguments}");
         // At most 32 measurements are on their way, each on no more than the program's largest tensors and workspace; a proof of
