@@ -94,7 +94,7 @@ class Planned:
         return getattr(_native, name)
 
     def plan_step(self, text, budget, seconds):
-        key = str(budget)
+        key = f"{budget} bytes, {seconds} s"
         if key not in self.known:
             self.known[key] = _native.plan_step(text, budget, seconds)
             self.path.write_text(json.dumps(self.known))

@@ -4,7 +4,7 @@
 usage: scripts/fit-planners.py [--networks resnet50 vitl ..] [--shares 80 60 50 40 30] [--save FOLDER]
 
 Steps are rehearsed on a CPU with the rates of an H200, in bf16 by autocast with fused AdamW, at the sizes of docs/results.md; nothing
-runs, and libraries' workspaces count as none. On a CPU, autocast pools in f32. A row has the budget as a share of plain's peak, and the added time in % of the greedy search and of the planner after 1 and 5 s;
+runs, and libraries' workspaces count as none. On a CPU, autocast pools in f32. A row has the budget as a share of plain's peak, and the added time in % of the greedy search and of the planner after 0.4 and 5 s;
 `-` is no plan. The last word says who is faster. --save writes each step, for `tightfit plan --step`.
 """
 
@@ -60,7 +60,7 @@ def main():
         plain = simulate(lives, {})
         for share in options.shares:
             budget = plain.peak * share // 100
-            found = [decide.by_greedy(lives, budget), *(decide.by_planner(step, budget, lives, plain, seconds) for seconds in (1.0, 5.0))]
+            found = [decide.by_greedy(lives, budget), *(decide.by_planner(step, budget, lives, plain, seconds) for seconds in (0.4, 5.0))]
             times = [decided.outcome.time_us if decided is not None and decided.fits else float("inf") for decided in found]
             planned = min(times[1:])
             faster = "none" if times[0] == planned == float("inf") else "both"

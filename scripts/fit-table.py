@@ -4,8 +4,8 @@
 usage: scripts/fit-table.py table FILE                     a row for each variant of each case
        scripts/fit-table.py picture FILE PICTURE.svg       overhead against memory
 
-FILE is docs/measured/budget.jsonl, of which the lines on H200s with the whole GPU count. Overheads are over plain PyTorch of the
-same run. Prints to standard output.
+FILE is docs/measured/budget.jsonl, of which the lines on H200s with the whole GPU count. Overheads are over plain PyTorch, of the
+same run where it is in one. Prints to standard output.
 """
 
 import pathlib

@@ -5,8 +5,8 @@ usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--st
 
 FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and
 `nanoGPT` (karpathy/nanoGPT). The trainers of Transformers and Lightning are those that are installed (`gpu_run/trainers.py`). Nothing is
-fetched: pictures and texts are random. Each run gets a time limit, and loses no other by failing. A JSON line
-each, as it is measured, in OUTPUT/programs.jsonl: `peak_bytes` and `step_ms` as `gpu_run/watched.py` says, the exit code, what tightfit
+fetched: pictures and texts are random. Where there are two GPUs, `classification` trains on both as well. Each run gets a time limit, and
+loses no other by failing. A JSON line each, as it is measured, in OUTPUT/programs.jsonl: `peak_bytes` and `step_ms` as `gpu_run/watched.py` says, the exit code, what tightfit
 said, and whether the last weights are plain's; what programs print is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default
 that of the package, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
@@ -16,6 +16,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,9 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def cases(folder, data, tiny):
-    """Each program: where it runs, its arguments behind those of torchrun, if it is started by it, and its environment."""
+    """Each program: where it runs, its arguments, with torchrun's option first where torchrun starts it, and its environment."""
+    import torch
+
     device = "cpu" if tiny else "cuda"
     workers = "0" if tiny else "12"
     pictures = ["--data-path", str(data / "pictures"), "--device", device, "--output-dir", "", "--epochs", "1000", "-j", workers]
@@ -53,8 +56,9 @@ def cases(folder, data, tiny):
     if not tiny:
         vit = ["train.py", "--model", "vit_b_16", *pictures, *amp]
         found["classification-vit"] = (folder / "classification", vit, {})
-        for network, arguments in (("vit", vit), ("resnet", found["classification"][1])):
-            found[f"classification-{network}-two-gpus"] = (folder / "classification", ["--nproc-per-node=2", *arguments], {})
+        if torch.cuda.device_count() >= 2:
+            for network, arguments in (("vit", vit), ("resnet", found["classification"][1])):
+                found[f"classification-{network}-two-gpus"] = (folder / "classification", ["--nproc-per-node=2", *arguments], {})
     for trainer in ("transformers", "lightning"):
         for network in ("vit", "resnet"):
             found[f"{trainer}-{network}"] = (data, [str(HERE / "gpu_run/trainers.py"), trainer, network, *small], {})
@@ -102,14 +106,16 @@ def run(name, variant, budget, case, options, output):
     log = output / f"{name}-{variant}.log"
     begin = time.monotonic()
     with log.open("w") as file:
-        try:
-            code = subprocess.run(
-                command, cwd=place, env={**os.environ, **environment}, stdout=file, stderr=subprocess.STDOUT, timeout=options.seconds,
-                check=False,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            code = "timeout"
-    said = [line.removeprefix("tightfit: ") for line in log.read_text(errors="replace").splitlines() if line.startswith("tightfit: ")]
+        environment = {**os.environ, **environment}
+        # A session of its own: what torchrun has started ends with it.
+        with subprocess.Popen(command, cwd=place, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True) as process:
+            try:
+                code = process.wait(options.seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                code = "timeout"
+    # Also behind a bar of progress on the same line.
+    said = re.findall(r"tightfit: (.*)", log.read_text(errors="replace"))
     line = {"case": name, "variant": variant, "budget_bytes": budget, "exit": code, "seconds": round(time.monotonic() - begin, 1)}
     line.update(json.loads(told.read_text()) if told.exists() else {})
     return {**line, "said": said}

@@ -10,6 +10,7 @@ from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
 from tightfit._fit import fitted as fitted_plans
+from tightfit._fit.allocator import There
 from tightfit._fit.bound import bind
 from tightfit._fit.decide import NEAR, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._fit.rebuild import Impossible, Lives
@@ -85,7 +86,7 @@ def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
     least = decide_least(step, lives)
     # What is a step below it, the longer search does not find either, which a budget gets before it is refused.
     assert least.by == "planner" and 680_000 <= least.outcome.peak <= 680_000 * 1.01
-    assert tried.count(0.4) < 16 and tried.count(5.0) < 6
+    assert tried.count(0.4) < 16 and tried.count(1.0) < 6 and tried.count(5.0) < 6
 
 
 def searched(monkeypatch, answers):
@@ -126,6 +127,33 @@ def test_the_planner_searches_longer_where_its_plan_may_be_far_from_the_best(mon
     ):
         with monkeypatch.context() as patch:
             assert searched(patch, {1.0: one, 5.0: five, 15.0: (better - 0.2, near, True)}) == (by, tried), (one, five)
+
+
+def test_a_long_search_comes_before_slack_is_given_up(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    model, x = resnet()
+    plan = tt.plan(model, x, optimizer=sgd(model))._fitted
+    budget, decided = plan.plain * 8 // 10, plan.decided
+
+    def searches(slack, answers):
+        """What is searched, if only `answers` find anything: bytes of slack, and whether in a hurry."""
+        asked = []
+
+        def searched(step, target, lives, hurried):
+            asked.append((budget - target, hurried))
+            return Decided({}, Outcome(peak=target), decided.plain, asked[-1] in answers)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fitted_plans, "decide", searched)
+            found = fitted_plans._within(budget, plan.step, plan.lives, plan.recorder, slack, None, There())
+        assert (found is None) == (asked[-1] not in answers)
+        return asked
+
+    order = [(64, True), (64, False), (32, True), (0, True)]
+    for count in range(1, len(order) + 1):
+        assert searches(64, order[count - 1 : count]) == order[:count]
+    assert searches(64, []) == order
+    assert searches(0, []) == [(0, True), (0, False)]
 
 
 def test_what_takes_effect_later_than_planned_is_planned_for_less(monkeypatch):

@@ -27,12 +27,12 @@ TRIES = 2
 # How long the joint planner may search: for few values that can be given up, for more, and where it has found nothing near the best.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS, LONG_SECONDS = 1.0, 5.0, 15.0
-# How long it may in a hurry, for few and for more.
+# How long it may search in a hurry: for few values, and for more.
 HURRIED_SECONDS = 0.4, 2.0
 # The gap of a plan that a longer search cannot make much better. Where time was short, gaps are several times the step.
 NEAR = 0.1
-# After which the search for the least budget begins no further try.
-LEAST_SECONDS = 15.0
+# After which the search for the least budget begins no further try: for few values, and for more.
+LEAST_SECONDS = 15.0, 30.0
 
 
 class Decided:
@@ -176,7 +176,7 @@ def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
     """The decisions that need least of those that this search finds, by halving with short searches, then in steps with long ones; less
     may be possible."""
-    end = time.monotonic() + LEAST_SECONDS
+    end = time.monotonic() + by_size(LEAST_SECONDS, lives)
     best = decide(step, 1, lives, hurried=True)
     low = sum(size for size, resident in zip(lives.bytes, lives.resident, strict=True) if resident)
     while best.outcome.peak - low > max(1, best.outcome.peak // 128) and time.monotonic() < end:

@@ -206,8 +206,9 @@ def _within(
     plain = simulate(lives, {})
     if plain.peak <= budget:
         return Decided({}, plain, plain, True), None
-    # Searches near what is decided come behind it, so a short search will do where it finds anything.
-    for spared, hurried in ((slack, True), (slack // 2, True), (0, True), (0, False)):
+    # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
+    # up, which may be what gaps need.
+    for spared, hurried in dict.fromkeys([(slack, True), (slack, False), (slack // 2, True), (0, True)]):
         target = max(budget - spared, 1)
         decided = decide(step.data, target, lives, hurried)
         if decided.fits:
@@ -218,7 +219,7 @@ def _within(
             decided = with_gaps(step.data, target, lives, decided, most, there, hurried=again > 0)
         if decided.outcome.peak > target:
             # None are near.
-            decided = decide(step.data, target, lives, hurried=True)
+            decided = decide(step.data, target, lives, hurried)
         if not decided.fits:
             return None
         bound = _carried_out(step, lives, recorder, decided)
