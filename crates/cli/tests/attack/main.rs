@@ -34,7 +34,7 @@ use bench::Bench;
 use case::{Case, KINDS, Tally};
 
 /// Inputs of each kind in the ordinary test.
-const FEW: [u64; KINDS.len()] = [16, 16, 40, 12, 52, 90, 50, 40, 8, 24];
+const FEW: [u64; KINDS.len()] = [10, 10, 24, 8, 32, 54, 30, 24, 6, 16];
 
 /// What the environment asks of the long test.
 enum Asked {
