@@ -3,7 +3,7 @@
 //! Neither `/dev/zero` nor a small file that unpacks to gigabytes may exhaust the machine's memory.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -54,7 +54,13 @@ pub(crate) fn read_document<T>(
         source: Some(source),
     };
     let text = read_text(path, most);
-    let text = text.map_err(|error| file("cannot be read; it may be truncated".to_owned(), error.into()))?;
+    let text = text.map_err(|error| {
+        // Other reasons, such as that there is no file, say enough.
+        let is_damaged =
+            matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput);
+        let what = if is_damaged { "cannot be read; it may be truncated" } else { "cannot be read" };
+        file(what.to_owned(), error.into())
+    })?;
     parse(&text).map_err(|error| file(format!("is not a valid {kind}"), error.into()))
 }
 
@@ -104,6 +110,16 @@ fn too_long(what: &str, most: Bytes) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_there_may_be_truncated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json.gz");
+        let said = |path: &Path| read_document(path, Bytes::mib(1), "plan", |_| Ok(())).unwrap_err().to_string();
+        assert!(said(&path).ends_with("cannot be read"));
+        std::fs::write(&path, [0x1f, 0x8b, 8, 0]).unwrap();
+        assert!(said(&path).ends_with("it may be truncated"));
+    }
 
     fn lines(text: &[u8], most_line: u64, most: u64) -> io::Result<Vec<String>> {
         let mut lines = Lines::new(text, Bytes(most_line), Bytes(most));
