@@ -6,9 +6,9 @@ usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--st
 FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and
 `nanoGPT` (karpathy/nanoGPT). The trainers of Transformers and Lightning are those that are installed (`gpu_run/trainers.py`). Nothing is
 fetched: pictures and texts are random. Where there are two GPUs, `classification` trains on both as well. Each run gets a time limit, and
-loses no other by failing. A JSON line each, as it is measured, in OUTPUT/programs.jsonl: `peak_bytes` and `step_ms` as `gpu_run/watched.py` says, the exit code, what tightfit
-said, and whether the last weights are plain's; what programs print is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default
-that of the package, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
+loses no other by failing. A JSON line each, as it is measured, in OUTPUT/programs.jsonl: `peak_bytes` and `step_ms` as
+`gpu_run/watched.py` says, the exit code, what tightfit said, and whether the last weights are plain's; what programs print is in
+OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default that of the package, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
 
 import argparse
@@ -28,7 +28,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def cases(folder, data, tiny):
-    """Each program: where it runs, its arguments, with torchrun's option first where torchrun starts it, and its environment."""
+    """Each program: where it runs, its arguments, its environment, and what Python starts it with, if anything."""
     import torch
 
     device = "cpu" if tiny else "cuda"
@@ -57,8 +57,9 @@ def cases(folder, data, tiny):
         vit = ["train.py", "--model", "vit_b_16", *pictures, *amp]
         found["classification-vit"] = (folder / "classification", vit, {})
         if torch.cuda.device_count() >= 2:
+            torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2")
             for network, arguments in (("vit", vit), ("resnet", found["classification"][1])):
-                found[f"classification-{network}-two-gpus"] = (folder / "classification", ["--nproc-per-node=2", *arguments], {})
+                found[f"classification-{network}-two-gpus"] = (folder / "classification", arguments, {}, *torchrun)
     for trainer in ("transformers", "lightning"):
         for network in ("vit", "resnet"):
             found[f"{trainer}-{network}"] = (data, [str(HERE / "gpu_run/trainers.py"), trainer, network, *small], {})
@@ -93,13 +94,11 @@ def write_data(folder, data, tiny):
 
 def run(name, variant, budget, case, options, output):
     """One run, as a line."""
-    place, arguments, environment = case
+    place, arguments, environment, *launcher = case
     told = output / f"{name}-{variant}.json"
     told.unlink(missing_ok=True)
     python = os.environ.get("PYTHON", sys.executable)
-    torchrun = ["-m", "torch.distributed.run", arguments[0]] if arguments[0].startswith("--nproc-per-node") else []
-    watched = [str(HERE / "gpu_run/watched.py"), str(told), str(options.steps), *arguments[1 if torchrun else 0 :]]
-    command = [python, *torchrun, *watched]
+    command = [python, *launcher, str(HERE / "gpu_run/watched.py"), str(told), str(options.steps), *arguments]
     if budget:
         tightfit = [os.environ["TIGHTFIT"]] if "TIGHTFIT" in os.environ else [python, "-m", "tightfit"]
         command = [*tightfit, "run", "--budget", str(budget), "--", *command]
