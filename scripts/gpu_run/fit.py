@@ -398,7 +398,7 @@ def main():
     parser.add_argument("--shares", type=int, nargs="*", default=[80, 60, 40], help="percent of plain's measured peak")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--least", action="store_true", help="search the least budget, and train at it")
-    parser.add_argument("--benchmark", action="store_true", help="cudnn.benchmark; convolutions are then never rebuilt")
+    parser.add_argument("--benchmark", action="store_true", help="cudnn.benchmark, with backward passes on this thread, so that all variants have the same algorithms")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="what is measured beside ours; none leaves all out")
     parser.add_argument("--compiled", type=int, nargs="*", default=[50], help="percent of activation_memory_budget for `compile`")
     parser.add_argument("--types", choices=("bf16", "tf32"), default="bf16", help="bf16 by autocast, or tf32 without it")
@@ -409,6 +409,9 @@ def main():
     parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark
+    if options.benchmark:
+        # PyTorch keeps algorithms by thread, and ours computes the backward pass on this one.
+        torch.autograd.set_multithreading_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     case = Case(options)
     # Fewer than the GPU has, where MPS gives the process a part of them.

@@ -16,6 +16,7 @@ from .lineage import LINEAGE
 from .program import Program, program_of
 from .rebuild import Impossible, Lives
 from .recorded import Pack, Step
+from .rerun import CONVOLUTIONS
 from .simulate import Outcome, simulate
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ class Bound:
         By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
     on_demand
         Offloaded tensors that the plan fetches no earlier than their first reader.
-    programs
-        Reruns of each recomputed tensor.
+    programs, convolves
+        Reruns of each recomputed tensor, and whether they compute convolutions.
     externals
         The parameters, buffers and inputs that reruns read: what they are, the module that has them, and their name or number.
     slots
@@ -95,6 +96,7 @@ class Bound:
     drop: dict[int, list[int]] = field(default_factory=dict)
     busy: set[int] = field(default_factory=set)
     programs: dict[int, list[Program]] = field(default_factory=dict)
+    convolves: bool = False
     leaves: dict[int, list[int]] = field(default_factory=dict)
     kinds: dict[int, int] = field(default_factory=dict)
     externals: list[tuple[str, list[str], Any]] = field(default_factory=list)
@@ -214,6 +216,7 @@ class _Binder:
         operations = entry["operations"]
         for index in operations:
             recorded = self.step.recorded[index]
+            self.bound.convolves |= recorded is not None and recorded.name in CONVOLUTIONS
             if recorded is not None and any(self.lives.resident[tensor] for tensor in self.lives.operations[index]["reads"]):
                 self.modules.add(recorded.group)
         made = {made for index in operations for made in self.lives.operations[index]["writes"]}

@@ -16,7 +16,7 @@ def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
     forms = tuple(
         (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value) for value in flat
     )
-    # Under `benchmark`, convolutions are not run again.
+    # Under `benchmark`, convolutions take other algorithms.
     return forms, module.training, _cast(device), has_gradients(module), torch.backends.cudnn.benchmark, device
 
 

@@ -9,6 +9,7 @@ rerun, for every tensor that is still alive.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,7 @@ class Pass:
         # What nodes of the graph are and follow, which lineages share: see `lineage`.
         self.nodes: dict[Any, Any] = {}
         self.watch: Watch | None = None
+        self.thread = threading.get_ident()
 
     # Forward.
 
@@ -279,8 +281,10 @@ class Pass:
     def _due(self, turn: int) -> None:
         """Lets go of what another rerun makes anew, and fetches what the plan fetches now."""
         bound = self.bound
-        if turn == 0 and self.watch is not None:
-            self.watch.backward_began()
+        if turn == 0:
+            self.counts.elsewhere += threading.get_ident() != self.thread
+            if self.watch is not None:
+                self.watch.backward_began()
         for number in bound.drop.get(turn, ()):
             slot = self.living(number)
             if slot is not None and slot.leaves is not None:

@@ -15,7 +15,7 @@ import torch
 
 from .program import BATCH_NORMS
 
-__all__ = ["gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
+__all__ = ["CONVOLUTIONS", "gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
 # Names without overloads; an in-place form runs on a copy.
 _SAME = frozenset(
@@ -33,7 +33,7 @@ _SAME = frozenset(
     _fused_rms_norm adaptive_max_pool2d
     """.split()
 )
-_CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
+CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
 # Arithmetic whose plain numbers may be another in the next step.
 _WITH_NUMBERS = frozenset(
     """
@@ -70,7 +70,8 @@ def may_run_again_in_graph(name: str, function: Any, on_gpu: bool) -> bool:
     """The same for a graph, whose plain numbers are part of it and in which nothing is changed in place."""
     if function.namespace not in ("aten", "prims") or function._schema.is_mutable:
         return False
-    if name in _CONVOLUTIONS:
+    if name in CONVOLUTIONS:
+        # The backward pass runs on another thread, where cuDNN's fastest algorithm may be another.
         return not (on_gpu and torch.backends.cudnn.benchmark)
     return name in _SAME or name in _IN_GRAPHS
 
@@ -80,13 +81,12 @@ def reads_no_statistics(name: str, arguments: list[Any]) -> bool:
     return name == "_native_batch_norm_legit_functional" and bool(arguments[5])
 
 
-def may_run_again(name: str, function: Any, arguments: list[Any], on_gpu: bool) -> bool:
-    """Whether a call gives the same bits again, apart from the statistics of batch normalization."""
+def may_run_again(name: str, function: Any, arguments: list[Any]) -> bool:
+    """Whether a call gives the same bits again, on the same thread, apart from the statistics of batch normalization."""
     if function.namespace not in ("aten", "prims"):
         return False
-    if name in _CONVOLUTIONS:
-        # With `benchmark`, cuDNN may choose another algorithm the second time.
-        return not (on_gpu and torch.backends.cudnn.benchmark)
+    if name in CONVOLUTIONS:
+        return True
     if name.removesuffix("_") in _WITH_NUMBERS and any(map(_is_number, arguments)):
         return name.removesuffix("_") == "pow" and arguments[1:] == [2]
     return name.removesuffix("_") in _SAME or name in _SAME or name in BATCH_NORMS
@@ -97,7 +97,7 @@ def gives_only_results(function: Any) -> bool:
     if function.namespace not in ("aten", "prims"):
         return False
     name = str(function._schema.name.split("::")[-1])
-    return name.removesuffix("_") in _SAME or name in _SAME or name in _CONVOLUTIONS or name in BATCH_NORMS or name in _BACKWARD
+    return name.removesuffix("_") in _SAME or name in _SAME or name in CONVOLUTIONS or name in BATCH_NORMS or name in _BACKWARD
 
 
 def _is_number(value: Any) -> bool:

@@ -35,6 +35,7 @@ from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
 from .sizes import text
 from .slots import Counts
+from .threads import share
 from .watch import WATCHED, Watch, settle, tries_algorithms, watches
 
 __all__ = ["Session"]
@@ -207,6 +208,8 @@ class Session:
             if fitted is not None:
                 self._begin_watch(fitted, None)
             return None
+        if fitted.bound.convolves and torch.backends.cudnn.benchmark:
+            self._share(fitted)
         copies = self.planner.copies_on(self.where)
         copies.begin()
         if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
@@ -217,6 +220,13 @@ class Session:
         self._begin_watch(fitted, active)
         active.called("")
         return active
+
+    def _share(self, fitted: Fitted) -> None:
+        """Lets convolutions run again on the thread that knows their algorithms."""
+        share()
+        if fitted.counts.elsewhere and "elsewhere" not in self._said:
+            self._said.add("elsewhere")
+            say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")
 
     def _fits(self, signature: Any) -> bool:
         """Whether a form of inputs is no larger than one that fits as it is."""

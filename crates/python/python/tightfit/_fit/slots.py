@@ -21,12 +21,14 @@ class Counts:
         Tensors copied back; those that were copied back only when they were needed, unplanned; and tensors rebuilt.
     out_of_order
         Unpacks in another order than recorded.
+    elsewhere
+        Backward passes on another thread than that of the forward pass.
     fresh_bytes
         Host memory allocated because an earlier graph still used the arena.
     """
 
     def __init__(self) -> None:
-        self.packs = self.strangers = self.fetched = self.late = self.rebuilt = self.out_of_order = self.fresh_bytes = 0
+        self.packs = self.strangers = self.fetched = self.late = self.rebuilt = self.out_of_order = self.elsewhere = self.fresh_bytes = 0
 
 
 class Slot:

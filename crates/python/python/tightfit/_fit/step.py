@@ -211,9 +211,7 @@ class _Builder:
         """Whether an operation may run again from what can be found again when the backward pass runs."""
         if self.may_rerun is not None:
             return "same" if operation.stage == "forward" and self.may_rerun(operation) else "never"
-        if operation.stage != "forward" or not may_run_again(
-            operation.name, operation.function, operation.arguments, self.device.type == "cuda"
-        ):
+        if operation.stage != "forward" or not may_run_again(operation.name, operation.function, operation.arguments):
             return "never"
         statistics = _statistics(operation)
         for value in operation.reads:
