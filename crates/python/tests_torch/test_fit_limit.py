@@ -89,8 +89,8 @@ def test_a_budget_in_which_the_allocator_has_no_room_is_refused_with_one_in_whic
     fitted, x = fitted_resnet()
     size = session_of(fitted).budget
     # Whatever is given up, so much is reserved.
-    needed = size + size // fitted_plans.CROWDED + (1000 if over else -1000)
-    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(budget.most_reserved(needed), None))
+    needed = size + (1000 if over else -1000)
+    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(needed + budget.room_for_gaps(needed), None))
     if not over:
         passes(fitted, x, 1)
         return
@@ -105,7 +105,7 @@ def test_no_budget_is_refused_for_gaps_once_training_has_begun(monkeypatch):
     fitted, x = fitted_resnet()
     passes(fitted, x, 1)
     needed = 2 * session_of(fitted).budget
-    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(budget.most_reserved(needed), None))
+    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(needed + budget.room_for_gaps(needed), None))
     found = passes(fitted, torch.cat([x, x[:1]]), 1)
     assert found.bound is not None and found.needed >= needed - 2 and not found.is_roomy
 
@@ -123,8 +123,9 @@ def test_what_the_allocator_has_already(monkeypatch):
 
 def test_the_least_budget_for_what_is_reserved():
     for least in (128 << 20, 1 << 30, 4 << 30, 7 << 30, 80 << 30):
-        found = budget.budget_for(budget.most_reserved(least))
-        assert abs(found - least) <= 2 and budget.most_reserved(found) >= budget.most_reserved(least) - 2
+        reserved = least + budget.room_for_gaps(least)
+        found = budget.budget_for(reserved)
+        assert found + budget.room_for_gaps(found) >= reserved > found - 1 + budget.room_for_gaps(found - 1)
     assert budget.budget_for(0) == 0
 
 

@@ -25,11 +25,11 @@ from .step import OUTSIDE, build
 from .times import Times
 from .watch import Assumed, Watch
 
-__all__ = ["Fitted", "least_of", "make_plan", "misfit", "too_small"]
+__all__ = ["Fitted", "glance", "least_of", "make_plan", "misfit", "step_of", "too_small"]
 
-# A plan that needs more than its budget by this share for the gaps between blocks is none, and the steps in which one that needs less is
-# searched, between what is possible and what is not.
-CROWDED, HALVINGS = 16, 4
+# How near the least budget comes to one for which no plan is found, as a share of it, and in how many steps; and how often a longer search
+# may then find a plan for less.
+PRECISION, HALVINGS, LONGER = 128, 7, 3
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Fitted:
 
     @property
     def needed(self) -> int:
-        """The least budget in bytes for this plan, where that is known with the gaps between blocks."""
+        """The least budget in bytes for this plan: with the gaps between blocks, what the allocator may reserve under it, where that is known."""
         if self.there is None or self.bound is None:
             return self.peak
         return max(self.peak, budget_for(reserved(self.lives, self.decisions, None, self.there).bytes))
@@ -102,7 +102,7 @@ class Fitted:
     @property
     def is_roomy(self) -> bool:
         """Whether there is room for the gaps between blocks, as far as that is known."""
-        return self.needed <= self.budget + self.budget // CROWDED
+        return self.needed <= self.budget
 
     @property
     def decisions(self) -> dict[int, dict[str, Any]]:
@@ -137,6 +137,14 @@ class Fitted:
             f"overhead {100 * self.overhead:.1f}%, {text(outcome.moved)} offloaded, "
             f"{outcome.rebuilt_us / 1e3:.1f} ms recomputed, planned in {self.seconds:.1f} s"
         )
+
+
+def step_of(rehearsal: Rehearsal, device: torch.device, name: str, assumed: Assumed, times: Times | None, host: int | None) -> Step:
+    """A recorded step with all that :func:`make_plan` is given of it."""
+    return build(
+        rehearsal.recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), assumed.outside + assumed.reserve, times=times,
+        host_bytes=host, between_bytes=assumed.between, before_bytes=assumed.before,
+    )  # fmt: skip
 
 
 def make_plan(
@@ -178,11 +186,7 @@ def make_plan(
         If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
     """
     recorder = rehearsal.recorder
-    outside = assumed.outside + assumed.reserve
-    step = build(
-        recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), outside, times=times, host_bytes=host,
-        between_bytes=assumed.between, before_bytes=assumed.before,
-    )  # fmt: skip
+    step = step_of(rehearsal, device, name, assumed, times, host)
     lives = Lives(step.data)
     found = _within(budget, step, lives, recorder, slack, most, there)
     if found is None:
@@ -230,6 +234,14 @@ def _within(
     return None
 
 
+def glance(step: Step, recorder: Recorder, budget: int) -> tuple[Outcome, Outcome]:
+    """What a short search would have carried out for a budget, whether that holds or not, and what keeping everything takes."""
+    lives = Lives(step.data)
+    decided = decide(step.data, max(1, budget), lives, hurried=True)
+    bound = _carried_out(step, lives, recorder, decided)
+    return bound.outcome if bound is not None else decided.outcome, decided.plain
+
+
 def least_of(fitted: Fitted) -> int:
     """The least budget in bytes for which a plan of this step is found."""
     return _with_least(_decided_for(fitted, decide_least(fitted.step.data, fitted.lives))).needed
@@ -247,20 +259,33 @@ def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided)
 
 def _with_least(fitted: Fitted) -> Fitted:
     """The plan that is found to need least with the gaps between blocks, from one that needs least without them."""
+    if fitted.there is None:
+        return fitted
     best, low = fitted, fitted.peak
     for _ in range(HALVINGS):
-        if fitted.there is None or best.needed - low <= best.needed // 64:
+        if best.needed - low <= best.needed // PRECISION:
             break
         budget = (low + best.needed) // 2
-        decided = decide(fitted.step.data, budget, fitted.lives, hurried=True)
-        if decided.fits and decided.decisions:
-            decided = with_gaps(fitted.step.data, budget, fitted.lives, decided, most_reserved(budget), fitted.there, hurried=True)
-        tried = _decided_for(fitted, decided)
-        if tried.needed < best.needed:
-            best = tried
+        tried = _tried(fitted, budget, hurried=True)
+        best = min(best, tried, key=lambda fitted: fitted.needed)
         if tried.needed > budget:
             low = budget
+    # What is refused must not be what a longer search finds.
+    for _ in range(LONGER):
+        budget = best.needed - best.needed // PRECISION
+        tried = _tried(fitted, budget, hurried=False)
+        best = min(best, tried, key=lambda fitted: fitted.needed)
+        if tried.needed > budget:
+            break
     return best
+
+
+def _tried(fitted: Fitted, budget: int, hurried: bool) -> Fitted:
+    """The same step with decisions for another budget, with room for gaps as far as any are found; `hurried`, after a short search."""
+    decided = decide(fitted.step.data, budget, fitted.lives, hurried=True)
+    if decided.fits and decided.decisions:
+        decided = with_gaps(fitted.step.data, budget, fitted.lives, decided, most_reserved(budget), fitted.there or There(), hurried)
+    return _decided_for(fitted, decided)
 
 
 def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> DoesNotFit:

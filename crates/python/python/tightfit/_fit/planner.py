@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from typing import Any
@@ -10,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import DoesNotFit
-from .arenas import Arenas
+from . import workspaces
 from .allocator import There, reserved
+from .arenas import Arenas
 from .budget import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, there_on, within
 from .copies import Copies, copies_for
 from .cost import rates_of
-from .fitted import Fitted, make_plan, too_small
+from .fitted import Fitted, glance, make_plan, step_of, too_small
 from .host import pin_limits
 from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
@@ -32,6 +34,8 @@ __all__ = ["Planner"]
 
 # The share of a budget by which a plan must be too careful for another to take its place.
 CAREFUL = 50
+# How much less time, as a share, a step must take for another limit on workspaces.
+WORTHWHILE = 0.01
 # The share of a budget that may be left to gaps between blocks: where there are more, waiting for the allocator costs less.
 GAPS = 8
 
@@ -118,6 +122,8 @@ class Planner:
         times = None
         if not self._fits_easily(rehearsal, device, assumed):
             times = self._measured(rehearsal, module, device, assumed)
+            if times is not None and workspaces.may_be_chosen():
+                times = self._with_workspaces(rehearsal, module, device, assumed, times)
         assumed, _ = self._assumed(rehearsal, module, device, signature)
         self.grows = expand_segments(device)
         fitted = self._within(rehearsal, device, assumed, started, times)
@@ -253,6 +259,39 @@ class Planner:
         reserve = max(assumed.reserve, reserve_of(self.budget, device))
         return simulate(Lives(step.data), {}).peak + allocated(device) + reserve <= self.budget
 
+    def _with_workspaces(
+        self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, assumed: Assumed, times: Times
+    ) -> Times:
+        """What is known under the limit on workspaces for which a short search finds the fastest plan, and which holds from then on."""
+
+        def searched(times: Times) -> tuple[bool, float, float]:
+            """Whether a short search finds no plan, what that takes (time, or else memory), and the time of keeping everything."""
+            step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes())
+            found, plain = glance(step, rehearsal.recorder, self.budget - slack_of(self.budget, device))
+            misses = found.peak > self.budget
+            return misses, found.peak if misses else found.time_us, plain.time_us
+
+        best, own = None, searched(times)
+        found = own
+        for size in workspaces.limits(rehearsal.recorder, times, self.budget):
+            if not workspaces.choose(size):
+                break
+            tried = self._measured(rehearsal, module, device, assumed)
+            if tried is None:
+                break
+            within = searched(tried)
+            if within < (found[0], (1 - WORTHWHILE) * found[1]):
+                best, times, found = size, tried, within
+        workspaces.choose(best)
+        workspaces.settle()
+        if best is not None:
+            gain = f"a plan takes {100 * (1 - found[1] / own[1]):.0f}% less {'memory' if found[0] else 'time'}" if found[0] == own[0] else "a plan fits"
+            say(
+                f"{self.name}: convolutions get {text(best)} of workspace each at most, with which {gain}, and a step that keeps everything "
+                f"would take {100 * (found[2] / own[2] - 1):.1f}% longer"
+            )
+        return times
+
     def _measured(
         self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, assumed: Assumed
     ) -> Times | None:
@@ -270,7 +309,8 @@ class Planner:
             start_libraries(device)
         with within(self.budget, device):
             measure_copies(copies, times, free)
-            done = measure(rehearsal.recorder, device, rates_of(device), times, free)
+            timed = functools.partial(measure, rehearsal.recorder, device, rates_of(device), times, free)
+            done = workspaces.apart(timed, device) if workspaces.may_be_chosen() else timed()
         if done:
             times.save()
         if self.reserve is None and times.rates:

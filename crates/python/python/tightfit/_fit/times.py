@@ -17,7 +17,7 @@ import torch
 from .._native import default_cache
 from .recorded import Operation, View
 
-__all__ = ["Times", "key_of", "times_of"]
+__all__ = ["Times", "chosen_limit", "key_of", "times_of"]
 
 # 2: times of version 1 were wrong on a GPU that was not the current one. 3: with the blocks of workspaces.
 _VERSION = 3
@@ -115,11 +115,24 @@ _LIMITS = ("WORKSPACE", "TOTAL_WORKSPACE", "SIZES", "DIVIDE", "TUNE")
 _PRELOADED = "TIGHTFIT_CUDNN"
 
 
+class _Chosen:
+    """The limit on workspaces that this process has chosen itself, in bytes, and whether it stays."""
+
+    def __init__(self) -> None:
+        self.size: int | None = None
+        self.settled = False
+
+
+chosen_limit = _Chosen()
+
+
 def _limits() -> list[str]:
     """What limits convolutions in this process: under other limits they take other times and workspaces."""
     if _PRELOADED not in os.environ:
         return []
     found = {name: os.environ.get(f"TIGHTFIT_{name}") for name in _LIMITS}
+    if chosen_limit.size is not None:
+        found["WORKSPACE"] = str(chosen_limit.size)
     return ["run", *(f"{name.lower().replace('_', ' ')} {value}" for name, value in found.items() if value)]
 
 
@@ -137,7 +150,7 @@ def times_of(device: torch.device) -> Times:
         words.append(f"cudnn {torch.backends.cudnn.version()}")
         words.append(f"tf32 {matmul.allow_tf32:d}{convolution.allow_tf32:d}")
         words.append(f"benchmark {convolution.benchmark:d} deterministic {convolution.deterministic:d}")
-        words.extend(_limits())
+    words.extend(_limits())
     name = ", ".join(words)
     found = _open.get(name)
     if found is None:

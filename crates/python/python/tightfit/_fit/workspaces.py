@@ -1,0 +1,76 @@
+"""How much workspace convolutions may take, as a part of the budget, where `tightfit run` preloads what can limit it.
+
+What cuDNN's fastest engines need beside their results may be largest at the very operations at which a step needs most memory. Within less,
+they run in micro-batches or give way to other engines, which take other times: which of it is faster for a step depends on its plan. So
+the limit is one of a few for which operations are measured and a plan is searched.
+
+PyTorch keeps a plan of cuDNN for each thread and form of a convolution, with the workspace of the time at which it was made. So what is
+measured under a limit is measured on a thread that ends after it, and the limit is chosen before the model first runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from ..errors import Error
+from ..limits import set_limits
+from .recorder import Recorder
+from .rerun import CONVOLUTIONS
+from .times import Times, chosen_limit, key_of
+
+__all__ = ["apart", "choose", "limits", "may_be_chosen", "settle"]
+
+T = TypeVar("T")
+
+# Limits that are tried, as parts of the largest workspace; and the share of the budget that this must be, for measuring again to pay.
+PARTS, WORTH = (4, 16), 64
+_WITH_WORKSPACES = {*CONVOLUTIONS, "convolution_backward"}
+
+
+def may_be_chosen() -> bool:
+    """Whether the limit is still to be chosen: under `run --budget`, where its user has set none."""
+    found = os.environ.get
+    return not chosen_limit.settled and bool(found("TIGHTFIT_BUDGET")) and bool(found("TIGHTFIT_CUDNN")) and found("TIGHTFIT_WORKSPACE") == "auto"
+
+
+def choose(size: int | None) -> bool:
+    """Limits the workspace of each convolution from now on to so many bytes, or to what its own choice asks for; whether that was possible."""
+    if size == chosen_limit.size:
+        return True
+    try:
+        set_limits(workspace="default" if size is None else size)
+    except Error:
+        return False
+    chosen_limit.size = size
+    return True
+
+
+def settle() -> None:
+    """Keeps the limit as it is: what runs from here on has plans of cuDNN with their workspaces."""
+    chosen_limit.settled = True
+
+
+def limits(recorder: Recorder, times: Times, budget: int) -> list[int]:
+    """Limits to try for a recorded step, in bytes, from the largest on; none where no workspace is large."""
+    keys = {key_of(operation) for operation in recorder.operations if operation.name in _WITH_WORKSPACES}
+    largest = max((times.known[key][1] for key in keys if key in times.known), default=0)
+    return [largest // part for part in PARTS] if largest * WORTH >= budget else []
+
+
+def apart(run: Callable[[], T], device: torch.device) -> T:
+    """Runs something on a thread of its own, on the stream of this one."""
+
+    def on_stream() -> T:
+        if device.type != "cuda":
+            return run()
+        with torch.cuda.stream(stream):
+            return run()
+
+    stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(on_stream).result()

@@ -1,0 +1,105 @@
+"""The limit on workspaces of convolutions, as a part of the budget under `tightfit run`, whose library is played here."""
+
+import threading
+
+import pytest
+import torch
+
+import tightfit.torch as tt
+from fit_models import Resnet, image
+from fit_support import last_plan, sgd
+from tightfit import DoesNotFit, NotPreloaded
+from tightfit._fit import measure, planner, times, workspaces
+
+pytestmark = pytest.mark.usefixtures("measured")
+
+# Of a convolution's own choice; a step of the model below takes about 2 MiB.
+LARGE = 1 << 20
+
+
+class Library:
+    """The library that limits workspaces: convolutions take `slower` times as long in less than their own."""
+
+    def __init__(self, monkeypatch, slower):
+        self.set = []
+        self.threads = set()
+        for name, value in (("BUDGET", "1GiB"), ("CUDNN", "libcudnn.so.9"), ("WORKSPACE", "auto"), ("TUNE", "cached")):
+            monkeypatch.setenv(f"TIGHTFIT_{name}", value)
+        monkeypatch.setattr(times, "chosen_limit", chosen := times._Chosen())
+        monkeypatch.setattr(workspaces, "chosen_limit", chosen)
+        monkeypatch.setattr(workspaces, "set_limits", lambda workspace: self.set.append(workspace) or 0)
+
+        def timed(operation, *_):
+            self.threads.add(threading.get_ident())
+            if operation.name not in workspaces._WITH_WORKSPACES:
+                return 100.0, 0
+            limit = self.set[-1] if self.set and self.set[-1] != "default" else LARGE
+            return (100.0, LARGE) if limit >= LARGE else (100.0 * slower, limit)
+
+        monkeypatch.setattr(measure, "_time", timed)
+        # So slow that everything is computed again.
+        monkeypatch.setattr(planner, "measure_copies", lambda copies, times, free: times.rates.update(dict.fromkeys(("out", "in", "both"), 1e6)))
+
+
+def trained(budget):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    tt.fit(model, budget, optimizer=sgd(model))
+    model(x).square().mean().backward()
+    return last_plan(model)
+
+
+def workspaces_of(plan):
+    return {o["workspace_bytes"] for o in plan.step.data["operations"] if o["name"] == "aten.convolution"}
+
+
+def test_a_limit_under_which_a_step_takes_less_time_is_chosen(monkeypatch, capfd):
+    library = Library(monkeypatch, slower=1.01)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    plan = trained(2_100_000)
+    assert library.set[:2] == [LARGE // 4, LARGE // 16] and library.set[-1] in library.set[:2]
+    assert times.chosen_limit.settled and times.chosen_limit.size == library.set[-1]
+    assert workspaces_of(plan) == {library.set[-1]}
+    assert threading.get_ident() not in library.threads, "PyTorch keeps what cuDNN planned for this thread"
+    assert "get 256.00 KiB of workspace each at most, with which a plan takes 9% less time" in capfd.readouterr().err
+    assert f"workspace {library.set[-1]}" in times.times_of(torch.device("cpu")).device
+    # What runs has its plans of cuDNN now.
+    trained(2_000_000)
+    assert len(library.set) == 3
+
+
+def test_a_limit_that_costs_more_than_it_gains_is_not(monkeypatch):
+    library = Library(monkeypatch, slower=50)
+    plan = trained(2_100_000)
+    assert library.set == [LARGE // 4, LARGE // 16, "default"] and times.chosen_limit.size is None
+    assert workspaces_of(plan) == {LARGE}
+
+
+def test_a_budget_that_no_plan_meets_otherwise_is_met_within_a_limit(monkeypatch):
+    with monkeypatch.context() as context:
+        Library(context, slower=50)
+        context.setenv("TIGHTFIT_WORKSPACE", "unlimited")
+        with pytest.raises(DoesNotFit):
+            trained(1_500_000)
+    times._open.clear()
+    library = Library(monkeypatch, slower=50)
+    assert trained(1_500_000).peak <= 1_500_000 and library.set[-1] < LARGE
+
+
+@pytest.mark.parametrize("without", ["BUDGET", "CUDNN", "WORKSPACE", "library", "workspaces"])
+def test_a_limit_that_is_not_ours_to_choose_stays(monkeypatch, without):
+    library = Library(monkeypatch, slower=1.01)
+    if without == "library":
+
+        def refuse(workspace):
+            library.set.append(workspace)
+            raise NotPreloaded("nothing is preloaded")
+
+        monkeypatch.setattr(workspaces, "set_limits", refuse)
+    elif without == "workspaces":
+        monkeypatch.setattr(measure, "_time", lambda *_: (100.0, 0))
+    else:
+        monkeypatch.delenv(f"TIGHTFIT_{without}")
+    trained(2_000_000 if without == "workspaces" else 2_100_000)
+    assert times.chosen_limit.size is None
+    assert not library.set if without != "library" else LARGE // 16 not in library.set
