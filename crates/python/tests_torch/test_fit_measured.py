@@ -274,6 +274,30 @@ def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_ot
     assert json.loads(measured.read_text())["devices"][times.times_of(torch.device("cpu")).device]["workspaces"] == {"convolution": share}
 
 
+def test_of_convolutions_that_find_too_little_memory_a_part_of_the_mini_batch_is_measured(monkeypatch):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=3).train(), image(7)
+    tried = []
+
+    def time(operation, *_):
+        if not operation.name.startswith("convolution"):
+            return 10.0, 0
+        samples = operation.arguments[0].shape[0]
+        assert operation.name == "convolution" or operation.arguments[1].shape[0] == samples
+        tried.append(samples)
+        if samples > 3:
+            raise torch.OutOfMemoryError("too large")
+        return 3.0, 30
+
+    monkeypatch.setattr(measure, "_time", time)
+    tt.fit(model, tight_budget(model, x, 0.7), optimizer=sgd(model))
+    model(x).square().mean().backward()
+    assert set(tried) == {7, 3}
+    operations = [o for o in last_plan(model).step.data["operations"] if o["name"].startswith("aten.convolution")]
+    assert {o["time_us"] for o in operations} == {7.0}
+    assert all(70 <= o["workspace_bytes"] < 70 + 512 for o in operations)
+
+
 def test_a_plan_leaves_room_for_gaps_only_where_it_gives_something_up(monkeypatch):
     monkeypatch.setattr(planner, "slack_of", lambda budget, device: budget // 10)
     torch.manual_seed(1)

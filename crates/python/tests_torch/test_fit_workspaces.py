@@ -57,7 +57,8 @@ def test_a_limit_under_which_a_step_takes_less_time_is_chosen(monkeypatch, capfd
     library = Library(monkeypatch, slower=1.01)
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     plan = trained(2_100_000)
-    assert library.set[:2] == [LARGE // 4, LARGE // 16] and library.set[-1] in library.set[:2]
+    assert library.set[:2] == [LARGE // 4, LARGE // 16], "each is measured"
+    assert library.set[-1] in library.set[:2]
     assert times.chosen_limit.settled and times.chosen_limit.size == library.set[-1]
     assert workspaces_of(plan) == {library.set[-1]}
     assert threading.get_ident() not in library.threads, "PyTorch keeps what cuDNN planned for this thread"
@@ -86,7 +87,7 @@ def test_a_budget_that_no_plan_meets_otherwise_is_met_within_a_limit(monkeypatch
     assert trained(1_500_000).peak <= 1_500_000 and library.set[-1] < LARGE
 
 
-@pytest.mark.parametrize("without", ["BUDGET", "CUDNN", "WORKSPACE", "library", "workspaces"])
+@pytest.mark.parametrize("without", ["BUDGET", "CUDNN", "WORKSPACE", "library", "workspaces", "benchmark"])
 def test_a_limit_that_is_not_ours_to_choose_stays(monkeypatch, without):
     library = Library(monkeypatch, slower=1.01)
     if without == "library":
@@ -96,6 +97,8 @@ def test_a_limit_that_is_not_ours_to_choose_stays(monkeypatch, without):
             raise NotPreloaded("nothing is preloaded")
 
         monkeypatch.setattr(workspaces, "set_limits", refuse)
+    elif without == "benchmark":
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     elif without == "workspaces":
         monkeypatch.setattr(measure, "_time", lambda *_: (100.0, 0))
     else:

@@ -13,7 +13,8 @@ use super::{DivideOption, SizeOption};
 
 #[derive(Args)]
 pub struct RunOptions {
-    /// Workspace limit per kernel: auto for what the program's own choice asks for, or a size such as 512MiB
+    /// Workspace limit per kernel: auto for what the program's own choice asks for (with --budget, for what goes best with
+    /// the plan), or a size such as 512MiB
     /// [default: auto] [env: TIGHTFIT_WORKSPACE]
     #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
     pub workspace: Option<AutoOrBytes>,

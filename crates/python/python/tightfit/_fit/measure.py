@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -83,7 +84,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
     Parameters
     ----------
     free_bytes
-        What scratch tensors may take at once; operations that need more are not timed.
+        What scratch tensors may take at once. Of convolutions that need more, a part of the mini-batch is timed; of others, nothing.
 
     Returns
     -------
@@ -104,17 +105,21 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
         for key in unknown:
             if time.monotonic() > end:
                 break
-            operation = forms[key][0]
-            if bytes_of_call(operation) > free_bytes // 2:
-                continue
-            try:
-                times.known[key] = _time(operation, recorder, device, clock, 1e-6 * estimate(operation, rates))
-                done += 1
-                if _lacks_blocks(key, times) and (found := _blocks(operation, recorder, device)) is not None:
-                    times.blocks[key] = found
-            except (RuntimeError, TypeError, ValueError, NotImplementedError):
-                # It needs other arguments than fake ones have, or more memory. Its time stays an estimate.
-                continue
+            for part, times_over in _parts(forms[key][0]):
+                if bytes_of_call(part) > free_bytes // 2:
+                    continue
+                try:
+                    time_us, workspace = _time(part, recorder, device, clock, 1e-6 * estimate(part, rates))
+                    times.known[key] = round(times_over * time_us, 3), int(times_over * workspace)
+                    done += 1
+                    if _lacks_blocks(key, times) and (found := _blocks(part, recorder, device)) is not None:
+                        times.blocks[key] = [int(times_over * size) if size > 0 else size for size in found]
+                except torch.OutOfMemoryError:
+                    continue
+                except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                    # It needs other arguments than fake ones have. Its time stays an estimate.
+                    pass
+                break
     _scale(forms, rates, times)
     return done
 
@@ -130,6 +135,19 @@ def _scatters(operation: Operation) -> bool:
     views = [argument for argument in operation.arguments if isinstance(argument, View)]
     by_index = any(not view.dtype.is_floating_point and view.dtype is not torch.bool for view in views)
     return by_index and any(word in str(operation.function) for word in ("backward", "scatter", "index_add", "index_put"))
+
+
+def _parts(operation: Operation) -> Iterator[tuple[Operation, float]]:
+    """An operation; and, where it is a convolution, for want of memory the same for ever smaller parts of the mini-batch, each with the number
+    of times that it goes into the whole."""
+    yield operation, 1.0
+    of_samples = {"convolution": 1, "convolution_backward": 2}.get(operation.name, 0)
+    batch = operation.arguments[0].shape[0] if of_samples else 0
+    samples = batch // 2
+    while samples:
+        maps = [view._replace(shape=torch.Size([samples, *view.shape[1:]])) for view in operation.arguments[:of_samples]]
+        yield replace(operation, arguments=[*maps, *operation.arguments[of_samples:]], outputs=[], flops=operation.flops * samples / batch), batch / samples
+        samples //= 2
 
 
 def _on_scratch(operation: Operation, recorder: Recorder, device: torch.device) -> Callable[[], Any]:

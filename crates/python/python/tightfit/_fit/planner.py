@@ -16,7 +16,7 @@ from .allocator import There, reserved
 from .arenas import Arenas
 from .budget import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, there_on, within
 from .copies import Copies, copies_for
-from .cost import rates_of
+from .cost import bytes_of_call, rates_of
 from .fitted import Fitted, glance, make_plan, step_of, too_small
 from .host import pin_limits
 from .lines import say
@@ -24,6 +24,7 @@ from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
 from .rebuild import Lives
 from .rehearse import Rehearsal
+from .rerun import CONVOLUTIONS
 from .simulate import simulate
 from .sizes import text
 from .step import build
@@ -34,6 +35,8 @@ __all__ = ["Planner"]
 
 # The share of a budget by which a plan must be too careful for another to take its place.
 CAREFUL = 50
+# How many times what a convolution reads and writes its workspace may have, for all that is known before it is measured.
+WORKSPACES = 4
 # How much less time, as a share, a step must take for another limit on workspaces.
 WORTHWHILE = 0.01
 # The share of a budget that may be left to gaps between blocks: where there are more, waiting for the allocator costs less.
@@ -128,6 +131,7 @@ class Planner:
         self.grows = expand_segments(device)
         fitted = self._within(rehearsal, device, assumed, started, times)
         self.planned = True
+        workspaces.settle()
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
@@ -257,6 +261,9 @@ class Planner:
             return True
         step = build(rehearsal.recorder, device, rehearsal.gradients, self.name, (assumed.state, assumed.scratch))
         reserve = max(assumed.reserve, reserve_of(self.budget, device))
+        if device.type == "cuda":
+            sizes = [bytes_of_call(operation) for operation in rehearsal.recorder.operations if operation.name in CONVOLUTIONS]
+            reserve = max(reserve, WORKSPACES * max(sizes, default=0))
         return simulate(Lives(step.data), {}).peak + allocated(device) + reserve <= self.budget
 
     def _with_workspaces(
@@ -272,8 +279,10 @@ class Planner:
             return misses, found.peak if misses else found.time_us, plain.time_us
 
         best, own = None, searched(times)
-        found = own
-        for size in workspaces.limits(rehearsal.recorder, times, self.budget):
+        found, sizes = own, workspaces.limits(rehearsal.recorder, times, self.budget)
+        # What gains nothing even at no cost is not measured.
+        pays = bool(sizes) and searched(workspaces.at_best(rehearsal.recorder, times, sizes[-1])) < (own[0], (1 - WORTHWHILE) * own[1])
+        for size in sizes if pays else ():
             if not workspaces.choose(size):
                 break
             tried = self._measured(rehearsal, module, device, assumed)
@@ -283,7 +292,6 @@ class Planner:
             if within < (found[0], (1 - WORTHWHILE) * found[1]):
                 best, times, found = size, tried, within
         workspaces.choose(best)
-        workspaces.settle()
         if best is not None:
             gain = f"a plan takes {100 * (1 - found[1] / own[1]):.0f}% less {'memory' if found[0] else 'time'}" if found[0] == own[0] else "a plan fits"
             say(

@@ -10,6 +10,7 @@ measured under a limit is measured on a thread that ends after it, and the limit
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from .recorder import Recorder
 from .rerun import CONVOLUTIONS
 from .times import Times, chosen_limit, key_of
 
-__all__ = ["apart", "choose", "limits", "may_be_chosen", "settle"]
+__all__ = ["apart", "at_best", "choose", "limits", "may_be_chosen", "settle"]
 
 T = TypeVar("T")
 
@@ -33,9 +34,11 @@ _WITH_WORKSPACES = {*CONVOLUTIONS, "convolution_backward"}
 
 
 def may_be_chosen() -> bool:
-    """Whether the limit is still to be chosen: under `run --budget`, where its user has set none."""
+    """Whether the limit is still to be chosen: under `run --budget`, where its user has set none. With `cudnn.benchmark`, PyTorch chooses
+    by time alone."""
     found = os.environ.get
-    return not chosen_limit.settled and bool(found("TIGHTFIT_BUDGET")) and bool(found("TIGHTFIT_CUDNN")) and found("TIGHTFIT_WORKSPACE") == "auto"
+    is_ours = bool(found("TIGHTFIT_BUDGET")) and bool(found("TIGHTFIT_CUDNN")) and found("TIGHTFIT_WORKSPACE") == "auto"
+    return is_ours and not chosen_limit.settled and not torch.backends.cudnn.benchmark
 
 
 def choose(size: int | None) -> bool:
@@ -57,9 +60,23 @@ def settle() -> None:
 
 def limits(recorder: Recorder, times: Times, budget: int) -> list[int]:
     """Limits to try for a recorded step, in bytes, from the largest on; none where no workspace is large."""
-    keys = {key_of(operation) for operation in recorder.operations if operation.name in _WITH_WORKSPACES}
-    largest = max((times.known[key][1] for key in keys if key in times.known), default=0)
+    largest = max((times.known[key][1] for key in _keys(recorder) if key in times.known), default=0)
     return [largest // part for part in PARTS] if largest * WORTH >= budget else []
+
+
+def at_best(recorder: Recorder, times: Times, limit: int) -> Times:
+    """What would be known if all convolutions took as long within a limit as they do without."""
+    found = copy.deepcopy(times)
+    for key in _keys(recorder).intersection(found.known):
+        time_us, workspace = found.known[key]
+        found.known[key] = time_us, min(workspace, limit)
+        found.blocks.pop(key, None)
+    return found
+
+
+def _keys(recorder: Recorder) -> set[str]:
+    """What is known of convolutions goes by these."""
+    return {key_of(operation) for operation in recorder.operations if operation.name in _WITH_WORKSPACES}
 
 
 def apart(run: Callable[[], T], device: torch.device) -> T:
