@@ -77,8 +77,12 @@ def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
             # It was predicted, and no better plan found.
             assert second is first and found.planner.gaps == 0 and not asked
         else:
-            assert second is not first and found.planner.gaps == unpredicted
-            assert asked == [budget.most_reserved(found.budget) - unpredicted]
+            # The next plan may be lucky; the one after it need not be.
+            assert second is not first and found.planner.gaps == unpredicted // 4
+            third = passes(fitted, x, watch.WATCHED)
+            assert third is not second and found.planner.gaps == unpredicted // 4 + unpredicted
+            assert passes(fitted, x, watch.WATCHED) is third
+            assert asked == [budget.most_reserved(found.budget) - gaps for gaps in (unpredicted // 4, unpredicted // 4 + unpredicted)]
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -89,8 +93,8 @@ def test_a_budget_in_which_the_allocator_has_no_room_is_refused_with_one_in_whic
     fitted, x = fitted_resnet()
     size = session_of(fitted).budget
     # Whatever is given up, so much is reserved.
-    needed = size + (1000 if over else -1000)
-    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(needed + budget.room_for_gaps(needed), None))
+    needed = size + size // fitted_plans.CROWDED + (1000 if over else -1000)
+    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(budget.most_reserved(needed), None))
     if not over:
         passes(fitted, x, 1)
         return
@@ -105,7 +109,7 @@ def test_no_budget_is_refused_for_gaps_once_training_has_begun(monkeypatch):
     fitted, x = fitted_resnet()
     passes(fitted, x, 1)
     needed = 2 * session_of(fitted).budget
-    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(needed + budget.room_for_gaps(needed), None))
+    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(budget.most_reserved(needed), None))
     found = passes(fitted, torch.cat([x, x[:1]]), 1)
     assert found.bound is not None and found.needed >= needed - 2 and not found.is_roomy
 
@@ -123,9 +127,8 @@ def test_what_the_allocator_has_already(monkeypatch):
 
 def test_the_least_budget_for_what_is_reserved():
     for least in (128 << 20, 1 << 30, 4 << 30, 7 << 30, 80 << 30):
-        reserved = least + budget.room_for_gaps(least)
-        found = budget.budget_for(reserved)
-        assert found + budget.room_for_gaps(found) >= reserved > found - 1 + budget.room_for_gaps(found - 1)
+        found = budget.budget_for(budget.most_reserved(least))
+        assert abs(found - least) <= 2 and budget.most_reserved(found) >= budget.most_reserved(least) - 2
     assert budget.budget_for(0) == 0
 
 

@@ -166,8 +166,9 @@ def most_reserved(budget: int) -> int:
 
 
 def budget_for(reserved: int) -> int:
-    """The least budget whose bound holds so much."""
-    return max(0, min(reserved - _LEAST_GAPS, -(-reserved * _GAPS // (_GAPS + 1))))
+    """The least budget under which so much may be reserved."""
+    with_least = (reserved - _LEAST_GAPS) * _UNSURE // (_UNSURE - 1)
+    return max(0, min(with_least, reserved * _UNSURE // (_UNSURE + _UNSURE // _GAPS - 1)) + 1) if reserved > 0 else 0
 
 
 def reserve_of(budget: int, device: torch.device) -> int:

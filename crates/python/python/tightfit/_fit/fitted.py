@@ -27,9 +27,9 @@ from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "glance", "least_of", "make_plan", "misfit", "step_of", "too_small"]
 
-# How near the least budget comes to one for which no plan is found, as a share of it, and in how many steps; and how often a longer search
-# may then find a plan for less.
-PRECISION, HALVINGS, LONGER = 128, 7, 3
+# A plan that needs more than its budget by this share for the gaps between blocks is none, and the steps in which one that needs less is
+# searched, between what is possible and what is not.
+CROWDED, HALVINGS = 16, 4
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Fitted:
 
     @property
     def needed(self) -> int:
-        """The least budget in bytes for this plan: with the gaps between blocks, what the allocator may reserve under it, where that is known."""
+        """The least budget in bytes for this plan, where that is known with the gaps between blocks."""
         if self.there is None or self.bound is None:
             return self.peak
         return max(self.peak, budget_for(reserved(self.lives, self.decisions, None, self.there).bytes))
@@ -102,7 +102,7 @@ class Fitted:
     @property
     def is_roomy(self) -> bool:
         """Whether there is room for the gaps between blocks, as far as that is known."""
-        return self.needed <= self.budget
+        return self.needed <= self.budget + self.budget // CROWDED
 
     @property
     def decisions(self) -> dict[int, dict[str, Any]]:
@@ -259,33 +259,20 @@ def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided)
 
 def _with_least(fitted: Fitted) -> Fitted:
     """The plan that is found to need least with the gaps between blocks, from one that needs least without them."""
-    if fitted.there is None:
-        return fitted
     best, low = fitted, fitted.peak
     for _ in range(HALVINGS):
-        if best.needed - low <= best.needed // PRECISION:
+        if fitted.there is None or best.needed - low <= best.needed // 64:
             break
         budget = (low + best.needed) // 2
-        tried = _tried(fitted, budget, hurried=True)
-        best = min(best, tried, key=lambda fitted: fitted.needed)
+        decided = decide(fitted.step.data, budget, fitted.lives, hurried=True)
+        if decided.fits and decided.decisions:
+            decided = with_gaps(fitted.step.data, budget, fitted.lives, decided, most_reserved(budget), fitted.there, hurried=True)
+        tried = _decided_for(fitted, decided)
+        if tried.needed < best.needed:
+            best = tried
         if tried.needed > budget:
             low = budget
-    # What is refused must not be what a longer search finds.
-    for _ in range(LONGER):
-        budget = best.needed - best.needed // PRECISION
-        tried = _tried(fitted, budget, hurried=False)
-        best = min(best, tried, key=lambda fitted: fitted.needed)
-        if tried.needed > budget:
-            break
     return best
-
-
-def _tried(fitted: Fitted, budget: int, hurried: bool) -> Fitted:
-    """The same step with decisions for another budget, with room for gaps as far as any are found; `hurried`, after a short search."""
-    decided = decide(fitted.step.data, budget, fitted.lives, hurried=True)
-    if decided.fits and decided.decisions:
-        decided = with_gaps(fitted.step.data, budget, fitted.lives, decided, most_reserved(budget), fitted.there or There(), hurried)
-    return _decided_for(fitted, decided)
 
 
 def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> DoesNotFit:

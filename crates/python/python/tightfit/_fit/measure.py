@@ -29,7 +29,8 @@ __all__ = ["MEASURED", "measure", "measure_copies", "start_libraries"]
 
 # Kinds of devices on which operations are timed; elsewhere they cost what their arithmetic and traffic say.
 MEASURED = {"cuda"}
-SECONDS = 4.0
+# How long is measured at most. With `cudnn.benchmark`, most of the time is spent on trying algorithms, which the first step need not do then.
+SECONDS, BENCHMARK_SECONDS = 4.0, 20.0
 # Calls between two clocks, and how often that is done.
 CALLS, ROUNDS = 4, 2
 # What takes longer than so many seconds and so many times the estimate is not believed.
@@ -99,7 +100,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
     unknown = sorted((key for key in forms if key not in times.known or _lacks_blocks(key, times)), key=lambda key: -weights[key])
     if not unknown:
         return 0
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + (BENCHMARK_SECONDS if torch.backends.cudnn.benchmark else SECONDS)
     clock, done = _clock(device), 0
     with random_states_kept(), torch.no_grad(), no_autocast():
         for key in unknown:

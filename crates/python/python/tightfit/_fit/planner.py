@@ -35,6 +35,9 @@ __all__ = ["Planner"]
 
 # The share of a budget by which a plan must be too careful for another to take its place.
 CAREFUL = 50
+# The shares of what a plan reserves beyond the prediction that the next plans leave for gaps: where blocks come to lie is partly chance, so
+# the first of them may need no more.
+CROWDS = 0.25, 1.0
 # How many times what a convolution reads and writes its workspace may have, for all that is known before it is measured.
 WORKSPACES = 4
 # How much less time, as a share, a step must take for another limit on workspaces.
@@ -62,6 +65,8 @@ class Planner:
         What of the budget no recording shows, as it was measured; None until then.
     gaps
         What of the budget is left to gaps between blocks, beyond those that were predicted.
+    crowds
+        How often plans have left more for them since one reserved too much.
     grows
         Whether the allocator's segments grow, so that gaps are predicted.
     planned
@@ -79,7 +84,7 @@ class Planner:
         self.copies = copies
         self.host = Arenas(name, host_budget)
         self.reserve: int | None = None
-        self.gaps = 0
+        self.gaps = self.crowds = 0
         self.grows = False
         self.planned = False
         self.outputs: list[weakref.ref[Tensor]] = []
@@ -155,14 +160,17 @@ class Planner:
 
     def crowded(self, fitted: Fitted, needed: int) -> bool:
         """Learns what steps of a plan reserve with the gaps between their blocks. Whether the next plan is to leave room for more of them, within
-        reason: once, where the bound allows less than is reserved, unless that was predicted, and no better plan found."""
+        reason: where the bound allows less than is reserved, unless that was predicted, and no better plan found; once, or twice where it was
+        predicted to be less."""
         over = needed - self.budget - room_for_gaps(self.budget)
-        if self.gaps or over <= 0:
+        if self.crowds == len(CROWDS) or over <= 0:
             return False
         if self.grows:
             over = needed - reserved(fitted.lives, fitted.decisions, None, fitted.there or There()).bytes
-        self.gaps = max(0, min(over, self.budget // GAPS))
-        return self.gaps > 0
+        share = CROWDS[self.crowds] if self.grows else 1.0
+        self.crowds = self.crowds + 1 if self.grows else len(CROWDS)
+        before, self.gaps = self.gaps, min(self.gaps + max(0, int(share * over)), self.budget // GAPS)
+        return self.gaps > before
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
