@@ -42,6 +42,8 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
         "update" => &[8, 8, 8, 8, 8, 8],
         "adamw" => &[8, 8, 8, 8, 8, 8, 8],
         "widen" => &[8, 8, 8, 4],
+        "relu" => &[8, 8, 8],
+        "relu_gradient" => &[8, 8, 8, 8, 4],
         "copy_rows" => &[8, 8, 8, 8, 8, 8, 4],
         "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
         "last_touched" => &[8, 8, 4, 8],
@@ -302,6 +304,18 @@ impl Launch {
                 let len = p[2] as usize;
                 let (x, sum) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], Storage::F32, len)?);
                 (0..len).for_each(|i| sum.put(i, x.get(i), flag(p[3])));
+            }
+            "relu" => {
+                let len = p[2] as usize;
+                let (x, y) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], storage, len)?);
+                // NaN stays NaN.
+                (0..len).for_each(|i| y.set(i, if x.get(i) < 0.0 { 0.0 } else { x.get(i) }));
+            }
+            "relu_gradient" => {
+                let len = p[3] as usize;
+                let (y, dy) = (Array::hold(p[0], storage, len)?, Array::hold(p[1], storage, len)?);
+                let dx = Array::hold(p[2], storage, len)?;
+                (0..len).for_each(|i| dx.put(i, if y.get(i) > 0.0 { dy.get(i) } else { 0.0 }, flag(p[4])));
             }
             "copy_rows" => {
                 let [rows, width, x_row, y_row] = [2, 3, 4, 5].map(|i| p[i] as usize);

@@ -59,8 +59,6 @@ macro_rules! descriptors {
 }
 
 descriptors! {
-    ActivationDescriptor: create_activation "cudnnCreateActivationDescriptor",
-        destroy_activation "cudnnDestroyActivationDescriptor";
     PoolingDescriptor: create_pooling "cudnnCreatePoolingDescriptor",
         destroy_pooling "cudnnDestroyPoolingDescriptor";
     LrnDescriptor: create_lrn "cudnnCreateLRNDescriptor", destroy_lrn "cudnnDestroyLRNDescriptor";
@@ -87,8 +85,6 @@ macro_rules! forwards {
 }
 
 forwards! {
-    /// Enqueues y = f(x) + beta · y.
-    activation_forward = "cudnnActivationForward" (activation: ActivationDescriptor);
     /// Enqueues y = pooled x + beta · y.
     pooling_forward = "cudnnPoolingForward" (pooling: PoolingDescriptor);
     /// Enqueues y = normalized x + beta · y.
@@ -121,23 +117,10 @@ macro_rules! backwards {
 }
 
 backwards! {
-    /// Enqueues dx = dy · f'(x) + beta · dx.
-    activation_backward = "cudnnActivationBackward" (activation: ActivationDescriptor);
     /// Enqueues dx = the windows' shares of dy + beta · dx.
     pooling_backward = "cudnnPoolingBackward" (pooling: PoolingDescriptor);
     /// Enqueues dx = the gradient of the normalization + beta · dx.
     lrn_backward = "cudnnLRNCrossChannelBackward" (lrn: LrnDescriptor, mode: LrnMode);
-}
-
-/// Makes a descriptor that of the rectified unit.
-///
-/// # Safety
-/// As the module's.
-pub unsafe fn set_relu(tables: Tables<'_>, activation: ActivationDescriptor) -> Result<(), CudaError> {
-    // SAFETY: forwarded to the caller.
-    check(tables.cudnn, "cudnnSetActivationDescriptor", unsafe {
-        (tables.layers.set_activation)(activation, ActivationMode::RELU, NanPropagation::PROPAGATE, 0.0)
-    })
 }
 
 /// Sets windows, padding and strides of a pooling, one of each for a spatial dimension.

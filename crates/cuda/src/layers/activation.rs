@@ -2,72 +2,61 @@
 
 use std::sync::Arc;
 
-use super::{Libraries, Map, Work, Write, beta, tables};
+use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
-use crate::call::layers as call;
-use crate::sys::layers::ActivationDescriptor;
+use crate::safe::blocks;
 
-/// cuDNN's descriptor of ReLU.
-struct Relu {
-    libraries: Arc<Libraries>,
-    raw: ActivationDescriptor,
-}
+/// Bytes that a thread reads or writes at once.
+const PACK: usize = 16;
 
-// SAFETY: every call that takes the descriptor holds the handle's lock.
-unsafe impl Send for Relu {}
-// SAFETY: as above.
-unsafe impl Sync for Relu {}
-
-impl Relu {
-    fn new(libraries: &Arc<Libraries>) -> Result<Relu, CudaError> {
-        let (calling, layers) = libraries.enter()?;
-        let tables = tables(&calling, layers);
-        // SAFETY: the context is current; destroyed in `drop`.
-        let raw = unsafe { call::create_activation(tables) }?;
-        let relu = Relu { libraries: libraries.clone(), raw };
-        // SAFETY: the descriptor is alive.
-        let set = unsafe { call::set_relu(tables, raw) };
-        drop(calling);
-        set.map(|()| relu)
-    }
-}
-
-impl Drop for Relu {
-    fn drop(&mut self) {
-        let layers = &self.libraries.layers;
-        // SAFETY: made in `new` and destroyed only here.
-        self.libraries.handle.destroy(|calling| unsafe { call::destroy_activation(tables(calling, layers), self.raw) });
-    }
-}
-
-/// y = max(x, 0). The maps may be the same.
+/// y = max(x, 0), or NaN where x is. The maps may be the same.
 ///
 /// # Errors
-/// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+/// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for maps of different lengths; [`CudaError::Driver`].
 pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaError> {
-    let relu = Relu::new(libraries)?;
-    let (x, y) = (x.elements(libraries)?, y.elements(libraries)?);
+    check(&[x, y])?;
+    let kernel = libraries.kernel("relu", x.storage)?;
+    let (len, packs) = (x.len(), packs(x));
+    let (x, y) = (x.region.clone(), y.region.clone());
     Ok(Box::new(move || {
-        let (calling, layers) = relu.libraries.enter()?;
-        // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
-        unsafe { call::activation_forward(tables(&calling, layers), calling.handle, relu.raw, x.part(), 0.0, y.part()) }
+        let arguments = [(&x).into(), (&y).into(), (len as u64).into()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        unsafe { kernel.launch(blocks(packs), &arguments) }
     }))
 }
 
 /// dx = dy where y is positive, 0 elsewhere. The gradients may be the same map.
 ///
 /// # Errors
-/// [`CudaError::OutOfBounds`]; [`CudaError::Cudnn`].
+/// As [`relu`].
 pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, write: Write) -> Result<Work, CudaError> {
-    let relu = Relu::new(libraries)?;
-    let (y, dy, dx) = (y.elements(libraries)?, dy.elements(libraries)?, dx.elements(libraries)?);
+    check(&[y, dy, dx])?;
+    let kernel = libraries.kernel("relu_gradient", y.storage)?;
+    let (len, packs) = (y.len(), packs(y));
+    // y has the sign of x, which was overwritten if ReLU worked in place.
+    let (y, dy, dx) = (y.region.clone(), dy.region.clone(), dx.region.clone());
     Ok(Box::new(move || {
-        let (calling, layers) = relu.libraries.enter()?;
-        // y stands in for x, which was overwritten if ReLU worked in place: both have the same sign.
-        let read = [y.part(), dy.part(), y.part()];
-        // SAFETY: all objects are alive, and the memory is as long as the descriptors say.
-        unsafe {
-            call::activation_backward(tables(&calling, layers), calling.handle, relu.raw, read, beta(write), dx.part())
-        }
+        let add = u32::from(write == Write::Add);
+        let arguments = [(&y).into(), (&dy).into(), (&dx).into(), (len as u64).into(), add.into()];
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        unsafe { kernel.launch(blocks(packs), &arguments) }
     }))
+}
+
+/// Fails unless all are as long as they say, and alike.
+fn check(maps: &[&Map]) -> Result<(), CudaError> {
+    let first = maps[0];
+    for map in maps {
+        map.check()?;
+        if map.len() != first.len() || map.storage != first.storage {
+            let what = format!("{} elements from {}", map.len(), first.len());
+            return Err(CudaError::Unfit { layer: "relu", what });
+        }
+    }
+    Ok(())
+}
+
+/// Accesses of a map, for which there is a thread each.
+fn packs(map: &Map) -> usize {
+    (map.len() * map.storage.size()).div_ceil(PACK)
 }

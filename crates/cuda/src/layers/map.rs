@@ -56,11 +56,6 @@ impl Map {
         self.layout == Layout::Nhwc
     }
 
-    /// The map in cuDNN's form for calls that treat every element alike, in whatever order they lie.
-    pub(super) fn elements(&self, libraries: &Libraries) -> Result<TensorView, CudaError> {
-        Map { layout: Layout::Nchw, ..self.clone() }.placed(libraries)
-    }
-
     /// The map in cuDNN's form: n, c, and at least two spatial dimensions.
     pub(super) fn placed(&self, libraries: &Libraries) -> Result<TensorView, CudaError> {
         self.check()?;

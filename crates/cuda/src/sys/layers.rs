@@ -7,8 +7,6 @@ use super::cudnn::{CudnnStatus, Handle, TensorDescriptor};
 use super::{functions, integers, objects};
 
 objects! {
-    /// Which activation (`cudnnActivationDescriptor_t`).
-    ActivationDescriptor;
     /// Which pooling, its windows, padding and strides (`cudnnPoolingDescriptor_t`).
     PoolingDescriptor;
     /// The constants of a local response normalization (`cudnnLRNDescriptor_t`).
@@ -16,8 +14,6 @@ objects! {
 }
 
 integers! {
-    /// An activation function (`cudnnActivationMode_t`).
-    ActivationMode: RELU = 1;
     /// Whether NaN counts as the largest (`cudnnNanPropagation_t`).
     NanPropagation: NOT_PROPAGATE = 0, PROPAGATE = 1;
     /// What is taken of a window (`cudnnPoolingMode_t`).
@@ -33,18 +29,6 @@ integers! {
 functions! {
     /// cuDNN's functions for layers. Where factors are, they point to an f32.
     CudnnLayers, "libcudnn.so.9",
-    create_activation = "cudnnCreateActivationDescriptor": fn(*mut ActivationDescriptor) -> CudnnStatus;
-    set_activation = "cudnnSetActivationDescriptor":
-        fn(ActivationDescriptor, ActivationMode, NanPropagation, f64) -> CudnnStatus;
-    destroy_activation = "cudnnDestroyActivationDescriptor": fn(ActivationDescriptor) -> CudnnStatus;
-    activation_forward = "cudnnActivationForward": fn(
-        Handle, ActivationDescriptor, *const c_void, TensorDescriptor, *const c_void, *const c_void, TensorDescriptor,
-        *mut c_void
-    ) -> CudnnStatus;
-    activation_backward = "cudnnActivationBackward": fn(
-        Handle, ActivationDescriptor, *const c_void, TensorDescriptor, *const c_void, TensorDescriptor, *const c_void,
-        TensorDescriptor, *const c_void, *const c_void, TensorDescriptor, *mut c_void
-    ) -> CudnnStatus;
     create_pooling = "cudnnCreatePoolingDescriptor": fn(*mut PoolingDescriptor) -> CudnnStatus;
     set_pooling = "cudnnSetPoolingNdDescriptor": fn(
         PoolingDescriptor, PoolingMode, NanPropagation, c_int, *const c_int, *const c_int, *const c_int

@@ -1,4 +1,4 @@
-//! The kernels for maps of 16-bit types whose channels come last, against plain loops in f64: on the mock libraries, and
+//! The kernels for maps of 16-bit types whose channels come last, and ReLU, against plain loops in f64: on the mock libraries, and
 //! (ignored where there is none) on a real GPU, where another ignored test prints their rates.
 
 use std::sync::Arc;
@@ -251,6 +251,49 @@ fn draws_agree(libraries: &Arc<Libraries>) {
     }
 }
 
+/// ReLU does not ask where an element lies: also in f32, in place, and where maps begin between two packs.
+fn relus_agree(libraries: &Arc<Libraries>) {
+    let cases =
+        [Storage::F32, Storage::F16, Storage::Bf16].into_iter().flat_map(|storage| [0, 1].map(|from| (storage, from)));
+    for ((storage, from), (samples, channels, height, width)) in cases.flat_map(|case| FORMS.map(|form| (case, form))) {
+        let shape = Shape::image(channels, height, width);
+        let what = format!("{storage:?}, {samples} samples of {shape}, from element {from} on");
+        let len = samples * shape.len();
+        let map = |values: &[f32]| {
+            let all = region(libraries, storage, &[&[9.0; 1][..from], values].concat());
+            let region = all.part(from * storage.size()..all.len()).unwrap();
+            Map { region, samples, shape, storage, layout: Layout::Nhwc }
+        };
+        let mut values = numbers(len, 9, -4.0, 1);
+        values[len / 2] = f32::NAN;
+        let same = |got: &[f32], want: &[f32]| {
+            got.iter().zip(want).all(|(got, want)| got == want || got.is_nan() && want.is_nan())
+                && got.len() == want.len()
+        };
+        let want: Vec<f32> = values.iter().map(|&x| if x < 0.0 { 0.0 } else { x }).collect();
+        let (x, y) = (map(&values), map(&vec![7.0; len]));
+        run(relu(libraries, &x, &y));
+        assert!(same(&read(&y.region, storage), &want), "{what}");
+        run(relu(libraries, &x, &x));
+        assert!(same(&read(&x.region, storage), &want), "{what}, in place");
+        let (gradients, before) = (numbers(len, 9, -4.0, 2), numbers(len, 5, 0.0, 3));
+        for write in WRITES {
+            let (dy, dx) = (map(&gradients), map(&before));
+            run(relu_gradient(libraries, &y, &dy, &dx, write));
+            let gradient = |i: usize| if want[i] > 0.0 { gradients[i] } else { 0.0 };
+            let added = |i: usize| if write == Write::Add { before[i] } else { 0.0 };
+            let want: Vec<f32> = (0..len).map(|i| added(i) + gradient(i)).collect();
+            assert!(same(&read(&dx.region, storage), &want), "{what}: gradient, {write:?}");
+        }
+        let (dy, want) = (map(&gradients), (0..len).map(|i| if want[i] > 0.0 { gradients[i] } else { 0.0 }));
+        run(relu_gradient(libraries, &y, &dy, &dy, Write::Overwrite));
+        assert!(same(&read(&dy.region, storage), &want.collect::<Vec<f32>>()), "{what}: gradient, in place");
+    }
+    let short = Map { samples: 1, ..map(libraries, Storage::F16, 2, Shape::image(2, 2, 2), &[0.0; 16]) };
+    let long = map(libraries, Storage::F16, 2, Shape::image(2, 2, 2), &[0.0; 16]);
+    assert!(matches!(relu(libraries, &short, &long), Err(CudaError::Unfit { layer: "relu", .. })));
+}
+
 fn kernels_agree(options: &Options) {
     let backend = CudaBackend::open(options).unwrap();
     let libraries = Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
@@ -258,6 +301,7 @@ fn kernels_agree(options: &Options) {
     copies_agree(&libraries);
     poolings_agree(&libraries);
     draws_agree(&libraries);
+    relus_agree(&libraries);
 }
 
 #[test]

@@ -67,14 +67,6 @@ pub fn activation(handle: Handle) -> Result<Activation, Status> {
     lock(&DESCRIPTORS).activations.get(handle)?.ok_or(Status::BAD_PARAM)
 }
 
-/// Refuses every activation but the rectified unit.
-pub fn relu(handle: Handle) -> Result<(), Status> {
-    match activation(handle)?.function {
-        ActivationFunction::Relu => Ok(()),
-        ActivationFunction::Identity => Err(Status::BAD_PARAM),
-    }
-}
-
 /// The windows of a descriptor.
 pub fn pooling(handle: Handle) -> Result<Pooling, Status> {
     lock(&DESCRIPTORS).poolings.get(handle)?.clone().ok_or(Status::BAD_PARAM)

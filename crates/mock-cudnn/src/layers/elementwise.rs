@@ -1,65 +1,11 @@
-//! Layers that look at one element: the rectified unit, its gradient, sums, copies.
+//! Layers that look at one element: sums, copies.
 
 use std::ffi::c_int;
 
-use super::descriptor::relu;
 use super::{Place, enqueue, factor};
 use crate::Handle;
 use crate::control::call;
 use crate::status::Status;
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnActivationForward(
-    handle: Handle,
-    activation: Handle,
-    alpha: Option<&f32>,
-    x_descriptor: Handle,
-    x: usize,
-    beta: Option<&f32>,
-    y_descriptor: Handle,
-    y: usize,
-) -> c_int {
-    call("cudnnActivationForward", || {
-        relu(activation)?;
-        let (alpha, beta) = (factor(alpha)?, factor(beta)?);
-        let (x, y) = (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?);
-        x.same(&y)?;
-        enqueue(handle, x.tensor.len(), move || {
-            // NaN stays NaN.
-            let values: Vec<f32> = x.load()?.iter().map(|&x| alpha * if x < 0.0 { 0.0 } else { x }).collect();
-            y.store(&values, beta)
-        })
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnActivationBackward(
-    handle: Handle,
-    activation: Handle,
-    alpha: Option<&f32>,
-    y_descriptor: Handle,
-    y: usize,
-    dy_descriptor: Handle,
-    dy: usize,
-    x_descriptor: Handle,
-    x: usize,
-    beta: Option<&f32>,
-    dx_descriptor: Handle,
-    dx: usize,
-) -> c_int {
-    call("cudnnActivationBackward", || {
-        relu(activation)?;
-        let (alpha, beta) = (factor(alpha)?, factor(beta)?);
-        let (y, dy) = (Place::new(y_descriptor, y)?, Place::new(dy_descriptor, dy)?);
-        let (x, dx) = (Place::new(x_descriptor, x)?, Place::new(dx_descriptor, dx)?);
-        [&dy, &x, &dx].into_iter().try_for_each(|place| y.same(place))?;
-        enqueue(handle, y.tensor.len(), move || {
-            let gate = |(x, dy): (f32, f32)| if x > 0.0 { alpha * dy } else { 0.0 };
-            let values: Vec<f32> = x.load()?.into_iter().zip(dy.load()?).map(gate).collect();
-            dx.store(&values, beta)
-        })
-    })
-}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnAddTensor(

@@ -1,6 +1,6 @@
 //! The layers beside convolutions, computed in f32 and rounded once, every sum in the order of the index.
 //!
-//! `descriptor` what describes a layer · `elementwise` activation, sums, copies · `pooling`, `lrn`, `softmax`
+//! `descriptor` what describes a layer · `elementwise` sums, copies · `pooling`, `lrn`, `softmax`
 
 mod descriptor;
 mod elementwise;
