@@ -5,12 +5,12 @@
 //! the library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs
 //! in the opposite direction.
 
-use super::machines::{APART, BIAS, DENSE};
+use super::machines::{APART, AVERAGE_APART, BIAS, DENSE, SUM};
 use super::step::{Access, Again, Cost, Front, Step};
 use super::{Fronts, Lowered, NamedMachine, Pass, Workload, machines};
 use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
 use crate::problem::Storage;
-use crate::{Bytes, Error, Nanos, Problem, Types};
+use crate::{Bytes, Error, Layout, Nanos, Problem, Types};
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct CostModel {
     pub launch: Nanos,
     /// Kinds of work and passes that are slower than these rates, each with its factor; see [`NamedMachine::slower`].
     pub slower: &'static [(&'static str, Pass, f64)],
+    /// The same where the channels come last, in place of those above.
+    pub slower_last: &'static [(&'static str, Pass, f64)],
 }
 
 impl CostModel {
@@ -111,9 +113,11 @@ impl CostModel {
         let kind = match &layer.kind {
             LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_apart() => APART,
             LayerKind::Pooling(pooling) if pooling.method == PoolingMethod::Maximum && pooling.is_dense() => DENSE,
+            LayerKind::Pooling(pooling) if pooling.is_apart() && pooling.outputs() != [1; 3] => AVERAGE_APART,
             kind => kind.name(),
         };
-        self.launch + Nanos::from_micros((time - self.launch).as_micros() * self.slowness(kind, pass))
+        let slowness = self.slowness(kind, pass, workload.layout).unwrap_or(1.0);
+        self.launch + Nanos::from_micros((time - self.launch).as_micros() * slowness)
     }
 
     /// Time of a rerun that reads and writes `bytes` in total, where it is not that of the forward pass: batch normalization
@@ -145,13 +149,21 @@ impl CostModel {
             _ => return Nanos::ZERO,
         };
         let bytes = accesses * layer.shape.len() * workload.batch * workload.types.storage().size();
-        Nanos(calls * self.launch.0) + seconds(bytes as f64 / self.memory_rate * self.slowness(BIAS, pass))
+        let slowness = self.slowness(BIAS, pass, workload.layout).unwrap_or(1.0);
+        Nanos(calls * self.launch.0) + seconds(bytes as f64 / self.memory_rate * slowness)
     }
 
-    /// How many times longer than by the rates this kind of work takes.
-    fn slowness(&self, kind: &str, pass: Pass) -> f64 {
-        let slower = self.slower.iter().find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
-        slower.map_or(1.0, |(.., times)| *times)
+    /// Time of adding the result of a convolution to so many bytes, beyond that of writing it; none where arithmetic hides it.
+    fn sum(&self, workload: &Workload<'_>, pass: Pass, added: Bytes) -> Nanos {
+        let slowness = self.slowness(SUM, pass, workload.layout);
+        slowness.map_or(Nanos::ZERO, |slowness| seconds(added.0 as f64 / self.memory_rate * slowness))
+    }
+
+    /// How many times longer than by the rates this kind of work takes, if that is known.
+    fn slowness(&self, kind: &str, pass: Pass, layout: Layout) -> Option<f64> {
+        let last = if layout == Layout::Nhwc { self.slower_last } else { &[] };
+        let slower = last.iter().chain(self.slower).find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
+        slower.map(|(.., times)| *times)
     }
 
     fn product(&self, flops: f64, bytes: Bytes, types: Types) -> Nanos {
@@ -183,7 +195,9 @@ impl Workload<'_> {
         for (operation, of) in step.operations.iter_mut().zip(&passes) {
             operation.cost = match &operation.cost {
                 Cost::Choice(front) => {
-                    let besides = costs.bias(self, of.layer, of.pass);
+                    let adds = operation.uses.iter().filter(|used| used.access == Access::Add);
+                    let added = adds.map(|used| bytes[used.tensor.0]).sum();
+                    let besides = costs.bias(self, of.layer, of.pass) + costs.sum(self, of.pass, added);
                     Cost::Choice(Box::new(Front { besides, ..fronts.front(&front.problem) }))
                 }
                 Cost::Fixed(_) | Cost::Listed(_) => {
@@ -212,7 +226,6 @@ fn seconds(seconds: f64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Layout;
     use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{LayerPass, Mode};
 
@@ -314,6 +327,50 @@ mod tests {
     }
 
     #[test]
+    fn average_pooling_over_several_windows_has_a_factor_of_its_own() {
+        let costs = CostModel {
+            slower: &[("average-pooling", Pass::BackwardData, 8.0), ("average-pooling-apart", Pass::BackwardData, 2.0)],
+            ..CostModel::k40()
+        };
+        let plain = CostModel { slower: &[], ..CostModel::k40() };
+        for (window, times) in [(Window::new(2, 2), 2.0), (Window::new(32, 32), 8.0)] {
+            let mut net = Builder::new("pooled");
+            net.input(Shape::image(3, 32, 32)).conv("conv", Filters::new(8, 3).pad(1)).average_pool("pool", window);
+            net.flatten().fully_connected("fc", 10).softmax_loss();
+            let network = net.finish().unwrap();
+            let time = |costs: &CostModel| time_in(&network, costs, "average-pooling", Pass::BackwardData);
+            assert!((time(&costs) - times * time(&plain)).abs() < 5e-3, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn a_convolution_that_adds_to_a_gradient_reads_it_where_the_channels_come_last() {
+        let mut net = Builder::new("forked");
+        let from = net.input(Shape::image(3, 32, 32)).conv("a", Filters::new(8, 3).pad(1)).here();
+        let one = net.conv("b", Filters::new(8, 3).pad(1).no_bias()).here();
+        let other = net.at(from).conv("c", Filters::new(8, 3).pad(1).no_bias()).here();
+        net.add("sum", &[one, other]).flatten().fully_connected("fc", 10).softmax_loss();
+        let network = net.finish().unwrap();
+        let costs = CostModel { slower_last: &[("sum", Pass::BackwardData, 2.0)], ..CostModel::k40() };
+        let besides = |layout: Layout| -> Vec<Nanos> {
+            let workload =
+                Workload::new(&network, 64, Types::Bf16, Mode::Training).unwrap().with_layout(layout).unwrap();
+            let step = workload.step(&Fronts::default(), &costs).unwrap();
+            let of = step.operations.iter().zip(workload.lower().unwrap().passes);
+            let data = of.filter(|(_, of)| of.pass == Pass::BackwardData);
+            data.filter_map(|(operation, _)| match &operation.cost {
+                Cost::Choice(front) => Some(front.besides),
+                Cost::Fixed(_) | Cost::Listed(_) => None,
+            })
+            .collect()
+        };
+        assert_eq!(besides(Layout::Nchw), [Nanos::ZERO; 2]);
+        let last = besides(Layout::Nhwc);
+        assert_eq!(last[0], Nanos::ZERO);
+        assert_near(last[1].as_micros(), 2 * 64 * 8 * 32 * 32 * 2, costs.memory_rate);
+    }
+
+    #[test]
     fn a_rerun_of_a_normalization_has_its_statistics() {
         let network = network();
         let of = |costs: &CostModel, types: Types, layout: Layout| {
@@ -332,7 +389,7 @@ mod tests {
         for (costs, types, layout, times) in [
             (CostModel::cpu(), Types::F32, Layout::Nchw, 1.5),
             (CostModel::h200(), Types::F32, Layout::Nchw, 1.44),
-            (CostModel::h200(), Types::Bf16, Layout::Nhwc, 1.44),
+            (CostModel::h200(), Types::Bf16, Layout::Nhwc, 1.5),
             (CostModel::k40(), Types::F16F32, Layout::Nhwc, 1.5),
         ] {
             let found = of(&costs, types, layout);

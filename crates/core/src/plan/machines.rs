@@ -13,7 +13,7 @@ pub struct Figure {
 }
 
 /// Kinds of work and passes that are slower than the rates say, each with its factor: [`crate::network::LayerKind::name`],
-/// [`APART`], [`DENSE`] or [`BIAS`].
+/// [`APART`], [`DENSE`], [`AVERAGE_APART`], [`BIAS`] or [`SUM`].
 type Slower = &'static [(&'static str, Pass, f64)];
 
 /// The rates of a device and of its link to the host; bytes, operations or seconds.
@@ -45,6 +45,8 @@ pub struct NamedMachine {
     pub launch: Figure,
     /// Kinds of work and passes that are slower than these rates, each with its factor.
     pub slower: Slower,
+    /// The same where the channels come last, in place of those above.
+    pub slower_last: Slower,
     /// Where the factors are from.
     pub slower_source: &'static str,
 }
@@ -53,8 +55,12 @@ pub struct NamedMachine {
 pub(super) const APART: &str = "max-pooling-apart";
 /// Pooling for the maximum by windows that overlap and begin at every element.
 pub(super) const DENSE: &str = "max-pooling-dense";
+/// Average pooling by windows that do not overlap, of which there are several.
+pub(super) const AVERAGE_APART: &str = "average-pooling-apart";
 /// The bias of a convolution.
 pub(super) const BIAS: &str = "bias";
+/// What a convolution takes longer that adds its gradient to another: the bytes that it reads for it.
+pub(super) const SUM: &str = "sum";
 
 const fn figure(value: f64, source: &'static str) -> Figure {
     Figure { value, source }
@@ -69,6 +75,7 @@ const COUNTED: &str = "counted: batch normalization reads its input twice";
 /// connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense windows of GoogLeNet.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
+    (AVERAGE_APART, Pass::BackwardData, 3.1),
     ("add", Pass::Forward, 0.82),
     ("add", Pass::BackwardData, 0.85),
     ("batch-norm", Pass::Forward, 1.44),
@@ -85,9 +92,20 @@ const H200_SLOWER: Slower = &[
     ("relu", Pass::Forward, 1.18),
 ];
 
+/// Kernels of our own, and convolutions that add to a gradient, of ResNet-50 in bf16.
+const TENSOR_CORES_LAST: Slower = &[
+    ("batch-norm", Pass::Forward, 1.5),
+    ("batch-norm", Pass::BackwardData, 1.55),
+    ("max-pooling", Pass::Forward, 1.9),
+    ("max-pooling", Pass::BackwardData, 2.8),
+    ("relu", Pass::Forward, 1.0),
+    (SUM, Pass::BackwardData, 1.65),
+];
+
 /// As on an H200, but for what was measured: ReLU, sums, normalizations and pooling of ResNet-50.
 const H100_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 21.0),
+    (AVERAGE_APART, Pass::BackwardData, 3.1),
     ("add", Pass::Forward, 0.92),
     ("add", Pass::BackwardData, 0.93),
     ("batch-norm", Pass::Forward, 1.45),
@@ -128,9 +146,11 @@ pub(super) const H200: NamedMachine = NamedMachine {
     half: figure(400e12, "half of about 800 Tflop/s on tensor cores; assumed"),
     launch: figure(5e-6, ESTIMATED),
     slower: H200_SLOWER,
+    slower_last: TENSOR_CORES_LAST,
     slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
                     (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
-                    (scripts/gpu-joint.sh, 2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24)",
+                    (scripts/gpu-joint.sh, 2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24); \
+                    with the channels last, ResNet-50 at 256 in bf16, and average pooling of DenseNet-121 (2026-11-26)",
 };
 
 /// An NVIDIA H100 (SXM) on PCIe generation 5.
@@ -148,6 +168,7 @@ pub(super) const H100: NamedMachine = NamedMachine {
     half: figure(400e12, H200_ASSUMED),
     launch: figure(5e-6, ESTIMATED),
     slower: H100_SLOWER,
+    slower_last: TENSOR_CORES_LAST,
     slower_source: "measured with cuDNN 9.19 in steps of ResNet-50 at 256 in f32 (scripts/gpu-joint.sh, 2026-11-25); the \
                     others as on an H200",
 };
@@ -167,6 +188,7 @@ pub(super) const K40: NamedMachine = NamedMachine {
     half: figure(3e12, K40_PAPER),
     launch: figure(1e-5, ESTIMATED),
     slower: SLOWER,
+    slower_last: &[],
     slower_source: COUNTED,
 };
 
@@ -185,6 +207,7 @@ pub(super) const CPU: NamedMachine = NamedMachine {
     half: figure(1e10, ESTIMATED),
     launch: figure(2e-6, ESTIMATED),
     slower: SLOWER,
+    slower_last: &[],
     slower_source: COUNTED,
 };
 
@@ -221,6 +244,7 @@ impl NamedMachine {
             half_rate: self.half.value,
             launch: Nanos::from_micros(self.launch.value * 1e6),
             slower: self.slower,
+            slower_last: self.slower_last,
         }
     }
 }
