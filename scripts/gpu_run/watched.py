@@ -4,8 +4,8 @@
 usage: [tightfit run .. --] python scripts/gpu_run/watched.py OUTPUT STEPS PROGRAM.py ARGUMENT ..
 
 `peak_bytes` is the most that torch's allocator had allocated at any time, `reserved_bytes` the most that it had reserved; `step_ms` is the
-median time from one update to the next over the second half of them, waiting for nothing; `weights` tells the weights after the last
-one. A program that sets no seed gets one. Of several processes by torchrun, the first writes.
+median time from one update to the next over the second half of them, waiting for nothing; `retries` is how often torch's allocator found no
+room in that half, gave back what it had cached and tried again; `weights` tells the weights after the last one. A program that sets no seed gets one. Of several processes by torchrun, the first writes.
 """
 
 import json
@@ -28,6 +28,7 @@ class Watched:
         self.output, self.steps = output, steps
         self.optimizer = None
         self.times = []
+        self.retries = []
         self.peak = self.reserved = 0
         self.reset = torch.cuda.reset_peak_memory_stats
 
@@ -45,6 +46,7 @@ class Watched:
         self.optimizer = self.optimizer or optimizer
         if optimizer is self.optimizer:
             self.times.append(time.perf_counter())
+            self.retries.append(torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0)
             if len(self.times) > self.steps:
                 raise SystemExit(0)
 
@@ -54,6 +56,7 @@ class Watched:
         line = {"steps": len(self.times), "peak_bytes": self.peak, "reserved_bytes": self.reserved}
         if spans:
             line["step_ms"] = round(1e3 * statistics.median(spans[len(spans) // 2 :]), 2)
+            line["retries"] = self.retries[-1] - self.retries[len(spans) // 2]
             weights = [p.detach().float().cpu() for group in self.optimizer.param_groups for p in group["params"]]
             line["weights"] = zlib.crc32(b"".join(weight.numpy().tobytes() for weight in weights))
         self.output.write_text(json.dumps(line))

@@ -1,6 +1,5 @@
-"""Threads under a plan: those that know the algorithms of convolutions under `cudnn.benchmark`, and those that wait for the interpreter."""
+"""Under `cudnn.benchmark`, convolutions run again on the thread that knows their algorithms."""
 
-import sys
 import threading
 
 import pytest
@@ -51,23 +50,6 @@ def test_a_program_that_asked_for_one_thread_keeps_it(monkeypatch):
         tt.unfit(other)
         assert not torch._C._is_multithreading_enabled()
     assert torch._C._is_multithreading_enabled()
-
-
-def test_threads_give_the_interpreter_to_each_other_sooner_under_a_plan(monkeypatch):
-    before = sys.getswitchinterval()
-    model, other, x = fitted(False, monkeypatch)
-    default_loss(model, x).backward()
-    assert sys.getswitchinterval() == before
-    default_loss(other, x).backward()
-    assert sys.getswitchinterval() == pytest.approx(threads.SOON) and threads.SOON < before
-    tt.unfit(other)
-    assert sys.getswitchinterval() == before
-    # A program that has less keeps it.
-    sys.setswitchinterval(threads.SOON / 2)
-    threads.hurry()
-    threads.restore()
-    assert sys.getswitchinterval() == pytest.approx(threads.SOON / 2)
-    sys.setswitchinterval(before)
 
 
 def test_a_backward_pass_on_another_thread_is_told_once(monkeypatch, capfd):

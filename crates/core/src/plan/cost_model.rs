@@ -389,7 +389,7 @@ mod tests {
         for (costs, types, layout, times) in [
             (CostModel::cpu(), Types::F32, Layout::Nchw, 1.5),
             (CostModel::h200(), Types::F32, Layout::Nchw, 1.44),
-            (CostModel::h200(), Types::Bf16, Layout::Nhwc, 1.5),
+            (CostModel::h200(), Types::Bf16, Layout::Nhwc, 1.47),
             (CostModel::k40(), Types::F16F32, Layout::Nhwc, 1.5),
         ] {
             let found = of(&costs, types, layout);

@@ -71,7 +71,7 @@ const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass
 
 const COUNTED: &str = "counted: batch normalization reads its input twice";
 
-/// Sums and normalizations of ResNet-50, which read and write faster than ReLU; average pooling over whole maps, fully
+/// Sums and normalizations of ResNet-50, and ReLU; average pooling over whole maps, and over windows apart of DenseNet-121; fully
 /// connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense windows of GoogLeNet.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
@@ -89,20 +89,20 @@ const H200_SLOWER: Slower = &[
     (APART, Pass::BackwardData, 3.2),
     (DENSE, Pass::Forward, 5.1),
     (DENSE, Pass::BackwardData, 5.5),
-    ("relu", Pass::Forward, 1.18),
+    ("relu", Pass::Forward, 0.88),
+    ("relu", Pass::BackwardData, 0.84),
 ];
 
-/// Kernels of our own, and convolutions that add to a gradient, of ResNet-50 in bf16.
+/// Kernels of our own, and convolutions that add to a gradient, of ResNet-50 in bf16 on an H200.
 const TENSOR_CORES_LAST: Slower = &[
-    ("batch-norm", Pass::Forward, 1.5),
-    ("batch-norm", Pass::BackwardData, 1.55),
-    ("max-pooling", Pass::Forward, 1.9),
+    ("average-pooling", Pass::BackwardData, 4.5),
+    ("batch-norm", Pass::Forward, 1.47),
+    ("max-pooling", Pass::Forward, 1.8),
     ("max-pooling", Pass::BackwardData, 2.8),
-    ("relu", Pass::Forward, 1.0),
     (SUM, Pass::BackwardData, 1.65),
 ];
 
-/// As on an H200, but for what was measured: ReLU, sums, normalizations and pooling of ResNet-50.
+/// As on an H200, but for what was measured: sums, normalizations and pooling of ResNet-50. ReLU is taken to be as fast as sums.
 const H100_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 21.0),
     (AVERAGE_APART, Pass::BackwardData, 3.1),
@@ -119,7 +119,8 @@ const H100_SLOWER: Slower = &[
     (APART, Pass::BackwardData, 3.2),
     (DENSE, Pass::Forward, 5.1),
     (DENSE, Pass::BackwardData, 5.5),
-    ("relu", Pass::Forward, 1.11),
+    ("relu", Pass::Forward, 0.93),
+    ("relu", Pass::BackwardData, 0.93),
 ];
 
 const H200_MEASURED: &str = "measured on PCIe generation 5, driver 580.159, 2026-11-21";
@@ -140,11 +141,14 @@ pub(super) const H200: NamedMachine = NamedMachine {
         1.15,
         "measured, 2026-11-24: GoogLeNet and Inception-v3 with branches on four streams of a CUDA graph take 6 to 10% less",
     ),
-    memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: what ReLU reaches of 4.8 TB/s"),
+    memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: what cuDNN's ReLU reaches of 4.8 TB/s"),
     f32: figure(51e12, H200_MEASURED),
     tf32: figure(200e12, "half of about 400 Tflop/s on tensor cores; assumed"),
     half: figure(400e12, "half of about 800 Tflop/s on tensor cores; assumed"),
-    launch: figure(5e-6, ESTIMATED),
+    launch: figure(
+        2e-6,
+        "estimated from steps as one CUDA graph, which took 1 to 5 us less for each operation than with 5, 2026-11-26",
+    ),
     slower: H200_SLOWER,
     slower_last: TENSOR_CORES_LAST,
     slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
@@ -162,11 +166,14 @@ pub(super) const H100: NamedMachine = NamedMachine {
     both: figure(46e9, "49.4 of 53 GB/s, as on an H200; assumed"),
     beside_copies: figure(0.03, H200_ASSUMED),
     side_by_side: figure(1.15, H200_ASSUMED),
-    memory: figure(0.84 * 3.35e12, "measured, 2026-11-25: what the gradient of ReLU reaches of 3.35 TB/s"),
+    memory: figure(0.84 * 3.35e12, "measured, 2026-11-25: what cuDNN's gradient of ReLU reaches of 3.35 TB/s"),
     f32: figure(51e12, H200_ASSUMED),
     tf32: figure(200e12, H200_ASSUMED),
     half: figure(400e12, H200_ASSUMED),
-    launch: figure(5e-6, ESTIMATED),
+    launch: figure(
+        2e-6,
+        "estimated from steps as one CUDA graph, which took 1 to 5 us less for each operation than with 5, 2026-11-26",
+    ),
     slower: H100_SLOWER,
     slower_last: TENSOR_CORES_LAST,
     slower_source: "measured with cuDNN 9.19 in steps of ResNet-50 at 256 in f32 (scripts/gpu-joint.sh, 2026-11-25); the \

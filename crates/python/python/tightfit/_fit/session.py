@@ -35,7 +35,7 @@ from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
 from .sizes import text
 from .slots import Counts
-from .threads import hurry, share
+from .threads import share
 from .watch import WATCHED, Watch, settle, tries_algorithms, watches
 
 __all__ = ["Session"]
@@ -208,7 +208,6 @@ class Session:
             if fitted is not None:
                 self._begin_watch(fitted, None)
             return None
-        hurry()
         if fitted.bound.convolves and torch.backends.cudnn.benchmark:
             self._share(fitted)
         copies = self.planner.copies_on(self.where)
