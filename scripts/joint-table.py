@@ -71,7 +71,7 @@ def cells(case, line, resident):
     name = {"resident": "everything resident", "least": f"the least, {gigabytes(line['budget_bytes'])}"}.get(label, label)
     name = f"{label}%, {gigabytes(line['budget_bytes'])}" if label.isdigit() else name
     again, gap, planning = (line.get(key) for key in ("recomputed_us", "gap", "planning_us"))
-    goal = GOALS.get(case, {}).get(label)
+    goal = GOALS.get(case.partition(",")[0], {}).get(label)
     peak = gigabytes(line["peak_bytes"])
     if gigabytes(line["planned_peak_bytes"]) != peak:
         peak = f"{gigabytes(line['planned_peak_bytes'])}, {peak}"
