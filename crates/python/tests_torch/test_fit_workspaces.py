@@ -23,6 +23,7 @@ class Library:
     def __init__(self, monkeypatch, slower):
         self.set = []
         self.threads = set()
+        self.others = 0
         for name, value in (("BUDGET", "1GiB"), ("CUDNN", "libcudnn.so.9"), ("WORKSPACE", "auto"), ("TUNE", "cached")):
             monkeypatch.setenv(f"TIGHTFIT_{name}", value)
         monkeypatch.setattr(times, "chosen_limit", chosen := times._Chosen())
@@ -32,6 +33,7 @@ class Library:
         def timed(operation, *_):
             self.threads.add(threading.get_ident())
             if operation.name not in workspaces._WITH_WORKSPACES:
+                self.others += 1
                 return 100.0, 0
             limit = self.set[-1] if self.set and self.set[-1] != "default" else LARGE
             return (100.0, LARGE) if limit >= LARGE else (100.0 * slower, limit)
@@ -61,6 +63,8 @@ def test_a_limit_under_which_a_step_takes_less_time_is_chosen(monkeypatch, capfd
     assert library.set[-1] in library.set[:2]
     assert times.chosen_limit.settled and times.chosen_limit.size == library.set[-1]
     assert workspaces_of(plan) == {library.set[-1]}
+    known = times.times_of(torch.device("cpu")).known
+    assert library.others == sum("convolution" not in key for key in known), "only convolutions are measured again"
     assert threading.get_ident() not in library.threads, "PyTorch keeps what cuDNN planned for this thread"
     assert "get 256.00 KiB of workspace each at most, with which a plan takes 9% less time" in capfd.readouterr().err
     assert f"workspace {library.set[-1]}" in times.times_of(torch.device("cpu")).device

@@ -293,6 +293,7 @@ class Planner:
         for size in sizes if pays else ():
             if not workspaces.choose(size):
                 break
+            workspaces.inherit(times, times_of(device))
             tried = self._measured(rehearsal, module, device, assumed)
             if tried is None:
                 break

@@ -24,7 +24,7 @@ from .recorder import Recorder
 from .rerun import CONVOLUTIONS
 from .times import Times, chosen_limit, key_of
 
-__all__ = ["apart", "at_best", "choose", "limits", "may_be_chosen", "settle"]
+__all__ = ["apart", "at_best", "choose", "inherit", "limits", "may_be_chosen", "settle"]
 
 T = TypeVar("T")
 
@@ -62,6 +62,17 @@ def limits(recorder: Recorder, times: Times, budget: int) -> list[int]:
     """Limits to try for a recorded step, in bytes, from the largest on; none where no workspace is large."""
     largest = max((times.known[key][1] for key in _keys(recorder) if key in times.known), default=0)
     return [largest // part for part in PARTS] if largest * WORTH >= budget else []
+
+
+def inherit(known: Times, times: Times) -> None:
+    """Takes over what no limit on workspaces changes: rates of copies, and all operations but convolutions."""
+
+    def is_same(key: str) -> bool:
+        return key.partition("(")[0].split(".")[1] not in _WITH_WORKSPACES
+
+    times.rates = known.rates | times.rates
+    times.known = {key: value for key, value in known.known.items() if is_same(key)} | times.known
+    times.blocks = {key: value for key, value in known.blocks.items() if is_same(key)} | times.blocks
 
 
 def at_best(recorder: Recorder, times: Times, limit: int) -> Times:
