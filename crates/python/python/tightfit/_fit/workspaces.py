@@ -68,7 +68,7 @@ def inherit(known: Times, times: Times) -> None:
     """Takes over what no limit on workspaces changes: rates of copies, and all operations but convolutions."""
 
     def is_same(key: str) -> bool:
-        return key.partition("(")[0].split(".")[1] not in _WITH_WORKSPACES
+        return _WITH_WORKSPACES.isdisjoint(key.partition("(")[0].split("."))
 
     times.rates = known.rates | times.rates
     times.known = {key: value for key, value in known.known.items() if is_same(key)} | times.known
