@@ -286,10 +286,13 @@ class Planner:
             misses = found.peak > self.budget
             return misses, found.peak if misses else found.time_us, plain.time_us
 
+        sizes = workspaces.limits(rehearsal.recorder, times, self.budget)
+        if not sizes:
+            return times
         best, own = None, searched(times)
-        found, sizes = own, workspaces.limits(rehearsal.recorder, times, self.budget)
+        found = own
         # What gains nothing even at no cost is not measured.
-        pays = bool(sizes) and searched(workspaces.at_best(rehearsal.recorder, times, sizes[-1])) < (own[0], (1 - WORTHWHILE) * own[1])
+        pays = searched(workspaces.at_best(rehearsal.recorder, times, sizes[-1])) < (own[0], (1 - WORTHWHILE) * own[1])
         for size in sizes if pays else ():
             if not workspaces.choose(size):
                 break
