@@ -36,7 +36,7 @@ def cases(path):
     """For each case with its types: its lines, of which the first is plain's."""
     found = {}
     for line in measured_lines.read(pathlib.Path(path)):
-        apart = any(word in line["command"] for word in APART) or "left out of the table" in line.get("note", "")
+        apart = line.get("apart") or any(word in line["command"] for word in APART)
         whole = line.get("device") == "NVIDIA H200" and not apart
         # Lines of another variant's gradients, and of what was not timed, say nothing here.
         if whole and line.get("case") in NAMES and (line.get("variant") in VARIANTS or line.get("variant") == "ours"):

@@ -21,6 +21,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
+def retries():
+    """How often torch's allocator found no room so far."""
+    return torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0
+
+
 class Watched:
     """What a program's steps take. Of several optimizers, the one that is used first counts steps."""
 
@@ -28,7 +33,7 @@ class Watched:
         self.output, self.steps = output, steps
         self.optimizer = None
         self.times = []
-        self.retries = []
+        self.retries = 0
         self.peak = self.reserved = 0
         self.reset = torch.cuda.reset_peak_memory_stats
 
@@ -46,7 +51,8 @@ class Watched:
         self.optimizer = self.optimizer or optimizer
         if optimizer is self.optimizer:
             self.times.append(time.perf_counter())
-            self.retries.append(torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0)
+            if len(self.times) == self.steps // 2:
+                self.retries = retries()
             if len(self.times) > self.steps:
                 raise SystemExit(0)
 
@@ -56,7 +62,7 @@ class Watched:
         line = {"steps": len(self.times), "peak_bytes": self.peak, "reserved_bytes": self.reserved}
         if spans:
             line["step_ms"] = round(1e3 * statistics.median(spans[len(spans) // 2 :]), 2)
-            line["retries"] = self.retries[-1] - self.retries[len(spans) // 2]
+            line["retries"] = retries() - self.retries
             weights = [p.detach().float().cpu() for group in self.optimizer.param_groups for p in group["params"]]
             line["weights"] = zlib.crc32(b"".join(weight.numpy().tobytes() for weight in weights))
         self.output.write_text(json.dumps(line))

@@ -15,7 +15,8 @@ from tightfit._fit import threads
 def computes_again(monkeypatch):
     set_link(monkeypatch, SLOW)
     yield
-    threads.restore()
+    threads._needing.clear()
+    threads.share(threads, False)
 
 
 def fitted(benchmark, monkeypatch):
@@ -49,6 +50,32 @@ def test_a_program_that_asked_for_one_thread_keeps_it(monkeypatch):
         default_loss(other, x).backward()
         tt.unfit(other)
         assert not torch._C._is_multithreading_enabled()
+    assert torch._C._is_multithreading_enabled()
+
+
+def test_one_thread_is_kept_where_a_program_had_it_for_the_first_step_alone(monkeypatch):
+    with torch.autograd.set_multithreading_enabled(False):
+        _, other, x = fitted(True, monkeypatch)
+        default_loss(other, x).backward()
+    loss = default_loss(other, x)
+    assert not torch._C._is_multithreading_enabled()
+    loss.backward()
+    tt.unfit(other)
+    assert torch._C._is_multithreading_enabled()
+
+
+def test_one_thread_is_kept_as_long_as_any_model_needs_it(monkeypatch):
+    _, first, x = fitted(True, monkeypatch)
+    plain = tt.fit(Resnet(blocks=1).train(), "1GiB")
+    second = fitted_copy(Resnet(blocks=4).train(), x)
+    for model in (first, second, plain):
+        loss = default_loss(model, x)
+        assert not torch._C._is_multithreading_enabled(), "what needs no thread of its own may share a graph with what does"
+        loss.backward()
+    tt.unfit(first)
+    assert not torch._C._is_multithreading_enabled()
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    default_loss(second, x).backward()
     assert torch._C._is_multithreading_enabled()
 
 

@@ -66,7 +66,7 @@ def test_a_limit_under_which_a_step_takes_less_time_is_chosen(monkeypatch, capfd
     known = times.times_of(torch.device("cpu")).known
     assert library.others == sum("convolution" not in key for key in known), "only convolutions are measured again"
     assert threading.get_ident() not in library.threads, "PyTorch keeps what cuDNN planned for this thread"
-    assert "get 256.00 KiB of workspace each at most, with which a plan takes 9% less time" in capfd.readouterr().err
+    assert "get at most 256.00 KiB of workspace each: a plan takes 9% less time, and a step that keeps everything takes" in capfd.readouterr().err
     assert f"workspace {library.set[-1]}" in times.times_of(torch.device("cpu")).device
     # What runs has its plans of cuDNN now.
     trained(2_000_000)
@@ -107,6 +107,33 @@ def test_a_limit_that_is_not_ours_to_choose_stays(monkeypatch, without):
         monkeypatch.setattr(measure, "_time", lambda *_: (100.0, 0))
     else:
         monkeypatch.delenv(f"TIGHTFIT_{without}")
-    trained(2_000_000 if without == "workspaces" else 2_100_000)
+    trained(1_900_000 if without == "workspaces" else 2_100_000)
     assert times.chosen_limit.size is None
     assert not library.set if without != "library" else LARGE // 16 not in library.set
+
+
+def test_a_limit_is_put_back_where_measuring_under_it_ends_with_ctrl_c(monkeypatch):
+    library = Library(monkeypatch, slower=1.01)
+    known = measure._time
+
+    def interrupted(operation, *arguments):
+        if library.set:
+            raise KeyboardInterrupt
+        return known(operation, *arguments)
+
+    monkeypatch.setattr(measure, "_time", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trained(2_100_000)
+    assert library.set == [LARGE // 4, "default"] and times.chosen_limit.size is None
+
+
+def test_no_limit_is_chosen_for_a_model_that_has_run(monkeypatch):
+    """Its first step is recorded for real, and PyTorch keeps what cuDNN planned in it."""
+    library = Library(monkeypatch, slower=1.01)
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    model.register_forward_hook(lambda *_: None)
+    tt.fit(model, 2_100_000, optimizer=sgd(model))
+    for _ in range(2):
+        model(x).square().mean().backward()
+    assert library.others and times.chosen_limit.settled and not library.set

@@ -12,7 +12,7 @@ const PACK: usize = 16;
 /// y = max(x, 0), or NaN where x is. The maps may be the same.
 ///
 /// # Errors
-/// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for maps of different lengths; [`CudaError::Driver`].
+/// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for maps of different lengths or types; [`CudaError::Driver`].
 pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaError> {
     check(&[x, y])?;
     let kernel = libraries.kernel("relu", x.storage)?;
@@ -20,12 +20,13 @@ pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaEr
     let (x, y) = (x.region.clone(), y.region.clone());
     Ok(Box::new(move || {
         let arguments = [(&x).into(), (&y).into(), (len as u64).into()];
-        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough. A thread reads its
+        // elements before it writes them, so maps may be the same.
         unsafe { kernel.launch(blocks(packs), &arguments) }
     }))
 }
 
-/// dx = dy where y is positive, 0 elsewhere. The gradients may be the same map.
+/// dx = dy where y is positive, 0 elsewhere, or that added to dx. The gradients may be the same map.
 ///
 /// # Errors
 /// As [`relu`].
@@ -38,18 +39,20 @@ pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, wr
     Ok(Box::new(move || {
         let add = u32::from(write == Write::Add);
         let arguments = [(&y).into(), (&dy).into(), (&dx).into(), (len as u64).into(), add.into()];
-        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
+        // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough. A thread reads its
+        // elements before it writes them, so maps may be the same.
         unsafe { kernel.launch(blocks(packs), &arguments) }
     }))
 }
 
-/// Fails unless all are as long as they say, and alike.
+/// Fails unless all are as long as they say, with as many elements of the same type: where these lie, ReLU does not ask.
 fn check(maps: &[&Map]) -> Result<(), CudaError> {
     let first = maps[0];
     for map in maps {
         map.check()?;
         if map.len() != first.len() || map.storage != first.storage {
-            let what = format!("{} elements from {}", map.len(), first.len());
+            let what =
+                format!("{} elements of {:?} from {} of {:?}", map.len(), map.storage, first.len(), first.storage);
             return Err(CudaError::Unfit { layer: "relu", what });
         }
     }

@@ -27,7 +27,7 @@ from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
 from .session import FOLLOWED, Session
 from .sizes import UNLIMITED, budget_bytes, text
-from .threads import restore
+from .threads import share
 from .times import times_of
 from .watch import Assumed
 
@@ -117,7 +117,7 @@ def unfit(model: nn.Module) -> nn.Module:
     if fitted is not None:
         fitted.session.recover()
         fitted.session.limit.lift()
-        restore()
+        share(fitted.session, False)
         for handle in (*fitted.handles, *fitted.session.handles):
             handle.remove()
         fitted.session.handles.clear()

@@ -25,7 +25,7 @@ from .step import OUTSIDE, build
 from .times import Times
 from .watch import Assumed, Watch
 
-__all__ = ["Fitted", "glance", "least_of", "make_plan", "misfit", "step_of", "too_small"]
+__all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of", "too_small"]
 
 # A plan that needs more than its budget by this share for the gaps between blocks is none, and the steps in which one that needs less is
 # searched, between what is possible and what is not.
@@ -234,7 +234,7 @@ def _within(
     return None
 
 
-def glance(step: Step, recorder: Recorder, budget: int) -> tuple[Outcome, Outcome]:
+def short_search(step: Step, recorder: Recorder, budget: int) -> tuple[Outcome, Outcome]:
     """What a short search would have carried out for a budget, whether that holds or not, and what keeping everything takes."""
     lives = Lives(step.data)
     decided = decide(step.data, max(1, budget), lives, hurried=True)

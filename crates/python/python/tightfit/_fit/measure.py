@@ -29,7 +29,7 @@ __all__ = ["MEASURED", "measure", "measure_copies", "start_libraries"]
 
 # Kinds of devices on which operations are timed; elsewhere they cost what their arithmetic and traffic say.
 MEASURED = {"cuda"}
-# How long is measured at most. With `cudnn.benchmark`, most of the time is spent on trying algorithms, which the first step need not do then.
+# How long is measured at most. With `cudnn.benchmark`, most of that is PyTorch trying algorithms, which the first step would do otherwise.
 SECONDS, BENCHMARK_SECONDS = 4.0, 20.0
 # Calls between two clocks, and how often that is done.
 CALLS, ROUNDS = 4, 2
@@ -107,12 +107,17 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
             if time.monotonic() > end:
                 break
             for part, times_over in _parts(forms[key][0]):
+                if times_over > 1 and (key in times.known or time.monotonic() > end):
+                    break
                 if bytes_of_call(part) > free_bytes // 2:
                     continue
                 try:
-                    time_us, workspace = _time(part, recorder, device, clock, 1e-6 * estimate(part, rates))
-                    times.known[key] = round(times_over * time_us, 3), int(times_over * workspace)
-                    done += 1
+                    if key not in times.known:
+                        time_us, workspace = _time(part, recorder, device, clock, 1e-6 * estimate(part, rates))
+                        times.known[key] = round(times_over * time_us, 3), int(times_over * workspace)
+                        done += 1
+                        if times_over > 1:
+                            times.rough.add(key)
                     if _lacks_blocks(key, times) and (found := _blocks(part, recorder, device)) is not None:
                         times.blocks[key] = [int(times_over * size) if size > 0 else size for size in found]
                 except torch.OutOfMemoryError:
@@ -140,14 +145,20 @@ def _scatters(operation: Operation) -> bool:
 
 def _parts(operation: Operation) -> Iterator[tuple[Operation, float]]:
     """An operation; and, where it is a convolution, for want of memory the same for ever smaller parts of the mini-batch, each with the number
-    of times that it goes into the whole."""
+    of times that it goes into the whole. So many times its workspace is more than the whole has, as far as that does not grow with samples."""
     yield operation, 1.0
     of_samples = {"convolution": 1, "convolution_backward": 2}.get(operation.name, 0)
     batch = operation.arguments[0].shape[0] if of_samples else 0
     samples = batch // 2
+
+    def cut(view: View) -> View:
+        return view._replace(shape=torch.Size([samples, *view.shape[1:]]))
+
     while samples:
-        maps = [view._replace(shape=torch.Size([samples, *view.shape[1:]])) for view in operation.arguments[:of_samples]]
-        yield replace(operation, arguments=[*maps, *operation.arguments[of_samples:]], outputs=[], flops=operation.flops * samples / batch), batch / samples
+        maps = [cut(view) for view in operation.arguments[:of_samples]]
+        outputs = [cut(view) if view is not None and view.shape[:1] == (batch,) else view for view in operation.outputs]
+        flops = operation.flops * samples / batch
+        yield replace(operation, arguments=[*maps, *operation.arguments[of_samples:]], outputs=outputs, flops=flops), batch / samples
         samples //= 2
 
 

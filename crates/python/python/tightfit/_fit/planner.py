@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from .arenas import Arenas
 from .budget import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, there_on, within
 from .copies import Copies, copies_for
 from .cost import bytes_of_call, rates_of
-from .fitted import Fitted, glance, make_plan, step_of, too_small
+from .fitted import Fitted, make_plan, short_search, step_of, too_small
 from .host import pin_limits
 from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
@@ -37,13 +37,33 @@ __all__ = ["Planner"]
 CAREFUL = 50
 # The shares of what a plan reserves beyond the prediction that the next plans leave for gaps: where blocks come to lie is partly chance, so
 # the first of them may need no more.
-CROWDS = 0.25, 1.0
+MORE_ROOM = 0.25, 1.0
 # How many times what a convolution reads and writes its workspace may have, for all that is known before it is measured.
-WORKSPACES = 4
+WORKSPACE_FACTOR = 4
 # How much less time, as a share, a step must take for another limit on workspaces.
 WORTHWHILE = 0.01
 # The share of a budget that may be left to gaps between blocks: where there are more, waiting for the allocator costs less.
 GAPS = 8
+
+
+class _Searched(NamedTuple):
+    """What a short search found under one limit on workspaces: whether it fits, its time and peak, and the time of keeping everything."""
+
+    fits: bool
+    time_us: float
+    peak: int
+    plain_us: float
+
+    def is_better_than(self, other: _Searched) -> bool:
+        if self.fits != other.fits:
+            return self.fits
+        return self.time_us < (1 - WORTHWHILE) * other.time_us if self.fits else self.peak < (1 - WORTHWHILE) * other.peak
+
+    def gain_over(self, other: _Searched) -> str:
+        if self.fits != other.fits:
+            return "a plan fits"
+        what, less = ("time", self.time_us / other.time_us) if self.fits else ("memory", self.peak / other.peak)
+        return f"a plan takes {100 * (1 - less):.0f}% less {what}"
 
 
 class Planner:
@@ -65,8 +85,8 @@ class Planner:
         What of the budget no recording shows, as it was measured; None until then.
     gaps
         What of the budget is left to gaps between blocks, beyond those that were predicted.
-    crowds
-        How often plans have left more for them since one reserved too much.
+    replans
+        How often a step was planned again because its plan reserved too much.
     grows
         Whether the allocator's segments grow, so that gaps are predicted.
     planned
@@ -84,7 +104,7 @@ class Planner:
         self.copies = copies
         self.host = Arenas(name, host_budget)
         self.reserve: int | None = None
-        self.gaps = self.crowds = 0
+        self.gaps = self.replans = 0
         self.grows = False
         self.planned = False
         self.outputs: list[weakref.ref[Tensor]] = []
@@ -130,13 +150,15 @@ class Planner:
         times = None
         if not self._fits_easily(rehearsal, device, assumed):
             times = self._measured(rehearsal, module, device, assumed)
-            if times is not None and workspaces.may_be_chosen():
+        if times is not None:
+            if workspaces.may_be_chosen():
+                assumed, _ = self._assumed(rehearsal, module, device, signature)
                 times = self._with_workspaces(rehearsal, module, device, assumed, times)
+            workspaces.settle()
         assumed, _ = self._assumed(rehearsal, module, device, signature)
         self.grows = expand_segments(device)
         fitted = self._within(rehearsal, device, assumed, started, times)
         self.planned = True
-        workspaces.settle()
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
@@ -159,18 +181,23 @@ class Planner:
         return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
 
     def crowded(self, fitted: Fitted, needed: int) -> bool:
-        """Learns what steps of a plan reserve with the gaps between their blocks. Whether the next plan is to leave room for more of them, within
-        reason: where the bound allows less than is reserved, unless that was predicted, and no better plan found; once, or twice where it was
-        predicted to be less."""
+        """Learns what steps of a plan reserve with the gaps between their blocks. Whether the step is to be planned again, with room for more.
+
+        It is where more is reserved than the bound allows and than was predicted. Where gaps are predicted, that happens twice at most, and
+        else once.
+        """
         over = needed - self.budget - room_for_gaps(self.budget)
-        if self.crowds == len(CROWDS) or over <= 0:
+        shares = MORE_ROOM[self.replans :] if self.grows else MORE_ROOM[-1:] if not self.replans else ()
+        if not shares or over <= 0:
             return False
         if self.grows:
             over = needed - reserved(fitted.lives, fitted.decisions, None, fitted.there or There()).bytes
-        share = CROWDS[self.crowds] if self.grows else 1.0
-        self.crowds = self.crowds + 1 if self.grows else len(CROWDS)
-        before, self.gaps = self.gaps, min(self.gaps + max(0, int(share * over)), self.budget // GAPS)
-        return self.gaps > before
+        room = min(self.gaps + int(shares[0] * over), self.budget // GAPS)
+        if room <= self.gaps:
+            return False
+        self.gaps = room
+        self.replans += 1
+        return True
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""
@@ -271,7 +298,7 @@ class Planner:
         reserve = max(assumed.reserve, reserve_of(self.budget, device))
         if device.type == "cuda":
             sizes = [bytes_of_call(operation) for operation in rehearsal.recorder.operations if operation.name in CONVOLUTIONS]
-            reserve = max(reserve, WORKSPACES * max(sizes, default=0))
+            reserve = max(reserve, WORKSPACE_FACTOR * max(sizes, default=0))
         return simulate(Lives(step.data), {}).peak + allocated(device) + reserve <= self.budget
 
     def _with_workspaces(
@@ -279,12 +306,10 @@ class Planner:
     ) -> Times:
         """What is known under the limit on workspaces for which a short search finds the fastest plan, and which holds from then on."""
 
-        def searched(times: Times) -> tuple[bool, float, float]:
-            """Whether a short search finds no plan, what that takes (time, or else memory), and the time of keeping everything."""
+        def searched(times: Times) -> _Searched:
             step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes())
-            found, plain = glance(step, rehearsal.recorder, self.budget - slack_of(self.budget, device))
-            misses = found.peak > self.budget
-            return misses, found.peak if misses else found.time_us, plain.time_us
+            found, plain = short_search(step, rehearsal.recorder, self.budget - slack_of(self.budget, device))
+            return _Searched(found.peak <= self.budget, found.time_us, found.peak, plain.time_us)
 
         sizes = workspaces.limits(rehearsal.recorder, times, self.budget)
         if not sizes:
@@ -292,23 +317,26 @@ class Planner:
         best, own = None, searched(times)
         found = own
         # What gains nothing even at no cost is not measured.
-        pays = searched(workspaces.at_best(rehearsal.recorder, times, sizes[-1])) < (own[0], (1 - WORTHWHILE) * own[1])
-        for size in sizes if pays else ():
-            if not workspaces.choose(size):
-                break
-            workspaces.inherit(times, times_of(device))
-            tried = self._measured(rehearsal, module, device, assumed)
-            if tried is None:
-                break
-            within = searched(tried)
-            if within < (found[0], (1 - WORTHWHILE) * found[1]):
-                best, times, found = size, tried, within
-        workspaces.choose(best)
+        if not searched(workspaces.times_at_best(rehearsal.recorder, times, sizes[-1])).is_better_than(own):
+            return times
+        try:
+            for size in sizes:
+                if not workspaces.choose(size):
+                    break
+                workspaces.inherit(times, times_of(device))
+                tried = self._measured(rehearsal, module, device, assumed)
+                if tried is None:
+                    break
+                within = searched(tried)
+                if within.is_better_than(found):
+                    best, times, found = size, tried, within
+        finally:
+            # Also where Ctrl-C ends a measurement.
+            workspaces.choose(best)
         if best is not None:
-            gain = f"a plan takes {100 * (1 - found[1] / own[1]):.0f}% less {'memory' if found[0] else 'time'}" if found[0] == own[0] else "a plan fits"
             say(
-                f"{self.name}: convolutions get {text(best)} of workspace each at most, with which {gain}, and a step that keeps everything "
-                f"would take {100 * (found[2] / own[2] - 1):.1f}% longer"
+                f"{self.name}: convolutions get at most {text(best)} of workspace each: {found.gain_over(own)}, and a step that keeps everything "
+                f"takes {100 * (found.plain_us / own.plain_us - 1):.1f}% longer, as predicted"
             )
         return times
 

@@ -82,7 +82,8 @@ def reads_no_statistics(name: str, arguments: list[Any]) -> bool:
 
 
 def may_run_again(name: str, function: Any, arguments: list[Any]) -> bool:
-    """Whether a call gives the same bits again, on the same thread, apart from the statistics of batch normalization."""
+    """Whether a call gives the same bits again, apart from the statistics of batch normalization; convolutions with `cudnn.benchmark`, on the
+    same thread (`threads.share`)."""
     if function.namespace not in ("aten", "prims"):
         return False
     if name in CONVOLUTIONS:

@@ -37,6 +37,7 @@ from .sizes import text
 from .slots import Counts
 from .threads import share
 from .watch import WATCHED, Watch, settle, tries_algorithms, watches
+from .workspaces import settle as settle_workspaces
 
 __all__ = ["Session"]
 
@@ -204,12 +205,11 @@ class Session:
         self.last = fitted
         if fitted is not None:
             fitted.used = self._passes
+        self._share(fitted)
         if fitted is None or fitted.bound is None:
             if fitted is not None:
                 self._begin_watch(fitted, None)
             return None
-        if fitted.bound.convolves and torch.backends.cudnn.benchmark:
-            self._share(fitted)
         copies = self.planner.copies_on(self.where)
         copies.begin()
         if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
@@ -221,10 +221,11 @@ class Session:
         active.called("")
         return active
 
-    def _share(self, fitted: Fitted) -> None:
+    def _share(self, fitted: Fitted | None) -> None:
         """Lets convolutions run again on the thread that knows their algorithms."""
-        share()
-        if fitted.counts.elsewhere and "elsewhere" not in self._said:
+        needs = fitted is not None and fitted.bound is not None and fitted.bound.convolves and torch.backends.cudnn.benchmark
+        share(self, needs)
+        if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:
             self._said.add("elsewhere")
             say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")
 
@@ -380,6 +381,8 @@ class Session:
             with current(self.device(module)):
                 self.plan(rehearsal, module, signature, time.monotonic())
 
+        # It runs for real: from here on, PyTorch's plans of cuDNN have the workspaces that they are told.
+        settle_workspaces()
         self._recording = RealRecording(module, flat, done)
         return self._recording
 

@@ -8,24 +8,26 @@ the forward pass, a convolution that runs again takes the algorithm that it took
 from __future__ import annotations
 
 import threading
+import weakref
 
 import torch
 
-__all__ = ["restore", "share"]
+__all__ = ["share"]
 
-# Whether autograd was free to use threads of its own, where it is not now.
-_before = threading.local()
-
-
-def share() -> None:
-    """Lets backward passes that this thread begins run on it."""
-    if not hasattr(_before, "enabled"):
-        _before.enabled = torch._C._is_multithreading_enabled()
-        torch._C._set_multithreading_enabled(False)
+# Whose plans compute convolutions again now.
+_needing: weakref.WeakSet[object] = weakref.WeakSet()
+# Of each thread, whether autograd has no other threads because of us.
+_thread = threading.local()
 
 
-def restore() -> None:
-    """Lets them run where they ran before."""
-    if hasattr(_before, "enabled"):
-        torch._C._set_multithreading_enabled(_before.enabled)
-        del _before.enabled
+def share(owner: object, needs: bool) -> None:
+    """Notes whether an owner's plan needs it that backward passes run on the thread that begins them, and lets those of this thread do so as
+    long as any owner's does: a backward pass may be of several owners' graphs."""
+    (_needing.add if needs else _needing.discard)(owner)
+    if _needing:
+        if torch._C._is_multithreading_enabled():
+            torch._C._set_multithreading_enabled(False)
+            _thread.ours = True
+    elif getattr(_thread, "ours", False):
+        torch._C._set_multithreading_enabled(True)
+        _thread.ours = False

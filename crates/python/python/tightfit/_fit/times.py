@@ -41,6 +41,8 @@ class Times:
         By operation, what it takes and gives back beside its results, where it takes much: see `measure`.
     workspaces
         By the name of an operation, its largest workspace for each byte that it reads and writes.
+    rough
+        Operations of which too little memory was free, so that a part was timed: the next process may have more.
     """
 
     def __init__(self, device: str, path: Path | None) -> None:
@@ -51,6 +53,7 @@ class Times:
         self.blocks: dict[str, list[int]] = {}
         self.scales: dict[str, float] = {}
         self.workspaces: dict[str, float] = {}
+        self.rough: set[str] = set()
         self._read(_content(path).get(device))
 
     def _read(self, found: Any) -> None:
@@ -73,7 +76,8 @@ class Times:
             return
         devices, before = _content(self.path), Times(self.device, None)
         before._read(devices.get(self.device))
-        kept = dict(list({**before.known, **self.known}.items())[-_MOST:])
+        exact = {key: value for key, value in self.known.items() if key not in self.rough}
+        kept = dict(list({**before.known, **exact}.items())[-_MOST:])
         blocks = {key: sizes for key, sizes in {**before.blocks, **self.blocks}.items() if key in kept}
         devices[self.device] = {"operations": kept, "rates": self.rates, "blocks": blocks, "scales": self.scales, "workspaces": self.workspaces}
         try:

@@ -24,7 +24,7 @@ from .recorder import Recorder
 from .rerun import CONVOLUTIONS
 from .times import Times, chosen_limit, key_of
 
-__all__ = ["apart", "at_best", "choose", "inherit", "limits", "may_be_chosen", "settle"]
+__all__ = ["apart", "choose", "inherit", "limits", "may_be_chosen", "settle", "times_at_best"]
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def inherit(known: Times, times: Times) -> None:
     times.blocks = {key: value for key, value in known.blocks.items() if is_same(key)} | times.blocks
 
 
-def at_best(recorder: Recorder, times: Times, limit: int) -> Times:
+def times_at_best(recorder: Recorder, times: Times, limit: int) -> Times:
     """What would be known if all convolutions took as long within a limit as they do without."""
     found = copy.deepcopy(times)
     for key in _keys(recorder).intersection(found.known):
