@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,30 +40,8 @@ CAREFUL = 50
 MORE_ROOM = 0.25, 1.0
 # How many times what a convolution reads and writes its workspace may have, for all that is known before it is measured.
 WORKSPACE_FACTOR = 4
-# How much less time, as a share, a step must take for another limit on workspaces.
-WORTHWHILE = 0.01
 # The share of a budget that may be left to gaps between blocks: where there are more, waiting for the allocator costs less.
 GAPS = 8
-
-
-class _Searched(NamedTuple):
-    """What a short search found under one limit on workspaces: whether it fits, its time and peak, and the time of keeping everything."""
-
-    fits: bool
-    time_us: float
-    peak: int
-    plain_us: float
-
-    def is_better_than(self, other: _Searched) -> bool:
-        if self.fits != other.fits:
-            return self.fits
-        return self.time_us < (1 - WORTHWHILE) * other.time_us if self.fits else self.peak < (1 - WORTHWHILE) * other.peak
-
-    def gain_over(self, other: _Searched) -> str:
-        if self.fits != other.fits:
-            return "a plan fits"
-        what, less = ("time", self.time_us / other.time_us) if self.fits else ("memory", self.peak / other.peak)
-        return f"a plan takes {100 * (1 - less):.0f}% less {what}"
 
 
 class Planner:
@@ -306,10 +284,10 @@ class Planner:
     ) -> Times:
         """What is known under the limit on workspaces for which a short search finds the fastest plan, and which holds from then on."""
 
-        def searched(times: Times) -> _Searched:
+        def searched(times: Times) -> workspaces.Searched:
             step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes())
             found, plain = short_search(step, rehearsal.recorder, self.budget - slack_of(self.budget, device))
-            return _Searched(found.peak <= self.budget, found.time_us, found.peak, plain.time_us)
+            return workspaces.Searched(found.peak <= self.budget, found.time_us, found.peak, plain.time_us)
 
         sizes = workspaces.limits(rehearsal.recorder, times, self.budget)
         if not sizes:

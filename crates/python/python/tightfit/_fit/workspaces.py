@@ -14,7 +14,7 @@ import copy
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -24,13 +24,35 @@ from .recorder import Recorder
 from .rerun import CONVOLUTIONS
 from .times import Times, chosen_limit, key_of
 
-__all__ = ["apart", "choose", "inherit", "limits", "may_be_chosen", "settle", "times_at_best"]
+__all__ = ["Searched", "apart", "choose", "inherit", "limits", "may_be_chosen", "settle", "times_at_best"]
 
 T = TypeVar("T")
 
 # Limits that are tried, as parts of the largest workspace; and the share of the budget that this must be, for measuring again to pay.
 PARTS, WORTH = (4, 16), 64
+# How much less a plan must take for another limit to be worth it, as a share.
+WORTHWHILE = 0.01
 _WITH_WORKSPACES = {*CONVOLUTIONS, "convolution_backward"}
+
+
+class Searched(NamedTuple):
+    """What a short search found under one limit on workspaces: whether it fits, its time and peak, and the time of keeping everything."""
+
+    fits: bool
+    time_us: float
+    peak: int
+    plain_us: float
+
+    def is_better_than(self, other: Searched) -> bool:
+        if self.fits != other.fits:
+            return self.fits
+        return self.time_us < (1 - WORTHWHILE) * other.time_us if self.fits else self.peak < (1 - WORTHWHILE) * other.peak
+
+    def gain_over(self, other: Searched) -> str:
+        if self.fits != other.fits:
+            return "a plan fits"
+        what, less = ("time", self.time_us / other.time_us) if self.fits else ("memory", self.peak / other.peak)
+        return f"a plan takes {100 * (1 - less):.0f}% less {what}"
 
 
 def may_be_chosen() -> bool:
