@@ -13,10 +13,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .lineage import LINEAGE
-from .program import Program, program_of
+from .program import CONVOLUTIONS, Program, program_of
 from .rebuild import Impossible, Lives
 from .recorded import Pack, Step
-from .rerun import CONVOLUTIONS
 from .simulate import Outcome, simulate
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from .host import pin_limits
 from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
+from .program import CONVOLUTIONS
 from .rebuild import Lives
 from .rehearse import Rehearsal
-from .rerun import CONVOLUTIONS
 from .simulate import simulate
 from .sizes import text
 from .step import build

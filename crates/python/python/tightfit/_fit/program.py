@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from .rebuild import Call, Impossible, Lives, calls
 from .recorded import Operation, Step, View
 
-__all__ = ["BATCH_NORMS", "EXTERNAL", "LEAF", "MADE", "Line", "Program", "copy_of", "program_of"]
+__all__ = ["BATCH_NORMS", "CONVOLUTIONS", "EXTERNAL", "LEAF", "MADE", "Line", "Program", "copy_of", "program_of"]
 
 # Their arguments 3 and 4 are running statistics.
 BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
+CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
 # Where a tensor comes from: the rerun itself, what is saved, or what exists before the step.
 MADE, LEAF, EXTERNAL = range(3)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from .program import BATCH_NORMS
+from .program import BATCH_NORMS, CONVOLUTIONS
 
-__all__ = ["CONVOLUTIONS", "gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
+__all__ = ["gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
 # Names without overloads; an in-place form runs on a copy.
 _SAME = frozenset(
@@ -33,7 +33,6 @@ _SAME = frozenset(
     _fused_rms_norm adaptive_max_pool2d
     """.split()
 )
-CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
 # Arithmetic whose plain numbers may be another in the next step.
 _WITH_NUMBERS = frozenset(
     """

@@ -20,8 +20,8 @@ import torch
 
 from ..errors import Error
 from ..limits import set_limits
+from .program import CONVOLUTIONS
 from .recorder import Recorder
-from .rerun import CONVOLUTIONS
 from .times import Times, chosen_limit, key_of
 
 __all__ = ["Searched", "apart", "choose", "inherit", "limits", "may_be_chosen", "settle", "times_at_best"]
