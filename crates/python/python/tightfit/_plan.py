@@ -123,7 +123,7 @@ def plan(
     --------
     >>> found = plan("lenet", 64, budget="16MiB", policy="overlap", assume=True)
     >>> found
-    <Plan lenet b64: 12.2 MiB of 16.0 MiB, 189.6 µs, overlap, assumed h200>
+    <Plan lenet b64: 12.2 MiB of 16.0 MiB, 99.6 µs, overlap, assumed h200>
     >>> found.tensors[0].fate
     'kept'
     """
