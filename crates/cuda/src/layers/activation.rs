@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
+use super::map::must_be_alike;
+use super::rows::PACK;
 use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
 use crate::safe::blocks;
-
-/// Bytes that a thread reads or writes at once.
-const PACK: usize = 16;
 
 /// y = max(x, 0), or NaN where x is. The maps may be the same.
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`] for maps of different lengths or types; [`CudaError::Driver`].
 pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaError> {
-    check(&[x, y])?;
+    must_be_alike("relu", &[x, y])?;
     let kernel = libraries.kernel("relu", x.storage)?;
     let (len, packs) = (x.len(), packs(x));
     let (x, y) = (x.region.clone(), y.region.clone());
@@ -31,7 +30,7 @@ pub fn relu(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaEr
 /// # Errors
 /// As [`relu`].
 pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, write: Write) -> Result<Work, CudaError> {
-    check(&[y, dy, dx])?;
+    must_be_alike("relu", &[y, dy, dx])?;
     let kernel = libraries.kernel("relu_gradient", y.storage)?;
     let (len, packs) = (y.len(), packs(y));
     // y has the sign of x, which was overwritten if ReLU worked in place.
@@ -43,20 +42,6 @@ pub fn relu_gradient(libraries: &Arc<Libraries>, y: &Map, dy: &Map, dx: &Map, wr
         // elements before it writes them, so maps may be the same.
         unsafe { kernel.launch(blocks(packs), &arguments) }
     }))
-}
-
-/// Fails unless all are as long as they say, with as many elements of the same type: where these lie, ReLU does not ask.
-fn check(maps: &[&Map]) -> Result<(), CudaError> {
-    let first = maps[0];
-    for map in maps {
-        map.check()?;
-        if map.len() != first.len() || map.storage != first.storage {
-            let what =
-                format!("{} elements of {:?} from {} of {:?}", map.len(), map.storage, first.len(), first.storage);
-            return Err(CudaError::Unfit { layer: "relu", what });
-        }
-    }
-    Ok(())
 }
 
 /// Accesses of a map, for which there is a thread each.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tightfit_core::plan::Order;
 
+use super::map::must_be_alike;
 use super::{Libraries, Map, Work, Write};
 use crate::CudaError;
 use crate::error::narrow;
@@ -21,14 +22,8 @@ fn scale(rate: f32) -> f32 {
 }
 
 fn check(x: &Map, y: &Map, mask: &Region) -> Result<(), CudaError> {
-    x.check()?;
-    y.check()?;
-    mask.must_hold(x.len())?;
-    if x.len() != y.len() || x.storage != y.storage {
-        let what = format!("{} elements from {}", y.len(), x.len());
-        return Err(CudaError::Unfit { layer: "dropout", what });
-    }
-    Ok(())
+    must_be_alike("dropout", &[x, y])?;
+    mask.must_hold(x.len())
 }
 
 /// y = x with a fraction of `rate` zeroed and the rest scaled up; `mask` gets a byte per element, 1 for kept ones. The

@@ -71,6 +71,20 @@ impl Map {
     }
 }
 
+/// Fails unless all maps are as long as they say, with as many elements of the same type: for a layer that does not ask where an element lies.
+pub(super) fn must_be_alike(layer: &'static str, maps: &[&Map]) -> Result<(), CudaError> {
+    let first = maps[0];
+    for map in maps {
+        map.check()?;
+        if map.len() != first.len() || map.storage != first.storage {
+            let what =
+                format!("{} elements of {:?} from {} of {:?}", map.len(), map.storage, first.len(), first.storage);
+            return Err(CudaError::Unfit { layer, what });
+        }
+    }
+    Ok(())
+}
+
 /// A tensor's descriptor with its memory, which is long enough for it.
 pub(super) struct TensorView {
     tensor: Tensor,

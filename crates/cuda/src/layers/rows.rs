@@ -6,7 +6,7 @@ use crate::error::narrow;
 use crate::safe::{Argument, Region, THREADS};
 
 /// Bytes that a thread reads or writes at once.
-const PACK: usize = 16;
+pub(super) const PACK: usize = 16;
 /// Most packs of a row that one block takes.
 const LANES: usize = 32;
 /// Blocks whose threads keep sums of their own: what a large device runs at once.

@@ -165,12 +165,12 @@ class Planner:
         else once.
         """
         over = needed - self.budget - room_for_gaps(self.budget)
-        shares = MORE_ROOM[self.replans :] if self.grows else MORE_ROOM[-1:] if not self.replans else ()
-        if not shares or over <= 0:
+        shares = MORE_ROOM if self.grows else MORE_ROOM[-1:]
+        if self.replans >= len(shares) or over <= 0:
             return False
         if self.grows:
             over = needed - reserved(fitted.lives, fitted.decisions, None, fitted.there or There()).bytes
-        room = min(self.gaps + int(shares[0] * over), self.budget // GAPS)
+        room = min(self.gaps + int(shares[self.replans] * over), self.budget // GAPS)
         if room <= self.gaps:
             return False
         self.gaps = room

@@ -99,7 +99,8 @@ def inherit(known: Times, times: Times) -> None:
 
 def times_at_best(recorder: Recorder, times: Times, limit: int) -> Times:
     """What would be known if all convolutions took as long within a limit as they do without."""
-    found = copy.deepcopy(times)
+    found = copy.copy(times)
+    found.known, found.blocks = dict(times.known), dict(times.blocks)
     for key in _keys(recorder).intersection(found.known):
         time_us, workspace = found.known[key]
         found.known[key] = time_us, min(workspace, limit)
