@@ -44,7 +44,7 @@ fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
         "widen" => &[8, 8, 8, 4],
         "relu" => &[8, 8, 8],
         "relu_gradient" => &[8, 8, 8, 8, 4],
-        "copy_rows" => &[8, 8, 8, 8, 8, 8, 4],
+        "copy_rows" => &[8, 8, 8, 8, 8, 8, 4, 4],
         "max_pooling_gradient" => &[8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4],
         "last_touched" => &[8, 8, 4, 8],
         _ => kernels_norm::sizes(name).or_else(|| kernels_last::sizes(name))?,
@@ -321,8 +321,13 @@ impl Launch {
                 let [rows, width, x_row, y_row] = [2, 3, 4, 5].map(|i| p[i] as usize);
                 let array = |address, row| Array::hold(address, storage, rows.saturating_sub(1) * row + width);
                 let (x, y) = (array(p[0], x_row)?, array(p[1], y_row)?);
-                for row in 0..rows {
-                    (0..width).for_each(|i| y.put(row * y_row + i, x.get(row * x_row + i), flag(p[6])));
+                let [add, relu] = [flag(p[6]), flag(p[7])];
+                for (row, i) in (0..rows).flat_map(|row| (0..width).map(move |i| (row, i))) {
+                    let to = row * y_row + i;
+                    y.put(to, x.get(row * x_row + i), add);
+                    if relu && y.get(to) < 0.0 {
+                        y.set(to, 0.0);
+                    }
                 }
             }
             "max_pooling_gradient" => {

@@ -1,6 +1,8 @@
 //! The kernels of batch normalization, in both layouts. What the caller chooses for speed alone (lanes, parts, packs of 16 bytes)
 //! is checked and otherwise ignored.
 
+use std::cmp::Ordering;
+
 use crate::error::Code;
 use crate::kernels::{Array, Launch, Storage};
 
@@ -11,13 +13,13 @@ pub fn sizes(name: &str) -> Option<&'static [usize]> {
         "norm_sums_last" => &[8, 8, 8, 4, 4, 4],
         "norm_statistics" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
         "norm_running" => &[8, 8, 8, 8, 8, 4, 4, 4],
-        "norm_apply" => &[8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
-        "norm_apply_last" => &[8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
-        "norm_gradient_sums" => &[8, 8, 8, 8, 4, 4, 4, 4, 4],
-        "norm_gradient_sums_last" => &[8, 8, 8, 8, 8, 4, 4, 4],
+        "norm_apply" => &[8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4],
+        "norm_apply_last" => &[8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4],
+        "norm_gradient_sums" => &[8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
+        "norm_gradient_sums_last" => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
         "norm_gradients" => &[8, 8, 8, 8, 4, 4, 4],
-        "norm_gradient" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4],
-        "norm_gradient_last" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4],
+        "norm_gradient" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4],
+        "norm_gradient_last" => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4],
         _ => return None,
     })
 }
@@ -80,6 +82,40 @@ impl Planes {
             }
         }
         Ok(())
+    }
+}
+
+/// How channels are normalized: means, inverse deviations, or variances if there is an epsilon, scales and shifts.
+struct Normal {
+    arrays: [Array; 4],
+    epsilon: f32,
+    relu: bool,
+}
+
+impl Normal {
+    fn new(planes: &Planes, addresses: &[u64], epsilon: f32, relu: bool) -> Result<Normal, Code> {
+        let [mean, second, scale, shift] = [0, 1, 2, 3].map(|i| planes.floats(addresses[i]));
+        Ok(Normal { arrays: [mean?, second?, scale?, shift?], epsilon, relu })
+    }
+
+    /// The mean of a channel, the factor of what is beyond it, and the shift.
+    fn of(&self, channel: usize) -> [f32; 3] {
+        let [mean, second, scale, shift] = self.arrays.each_ref().map(|array| array.get(channel));
+        let deviation = if self.epsilon < 0.0 { second } else { 1.0 / (second + self.epsilon).sqrt() };
+        [mean, scale * deviation, shift]
+    }
+
+    fn apply(&self, channel: usize, x: f32) -> f32 {
+        let [mean, factor, shift] = self.of(channel);
+        let y = (x - mean) * factor + shift;
+        if self.relu && y < 0.0 { 0.0 } else { y }
+    }
+
+    /// What of the gradient behind a ReLU reaches an element.
+    fn passed(&self, channel: usize, x: f32, dy: f32) -> f32 {
+        let [mean, factor, shift] = self.of(channel);
+        let is_cut = self.relu && ((x - mean) * factor + shift).partial_cmp(&0.0) != Some(Ordering::Greater);
+        if is_cut { 0.0 } else { dy }
     }
 }
 
@@ -161,19 +197,19 @@ pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
         }
         "norm_apply" => {
             let planes = planes(6, &p[..2])?;
-            let (x, y, epsilon) = (planes.map(p[0])?, planes.map(p[1])?, float(beyond(10)));
-            let [means, seconds] = [planes.floats(p[2])?, planes.floats(p[3])?];
-            let [scales, shifts] = [planes.floats(p[4])?, planes.floats(p[5])?];
-            planes.each(|i, channel| {
-                let second = seconds.get(channel);
-                let deviation = if epsilon < 0.0 { second } else { 1.0 / (second + epsilon).sqrt() };
-                y.set(i, (x.get(i) - means.get(channel)) * (scales.get(channel) * deviation) + shifts.get(channel));
-            });
+            let (x, y) = (planes.map(p[0])?, planes.map(p[1])?);
+            let normal = Normal::new(&planes, &p[2..6], float(beyond(10)), number(beyond(11)) != 0)?;
+            planes.each(|i, channel| y.set(i, normal.apply(channel, x.get(i))));
         }
         "norm_gradient_sums" => {
-            let planes = planes(4, &p[..2])?;
-            let (x, dy, means) = (planes.map(p[0])?, planes.map(p[1])?, planes.floats(p[2])?);
-            planes.sum(p[3], launch.grid[1], |i, channel| [dy.get(i), dy.get(i) * (x.get(i) - means.get(channel))])?;
+            let planes = planes(7, &p[..2])?;
+            let (x, dy) = (planes.map(p[0])?, planes.map(p[1])?);
+            let normal = Normal::new(&planes, &p[2..6], -1.0, number(beyond(11)) != 0)?;
+            planes.sum(p[6], launch.grid[1], |i, channel| {
+                let (x, [mean, ..]) = (x.get(i), normal.of(channel));
+                let dy = normal.passed(channel, x, dy.get(i));
+                [dy, dy * (x - mean)]
+            })?;
         }
         "norm_gradients" => {
             let (channels, parts, add) = (number(4), number(5), number(6) != 0);
@@ -187,16 +223,16 @@ pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
             }
         }
         "norm_gradient" => {
-            let planes = planes(9, &p[..3])?;
+            let planes = planes(10, &p[..3])?;
             let (x, dy, dx) = (planes.map(p[0])?, planes.map(p[1])?, planes.map(p[2])?);
-            let [means, deviations, scales] = [planes.floats(p[3])?, planes.floats(p[4])?, planes.floats(p[5])?];
-            let (to_scales, to_shifts) = (planes.floats(p[6])?, planes.floats(p[7])?);
-            let (count, add) = (p[8] as f32, number(beyond(13)) != 0);
+            let [add, relu] = [14, 15].map(|at| number(beyond(at)) != 0);
+            let (normal, deviations) = (Normal::new(&planes, &p[3..7], -1.0, relu)?, planes.floats(p[4])?);
+            let (to_scales, to_shifts, count) = (planes.floats(p[7])?, planes.floats(p[8])?, p[9] as f32);
             planes.each(|i, channel| {
-                let factor = scales.get(channel) * deviations.get(channel);
+                let (x, [mean, factor, _]) = (x.get(i), normal.of(channel));
                 let slope = factor * deviations.get(channel) * (to_scales.get(channel) / count);
                 let offset = factor * (to_shifts.get(channel) / count);
-                dx.put(i, factor * dy.get(i) - slope * (x.get(i) - means.get(channel)) - offset, add);
+                dx.put(i, factor * normal.passed(channel, x, dy.get(i)) - slope * (x - mean) - offset, add);
             });
         }
         _ => return Err(Code::INVALID_HANDLE),

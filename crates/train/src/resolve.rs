@@ -186,6 +186,7 @@ fn task(
         stream,
         kind: layer.kind.clone(),
         pass: pass.pass,
+        relu: pass.relu.is_some(),
         phase: compute.phase,
         inputs: workload.network.input_shapes(pass.layer),
         output: layer.shape,

@@ -69,6 +69,17 @@ pub enum Saved {
     PerElement,
 }
 
+/// The passes of a layer that compute a ReLU in place over its output as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WithRelu {
+    /// None: the ReLU has passes of its own.
+    Nothing,
+    /// The forward pass; the ReLU's backward pass is its own.
+    Forward,
+    /// Both, since the backward pass can tell from the inputs which elements the ReLU cut.
+    Both,
+}
+
 /// What determines the time of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
@@ -104,6 +115,8 @@ pub struct Behavior {
     /// Whether its output is zero or has the sign of its input. A ReLU below it, computed in place, can then still tell
     /// which elements it cut.
     pub keeps_sign: bool,
+    /// Its passes that compute a ReLU in place over its output as well.
+    pub with_relu: WithRelu,
     /// What determines its time.
     pub work: Work,
 }
@@ -120,6 +133,7 @@ impl Behavior {
         samples_are_independent: true,
         reads_sign_alone: false,
         keeps_sign: false,
+        with_relu: WithRelu::Nothing,
         work: Work::Memory,
     };
 }

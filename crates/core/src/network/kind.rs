@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::behavior::{Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work, reads};
+use super::behavior::{Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, WithRelu, Work, reads};
 use super::fields::{Fields, decimal, written_axes, written_shape};
 use super::{Other, Pooling, PoolingMethod, Shape};
 use crate::Convolution;
@@ -213,6 +213,7 @@ impl LayerKind {
                 saved: Saved::PerChannel,
                 statistics: true,
                 samples_are_independent: false,
+                with_relu: WithRelu::Both,
                 ..plain
             },
             LayerKind::Dropout { .. } => Behavior {
@@ -223,7 +224,9 @@ impl LayerKind {
                 ..plain
             },
             LayerKind::Concat => plain,
-            LayerKind::Add => Behavior { placement: Placement::OverInputSharingGradient, ..plain },
+            LayerKind::Add => {
+                Behavior { placement: Placement::OverInputSharingGradient, with_relu: WithRelu::Forward, ..plain }
+            }
             LayerKind::Flatten | LayerKind::Reshape { .. } => Behavior { part: Part::View, ..plain },
             LayerKind::Other(other) => other.behavior(),
             LayerKind::SoftmaxLoss => Behavior {

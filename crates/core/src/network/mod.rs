@@ -36,7 +36,7 @@ mod shape;
 use std::path::Path;
 
 pub use activation::Activation;
-pub use behavior::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, Work};
+pub use behavior::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, WithRelu, Work};
 pub use builder::{Builder, Filters, Window};
 pub use built_in::{built_in, names};
 pub use function::Function;

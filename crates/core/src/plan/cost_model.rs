@@ -274,7 +274,11 @@ mod tests {
         let costs = CostModel::k40();
         let (map, weights) = (64 * 8 * 32 * 32 * 4, (8 * 32 * 32 * 10 + 10) * 4);
         // In place: one read and one write of y, which is also x.
-        assert_near(time(&costs, "relu", Pass::Forward), 2 * map, costs.memory_rate);
+        let mut net = Builder::new("relu");
+        net.input(Shape::image(3, 32, 32)).conv("conv", Filters::new(8, 3).pad(1)).relu();
+        net.flatten().fully_connected("fc", 10).softmax_loss();
+        let network = net.finish().unwrap();
+        assert_near(time_in(&network, &costs, "relu", Pass::Forward), 2 * map, costs.memory_rate);
         // Weights and momentum are read and written; gradients are only read.
         assert_near(time(&costs, "fully-connected", Pass::Update), 5 * weights, costs.memory_rate);
         assert_near(time(&costs, "input", Pass::Forward), 64 * (3 * 32 * 32 * 4 + 4), costs.prefetch_rate);

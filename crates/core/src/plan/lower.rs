@@ -5,6 +5,8 @@
 //! forward    input | conv1: X W -> Y | relu: Y | .. | loss
 //! backward   loss: Y labels -> dX | .. | relu: Y dY | conv1: X dY -> dW, (dY W -> dX), update
 //! ```
+//!
+//! A ReLU in place over a batch normalization or a sum has no passes of its own where those of that layer compute it.
 
 use std::collections::HashMap;
 
@@ -14,7 +16,7 @@ use super::step::{
     TensorId, Use,
 };
 use super::{NetworkTensor, Pass, Role, Workload};
-use crate::network::{Behavior, LayerId, LayerKind, MapId, ParameterPass, Part, Placement, Saved, Work};
+use crate::network::{Behavior, LayerId, LayerKind, MapId, ParameterPass, Part, Placement, Saved, WithRelu, Work};
 use crate::{Bytes, Error, Nanos};
 
 /// A pass of a layer, as an operation of a step.
@@ -26,6 +28,8 @@ pub struct LayerPass {
     pub pass: Pass,
     /// The role of each of the operation's uses.
     pub roles: Vec<Role>,
+    /// The ReLU over the layer's output that the pass computes as well.
+    pub relu: Option<LayerId>,
 }
 
 /// The step of a network, with the network's meaning of each part.
@@ -62,7 +66,7 @@ impl Workload<'_> {
         let mut ids: HashMap<NetworkTensor, TensorId> =
             tensors.iter().enumerate().map(|(place, tensor)| (*tensor, TensorId(place))).collect();
         let mut operations = Vec::with_capacity(passes.len());
-        for Uses { layer, pass, uses } in &passes {
+        for Uses { layer, pass, uses, .. } in &passes {
             let mut used = Vec::with_capacity(uses.len());
             for (role, tensor, access) in uses {
                 let id = *ids.entry(*tensor).or_insert_with(|| {
@@ -87,10 +91,11 @@ impl Workload<'_> {
             groups: self.network.iter().map(|(layer, _)| self.group(layer)).collect(),
         };
         let role = |(role, ..): &(Role, NetworkTensor, Access)| *role;
-        let passes = passes.into_iter().map(|Uses { layer, pass, uses }| LayerPass {
+        let passes = passes.into_iter().map(|Uses { layer, pass, relu, uses }| LayerPass {
             layer,
             pass,
             roles: uses.iter().map(role).collect(),
+            relu,
         });
         let layers = self.network.iter().map(|(layer, _)| layer).collect();
         let lowered = Lowered { step, tensors, passes: passes.collect(), layers };
@@ -171,12 +176,13 @@ impl Workload<'_> {
 struct Uses {
     layer: LayerId,
     pass: Pass,
+    relu: Option<LayerId>,
     uses: Vec<(Role, NetworkTensor, Access)>,
 }
 
 impl Uses {
     fn new(layer: LayerId, pass: Pass) -> Uses {
-        Uses { layer, pass, uses: Vec::new() }
+        Uses { layer, pass, relu: None, uses: Vec::new() }
     }
 
     fn take(&mut self, role: Role, tensor: NetworkTensor, access: Access) {
@@ -194,9 +200,13 @@ fn maps_of_inputs<'a>(workload: &'a Workload<'_>, layer: LayerId) -> impl Iterat
     workload.network.layer(layer).inputs.iter().map(|&input| workload.maps.written_by(input)).enumerate()
 }
 
+/// The forward pass of a layer; none for one that computes nothing, or is computed with the layer below.
 fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
+    if workload.with_relu(layer) != WithRelu::Nothing {
+        return None;
+    }
     let node = workload.network.layer(layer);
-    let mut uses = Uses::new(layer, Pass::Forward);
+    let mut uses = Uses { relu: workload.relu_over(layer), ..Uses::new(layer, Pass::Forward) };
     uses.take_inputs(workload);
     uses.take(Role::Y, NetworkTensor::FeatureMap(workload.maps.written_by(layer)), Access::Write);
     if node.parameters > 0 {
@@ -222,9 +232,10 @@ fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
 fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Vec<Uses> {
     let node = workload.network.layer(layer);
     let own = workload.maps.written_by(layer);
-    let Behavior { part, backward: reads, placement, parameter_pass, .. } = node.kind.behavior();
+    let Behavior { part, backward: reads, placement, parameter_pass, with_relu, .. } = node.kind.behavior();
     let is_loss = part == Part::Loss;
-    if matches!(part, Part::Input | Part::View) || !(is_loss || reached[own.index()]) {
+    let computes = !matches!(part, Part::Input | Part::View) && workload.with_relu(layer) != WithRelu::Both;
+    if !computes || !(is_loss || reached[own.index()]) {
         return Vec::new();
     }
     let has_filters = node.parameters > 0 && parameter_pass == ParameterPass::Own;
@@ -256,7 +267,8 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
     }
     let gives_parameters = node.parameters > 0 && parameter_pass == ParameterPass::WithData;
     if !gradients.is_empty() || gives_parameters {
-        let mut uses = Uses::new(layer, Pass::BackwardData);
+        let relu = workload.relu_over(layer).filter(|_| with_relu == WithRelu::Both);
+        let mut uses = Uses { relu, ..Uses::new(layer, Pass::BackwardData) };
         if reads.inputs && !has_filters {
             uses.take_inputs(workload);
         }
@@ -317,7 +329,8 @@ mod tests {
             };
             let uses = operation.uses.iter().zip(&pass.roles);
             let uses: Vec<String> = uses.map(|(used, role)| format!("{role:?}{}", access(used.access))).collect();
-            format!("{} {:?}: {}", network.layer(pass.layer).name, pass.pass, uses.join(" "))
+            let relu = pass.relu.map_or(String::new(), |relu| format!(", with {}", network.layer(relu).name));
+            format!("{} {:?}: {}{relu}", network.layer(pass.layer).name, pass.pass, uses.join(" "))
         };
         lowered.step.operations.iter().zip(&lowered.passes).map(operation).collect()
     }
@@ -334,8 +347,7 @@ mod tests {
             "a Forward: X(0) Y= W",
             "b Forward: X(0) Y= W",
             "b.bn Forward: X(0) Y= W Statistics+ Saved=",
-            "sum Forward: X(0) X(1) Y=",
-            "sum.relu Forward: X(0) Y=",
+            "sum Forward: X(0) X(1) Y=, with sum.relu",
             "fc Forward: X(0) Y= W",
             "loss Forward: X(0) Y=",
             "loss BackwardData: Y Labels Dx(0)=",
@@ -353,8 +365,39 @@ mod tests {
             "a Update: W+ Dw Momentum+",
         ];
         assert_eq!(text(&network, Mode::Training), expected);
-        assert_eq!(text(&network, Mode::Inference).len(), 8);
+        assert_eq!(text(&network, Mode::Inference).len(), 7);
         assert_eq!(text(&network, Mode::Inference)[3], "b.bn Forward: X(0) Y= W Statistics");
+    }
+
+    #[test]
+    fn a_relu_over_a_normalization_has_no_passes() {
+        let relus = |mut net: Builder| {
+            net.flatten().fully_connected("fc", 3).softmax_loss();
+            let operations = text(&net.finish().unwrap(), Mode::Training);
+            let of = |line: &&String| line.contains("relu") || line.contains("bn Backward");
+            operations.iter().filter(of).cloned().collect::<Vec<_>>()
+        };
+        let image = Shape::image(2, 4, 4);
+        let normalized = |net: &mut Builder| net.input(image).conv("conv", Filters::new(2, 1)).batch_norm().here();
+        let mut net = Builder::new("alone");
+        normalized(&mut net);
+        net.relu().dropout(0.5);
+        let expected = [
+            "conv.bn Forward: X(0) Y= W Statistics+ Saved=, with conv.relu",
+            "conv.bn BackwardData: X(0) Saved Dy W Dw= Dx(0)=, with conv.relu",
+        ];
+        assert_eq!(relus(net), expected);
+        // Something else reads what is normalized, so the ReLU writes another map.
+        let mut net = Builder::new("read twice");
+        let bn = normalized(&mut net);
+        let relu = net.relu().here();
+        net.add("sum", &[relu, bn]);
+        let expected = [
+            "conv.relu Forward: X(0) Y=",
+            "conv.relu BackwardData: Y Dy Dx(0)+",
+            "conv.bn BackwardData: X(0) Saved Dy W Dw= Dx(0)=",
+        ];
+        assert_eq!(relus(net), expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::order::{of_weights, orders};
 use super::{ALIGNMENT, Mode, NetworkTensor, Order, Pass};
-use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved};
+use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved, WithRelu};
 use crate::problem::Storage;
 use crate::{Bytes, Error, Layout, Network, Operation, Problem, Types};
 
@@ -132,6 +132,27 @@ impl<'a> Workload<'a> {
     /// If `layer` is out of range.
     pub fn weight_order(&self, layer: LayerId) -> Option<Order> {
         of_weights(self.network, self.layout, &self.orders, layer)
+    }
+
+    /// The ReLU that passes of this layer compute as well (see [`Behavior::with_relu`]): one in place over its output, which
+    /// nothing else reads.
+    ///
+    /// # Panics
+    /// If `layer` is out of range.
+    pub fn relu_over(&self, layer: LayerId) -> Option<LayerId> {
+        let &[relu] = self.network.consumers(layer) else { return None };
+        let in_place = self.maps.written_by(relu) == self.maps.written_by(layer);
+        let joins =
+            self.network.layer(relu).kind == LayerKind::Relu && self.behavior(layer).with_relu != WithRelu::Nothing;
+        (in_place && joins).then_some(relu)
+    }
+
+    /// The passes of the layer below a ReLU that compute it as well.
+    pub(super) fn with_relu(&self, relu: LayerId) -> WithRelu {
+        match self.network.layer(relu).inputs[..] {
+            [below] if self.relu_over(below) == Some(relu) => self.behavior(below).with_relu,
+            _ => WithRelu::Nothing,
+        }
     }
 
     /// The parameters of a layer, in memory order.

@@ -14,6 +14,8 @@
 //! variance = (n · variance + n' · variance') / (n + n') + (mean - mean')² · n · n' / (n + n')²
 //! ```
 //!
+//! Where a ReLU follows, dy is that of the ReLU's output, and counts as 0 where y is not above 0.
+//!
 //! Sums run in 64 bits. Running statistics move by a tenth of the way to those of the mini-batch, the variance by its
 //! unbiased estimate, as cuDNN and PyTorch do. **Source:** Ioffe and Szegedy 2015, algorithms 1 and 2.
 
@@ -127,66 +129,109 @@ pub fn inverse(epsilon: f32, variances: &[f32]) -> Vec<f32> {
     variances.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect()
 }
 
-/// y from x, by means and inverse deviations.
-pub fn forward(
-    team: &Team,
-    by: PerChannel,
-    (scales, shifts): (&[f32], &[f32]),
-    positions: usize,
-    x: &[f32],
-    y: &mut [f32],
-) {
+/// How each channel is normalized.
+#[derive(Clone, Copy, Debug)]
+pub struct Affine<'a> {
+    /// Means.
+    pub means: &'a [f32],
+    /// Inverse deviations.
+    pub inverses: &'a [f32],
+    /// Scales.
+    pub scales: &'a [f32],
+    /// Shifts.
+    pub shifts: &'a [f32],
+    /// Whether a ReLU follows.
+    pub relu: bool,
+}
+
+impl Affine<'_> {
+    fn of(&self, channel: usize) -> Normal {
+        Normal {
+            mean: self.means[channel],
+            inverse: self.inverses[channel],
+            scale: self.scales[channel],
+            shift: self.shifts[channel],
+            relu: self.relu,
+        }
+    }
+}
+
+/// How one channel is normalized.
+struct Normal {
+    mean: f32,
+    inverse: f32,
+    scale: f32,
+    shift: f32,
+    relu: bool,
+}
+
+impl Normal {
+    /// y of an element, before a ReLU.
+    fn of(&self, x: f32) -> f32 {
+        self.scale * ((x - self.mean) * self.inverse) + self.shift
+    }
+
+    /// The gradient of that y, given the gradient behind the ReLU, if there is one.
+    fn gradient(&self, x: f32, dy: f32) -> f32 {
+        if self.relu && self.of(x) <= 0.0 { 0.0 } else { dy }
+    }
+}
+
+/// y from x.
+pub fn forward(team: &Team, by: Affine, positions: usize, x: &[f32], y: &mut [f32]) {
     let planes = x.chunks(positions).zip(y.chunks_mut(positions)).enumerate().collect();
     team.share(planes, &mut [], |(plane, (x, y)): (usize, (&[f32], &mut [f32])), _, _| {
-        let channel = plane % scales.len();
-        let (mean, inverse) = (by.0[channel], by.1[channel]);
-        let (scale, shift) = (scales[channel], shifts[channel]);
-        y.iter_mut().zip(x).for_each(|(y, x)| *y = scale * ((x - mean) * inverse) + shift);
+        let normal = by.of(plane % by.scales.len());
+        for (y, x) in y.iter_mut().zip(x) {
+            let value = normal.of(*x);
+            *y = if normal.relu && value < 0.0 { 0.0 } else { value };
+        }
     });
 }
 
 /// The gradients of scales and shifts; added to those of other parts of the mini-batch, where there are any.
 pub fn backward_parameters(
     team: &Team,
-    saved: PerChannel,
+    by: Affine,
     positions: usize,
     (x, dy): (&[f32], &[f32]),
     out: PerChannelMut,
     store: Store,
 ) {
-    let channels = saved.0.len();
+    let channels = by.scales.len();
     let items = out.0.iter_mut().zip(out.1).enumerate().collect();
     team.share(items, &mut [], |(channel, (scale, shift)): (usize, (&mut f32, &mut f32)), _, _| {
-        let (mean, inverse) = (f64::from(saved.0[channel]), f64::from(saved.1[channel]));
-        store.put(shift, sum(dy, channel, channels, positions, |_, dy| dy) as f32);
-        let products = sum(dy, channel, channels, positions, |i, dy| dy * (f64::from(x[i]) - mean));
+        let normal = by.of(channel);
+        let (mean, inverse) = (f64::from(normal.mean), f64::from(normal.inverse));
+        let gradient = |i: usize| f64::from(normal.gradient(x[i], dy[i]));
+        store.put(shift, sum(dy, channel, channels, positions, |i, _| gradient(i)) as f32);
+        let products = sum(dy, channel, channels, positions, |i, _| gradient(i) * (f64::from(x[i]) - mean));
         store.put(scale, (products * inverse) as f32);
     });
 }
 
 /// dx, given the gradients of the mini-batch's scales and shifts, of `count` elements of each channel.
-#[allow(clippy::too_many_arguments)]
 pub fn backward_data(
     team: &Team,
-    saved: PerChannel,
-    scales: &[f32],
+    by: Affine,
     gradients: PerChannel,
     (positions, count): (usize, usize),
     (x, dy): (&[f32], &[f32]),
     dx: &mut [f32],
     store: Store,
 ) {
-    let channels = scales.len();
+    let channels = by.scales.len();
     let count = count as f32;
     let planes = dx.chunks_mut(positions).enumerate().collect();
     team.share(planes, &mut [], |(plane, dx): (usize, &mut [f32]), _, _| {
         let channel = plane % channels;
-        let (mean, inverse) = (saved.0[channel], saved.1[channel]);
+        let normal = by.of(channel);
         let (by_scale, by_shift) = (gradients.0[channel] / count, gradients.1[channel] / count);
-        let factor = scales[channel] * inverse;
+        let factor = normal.scale * normal.inverse;
         let part = plane * positions..(plane + 1) * positions;
         for (dx, (x, dy)) in dx.iter_mut().zip(x[part.clone()].iter().zip(&dy[part])) {
-            store.put(dx, factor * (dy - by_shift - (x - mean) * inverse * by_scale));
+            let dy = normal.gradient(*x, *dy);
+            store.put(dx, factor * (dy - by_shift - (x - normal.mean) * normal.inverse * by_scale));
         }
     });
 }

@@ -232,11 +232,11 @@ static __device__ void relu_gradient(const typename T::type *y, const typename T
     }
 }
 
-// Each row of y = that of x, or the sum of both: `width` elements, `x_row` and `y_row` from one row to the next. Sixteen bytes
-// at once where all addresses allow it.
+// Each row of y = that of x, or the sum of both, with `relu` 0 where that is negative: `width` elements, `x_row` and `y_row` from
+// one row to the next. Sixteen bytes at once where all addresses allow it.
 template <typename T>
 static __device__ void copy_rows(const typename T::type *x, typename T::type *y, u64 rows, u64 width, u64 x_row, u64 y_row,
-                                 u32 add) {
+                                 u32 add, u32 relu) {
     const u64 count = sizeof(Wide<T>) / sizeof(typename T::type);
     bool wide = ((u64)x | (u64)y) % sizeof(Wide<T>) == 0 && (width | x_row | y_row) % count == 0;
     for (u64 row = blockIdx.y; row < rows; row += gridDim.y) {
@@ -250,11 +250,17 @@ static __device__ void copy_rows(const typename T::type *x, typename T::type *y,
                     for (u32 j = 0; j < count; j++)
                         T::store(value.each, j, T::load(sum.each, j) + T::load(value.each, j));
                 }
+                if (relu) {
+                    for (u32 j = 0; j < count; j++)
+                        if (T::load(value.each, j) < 0.0f) value.each[j] = 0;
+                }
                 ((Wide<T> *)to)[i] = value;
             }
         } else {
-            for (u64 i = thread(); i < width; i += threads())
-                T::store(to, i, add ? T::load(to, i) + T::load(from, i) : T::load(from, i));
+            for (u64 i = thread(); i < width; i += threads()) {
+                float value = add ? T::load(to, i) + T::load(from, i) : T::load(from, i);
+                T::store(to, i, relu && value < 0.0f ? 0.0f : value);
+            }
         }
     }
 }
@@ -607,13 +613,17 @@ struct Normal {
         middle = mean[channel], factor = scale[channel] * deviation, beyond = shift[channel];
     }
     __device__ float of(float x) const { return (x - middle) * factor + beyond; }
+    // The same, where a ReLU may follow.
+    __device__ float of(float x, u32 relu) const { return relu && of(x) < 0.0f ? 0.0f : of(x); }
+    // What reaches a normalized element of the gradient behind it.
+    __device__ float passed(float x, float dy, u32 relu) const { return relu && !(of(x) > 0.0f) ? 0.0f : dy; }
 };
 
-// y = x normalized; y may be x.
+// y = x normalized, with `relu` 0 where that is negative; y may be x.
 template <typename T, int N>
 static __device__ void norm_apply(const typename T::type *x, typename T::type *y, const float *mean, const float *second,
                                   const float *scale, const float *shift, u32 samples, u32 channels, u32 area, u32 lanes,
-                                  float epsilon) {
+                                  float epsilon, u32 relu) {
     const u32 flight = Flight<N>::one;
     Planes own(samples, channels, area, lanes, N);
     if (!own.any) return;
@@ -629,7 +639,7 @@ static __device__ void norm_apply(const typename T::type *x, typename T::type *y
         for (u32 k = 0; k < flight; k++) {
             if (i + k * own.step < own.end) {
 #pragma unroll
-                for (u32 j = 0; j < N; j++) pack[k].set(j, normal.of(pack[k].get(j)));
+                for (u32 j = 0; j < N; j++) pack[k].set(j, normal.of(pack[k].get(j), relu));
                 pack[k].store(y + own.at(i + k * own.step));
             }
         }
@@ -640,7 +650,7 @@ static __device__ void norm_apply(const typename T::type *x, typename T::type *y
 template <typename T, int N>
 static __device__ void norm_apply_last(const typename T::type *x, typename T::type *y, const float *mean, const float *second,
                                        const float *scale, const float *shift, u64 rows, u32 channels, u32 lanes,
-                                       float epsilon) {
+                                       float epsilon, u32 relu) {
     Rows own(channels, lanes, N);
     if (!own.any) return;
     Normal normal[N];
@@ -656,22 +666,24 @@ static __device__ void norm_apply_last(const typename T::type *x, typename T::ty
         for (u32 k = 0; k < 4; k++) {
             if (row + k * own.step < rows) {
 #pragma unroll
-                for (u32 j = 0; j < N; j++) pack[k].set(j, normal[j].of(pack[k].get(j)));
+                for (u32 j = 0; j < N; j++) pack[k].set(j, normal[j].of(pack[k].get(j), relu));
                 pack[k].store(y + (row + k * own.step) * channels + own.channel);
             }
         }
     }
 }
 
-// Sums of the gradient of each channel, and of its products with what x is beyond the mean.
+// Sums of the gradient of each channel, and of its products with what x is beyond the mean; with `relu`, dy is behind a ReLU.
 template <typename T, int N>
 static __device__ void norm_gradient_sums(const typename T::type *x, const typename T::type *dy, const float *mean,
-                                          float *partial, u32 samples, u32 channels, u32 area, u32 lanes) {
+                                          const float *deviation, const float *scale, const float *shift, float *partial,
+                                          u32 samples, u32 channels, u32 area, u32 lanes, u32 relu) {
     const u32 flight = Flight<N>::two;
     Planes own(samples, channels, area, lanes, N);
     float sum[2][N] = {};
     if (own.any) {
-        float middle = mean[own.channel];
+        Normal normal;
+        normal.set(own.channel, mean, deviation, scale, shift, -1.0f);
         for (u32 i = own.first; i < own.end; i += flight * own.step) {
             Pack<T, N> value[flight], gradient[flight];
 #pragma unroll
@@ -687,8 +699,9 @@ static __device__ void norm_gradient_sums(const typename T::type *x, const typen
                 if (i + k * own.step < own.end) {
 #pragma unroll
                     for (u32 j = 0; j < N; j++) {
-                        sum[0][j] += gradient[k].get(j);
-                        sum[1][j] += gradient[k].get(j) * (value[k].get(j) - middle);
+                        float passed = normal.passed(value[k].get(j), gradient[k].get(j), relu);
+                        sum[0][j] += passed;
+                        sum[1][j] += passed * (value[k].get(j) - normal.middle);
                     }
                 }
             }
@@ -700,13 +713,14 @@ static __device__ void norm_gradient_sums(const typename T::type *x, const typen
 // The same with the channels last.
 template <typename T, int N>
 static __device__ void norm_gradient_sums_last(const typename T::type *x, const typename T::type *dy, const float *mean,
-                                               float *partial, u64 rows, u32 channels, u32 lanes) {
+                                               const float *deviation, const float *scale, const float *shift, float *partial,
+                                               u64 rows, u32 channels, u32 lanes, u32 relu) {
     Rows own(channels, lanes, N);
     float sum[2][N] = {};
     if (own.any) {
-        float middle[N];
+        Normal normal[N];
 #pragma unroll
-        for (u32 j = 0; j < N; j++) middle[j] = mean[own.channel + j];
+        for (u32 j = 0; j < N; j++) normal[j].set(own.channel + j, mean, deviation, scale, shift, -1.0f);
 #pragma unroll 2
         for (u64 row = own.first; row < rows; row += own.step) {
             Pack<T, N> value, gradient;
@@ -714,8 +728,9 @@ static __device__ void norm_gradient_sums_last(const typename T::type *x, const 
             gradient.load(dy + row * channels + own.channel);
 #pragma unroll
             for (u32 j = 0; j < N; j++) {
-                sum[0][j] += gradient.get(j);
-                sum[1][j] += gradient.get(j) * (value.get(j) - middle[j]);
+                float passed = normal[j].passed(value.get(j), gradient.get(j), relu);
+                sum[0][j] += passed;
+                sum[1][j] += passed * (value.get(j) - normal[j].middle);
             }
         }
     }
@@ -737,28 +752,28 @@ extern "C" __global__ void norm_gradients(const float *partial, const float *dev
 #endif
 
 // The gradient of how a channel of `count` elements in the mini-batch is normalized.
-struct Gradient {
-    float middle, factor, slope, offset;
-    __device__ void set(u32 channel, const float *mean, const float *deviation, const float *scale,
+struct Gradient : Normal {
+    float slope, offset;
+    __device__ void set(u32 channel, const float *mean, const float *deviation, const float *scale, const float *shift,
                         const float *scale_gradient, const float *shift_gradient, float count) {
-        middle = mean[channel], factor = scale[channel] * deviation[channel];
+        Normal::set(channel, mean, deviation, scale, shift, -1.0f);
         slope = factor * deviation[channel] * (scale_gradient[channel] / count);
         offset = factor * (shift_gradient[channel] / count);
     }
-    __device__ float of(float x, float dy) const { return factor * dy - slope * (x - middle) - offset; }
+    __device__ float of(float x, float dy, u32 relu) const { return factor * passed(x, dy, relu) - slope * (x - middle) - offset; }
 };
 
-// dx = the gradient of the normalization, added to dx or over it; dx may be dy.
+// dx = the gradient of the normalization, added to dx or over it; dx may be dy. With `relu`, dy is behind a ReLU.
 template <typename T, int N>
 static __device__ void norm_gradient(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
-                                     const float *mean, const float *deviation, const float *scale,
+                                     const float *mean, const float *deviation, const float *scale, const float *shift,
                                      const float *scale_gradient, const float *shift_gradient, u64 count, u32 samples,
-                                     u32 channels, u32 area, u32 lanes, u32 add) {
+                                     u32 channels, u32 area, u32 lanes, u32 add, u32 relu) {
     const u32 flight = Flight<N>::two;
     Planes own(samples, channels, area, lanes, N);
     if (!own.any) return;
     Gradient normal;
-    normal.set(own.channel, mean, deviation, scale, scale_gradient, shift_gradient, (float)count);
+    normal.set(own.channel, mean, deviation, scale, shift, scale_gradient, shift_gradient, (float)count);
     for (u32 i = own.first; i < own.end; i += flight * own.step) {
         Pack<T, N> value[flight], gradient[flight], sum[flight];
 #pragma unroll
@@ -775,7 +790,7 @@ static __device__ void norm_gradient(const typename T::type *x, const typename T
             if (i + k * own.step < own.end) {
 #pragma unroll
                 for (u32 j = 0; j < N; j++) {
-                    float result = normal.of(value[k].get(j), gradient[k].get(j));
+                    float result = normal.of(value[k].get(j), gradient[k].get(j), relu);
                     sum[k].set(j, add ? sum[k].get(j) + result : result);
                 }
                 sum[k].store(dx + own.at(i + k * own.step));
@@ -787,15 +802,15 @@ static __device__ void norm_gradient(const typename T::type *x, const typename T
 // The same with the channels last.
 template <typename T, int N>
 static __device__ void norm_gradient_last(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
-                                          const float *mean, const float *deviation, const float *scale,
+                                          const float *mean, const float *deviation, const float *scale, const float *shift,
                                           const float *scale_gradient, const float *shift_gradient, u64 count, u64 rows,
-                                          u32 channels, u32 lanes, u32 add) {
+                                          u32 channels, u32 lanes, u32 add, u32 relu) {
     Rows own(channels, lanes, N);
     if (!own.any) return;
     Gradient normal[N];
 #pragma unroll
     for (u32 j = 0; j < N; j++)
-        normal[j].set(own.channel + j, mean, deviation, scale, scale_gradient, shift_gradient, (float)count);
+        normal[j].set(own.channel + j, mean, deviation, scale, shift, scale_gradient, shift_gradient, (float)count);
     for (u64 row = own.first; row < rows; row += 2 * own.step) {
         Pack<T, N> value[2], gradient[2], sum[2];
 #pragma unroll
@@ -812,7 +827,7 @@ static __device__ void norm_gradient_last(const typename T::type *x, const typen
             if (row + k * own.step < rows) {
 #pragma unroll
                 for (u32 j = 0; j < N; j++) {
-                    float result = normal[j].of(value[k].get(j), gradient[k].get(j));
+                    float result = normal[j].of(value[k].get(j), gradient[k].get(j), relu);
                     sum[k].set(j, add ? sum[k].get(j) + result : result);
                 }
                 sum[k].store(dx + (row + k * own.step) * channels + own.channel);
@@ -1129,9 +1144,9 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
                                                                               T::type *dx, u64 len, u32 add) {               \
         relu_gradient<T>(y, dy, dx, len, add);                                                                               \
     }                                                                                                                        \
-    extern "C" __global__ void copy_rows_##name(const T::type *x, T::type *y, u64 rows, u64 width, u64 x_row, u64 y_row,      \
-                                                u32 add) {                                                                   \
-        copy_rows<T>(x, y, rows, width, x_row, y_row, add);                                                                  \
+    extern "C" __global__ void copy_rows_##name(const T::type *x, T::type *y, u64 rows, u64 width, u64 x_row, u64 y_row,     \
+                                                u32 add, u32 relu) {                                                         \
+        copy_rows<T>(x, y, rows, width, x_row, y_row, add, relu);                                                            \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 8)                                                                     \
         max_pooling_gradient_##name(const T::type *x, const T::type *y, const T::type *dy, T::type *dx, u64 planes, AXIS(d), \
@@ -1155,29 +1170,32 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_apply_##name(const T::type *x, T::type *y, const float *mean,  \
             const float *second, const float *scale, const float *shift, u32 samples, u32 channels, u32 area, u32 lanes,     \
-            float epsilon, u32 wide) {                                                                                       \
+            float epsilon, u32 relu, u32 wide) {                                                                             \
         if (wide)                                                                                                            \
             norm_apply<T, 16 / sizeof(T::type)>(x, y, mean, second, scale, shift, samples, channels, area, lanes,            \
-                epsilon);                                                                                                    \
+                epsilon, relu);                                                                                              \
         else                                                                                                                 \
-            norm_apply<T, 1>(x, y, mean, second, scale, shift, samples, channels, area, lanes, epsilon);                     \
+            norm_apply<T, 1>(x, y, mean, second, scale, shift, samples, channels, area, lanes, epsilon, relu);               \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_gradient_sums_##name(const T::type *x, const T::type *dy,      \
-            const float *mean, float *partial, u32 samples, u32 channels, u32 area, u32 lanes, u32 wide) {                   \
+            const float *mean, const float *deviation, const float *scale, const float *shift, float *partial, u32           \
+            samples, u32 channels, u32 area, u32 lanes, u32 relu, u32 wide) {                                                \
         if (wide)                                                                                                            \
-            norm_gradient_sums<T, 16 / sizeof(T::type)>(x, dy, mean, partial, samples, channels, area, lanes);               \
+            norm_gradient_sums<T, 16 / sizeof(T::type)>(x, dy, mean, deviation, scale, shift, partial, samples, channels,    \
+                area, lanes, relu);                                                                                          \
         else                                                                                                                 \
-            norm_gradient_sums<T, 1>(x, dy, mean, partial, samples, channels, area, lanes);                                  \
+            norm_gradient_sums<T, 1>(x, dy, mean, deviation, scale, shift, partial, samples, channels, area, lanes, relu);   \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_gradient_##name(const T::type *x, const T::type *dy,           \
-            T::type *dx, const float *mean, const float *deviation, const float *scale, const float *scale_gradient,         \
-            const float *shift_gradient, u64 count, u32 samples, u32 channels, u32 area, u32 lanes, u32 add, u32 wide) {     \
+            T::type *dx, const float *mean, const float *deviation, const float *scale, const float *shift,                  \
+            const float *scale_gradient, const float *shift_gradient, u64 count, u32 samples, u32 channels, u32 area,        \
+            u32 lanes, u32 add, u32 relu, u32 wide) {                                                                        \
         if (wide)                                                                                                            \
-            norm_gradient<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient,        \
-                count, samples, channels, area, lanes, add);                                                                 \
+            norm_gradient<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, shift, scale_gradient,                 \
+                shift_gradient, count, samples, channels, area, lanes, add, relu);                                           \
         else                                                                                                                 \
-            norm_gradient<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, count, samples,           \
-                channels, area, lanes, add);                                                                                 \
+            norm_gradient<T, 1>(x, dy, dx, mean, deviation, scale, shift, scale_gradient, shift_gradient, count,             \
+                samples, channels, area, lanes, add, relu);                                                                  \
     }
 
 #define KERNELS_LAST(T, name)                                                                                                \
@@ -1190,29 +1208,32 @@ extern "C" __global__ void last_touched(const u32 *words, u64 len, u32 pattern, 
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_apply_last_##name(const T::type *x, T::type *y, const          \
             float *mean, const float *second, const float *scale, const float *shift, u64 rows, u32 channels, u32            \
-            lanes, float epsilon, u32 wide) {                                                                                \
+            lanes, float epsilon, u32 relu, u32 wide) {                                                                      \
         if (wide)                                                                                                            \
             norm_apply_last<T, 16 / sizeof(T::type)>(x, y, mean, second, scale, shift, rows, channels, lanes,                \
-                epsilon);                                                                                                    \
+                epsilon, relu);                                                                                              \
         else                                                                                                                 \
-            norm_apply_last<T, 1>(x, y, mean, second, scale, shift, rows, channels, lanes, epsilon);                         \
+            norm_apply_last<T, 1>(x, y, mean, second, scale, shift, rows, channels, lanes, epsilon, relu);                   \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) norm_gradient_sums_last_##name(const T::type *x, const              \
-            T::type *dy, const float *mean, float *partial, u64 rows, u32 channels, u32 lanes, u32 wide) {                   \
+            T::type *dy, const float *mean, const float *deviation, const float *scale, const float *shift, float            \
+            *partial, u64 rows, u32 channels, u32 lanes, u32 relu, u32 wide) {                                               \
         if (wide)                                                                                                            \
-            norm_gradient_sums_last<T, 16 / sizeof(T::type)>(x, dy, mean, partial, rows, channels, lanes);                   \
+            norm_gradient_sums_last<T, 16 / sizeof(T::type)>(x, dy, mean, deviation, scale, shift, partial, rows,            \
+                channels, lanes, relu);                                                                                      \
         else                                                                                                                 \
-            norm_gradient_sums_last<T, 1>(x, dy, mean, partial, rows, channels, lanes);                                      \
+            norm_gradient_sums_last<T, 1>(x, dy, mean, deviation, scale, shift, partial, rows, channels, lanes, relu);       \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 3) norm_gradient_last_##name(const T::type *x, const T::type           \
-            *dy, T::type *dx, const float *mean, const float *deviation, const float *scale, const float                     \
-            *scale_gradient, const float *shift_gradient, u64 count, u64 rows, u32 channels, u32 lanes, u32 add, u32 wide) { \
+            *dy, T::type *dx, const float *mean, const float *deviation, const float *scale, const float *shift, const       \
+            float *scale_gradient, const float *shift_gradient, u64 count, u64 rows, u32 channels, u32 lanes, u32 add,       \
+            u32 relu, u32 wide) {                                                                                            \
         if (wide)                                                                                                            \
-            norm_gradient_last<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, scale_gradient,                   \
-                shift_gradient, count, rows, channels, lanes, add);                                                          \
+            norm_gradient_last<T, 16 / sizeof(T::type)>(x, dy, dx, mean, deviation, scale, shift, scale_gradient,            \
+                shift_gradient, count, rows, channels, lanes, add, relu);                                                    \
         else                                                                                                                 \
-            norm_gradient_last<T, 1>(x, dy, dx, mean, deviation, scale, scale_gradient, shift_gradient, count, rows,         \
-                channels, lanes, add);                                                                                       \
+            norm_gradient_last<T, 1>(x, dy, dx, mean, deviation, scale, shift, scale_gradient, shift_gradient, count,        \
+                rows, channels, lanes, add, relu);                                                                           \
     }                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256, 4) bias_sums_last_##name(const T::type *dy, float *partial,            \
             u64 rows, u32 channels, u32 lanes, u32 wide) {                                                                   \

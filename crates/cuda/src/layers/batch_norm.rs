@@ -40,6 +40,7 @@ pub struct BatchNorm {
     epsilon: f32,
     scale: Region,
     shift: Region,
+    relu: bool,
 }
 
 /// Weight of a mini-batch's statistics in the running ones, per step.
@@ -48,7 +49,8 @@ const SHARE: f32 = 0.1;
 const INVERSE: f32 = -1.0;
 
 impl BatchNorm {
-    /// A layer on these parameters.
+    /// A layer on these parameters. With `relu`, y is that of a ReLU over the layer, and dy its gradient: what the ReLU cut
+    /// follows from x, so that y is not read.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`] if one is shorter than the channels.
@@ -57,11 +59,12 @@ impl BatchNorm {
         channels: usize,
         epsilon: f32,
         [scale, shift]: [&Region; 2],
+        relu: bool,
     ) -> Result<Arc<BatchNorm>, CudaError> {
         scale.must_hold(channels * 4)?;
         shift.must_hold(channels * 4)?;
         let (scale, shift) = (scale.clone(), shift.clone());
-        Ok(Arc::new(BatchNorm { libraries: libraries.clone(), channels, epsilon, scale, shift }))
+        Ok(Arc::new(BatchNorm { libraries: libraries.clone(), channels, epsilon, scale, shift, relu }))
     }
 
     /// Fails unless the maps have the layer's channels and are all of one form, and the statistics are as long.
@@ -206,9 +209,10 @@ impl BatchNorm {
         let kernel = form.kernel(&self.libraries, "norm_apply", x)?;
         let (norm, x, y, statistics) = (self.clone(), x.region.clone(), y.region.clone(), statistics.clone());
         Ok(Box::new(move || {
-            let parameters = [(&norm.scale).into(), (&norm.shift).into()];
-            let [maps, numbers] = [[(&x).into(), (&y).into()], [epsilon.into(), form.width()]];
-            let arguments = [&maps[..], &statistics.arguments(), &parameters, &form.arguments(), &numbers].concat();
+            let maps = [(&x).into(), (&y).into()];
+            let numbers = [epsilon.into(), u32::from(norm.relu).into(), form.width()];
+            let arguments =
+                [&maps[..], &statistics.arguments(), &norm.parameters(), &form.arguments(), &numbers].concat();
             // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
             unsafe { kernel.launch(form.grid(), &arguments) }
         }))
@@ -252,15 +256,17 @@ impl BatchNorm {
         let partial = self.partial(&summed)?;
         let sums = summed.kernel(&self.libraries, "norm_gradient_sums", x)?;
         let totaled = self.libraries.kernels_norm()?.get("norm_gradients")?;
-        let (totals, channels) = (self.totals()?, self.channels as u32);
+        let (totals, channels, norm) = (self.totals()?, self.channels as u32, self.clone());
         let ([x, dy], saved, gradients) =
             ([x, dy].map(|map| map.region.clone()), saved.clone(), gradients.map(Region::clone));
         Ok(Box::new(move || {
             let [mean, deviation] = saved.arguments();
             let [to_scale, to_shift] = gradients.each_ref().map(Argument::from);
-            let data = [(&x).into(), (&dy).into(), mean, (&partial).into()];
+            let [scale, shift] = norm.parameters();
+            let data = [(&x).into(), (&dy).into(), mean, deviation, scale, shift, (&partial).into()];
+            let flags = [u32::from(norm.relu).into(), summed.width()];
             // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
-            unsafe { sums.launch(summed.grid(), &[&data[..], &summed.arguments(), &[summed.width()]].concat()) }?;
+            unsafe { sums.launch(summed.grid(), &[&data[..], &summed.arguments(), &flags].concat()) }?;
             let numbers = [channels.into(), summed.parts().into(), u32::from(write == Write::Add).into()];
             let arguments = [&[(&partial).into(), deviation, to_scale, to_shift], &numbers[..]].concat();
             // SAFETY: as above.
@@ -293,11 +299,16 @@ impl BatchNorm {
             let [mean, deviation] = saved.arguments();
             let [to_scale, to_shift] = gradients.each_ref().map(Argument::from);
             let data = [(&x).into(), (&dy).into(), (&dx).into(), mean, deviation];
-            let parameters = [(&norm.scale).into(), to_scale, to_shift, count.into()];
-            let flags = [u32::from(write == Write::Add).into(), written.width()];
+            let [scale, shift] = norm.parameters();
+            let parameters = [scale, shift, to_scale, to_shift, count.into()];
+            let flags = [u32::from(write == Write::Add).into(), u32::from(norm.relu).into(), written.width()];
             // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
             unsafe { apply.launch(written.grid(), &[&data[..], &parameters, &written.arguments(), &flags].concat()) }
         }))
+    }
+
+    fn parameters(&self) -> [Argument; 2] {
+        [(&self.scale).into(), (&self.shift).into()]
     }
 
     /// Memory for two sums of each channel and part.

@@ -16,12 +16,12 @@ pub fn copy(libraries: &Arc<Libraries>, x: &Map, y: &Map, write: Write) -> Resul
     copy_channels(libraries, (x, 0), (y, 0), x.shape.channels(), write)
 }
 
-/// y = x + y: the second summand of an addition.
+/// y = x + y, with `relu` 0 where that is negative: the last summand of an addition.
 ///
 /// # Errors
 /// As [`copy`].
-pub fn add(libraries: &Arc<Libraries>, x: &Map, y: &Map) -> Result<Work, CudaError> {
-    copy(libraries, x, y, Write::Add)
+pub fn add(libraries: &Arc<Libraries>, x: &Map, y: &Map, relu: bool) -> Result<Work, CudaError> {
+    copy_maps(libraries, (x, 0), (y, 0), x.shape.channels(), (Write::Add, relu))
 }
 
 /// Copies or adds some channels of x to as many of y; each side gives its first channel.
@@ -34,6 +34,17 @@ pub fn copy_channels(
     (y, y_first): (&Map, usize),
     channels: usize,
     write: Write,
+) -> Result<Work, CudaError> {
+    copy_maps(libraries, (x, x_first), (y, y_first), channels, (write, false))
+}
+
+/// The same, and a ReLU over whole maps, if one follows.
+fn copy_maps(
+    libraries: &Arc<Libraries>,
+    (x, x_first): (&Map, usize),
+    (y, y_first): (&Map, usize),
+    channels: usize,
+    (write, relu): (Write, bool),
 ) -> Result<Work, CudaError> {
     let missing = x_first + channels > x.shape.channels() || y_first + channels > y.shape.channels();
     if x.samples != y.samples || x.area() != y.area() || x.storage != y.storage || x.layout != y.layout || missing {
@@ -60,7 +71,8 @@ pub fn copy_channels(
     let blocks = row_blocks(width.div_ceil(16 / size * THREADS), rows);
     Ok(Box::new(move || {
         let [rows, width, x_row, y_row] = [rows, width, x_row, y_row].map(|count| (count as u64).into());
-        let arguments = [(&x).into(), (&y).into(), rows, width, x_row, y_row, u32::from(write == Write::Add).into()];
+        let flags = [u32::from(write == Write::Add).into(), u32::from(relu).into()];
+        let arguments = [&[(&x).into(), (&y).into(), rows, width, x_row, y_row], &flags[..]].concat();
         // SAFETY: the kernel's parameters in its order; all memory is alive, and each map, of which a row begins with these
         // channels, was checked to be long enough.
         unsafe { kernel.launch(blocks, &arguments) }

@@ -135,6 +135,25 @@ fn copies_agree(libraries: &Arc<Libraries>) {
     }
 }
 
+fn sums_agree(libraries: &Arc<Libraries>) {
+    for storage in [Storage::F32, Storage::F16, Storage::Bf16] {
+        // With the last, rows are not as wide as a whole number of 16 bytes.
+        for shape in [Shape::image(16, 6, 5), Shape::image(3, 7, 5)] {
+            for relu in [false, true] {
+                let [x, y] = [1, 2].map(|seed| numbers(2 * shape.len(), 50, -20.0, seed));
+                let map = |values: &[f32]| {
+                    let region = region(libraries, storage, values);
+                    Map { region, samples: 2, shape, storage, layout: Layout::Nchw }
+                };
+                let (from, to) = (map(&x), map(&y));
+                run(add_maps(libraries, &from, &to, relu));
+                let sums = x.iter().zip(&y).map(|(x, y)| if relu { (x + y).max(0.0) } else { x + y });
+                assert!(read(&to.region, storage) == sums.collect::<Vec<f32>>(), "{storage:?} {shape}, relu: {relu}");
+            }
+        }
+    }
+}
+
 /// Places of a window in its volume, in row order.
 fn places(axes: &[Axis; 3], at: [usize; 3]) -> Vec<usize> {
     let inside = |axis: &Axis, at: usize| {
@@ -299,6 +318,7 @@ fn kernels_agree(options: &Options) {
     let libraries = Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
     biases_agree(&libraries);
     copies_agree(&libraries);
+    sums_agree(&libraries);
     poolings_agree(&libraries);
     draws_agree(&libraries);
     relus_agree(&libraries);
@@ -366,7 +386,8 @@ fn rates_with_the_channels_last() {
             let (x, y, dy) = (of(shape), of(shape), of(shape));
             let floats = || space(channels * 4);
             let (scale, shift, to_scale, to_shift) = (floats(), floats(), floats(), floats());
-            let norm = BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift]).unwrap();
+            let [norm, with_relu] =
+                [false, true].map(|relu| BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift], relu).unwrap());
             let saved = Statistics { mean: floats(), deviation: floats() };
             let running = Statistics { mean: floats(), deviation: floats() };
             let windows = if extent > 7 { Axis::new(extent, 3).stride(2).pad(1) } else { Axis::new(7, 7) };
@@ -382,13 +403,16 @@ fn rates_with_the_channels_last() {
             let over = Write::Overwrite;
             let passes = [
                 ("copy", 2 * map, copy(libraries, &x, &y, over)),
-                ("add", 3 * map, add_maps(libraries, &x, &y)),
+                ("add", 3 * map, add_maps(libraries, &x, &y, false)),
+                ("add, relu", 3 * map, add_maps(libraries, &x, &y, true)),
                 ("relu", 2 * map, relu(libraries, &x, &y)),
                 ("relu gradient", 3 * map, relu_gradient(libraries, &x, &dy, &y, over)),
                 ("norm forward", 3 * map, norm.training(&x, &y, &saved, &running)),
                 ("norm again", 2 * map, norm.again(&x, &y, &saved)),
                 ("norm inference", 2 * map, norm.inference(&x, &y, &running)),
                 ("norm backward", 5 * map, norm.backward([&x, &dy, &y], over, &saved, [&to_scale, &to_shift])),
+                ("norm, relu", 3 * map, with_relu.training(&x, &y, &saved, &running)),
+                ("norm, relu back", 5 * map, with_relu.backward([&x, &dy, &y], over, &saved, [&to_scale, &to_shift])),
                 ("bias", 2 * map, add_bias(libraries, &space(channels * 2), &y)),
                 ("bias gradient", map, bias_gradient(libraries, &dy, &to_scale, over)),
                 ("some channels", map, copy_channels(libraries, (&x, 0), (&y, channels / 2), channels / 2, over)),

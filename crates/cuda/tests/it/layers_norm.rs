@@ -39,8 +39,9 @@ fn forms() -> Vec<(usize, Shape)> {
 fn normalizations_agree(libraries: &Arc<Libraries>) {
     let epsilon = 1e-3_f64;
     let cases = CASES.into_iter().flat_map(|case| forms().into_iter().map(move |form| (case, form)));
-    for ((storage, layout), (samples, shape)) in cases {
-        let what = format!("{storage:?}, {}, {samples} samples of {shape}", layout.name());
+    let cases = cases.flat_map(|(case, form)| [false, true].map(|relu| (case, form, relu)));
+    for ((storage, layout), (samples, shape), relu) in cases {
+        let what = format!("{storage:?}, {}, {samples} samples of {shape}, relu: {relu}", layout.name());
         let (channels, area) = (shape.channels(), shape.len() / shape.channels());
         let (rows, plane) = (samples * area, if layout == Layout::Nhwc { 1 } else { area });
         let channel = |i: usize| i / plane % channels;
@@ -60,7 +61,6 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         let variance = all(&|i, c| (of(&x, i) - mean[c]).powi(2));
         let inverse: Vec<f64> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
         let normal = |i: usize| (of(&x, i) - mean[channel(i)]) * inverse[channel(i)];
-        let (mean_dy, mean_product) = (all(&|i, _| of(&dy, i)), all(&|i, _| of(&dy, i) * normal(i)));
         let each = |value: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
             (0..rows * channels).map(|i| value(i, channel(i))).collect()
         };
@@ -69,19 +69,21 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         let zeros = || floats(&vec![0.0; channels]);
         let map = |values: &[f32]| Map { region: region(libraries, storage, values), samples, shape, storage, layout };
         let (scales, shifts) = (floats(&scale), floats(&shift));
-        let norm = BatchNorm::new(libraries, channels, epsilon as f32, [&scales, &shifts]).unwrap();
+        let norm = BatchNorm::new(libraries, channels, epsilon as f32, [&scales, &shifts], relu).unwrap();
+        let cut = |y: f64| if relu { y.max(0.0) } else { y };
         let saved = Statistics { mean: zeros(), deviation: zeros() };
         let running = Statistics { mean: floats(&old_mean), deviation: floats(&old_variance) };
         let (input, y, again, inferred) = (map(&x), map(&before), map(&before), map(&before));
 
         run(norm.inference(&input, &inferred, &running));
         let want = each(&|i, c| {
-            (of(&x, i) - of(&old_mean, c)) / (of(&old_variance, c) + epsilon).sqrt() * of(&scale, c) + of(&shift, c)
+            let normal = (of(&x, i) - of(&old_mean, c)) / (of(&old_variance, c) + epsilon).sqrt();
+            cut(normal * of(&scale, c) + of(&shift, c))
         });
         assert_near(&format!("{what}: inference"), &read(&inferred.region, storage), &want, rounding(storage));
 
         run(norm.training(&input, &y, &saved, &running));
-        let want = each(&|i, c| normal(i) * of(&scale, c) + of(&shift, c));
+        let want = each(&|i, c| cut(normal(i) * of(&scale, c) + of(&shift, c)));
         assert_near(&format!("{what}: y"), &read(&y.region, storage), &want, rounding(storage));
         assert_near(&format!("{what}: mean"), &read(&saved.mean, Storage::F32), &mean, 1e-5);
         assert_near(&format!("{what}: deviation"), &read(&saved.deviation, Storage::F32), &inverse, 1e-3);
@@ -98,7 +100,11 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         run(norm.training(&in_place, &in_place, &saved, &running));
         assert!(read(&y.region, storage) == read(&in_place.region, storage), "{what}: in place");
 
-        let want = each(&|i, c| of(&scale, c) * inverse[c] * (of(&dy, i) - mean_dy[c] - normal(i) * mean_product[c]));
+        // Of the gradient behind a ReLU, what reaches the normalization.
+        let got = read(&y.region, storage);
+        let passed = |i: usize| if relu && got[i] <= 0.0 { 0.0 } else { of(&dy, i) };
+        let (mean_dy, mean_product) = (all(&|i, _| passed(i)), all(&|i, _| passed(i) * normal(i)));
+        let want = each(&|i, c| of(&scale, c) * inverse[c] * (passed(i) - mean_dy[c] - normal(i) * mean_product[c]));
         let size = inverse.iter().copied().fold(1.0, f64::max);
         let mut written = Vec::new();
         for write in WRITES {
@@ -151,12 +157,9 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
             );
             assert_near(&format!("{what}: shifts of parts"), &read(&to_shift, Storage::F32), &sums(&mean_dy), 1e-5);
             let whole: Vec<f64> = whole.iter().map(|value| f64::from(*value)).collect();
-            assert_near(
-                &format!("{what}: dx of parts, {write:?}"),
-                &read(&dx.region, storage),
-                &whole,
-                size * rounding(storage),
-            );
+            // Both are rounded.
+            let (of_parts, near) = (read(&dx.region, storage), 2.0 * size * rounding(storage));
+            assert_near(&format!("{what}: dx of parts, {write:?}"), &of_parts, &whole, near);
         }
 
         let in_place = map(&dy);
@@ -193,7 +196,7 @@ fn rates_of_normalization() {
     let libraries = &Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
     let context = libraries.handle().context();
     println!(
-        "{:>8} {:>14} {:>5} {:>5} {:>9} {:>9} {:>9} {:>6}",
+        "{:>8} {:>14} {:>5} {:>5} {:>14} {:>9} {:>9} {:>6}",
         "samples", "map", "type", "order", "pass", "us", "GB/s", "copy"
     );
     let forms = [
@@ -223,7 +226,8 @@ fn rates_of_normalization() {
         let (x, y, dy) = (map(), map(), map());
         let floats = || space(channels * 4);
         let (scale, shift, to_scale, to_shift) = (floats(), floats(), floats(), floats());
-        let norm = BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift]).unwrap();
+        let [norm, with_relu] =
+            [false, true].map(|relu| BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift], relu).unwrap());
         let saved = Statistics { mean: floats(), deviation: floats() };
         let running = Statistics { mean: floats(), deviation: floats() };
         let passes = [
@@ -231,6 +235,8 @@ fn rates_of_normalization() {
             ("forward", 3, norm.training(&x, &y, &saved, &running)),
             ("again", 2, norm.again(&x, &y, &saved)),
             ("backward", 5, norm.backward([&x, &dy, &y], Write::Overwrite, &saved, [&to_scale, &to_shift])),
+            ("forward, relu", 3, with_relu.training(&x, &y, &saved, &running)),
+            ("backward, relu", 5, with_relu.backward([&x, &dy, &y], Write::Overwrite, &saved, [&to_scale, &to_shift])),
         ];
         let mut copied = 0.0;
         for (pass, maps, work) in passes {
@@ -240,7 +246,7 @@ fn rates_of_normalization() {
                 copied = rate;
             }
             let (map, share, us, order) = (shape.to_string(), 100.0 * rate / copied, nanos / 1e3, layout.name());
-            println!("{samples:>8} {map:>14} {storage:>5?} {order:>5} {pass:>9} {us:9.1} {rate:9.0} {share:5.0}%");
+            println!("{samples:>8} {map:>14} {storage:>5?} {order:>5} {pass:>14} {us:9.1} {rate:9.0} {share:5.0}%");
         }
     }
 }

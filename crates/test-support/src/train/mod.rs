@@ -161,6 +161,9 @@ impl Writer<'_> {
     }
 
     fn compute(&mut self, layer: LayerId, pass: Pass, mut operands: Vec<Operand>) {
+        if self.lowered.passes.iter().any(|one| one.relu == Some(layer) && one.pass == pass) {
+            return;
+        }
         let operation = match pass {
             Pass::Forward => Some(Operation::Forward),
             Pass::BackwardData => Some(Operation::BackwardData),

@@ -23,6 +23,8 @@ pub struct Task {
     pub kind: LayerKind,
     /// The pass.
     pub pass: Pass,
+    /// Whether a ReLU over its output is computed with it.
+    pub relu: bool,
     /// The share of its work.
     pub phase: Phase,
     /// Shape of one sample of each input.

@@ -18,6 +18,8 @@ use crate::plan::{Lowered, NetworkTensor, Pass, Role, Workload};
 enum Fault {
     /// A pass has an operand it should not have, or accesses it the wrong way.
     WrongRole(Role),
+    /// A pass computes another layer as well that is not a ReLU in place over its output, or where it cannot.
+    WrongRelu(LayerId),
     /// A pass lacks an operand.
     MissingRole(Role),
     /// An operand does not hold what the pass must read.
@@ -237,6 +239,45 @@ mod tests {
             insert(lowered, place, taken);
         });
         assert_eq!(twice, "RunTwice");
+    }
+
+    #[test]
+    fn a_pass_computes_a_relu_once_and_only_where_it_can() {
+        let relu = |lowered: &Lowered, at: &dyn Fn(&Lowered, &str, Pass) -> usize, of: &str| {
+            lowered.passes[at(lowered, of, Pass::Forward)].layer
+        };
+        let elsewhere = fault(|lowered, at| {
+            let (relu, place) = (relu(lowered, at, "a.relu"), at(lowered, "b.bn", Pass::Forward));
+            lowered.passes[place].relu = Some(relu);
+        });
+        assert!(elsewhere.starts_with("WrongRelu"), "{elsewhere}");
+        let by_a_convolution = fault(|lowered, at| {
+            let (relu, place) = (relu(lowered, at, "a.relu"), at(lowered, "a", Pass::Forward));
+            lowered.passes[place].relu = Some(relu);
+        });
+        assert!(by_a_convolution.starts_with("WrongRelu"), "{by_a_convolution}");
+        let nowhere = fault(|lowered, at| {
+            let place = at(lowered, "b.bn", Pass::Forward);
+            lowered.passes[place].relu = None;
+        });
+        assert_eq!(nowhere, "WrongContent(X(0))");
+        let forward_alone = fault(|lowered, at| {
+            let place = at(lowered, "b.bn", Pass::BackwardData);
+            lowered.passes[place].relu = None;
+        });
+        assert_eq!(forward_alone, "WrongContent(Dy)");
+        let mut net = Builder::new("sum");
+        let fork = net.input(Shape::image(2, 4, 4)).conv("a", Filters::new(2, 1)).here();
+        let left = net.conv("b", Filters::new(2, 1)).here();
+        net.add("sum", &[left, fork]).relu().flatten().fully_connected("fc", 3).softmax_loss();
+        let network = net.finish().unwrap();
+        let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+        let backward_of_a_sum = fault_of(&workload, workload.lower().unwrap(), |lowered, at| {
+            let relu = lowered.passes[at(lowered, "sum.relu", Pass::BackwardData)].layer;
+            let place = at(lowered, "sum", Pass::BackwardData);
+            lowered.passes[place].relu = Some(relu);
+        });
+        assert!(backward_of_a_sum.starts_with("WrongRelu"), "{backward_of_a_sum}");
     }
 
     #[test]

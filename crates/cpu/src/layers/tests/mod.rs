@@ -7,7 +7,7 @@ mod planes;
 use tightfit_core::Axis;
 use tightfit_core::network::{Activation, AdamW, Pooling, PoolingMethod, Sampling, Sgd};
 
-use super::batch_norm::{PerChannel, PerChannelMut};
+use super::batch_norm::{Affine, PerChannel, PerChannelMut};
 use super::fully_connected::Sizes;
 use super::lrn::Normalization;
 use super::*;

@@ -78,6 +78,21 @@ fn normalized(x: &[f64], scales: &[f64], shifts: &[f64], positions: usize) -> Ve
 
 #[test]
 fn batch_normalization() {
+    check_batch_normalization(false);
+}
+
+#[test]
+fn batch_normalization_with_a_relu() {
+    check_batch_normalization(true);
+}
+
+/// How channels of these means and inverse deviations are normalized.
+fn affine<'a>(saved: &'a (Vec<f32>, Vec<f32>), scales: &'a [f32], shifts: &'a [f32], relu: bool) -> Affine<'a> {
+    Affine { means: &saved.0, inverses: &saved.1, scales, shifts, relu }
+}
+
+/// Against its definition in 64 bits, with a ReLU behind it or without.
+fn check_batch_normalization(relu: bool) {
     let (samples, channels, positions) = (4, 3, 5);
     let x = numbers(4, samples * channels * positions);
     let (scales, shifts) = (numbers(5, channels), numbers(6, channels));
@@ -87,33 +102,43 @@ fn batch_normalization() {
         batch_norm::statistics(team, 0.01, positions, x, saved, None);
         (means, inverses)
     };
+    let normalized = |x: &[f64], scales: &[f64], shifts: &[f64]| {
+        let y = normalized(x, scales, shifts, positions);
+        if relu { y.iter().map(|y| y.max(0.0)).collect() } else { y }
+    };
     let gradients = |team: &Team, x: &[f32], dy: &[f32]| {
-        let (means, inverses) = save(team, x);
+        let saved = save(team, x);
         let (mut dscale, mut dshift) = (vec![0.0; channels], vec![0.0; channels]);
         let out = PerChannelMut(&mut dscale, &mut dshift);
-        batch_norm::backward_parameters(team, PerChannel(&means, &inverses), positions, (x, dy), out, Store::Write);
+        batch_norm::backward_parameters(
+            team,
+            affine(&saved, &scales, &shifts, relu),
+            positions,
+            (x, dy),
+            out,
+            Store::Write,
+        );
         (dscale, dshift)
     };
     check(
         "batch-norm",
         &x,
-        |x| normalized(x, &wide(&scales), &wide(&shifts), positions),
+        |x| normalized(x, &wide(&scales), &wide(&shifts)),
         |team, x, y| {
-            let (means, inverses) = save(team, x);
-            batch_norm::forward(team, PerChannel(&means, &inverses), (&scales, &shifts), positions, x, y);
+            batch_norm::forward(team, affine(&save(team, x), &scales, &shifts, relu), positions, x, y);
         },
         |team, x, _, dy, dx, store| {
-            let ((means, inverses), (dscale, dshift)) = (save(team, x), gradients(team, x, dy));
-            let (saved, gradients) = (PerChannel(&means, &inverses), PerChannel(&dscale, &dshift));
+            let (saved, (dscale, dshift)) = (save(team, x), gradients(team, x, dy));
+            let (by, gradients) = (affine(&saved, &scales, &shifts, relu), PerChannel(&dscale, &dshift));
             let sizes = (positions, x.len() / channels);
-            batch_norm::backward_data(team, saved, &scales, gradients, sizes, (x, dy), dx, store);
+            batch_norm::backward_data(team, by, gradients, sizes, (x, dy), dx, store);
         },
     );
     let dy = numbers(8, x.len());
     let (dscale, dshift) = gradients(&Team::new(2), &x, &dy);
-    let by_scales = differences(|scales| normalized(&wide(&x), scales, &wide(&shifts), positions), &scales, &dy);
+    let by_scales = differences(|scales| normalized(&wide(&x), scales, &wide(&shifts)), &scales, &dy);
     assert_near("dscale", &dscale, &by_scales);
-    let by_shifts = differences(|shifts| normalized(&wide(&x), &wide(&scales), shifts, positions), &shifts, &dy);
+    let by_shifts = differences(|shifts| normalized(&wide(&x), &wide(&scales), shifts), &shifts, &dy);
     assert_near("dshift", &dshift, &by_shifts);
 }
 

@@ -8,7 +8,7 @@ use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::{Convolution, Layout, Operation, Problem};
 use tightfit_cpu::arena::{Arena, Read, Write};
-use tightfit_cpu::layers::batch_norm::{PerChannel, PerChannelMut};
+use tightfit_cpu::layers::batch_norm::{Affine, PerChannel, PerChannelMut};
 use tightfit_cpu::layers::fully_connected::Sizes;
 use tightfit_cpu::layers::lrn::Normalization;
 use tightfit_cpu::layers::{
@@ -306,26 +306,28 @@ impl<'a> Runner<'a> {
         }
         let (w, (mut y, _)) = (self.read(Role::W)?, self.write(Role::Y)?);
         let (w, y) = (self.floats(&w)?, self.floats_mut(&mut y)?);
-        let affine = (&w[self.needed(ParameterKind::Scale)?], &w[self.needed(ParameterKind::Shift)?]);
+        let (scales, shifts) = (&w[self.needed(ParameterKind::Scale)?], &w[self.needed(ParameterKind::Shift)?]);
+        let relu = self.task.relu;
         if self.task.mode == Mode::Inference {
             let running = self.read(Role::Statistics)?;
             let (means, variances) = self.floats(&running)?.split_at(stride);
             let inverses = batch_norm::inverse(epsilon, &variances[..channels]);
-            let by = PerChannel(&means[..channels], &inverses);
-            batch_norm::forward(self.team, by, affine, positions, x, y);
+            let by = Affine { means: &means[..channels], inverses: &inverses, scales, shifts, relu };
+            batch_norm::forward(self.team, by, positions, x, y);
             return Ok(());
         }
         let saved = self.read(Role::Saved)?;
         let (means, inverses) = self.floats(&saved)?.split_at(stride);
-        let by = || PerChannel(&means[..channels], &inverses[..channels]);
+        let (means, inverses) = (&means[..channels], &inverses[..channels]);
         // The first part of a mini-batch whose statistics are complete.
         if self.task.phase == Phase::Apply && self.task.place(Role::Statistics).is_some_and(Place::is_changed) {
             let (mut running, _) = self.write(Role::Statistics)?;
-            let (means, variances) = self.floats_mut(&mut running)?.split_at_mut(stride);
-            let running = PerChannelMut(&mut means[..channels], &mut variances[..channels]);
-            batch_norm::move_running(epsilon, self.task.batch * positions, by(), running);
+            let (running_means, variances) = self.floats_mut(&mut running)?.split_at_mut(stride);
+            let running = PerChannelMut(&mut running_means[..channels], &mut variances[..channels]);
+            batch_norm::move_running(epsilon, self.task.batch * positions, PerChannel(means, inverses), running);
         }
-        batch_norm::forward(self.team, by(), affine, positions, x, y);
+        let by = Affine { means, inverses, scales, shifts, relu };
+        batch_norm::forward(self.team, by, positions, x, y);
         Ok(())
     }
 
@@ -359,19 +361,27 @@ impl<'a> Runner<'a> {
         let (x, dy, saved) = (self.read(Role::X(0))?, self.read(Role::Dy)?, self.read(Role::Saved)?);
         let (x, dy) = (self.floats(&x)?, self.floats(&dy)?);
         let (means, inverses) = self.floats(&saved)?.split_at(channel_stride(channels));
-        let by = || PerChannel(&means[..channels], &inverses[..channels]);
+        let w = self.read(Role::W)?;
+        let w = self.floats(&w)?;
+        let by = Affine {
+            means: &means[..channels],
+            inverses: &inverses[..channels],
+            scales: &w[scale.clone()],
+            shifts: &w[shift.clone()],
+            relu: self.task.relu,
+        };
         if self.task.phase != Phase::Apply {
             let (mut dw, store) = self.write(Role::Dw)?;
             let (scales, shifts) = self.floats_mut(&mut dw)?.split_at_mut(shift.start);
             let out = PerChannelMut(&mut scales[scale.clone()], &mut shifts[..channels]);
-            batch_norm::backward_parameters(self.team, by(), positions, (x, dy), out, store);
+            batch_norm::backward_parameters(self.team, by, positions, (x, dy), out, store);
         }
         if self.task.phase != Phase::Sums && self.has(Role::Dx(0)) {
-            let (dw, w, (mut dx, store)) = (self.read(Role::Dw)?, self.read(Role::W)?, self.write(Role::Dx(0))?);
-            let (dw, w, dx) = (self.floats(&dw)?, self.floats(&w)?, self.floats_mut(&mut dx)?);
-            let (weights, gradients) = (&w[scale.clone()], PerChannel(&dw[scale], &dw[shift]));
+            let (dw, (mut dx, store)) = (self.read(Role::Dw)?, self.write(Role::Dx(0))?);
+            let (dw, dx) = (self.floats(&dw)?, self.floats_mut(&mut dx)?);
+            let gradients = PerChannel(&dw[scale], &dw[shift]);
             let sizes = (positions, self.task.batch * positions);
-            batch_norm::backward_data(self.team, by(), weights, gradients, sizes, (x, dy), dx, store);
+            batch_norm::backward_data(self.team, by, gradients, sizes, (x, dy), dx, store);
         }
         Ok(())
     }
@@ -426,6 +436,9 @@ impl<'a> Runner<'a> {
         let mut maps = maps.iter().map(|map| self.floats(map)).collect::<Result<Vec<_>, Error>>()?;
         let first = (!in_place && !maps.is_empty()).then(|| maps.remove(0));
         add::forward(self.team, first, &maps, y);
+        if self.task.relu {
+            activation::forward(self.team, Flow::InPlace(y));
+        }
         Ok(())
     }
 

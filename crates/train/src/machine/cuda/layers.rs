@@ -249,8 +249,8 @@ impl Operands<'_> {
         let (task, channels) = (self.task, input.channels());
         let scale = self.needed(Role::W, ParameterKind::Scale, Storage::F32)?;
         let shift = self.needed(Role::W, ParameterKind::Shift, Storage::F32)?;
-        let norm =
-            BatchNorm::new(libraries, channels, epsilon, [&scale, &shift]).map_err(|error| self.failed(error))?;
+        let norm = BatchNorm::new(libraries, channels, epsilon, [&scale, &shift], task.relu);
+        let norm = norm.map_err(|error| self.failed(error))?;
         let x = self.map(Role::X(0), input)?;
         if task.phase == Phase::Whole && task.samples != task.batch && task.mode == Mode::Training {
             let what = "batch normalization of a part needs the sums of the whole mini-batch";
@@ -400,7 +400,12 @@ impl Operands<'_> {
                     continue;
                 }
                 let (x, y) = (self.map(Role::X(i), task.output)?, self.map(Role::Y, task.output)?);
-                cuda::copy(libraries, &x, &y, if i > 0 { Write::Add } else { Write::Overwrite })
+                let is_last = i + 1 == task.inputs.len();
+                if i > 0 {
+                    cuda::add(libraries, &x, &y, task.relu && is_last)
+                } else {
+                    cuda::copy(libraries, &x, &y, Write::Overwrite)
+                }
             } else {
                 let there = task.place(Role::Dx(i)).is_some();
                 if !there || self.same(Role::Dy, Role::Dx(i)) {

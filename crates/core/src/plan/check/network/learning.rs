@@ -51,22 +51,26 @@ impl Learning {
         uses: &[Operand],
         contents: &mut [Content],
     ) -> Result<(), Fault> {
-        let done = &mut self.done[of.layer.index()][of.pass as usize];
-        if std::mem::replace(done, true) {
-            return Err(Fault::RunTwice);
+        for layer in [Some(of.layer), of.relu].into_iter().flatten() {
+            if std::mem::replace(&mut self.done[layer.index()][of.pass as usize], true) {
+                return Err(Fault::RunTwice);
+            }
         }
+        // The layer whose output is written, or whose gradient is read.
+        let last = of.relu.unwrap_or(of.layer);
         for (place, used) in uses.iter().enumerate().filter(|(_, used)| used.access != Access::Write) {
             // For a sum of a map with itself, the second gradient is added to the first.
             let mut before = uses[..place].iter();
             let just_written = before.any(|other| other.place == used.place && other.access == Access::Write);
-            if !just_written && !self.is_right(workload, of.layer, used.role, &contents[used.place]) {
+            let layer = if used.role == Role::Dy { last } else { of.layer };
+            if !just_written && !self.is_right(workload, layer, used.role, &contents[used.place]) {
                 return Err(Fault::WrongContent(used.role));
             }
         }
         for used in uses.iter().filter(|used| used.access != Access::Read) {
             let content = &mut contents[used.place];
             match used.role {
-                Role::Y => *content = Content::Map(of.layer),
+                Role::Y => *content = Content::Map(last),
                 Role::W => *content = Content::Updated,
                 Role::Dw | Role::Saved | Role::Labels => *content = Content::Of(of.layer),
                 Role::Dx(place) => match content {

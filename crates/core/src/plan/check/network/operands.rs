@@ -99,6 +99,19 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
     Some(roles)
 }
 
+/// Whether a pass of a layer can compute a ReLU over its output as well. Batch normalization's backward pass finds from its
+/// inputs what the ReLU cut; a sum does not keep its inputs.
+fn may_compute(workload: &Workload<'_>, pass: &LayerPass, relu: LayerId) -> bool {
+    let of = workload.network.layer(relu);
+    let in_place = workload.maps.written_by(relu) == workload.maps.written_by(pass.layer);
+    let can = match workload.network.layer(pass.layer).kind {
+        LayerKind::BatchNorm { .. } => matches!(pass.pass, Pass::Forward | Pass::BackwardData),
+        LayerKind::Add => pass.pass == Pass::Forward,
+        _ => false,
+    };
+    can && in_place && of.kind == LayerKind::Relu && of.inputs == [pass.layer]
+}
+
 /// Checks the operands of a pass.
 pub(super) fn operands(
     workload: &Workload<'_>,
@@ -106,6 +119,9 @@ pub(super) fn operands(
     uses: &[Operand],
     tensors: &[NetworkTensor],
 ) -> Result<(), Fault> {
+    if let Some(relu) = pass.relu.filter(|&relu| !may_compute(workload, pass, relu)) {
+        return Err(Fault::WrongRelu(relu));
+    }
     let needed = needed(workload, pass);
     let takes_gradients = pass.pass == Pass::BackwardData;
     for used in uses {
