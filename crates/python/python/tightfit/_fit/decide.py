@@ -28,7 +28,7 @@ TRIES = 2
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS, LONG_SECONDS = 1.0, 5.0, 15.0
 # How long it may search in a hurry: for few values, and for more.
-HURRIED_SECONDS = 0.4, 2.0
+HURRIED_SECONDS = 0.3, 2.0
 # The gap of a plan that a longer search cannot make much better. Where time was short, gaps are several times the step.
 NEAR = 0.1
 # After which the search for the least budget begins no further try: for few values, and for more.

@@ -17,9 +17,9 @@ from .simulate import simulate
 __all__ = ["with_gaps"]
 
 # How long the search takes at most for few values that can be given up, and for more.
-SECONDS = 0.5, 2.0
+SECONDS = 0.4, 2.0
 # How much less than the budget plans have that the search begins with too, in percent, and seconds of the planner for each of them.
-LESS, TRY_SECONDS = (10, 5), (0.15, 0.5)
+LESS, TRY_SECONDS = (10, 5), (0.1, 0.5)
 # More than any device has.
 ANY = 1 << 60
 
