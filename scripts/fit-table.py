@@ -4,8 +4,8 @@
 usage: scripts/fit-table.py table FILE                     a row for each variant of each case
        scripts/fit-table.py picture FILE PICTURE.svg       overhead against memory
 
-FILE is docs/measured/budget.jsonl, of which the lines on H200s with the whole GPU and PyTorch's usual algorithms count. Overheads are over plain PyTorch, of the
-same run where it is in one. Prints to standard output.
+FILE is docs/measured/budget.jsonl, or budget-h100.jsonl. Its lines with the whole GPU and PyTorch's usual algorithms count. Overheads are
+over plain PyTorch, of the same run where it is in one. Prints to standard output.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ from overhead_picture import overhead_picture
 
 NAMES = {
     "resnet50:256": "ResNet-50, 256", "vae:4": "autoencoder, 4", "vitl:128": "ViT-L, 128", "convnextb:128": "ConvNeXt-B, 128",
-    "unet3d:2": "3-D U-Net, 2", "detector:8": "detector, 8",
+    "unet3d:2": "3-D U-Net, 2", "unet2d:16": "U-Net, 16", "detector:8": "detector, 8",
 }  # fmt: skip
 VARIANTS = {
     "plain": "plain", "checkpoint": "a checkpoint for each block", "offload": "`save_on_cpu`", "streams": "offloading on a stream of its own",
@@ -37,9 +37,8 @@ def cases(path):
     found = {}
     for line in measured_lines.read(pathlib.Path(path)):
         apart = line.get("apart") or any(word in line["command"] for word in APART)
-        whole = line.get("device") == "NVIDIA H200" and not apart
         # Lines of another variant's gradients, and of what was not timed, say nothing here.
-        if whole and line.get("case") in NAMES and (line.get("variant") in VARIANTS or line.get("variant") == "ours"):
+        if not apart and line.get("case") in NAMES and (line.get("variant") in VARIANTS or line.get("variant") == "ours"):
             if "step_ms" in line or "error" in line:
                 types = "tf32" if "tf32" in line["command"] else "bf16"
                 found.setdefault((line["case"], types), []).append(line)

@@ -18,7 +18,7 @@ def printed(*arguments: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("script, measured", [("defaults", "defaults"), ("defaults", "defaults-h100"), ("joint", "joint-h100")])
+@pytest.mark.parametrize("script, measured", [("defaults", "defaults"), ("defaults", "defaults-h100"), ("joint", "joint-h100"), ("fit", "budget-h100")])
 def test_tables_are_what_was_measured(script: str, measured: str) -> None:
     table = printed(f"scripts/{script}-table.py", "table", f"docs/measured/{measured}.jsonl")
     assert table.count("\n") > 10

@@ -93,16 +93,18 @@ const H200_SLOWER: Slower = &[
     ("relu", Pass::BackwardData, 0.84),
 ];
 
-/// Kernels of our own, and convolutions that add to a gradient, of ResNet-50 in bf16 on an H200.
+/// Kernels of our own, and convolutions that add to a gradient, of ResNet-50 in bf16 on an H200; windows apart of VGG-16 on an H100.
 const TENSOR_CORES_LAST: Slower = &[
     ("average-pooling", Pass::BackwardData, 4.5),
     ("batch-norm", Pass::Forward, 1.47),
     ("max-pooling", Pass::Forward, 1.8),
     ("max-pooling", Pass::BackwardData, 2.8),
+    (APART, Pass::BackwardData, 1.5),
     (SUM, Pass::BackwardData, 1.65),
 ];
 
-/// As on an H200, but for what was measured: sums, normalizations and pooling of ResNet-50. ReLU is taken to be as fast as sums.
+/// As on an H200, but for what was measured: sums, normalizations and pooling of ResNet-50, and the gradients of windows apart and of
+/// fully connected layers of VGG-16. ReLU is taken to be as fast as sums.
 const H100_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 21.0),
     (AVERAGE_APART, Pass::BackwardData, 3.1),
@@ -112,11 +114,11 @@ const H100_SLOWER: Slower = &[
     ("batch-norm", Pass::BackwardData, 1.57),
     (BIAS, Pass::Forward, 1.4),
     (BIAS, Pass::BackwardFilter, 1.5),
-    ("fully-connected", Pass::BackwardFilter, 2.4),
+    ("fully-connected", Pass::BackwardFilter, 1.6),
     ("max-pooling", Pass::Forward, 1.8),
     ("max-pooling", Pass::BackwardData, 3.2),
     (APART, Pass::Forward, 1.3),
-    (APART, Pass::BackwardData, 3.2),
+    (APART, Pass::BackwardData, 2.6),
     (DENSE, Pass::Forward, 5.1),
     (DENSE, Pass::BackwardData, 5.5),
     ("relu", Pass::Forward, 0.93),
@@ -154,7 +156,8 @@ pub(super) const H200: NamedMachine = NamedMachine {
     slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
                     (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
                     (scripts/gpu-joint.sh, 2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24); \
-                    with the channels last, ResNet-50 at 256 in bf16, and average pooling of DenseNet-121 (2026-11-26)",
+                    with the channels last, ResNet-50 at 256 in bf16, and average pooling of DenseNet-121 (2026-11-26); with the channels \
+                    last, windows apart of VGG-16 as on an H100",
 };
 
 /// An NVIDIA H100 (SXM) on PCIe generation 5.
@@ -176,8 +179,8 @@ pub(super) const H100: NamedMachine = NamedMachine {
     ),
     slower: H100_SLOWER,
     slower_last: TENSOR_CORES_LAST,
-    slower_source: "measured with cuDNN 9.19 in steps of ResNet-50 at 256 in f32 (scripts/gpu-joint.sh, 2026-11-25); the \
-                    others as on an H200",
+    slower_source: "measured with cuDNN 9.19 in steps of ResNet-50 at 256 in f32 (2026-11-25) and of VGG-16 at 128 in f32 and 256 in \
+                    bf16 (2026-11-26; all scripts/gpu-joint.sh); the others as on an H200",
 };
 
 /// The NVIDIA K40 of the vDNN paper.
