@@ -35,13 +35,17 @@ COLUMNS = ["variant", "budget", "peak", "reserved", "step", "over plain", "predi
 def cases(path):
     """For each case with its types: its lines, of which the first is plain's."""
     found = {}
+    devices = set()
     for line in measured_lines.read(pathlib.Path(path)):
         apart = line.get("apart") or any(word in line["command"] for word in APART)
         # Lines of another variant's gradients, and of what was not timed, say nothing here.
         if not apart and line.get("case") in NAMES and (line.get("variant") in VARIANTS or line.get("variant") == "ours"):
             if "step_ms" in line or "error" in line:
+                devices.add(line["device"])
                 types = "tf32" if "tf32" in line["command"] else "bf16"
                 found.setdefault((line["case"], types), []).append(line)
+    if len(devices) > 1:
+        sys.exit(f"lines of several devices: {', '.join(sorted(devices))}")
     for key, lines in found.items():
         if lines[0]["variant"] != "plain":
             sys.exit(f"{key[0]}: no line of plain PyTorch comes first")
@@ -104,7 +108,8 @@ def curves(path):
 
 def picture(path):
     axes = "peak and time of a step over those of plain PyTorch in the same run"
-    title = "PyTorch models in a budget, bf16, on an H200"
+    device = next(line["device"] for [line, *_] in cases(path).values())
+    title = f"PyTorch models in a budget, bf16, on an {device.removeprefix('NVIDIA ')}"
     return overhead_picture(title, axes, "a checkpoint a block", list(curves(path)), most=45, widest=11)
 
 

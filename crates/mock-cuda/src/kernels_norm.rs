@@ -111,7 +111,7 @@ impl Normal {
         if self.relu && y < 0.0 { 0.0 } else { y }
     }
 
-    /// What of the gradient behind a ReLU reaches an element.
+    /// dy, or 0 where a ReLU behind the normalization cut the element.
     fn passed(&self, channel: usize, x: f32, dy: f32) -> f32 {
         let [mean, factor, shift] = self.of(channel);
         let is_cut = self.relu && ((x - mean) * factor + shift).partial_cmp(&0.0) != Some(Ordering::Greater);

@@ -6,7 +6,8 @@
 //! backward   loss: Y labels -> dX | .. | relu: Y dY | conv1: X dY -> dW, (dY W -> dX), update
 //! ```
 //!
-//! A ReLU in place over a batch normalization or a sum has no passes of its own where those of that layer compute it.
+//! A ReLU in place over a batch normalization has no passes of its own: those of the normalization compute it. Over a sum, it has no
+//! forward pass.
 
 use std::collections::HashMap;
 
@@ -202,7 +203,7 @@ fn maps_of_inputs<'a>(workload: &'a Workload<'_>, layer: LayerId) -> impl Iterat
 
 /// The forward pass of a layer; none for one that computes nothing, or is computed with the layer below.
 fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
-    if workload.with_relu(layer) != WithRelu::Nothing {
+    if workload.computed_below(layer) != WithRelu::Nothing {
         return None;
     }
     let node = workload.network.layer(layer);
@@ -234,7 +235,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
     let own = workload.maps.written_by(layer);
     let Behavior { part, backward: reads, placement, parameter_pass, with_relu, .. } = node.kind.behavior();
     let is_loss = part == Part::Loss;
-    let computes = !matches!(part, Part::Input | Part::View) && workload.with_relu(layer) != WithRelu::Both;
+    let computes = !matches!(part, Part::Input | Part::View) && workload.computed_below(layer) != WithRelu::Both;
     if !computes || !(is_loss || reached[own.index()]) {
         return Vec::new();
     }
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relu_over_a_normalization_has_no_passes() {
+    fn a_relu_over_a_normalization_has_no_passes_unless_something_else_reads_its_input() {
         let relus = |mut net: Builder| {
             net.flatten().fully_connected("fc", 3).softmax_loss();
             let operations = text(&net.finish().unwrap(), Mode::Training);
@@ -398,6 +399,30 @@ mod tests {
             "conv.bn BackwardData: X(0) Saved Dy W Dw= Dx(0)=",
         ];
         assert_eq!(relus(net), expected);
+    }
+
+    #[test]
+    fn a_relu_over_a_sum_is_computed_with_it_going_forward() {
+        let image = Shape::image(2, 4, 4);
+        // Of a map with itself; over a view of one, which nothing computes; and as the output of a network.
+        let mut net = Builder::new("twice");
+        let map = net.input(image).conv("conv", Filters::new(2, 1)).here();
+        net.add("sum", &[map, map]).relu().flatten().fully_connected("fc", 3).softmax_loss();
+        let operations = text(&net.finish().unwrap(), Mode::Training);
+        for expected in ["sum Forward: X(0) X(1) Y=, with sum.relu", "sum.relu BackwardData: Y Dy Dx(0)="] {
+            assert!(operations.contains(&expected.to_owned()), "{expected} is not in {operations:#?}");
+        }
+        let mut net = Builder::new("view");
+        let map = net.input(image).conv("conv", Filters::new(2, 1)).here();
+        net.add("sum", &[map, map]).flatten().relu().fully_connected("fc", 3).softmax_loss();
+        assert!(text(&net.finish().unwrap(), Mode::Training).iter().all(|line| !line.contains("with")));
+        let mut net = Builder::new("output");
+        net.input(image).conv("conv", Filters::new(2, 1)).batch_norm().relu();
+        let operations = text(&net.finish().unwrap(), Mode::Inference);
+        assert_eq!(
+            operations.last().map(String::as_str),
+            Some("conv.bn Forward: X(0) Y= W Statistics, with conv.relu")
+        );
     }
 
     #[test]

@@ -180,7 +180,7 @@ pub(super) const H100: NamedMachine = NamedMachine {
     slower: H100_SLOWER,
     slower_last: TENSOR_CORES_LAST,
     slower_source: "measured with cuDNN 9.19 in steps of ResNet-50 at 256 in f32 (2026-11-25) and of VGG-16 at 128 in f32 and 256 in \
-                    bf16 (2026-11-26; all scripts/gpu-joint.sh); the others as on an H200",
+                    bf16 (2026-11-26; traces of scripts/gpu-joint.sh); the others as on an H200",
 };
 
 /// The NVIDIA K40 of the vDNN paper.

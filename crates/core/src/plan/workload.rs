@@ -139,7 +139,7 @@ impl<'a> Workload<'a> {
     ///
     /// # Panics
     /// If `layer` is out of range.
-    pub fn relu_over(&self, layer: LayerId) -> Option<LayerId> {
+    pub(super) fn relu_over(&self, layer: LayerId) -> Option<LayerId> {
         let &[relu] = self.network.consumers(layer) else { return None };
         let in_place = self.maps.written_by(relu) == self.maps.written_by(layer);
         let joins =
@@ -148,7 +148,7 @@ impl<'a> Workload<'a> {
     }
 
     /// The passes of the layer below a ReLU that compute it as well.
-    pub(super) fn with_relu(&self, relu: LayerId) -> WithRelu {
+    pub(super) fn computed_below(&self, relu: LayerId) -> WithRelu {
         match self.network.layer(relu).inputs[..] {
             [below] if self.relu_over(below) == Some(relu) => self.behavior(below).with_relu,
             _ => WithRelu::Nothing,

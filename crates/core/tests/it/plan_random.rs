@@ -37,10 +37,12 @@ fn network(grows: &[Grow]) -> Network {
             0 | 1 => net.conv(name("conv"), Filters::new(4, 3).pad(1)),
             2 => net.max_pool(name("max"), Window::new(3, 1).pad(1)),
             3 => net.average_pool(name("mean"), Window::new(3, 1).pad(1)),
-            4 => net.conv(name("narrow"), Filters::new(4, 1).no_bias()).batch_norm(),
+            4 if grow.at % 2 == 0 => net.conv(name("narrow"), Filters::new(4, 1).no_bias()).batch_norm(),
+            4 => net.conv(name("narrow"), Filters::new(4, 1).no_bias()).batch_norm().relu(),
             5 => net.conv(name("then"), Filters::new(4, 1)).relu(),
             6 => net.conv(name("and"), Filters::new(4, 1)).relu().dropout(0.5),
-            7 => net.add(name("sum"), &[layers[at], other]),
+            7 if grow.at % 2 == 0 => net.add(name("sum"), &[layers[at], other]),
+            7 => net.add(name("sum"), &[layers[at], other]).relu(),
             _ => {
                 net.concat(name("cat"), &[layers[at], other]);
                 let channels = net.shape().map_or(0, |shape| shape.channels());

@@ -14,7 +14,7 @@
 //! variance = (n · variance + n' · variance') / (n + n') + (mean - mean')² · n · n' / (n + n')²
 //! ```
 //!
-//! Where a ReLU follows, dy is that of the ReLU's output, and counts as 0 where y is not above 0.
+//! Where a ReLU follows, dy is that of the ReLU's output, and counts as 0 where y is 0 or less.
 //!
 //! Sums run in 64 bits. Running statistics move by a tenth of the way to those of the mini-batch, the variance by its
 //! unbiased estimate, as cuDNN and PyTorch do. **Source:** Ioffe and Szegedy 2015, algorithms 1 and 2.

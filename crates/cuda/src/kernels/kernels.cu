@@ -615,7 +615,7 @@ struct Normal {
     __device__ float of(float x) const { return (x - middle) * factor + beyond; }
     // The same, where a ReLU may follow.
     __device__ float of(float x, u32 relu) const { return relu && of(x) < 0.0f ? 0.0f : of(x); }
-    // What reaches a normalized element of the gradient behind it.
+    // dy, or 0 where a ReLU behind the normalization cut the element.
     __device__ float passed(float x, float dy, u32 relu) const { return relu && !(of(x) > 0.0f) ? 0.0f : dy; }
 };
 

@@ -19,8 +19,11 @@ pub fn copy(libraries: &Arc<Libraries>, x: &Map, y: &Map, write: Write) -> Resul
 /// y = x + y, with `relu` 0 where that is negative: the last summand of an addition.
 ///
 /// # Errors
-/// As [`copy`].
+/// As [`copy`]; also for maps of different shapes.
 pub fn add(libraries: &Arc<Libraries>, x: &Map, y: &Map, relu: bool) -> Result<Work, CudaError> {
+    if x.shape != y.shape {
+        return Err(CudaError::Unfit { layer: "add", what: format!("{} and {}", x.shape, y.shape) });
+    }
     copy_maps(libraries, (x, 0), (y, 0), x.shape.channels(), (Write::Add, relu))
 }
 
@@ -38,7 +41,7 @@ pub fn copy_channels(
     copy_maps(libraries, (x, x_first), (y, y_first), channels, (write, false))
 }
 
-/// The same, and a ReLU over whole maps, if one follows.
+/// The same, and a ReLU behind it, which only whole maps can have.
 fn copy_maps(
     libraries: &Arc<Libraries>,
     (x, x_first): (&Map, usize),

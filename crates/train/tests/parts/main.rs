@@ -227,8 +227,8 @@ fn trained(workload: &Workload<'_>, plan: &Plan) -> (Vec<f64>, Vec<(String, Vec<
 fn every_layer_in_parts_trains_as_the_whole() {
     let lenet = Network::open("lenet").unwrap();
     let networks = [chain(), normalized(), stem(), beside(), halving(), fork_and_join(), dense(), residual(), lenet];
-    // Of seven samples, no two parts are equal.
-    for (network, samples) in networks.iter().flat_map(|network| [(network, BATCH), (network, 7)]) {
+    // Of seven samples, no two parts are equal; equal ones train on the mocks (`tests/cuda/parts.rs`), and here once.
+    for (network, samples) in networks.iter().map(|network| (network, 7)).chain([(&networks[1], BATCH)]) {
         let name = format!("{} of {samples}", network.name());
         let workload = Workload::new(network, samples, Types::F32, Mode::Training).unwrap();
         let least = planned(&workload, Bytes::gib(1), true).min_feasible;

@@ -18,7 +18,7 @@ use crate::plan::{Lowered, NetworkTensor, Pass, Role, Workload};
 enum Fault {
     /// A pass has an operand it should not have, or accesses it the wrong way.
     WrongRole(Role),
-    /// A pass computes another layer as well that is not a ReLU in place over its output, or where it cannot.
+    /// A pass claims a layer that is not a ReLU in place over its output, or that it cannot compute.
     WrongRelu(LayerId),
     /// A pass lacks an operand.
     MissingRole(Role),

@@ -129,7 +129,12 @@ impl Document {
             let action = instruction.action.action(|compute| {
                 let (layer, pass) = (compute.layer.index(), compute.pass.name());
                 let operation = operations.get(&(compute.layer, compute.pass));
-                let operation = *operation.ok_or_else(|| format!("layer {layer} has no pass {pass}"))?;
+                let missing = || {
+                    format!(
+                        "layer {layer} has no pass {pass} of its own; a plan of an older version is to be planned again"
+                    )
+                };
+                let operation = *operation.ok_or_else(missing)?;
                 read(compute, operation, lowered)
             })?;
             Ok(Instruction { stream: instruction.stream, action })
