@@ -12,7 +12,7 @@ from tightfit import _native
 from tightfit._fit import fitted as fitted_plans
 from tightfit._fit.allocator import There
 from tightfit._fit.bound import bind
-from tightfit._fit.decide import NEAR, TRIES, Decided, by_planner, decide, decide_least
+from tightfit._fit.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._fit.rebuild import Impossible, Lives
 from tightfit._fit.simulate import Outcome, simulate
 
@@ -75,7 +75,8 @@ def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
     plan = tt.plan(model, x, optimizer=sgd(model))
     step, lives = plan._fitted.step.data, plan._fitted.lives
     greedy = decide(step, plan.plain - 1, lives)
-    tried, found = [], {0.4: 700_000, 1.0: 690_000, 5.0: 680_000, 15.0: 680_000}
+    short = HURRIED_SECONDS[0]
+    tried, found = [], {short: 700_000, 1.0: 690_000, 5.0: 680_000, 15.0: 680_000}
 
     def planned(step, budget, lives, plain, seconds):
         tried.append(seconds)
@@ -86,7 +87,7 @@ def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
     least = decide_least(step, lives)
     # What is a step below it, the longer search does not find either, which a budget gets before it is refused.
     assert least.by == "planner" and 680_000 <= least.outcome.peak <= 680_000 * 1.01
-    assert tried.count(0.4) < 16 and tried.count(1.0) < 6 and tried.count(5.0) < 6
+    assert tried.count(short) < 16 and tried.count(1.0) < 6 and tried.count(5.0) < 6
 
 
 def searched(monkeypatch, answers):
