@@ -89,9 +89,9 @@ def table(path):
         print("| " + " | ".join(row) + " |")
 
 
-def curves(path):
+def curves(found):
     """For each case in bf16: its names, and (peak over plain's, overhead in percent, what it is) of every budget and of checkpoints."""
-    for (case, types), lines in cases(path).items():
+    for (case, types), lines in found.items():
         if types != "bf16":
             continue
         plain = lines[0]
@@ -108,9 +108,10 @@ def curves(path):
 
 def picture(path):
     axes = "peak and time of a step over those of plain PyTorch in the same run"
-    device = next(line["device"] for [line, *_] in cases(path).values())
+    found = cases(path)
+    device = next(line["device"] for [line, *_] in found.values())
     title = f"PyTorch models in a budget, bf16, on an {device.removeprefix('NVIDIA ')}"
-    return overhead_picture(title, axes, "a checkpoint a block", list(curves(path)), most=45, widest=11)
+    return overhead_picture(title, axes, "a checkpoint a block", list(curves(found)), most=45, widest=11)
 
 
 def main():

@@ -1,8 +1,6 @@
 //! The kernels of batch normalization, in both layouts. What the caller chooses for speed alone (lanes, parts, packs of 16 bytes)
 //! is checked and otherwise ignored.
 
-use std::cmp::Ordering;
-
 use crate::error::Code;
 use crate::kernels::{Array, Launch, Storage};
 
@@ -105,17 +103,20 @@ impl Normal {
         [mean, scale * deviation, shift]
     }
 
-    fn apply(&self, channel: usize, x: f32) -> f32 {
+    /// An element before a ReLU.
+    fn normalized(&self, channel: usize, x: f32) -> f32 {
         let [mean, factor, shift] = self.of(channel);
-        let y = (x - mean) * factor + shift;
+        (x - mean) * factor + shift
+    }
+
+    fn apply(&self, channel: usize, x: f32) -> f32 {
+        let y = self.normalized(channel, x);
         if self.relu && y < 0.0 { 0.0 } else { y }
     }
 
     /// dy, or 0 where a ReLU behind the normalization cut the element.
     fn passed(&self, channel: usize, x: f32, dy: f32) -> f32 {
-        let [mean, factor, shift] = self.of(channel);
-        let is_cut = self.relu && ((x - mean) * factor + shift).partial_cmp(&0.0) != Some(Ordering::Greater);
-        if is_cut { 0.0 } else { dy }
+        if !self.relu || self.normalized(channel, x) > 0.0 { dy } else { 0.0 }
     }
 }
 

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
+use tightfit_core::network::WithRelu;
 use tightfit_core::plan::step::{Access, OperationId, Phase, Resource};
 use tightfit_core::plan::{Action, Block, BlockId, Compute, Holding, Lowered, Role, Schedule, Stream, Workload};
 
@@ -171,6 +172,9 @@ fn task(
     let unknown = || Error::Unsound { what: format!("there is no operation {}", compute.operation.0) };
     let pass = lowered.passes.get(compute.operation.0).ok_or_else(unknown)?;
     let layer = workload.network.layer(pass.layer);
+    if pass.relu.is_some() && layer.kind.behavior().with_relu == WithRelu::Nothing {
+        return Err(Error::Unsound { what: format!("{} cannot compute a ReLU as well", layer.name) });
+    }
     let mut operands = Vec::with_capacity(compute.blocks.len() + 1);
     for ((place, used), block) in lowered.step.uses(compute.operation, compute.phase).zip(&compute.blocks) {
         let bytes = part(workload, lowered, block_of(schedule, *block)?, &compute.samples)?;

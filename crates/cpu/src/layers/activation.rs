@@ -7,14 +7,24 @@ use tightfit_core::network::Activation;
 use super::Flow;
 use crate::team::Team;
 
-/// y from x. What is no number stays so, instead of becoming zero unseen.
+/// y from x.
 pub fn forward(team: &Team, x: Flow) {
-    x.map(team, |_, x| if x < 0.0 { 0.0 } else { x });
+    x.map(team, |_, x| relu(x));
 }
 
-/// dx from dy and y: the gradient goes where the output is positive.
+/// dx from dy and y.
 pub fn backward(team: &Team, y: &[f32], dy: Flow) {
-    dy.map(team, |i, dy| if y[i] <= 0.0 { 0.0 } else { dy });
+    dy.map(team, |i, dy| relu_gradient(y[i], dy));
+}
+
+/// y of an element. What is no number stays so, instead of becoming zero unseen.
+pub(super) fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// dx of an element, from its output, or from its input, which is positive where the output is.
+pub(super) fn relu_gradient(y: f32, dy: f32) -> f32 {
+    if y <= 0.0 { 0.0 } else { dy }
 }
 
 /// y from x by another function.

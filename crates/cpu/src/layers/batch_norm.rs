@@ -20,6 +20,7 @@
 //! unbiased estimate, as cuDNN and PyTorch do. **Source:** Ioffe and Szegedy 2015, algorithms 1 and 2.
 
 use super::Store;
+use super::activation::{relu, relu_gradient};
 use crate::team::Team;
 
 /// How far the running statistics move to those of a mini-batch.
@@ -173,7 +174,7 @@ impl Normal {
 
     /// The gradient of that y, given the gradient behind the ReLU, if there is one.
     fn gradient(&self, x: f32, dy: f32) -> f32 {
-        if self.relu && self.of(x) <= 0.0 { 0.0 } else { dy }
+        if self.relu { relu_gradient(self.of(x), dy) } else { dy }
     }
 }
 
@@ -184,7 +185,7 @@ pub fn forward(team: &Team, by: Affine, positions: usize, x: &[f32], y: &mut [f3
         let normal = by.of(plane % by.scales.len());
         for (y, x) in y.iter_mut().zip(x) {
             let value = normal.of(*x);
-            *y = if normal.relu && value < 0.0 { 0.0 } else { value };
+            *y = if normal.relu { relu(value) } else { value };
         }
     });
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use tightfit_core::backend::Scale;
-use tightfit_core::network::{LayerKind, Pooling, PoolingMethod, Rule, WithRelu};
+use tightfit_core::network::{LayerKind, Pooling, PoolingMethod, Rule};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::{Convolution, Layout, Operation, Problem};
@@ -32,9 +32,6 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     let needs_all = !task.kind.behavior().samples_are_independent && task.phase == Phase::Whole;
     if needs_all && task.samples != task.batch && task.mode == Mode::Training {
         return Err(failed(&task.name, "batch normalization of a part needs the sums of the whole mini-batch"));
-    }
-    if task.relu && task.kind.behavior().with_relu == WithRelu::Nothing {
-        return Err(failed(&task.name, "the layer cannot compute a ReLU as well"));
     }
     if let LayerKind::Other(other) = &task.kind
         && other.function.is_none()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape, WithRelu};
+use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_core::problem::Storage;
@@ -46,9 +46,6 @@ pub(super) fn prepare(
     task: &Task,
 ) -> Result<Vec<Work>, Error> {
     let operands = Operands { session, task };
-    if task.relu && task.kind.behavior().with_relu == WithRelu::Nothing {
-        return Err(wrong(&task.name, "the layer cannot compute a ReLU as well".to_owned()));
-    }
     if let (LayerKind::Convolution { convolution, bias }, Pass::Forward | Pass::BackwardData | Pass::BackwardFilter) =
         (&task.kind, task.pass)
     {
