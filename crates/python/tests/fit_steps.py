@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from tightfit._fit.passes import Pass
 from tightfit._fit.rebuild import Lives
-from tightfit._fit.recorded import Operation, Pack, Step, View
+from tightfit._fit.recorded import External, Operation, Pack, Step, View
 from tightfit._fit.slots import Counts
 
 FOLDER = Path(__file__).parent / "steps"
@@ -221,7 +221,7 @@ class Recorded:
         for number, tensor in enumerate(self.data["tensors"]):
             what, _, which = tensor["name"].partition(" ")
             if tensor["residence"] == "resident" and what in ("parameter", "buffer", "input"):
-                externals[number] = (what, int(which) if what == "input" else which)
+                externals[number] = [External(what, int(which) if what == "input" else which, view(number))]
         tensors = {(number, 0): number for number in range(len(self.lives.bytes))}
         self.step = Step(self.data, packs, unpacks, recorded, tensors, externals)
         self.packs = [Pack(view(tensor), False, "", 0, ()) for tensor, _ in packs]
@@ -288,7 +288,7 @@ class Program:
             return SimpleNamespace(pack=pack, unpack=unpack, seal=lambda: None)
         inputs = {}
         model = SimpleNamespace(_modules={}, _parameters={}, _buffers={})
-        for number, (what, which) in self.recorded.step.externals.items():
+        for number, ((what, which, _),) in self.recorded.step.externals.items():
             if what == "input":
                 inputs[which] = held[number]
                 continue
@@ -297,8 +297,8 @@ class Program:
             for part in path:
                 module = module._modules.setdefault(part, SimpleNamespace(_modules={}, _parameters={}, _buffers={}))
             (module._parameters if what == "parameter" else module._buffers)[name] = held[number]
-        made = Pass(self.bound, self.copies, lambda active, _: Arena(active.bound.host_bytes), self.safe, model, inputs, set())
-        return made
+        given = self.bound.resolve(model, inputs)
+        return Pass(self.bound, self.copies, lambda active, _: Arena(active.bound.host_bytes), self.safe, given, set())
 
     def compute(self, index, held):
         operation = self.lives.operations[index]

@@ -153,12 +153,25 @@ def test_another_computation_of_the_same_shapes_is_noticed(ways, link):
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
 
 
-def test_a_model_that_never_repeats_itself_is_offloaded_for_good(link, monkeypatch, capfd):
-    class Wanders(Chooses):
-        def forward(self, x):
-            self.ways = self.ways[::-1]
-            return super().forward(x)
+class Wanders(Chooses):
+    """Computes something else at every call."""
 
+    def forward(self, x):
+        self.ways = self.ways[::-1]
+        return super().forward(x)
+
+
+def test_what_is_only_offloaded_may_be_computed_by_anything(monkeypatch):
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    model, x = Wanders((torch.relu, torch.sigmoid)).train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    assert same_bits(train(model, 4, x), train(fitted, 4, x))
+    assert decided(last_plan(fitted))["offload"] > 0 and last_plan(fitted).counts.strangers == 0
+
+
+def test_a_model_that_never_repeats_itself_is_offloaded_for_good(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     model, x = Wanders((torch.relu, torch.sigmoid)).train(), image(4)
     fitted = fitted_copy(model, x, 0.7)

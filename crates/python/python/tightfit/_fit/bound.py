@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .lineage import LINEAGE
+from .lineage import LINEAGE, UNNAMED, beginning, is_node
 from .program import CONVOLUTIONS, Program, program_of
 from .rebuild import Impossible, Lives
-from .recorded import Pack, Step
+from .recorded import Call, External, Pack, Step, View, external_of, inside
 from .simulate import Outcome, simulate
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Expected(NamedTuple):
     dtype: torch.dtype
     offset: int
     calls: int
-    lineage: tuple[type, ...] | None
+    lineage: tuple[Any, ...] | None
     nodes: int
 
 
@@ -64,7 +64,7 @@ class Bound:
     at_end
         What to do when the forward pass ends.
     calls, followed
-        Modules whose tensors reruns read, in the order of their calls, and each once.
+        Modules whose tensors reruns read, in the order of their calls, with whether they are in training; and each once.
     unpacks
         The pack that is unpacked at each turn of the backward pass.
     fetch, drop, busy
@@ -74,7 +74,8 @@ class Bound:
     programs, convolves
         Reruns of each recomputed tensor, and whether they compute convolutions.
     externals
-        The parameters, buffers and inputs that reruns read: what they are, the module that has them, and their name or number.
+        The parameters, buffers and inputs that reruns read or lineages have: what they are, the module that has them, their name or
+        number, and their view.
     slots
         Place of each offloaded tensor in the arena, and its bytes.
     host_bytes
@@ -86,7 +87,7 @@ class Bound:
     answers: list[tuple[int, int, Order | None, int, Expected]] = field(default_factory=list)
     kept: array[int] = field(default_factory=lambda: array("q"))
     at_end: Order = Order((), ())
-    calls: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     followed: set[str] = field(default_factory=set)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
@@ -98,26 +99,31 @@ class Bound:
     convolves: bool = False
     leaves: dict[int, list[int]] = field(default_factory=dict)
     kinds: dict[int, int] = field(default_factory=dict)
-    externals: list[tuple[str, list[str], Any]] = field(default_factory=list)
-    inputs: dict[int, int] = field(default_factory=dict)
+    externals: list[tuple[str, list[str], Any, View]] = field(default_factory=list)
     slots: dict[int, tuple[int, int]] = field(default_factory=dict)
     keep_until_filled: set[int] = field(default_factory=set)
     host_bytes: int = 0
     decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
 
-    def resolve(self, model: nn.Module | None, inputs: list[Any]) -> list[Tensor]:
-        """The external tensors as they are now."""
-        found = []
-        for what, path, name in self.externals:
+    def resolve(self, model: nn.Module | None, inputs: list[Any]) -> list[Tensor] | None:
+        """The external tensors as they are now; None if one is gone or has another form."""
+        found: list[Tensor] = []
+        for what, path, name, view in self.externals:
+            tensor: Any
             if what == "input":
-                found.append(inputs[name])
-                continue
-            # As `get_submodule` and `getattr` find them, which take ten times as long.
-            module: Any = model
-            for part in path:
-                module = module._modules[part]
-            found.append((module._parameters if what == "parameter" else module._buffers)[name])
+                tensor = inputs[name]
+            else:
+                # As `get_submodule` and `getattr` find them, which take ten times as long.
+                module: Any = model
+                for part in path:
+                    module = module._modules.get(part)
+                    if module is None:
+                        return None
+                tensor = (module._parameters if what == "parameter" else module._buffers).get(name)
+            if tensor is None or tensor.shape != view.shape or tensor.stride() != view.stride or tensor.dtype is not view.dtype:
+                return None
+            found.append(tensor)
         return found
 
 
@@ -127,7 +133,9 @@ class _Binder:
         self.lives = lives
         self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
         self.bound = Bound()
-        self.of_external: dict[int, int] = {}
+        # The number of each external tensor that is needed, and all that there are, by what they are.
+        self.numbers: dict[tuple[str, Any], int] = {}
+        self.named = {(one.what, one.which): one for named in step.externals.values() for one in named}
         # Modules that have what reruns read, or run what reads it.
         self.modules: set[str] = set()
         self.packs_of: dict[int, list[int]] = defaultdict(list)
@@ -164,7 +172,7 @@ class _Binder:
                 found.setdefault(need, {**entry, "before": need})
         return list(found.values())
 
-    def bind(self, packs: list[Pack], calls: list[str]) -> Bound:
+    def bind(self, packs: list[Pack], calls: list[Call]) -> Bound:
         bound = self.bound
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
@@ -183,9 +191,9 @@ class _Binder:
                 bound.kinds.setdefault(leaf, LEAF)
         leaves = {leaf for read in bound.leaves.values() for leaf in read}
         self.place()
-        bound.followed = self.modules.intersection(calls)
-        bound.calls = [name for name in calls if name in bound.followed]
-        before = [0, *accumulate(name in bound.followed for name in calls)]
+        bound.followed = self.modules.intersection(call.name for call in calls)
+        bound.calls = [call for call in calls if call.name in bound.followed]
+        before = [0, *accumulate(call.name in bound.followed for call in calls)]
         releases = self.releases()
         forgets = self.forgets()
         for number, (tensor, _) in enumerate(self.step.packs):
@@ -193,7 +201,7 @@ class _Binder:
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
             nodes = self.nodes(tensor, kind, leaves)
-            made_by = packs[number].lineage[:nodes] if nodes else None
+            made_by = self.lineage(packs[number], nodes) if nodes else None
             expected = Expected(view.shape, view.stride, view.dtype, view.offset, before[packs[number].calls], made_by, nodes)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, expected))
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
@@ -208,7 +216,13 @@ class _Binder:
     def nodes(self, tensor: int, kind: int, leaves: set[int]) -> int:
         """How many of the nodes that made a tensor matter: none where its bytes come back whatever they are. A rerun may read several
         saved tensors, each of which must be told from others, so it is not enough to compare its own nodes."""
-        return LINEAGE if kind == REBUILD or tensor in leaves or len(self.packs_of[tensor]) > 1 else 0
+        if kind == REBUILD or tensor in leaves:
+            return max(LINEAGE, self.step.proofs.get(tensor, 0))
+        return 0
+
+    def lineage(self, pack: Pack, nodes: int) -> tuple[Any, ...]:
+        """What is compared of a lineage, with the numbers of parameters."""
+        return tuple(entry if is_node(entry) else self.number(self.named.get(entry)) for entry in beginning(pack.lineage, nodes))
 
     def program(self, tensor: int, entry: dict[str, Any]) -> Program:
         """The rerun of a tensor, and of those that stay when it is made."""
@@ -231,17 +245,26 @@ class _Binder:
         }
         return program_of(self.step, self.lives, operations, held, self.external)
 
-    def external(self, tensor: int) -> int:
-        if tensor not in self.of_external:
-            self.of_external[tensor] = len(self.bound.externals)
-            what, which = self.step.externals[tensor]
-            if what == "input":
-                self.bound.externals.append((what, [], which))
-            else:
-                path, _, name = which.rpartition(".")
-                self.modules.add(path)
-                self.bound.externals.append((what, path.split(".") if path else [], name))
-        return self.of_external[tensor]
+    def external(self, tensor: int, view: View) -> tuple[int, View | None]:
+        """The number of the external tensor that a view is of, and the view from where that begins."""
+        external = external_of(self.step.externals[tensor], view)
+        if external is None:
+            raise Impossible(f"a rerun reads tensor {tensor}, which is no tensor of the model")
+        if external.what != "input":
+            self.modules.add(external.which.rpartition(".")[0])
+        return self.number(external), inside(external.view, view)
+
+    def number(self, external: External | None) -> int:
+        """The number of an external tensor."""
+        if external is None:
+            return UNNAMED
+        what, which, view = external
+        number = self.numbers.get((what, which))
+        if number is None:
+            number = self.numbers[(what, which)] = len(self.bound.externals)
+            path, _, name = ("", "", which) if what == "input" else which.rpartition(".")
+            self.bound.externals.append((what, path.split(".") if path else [], name, view))
+        return number
 
     def place(self) -> None:
         """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""
@@ -329,7 +352,7 @@ class _Binder:
         bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
 
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[str]) -> Bound:
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[Call]) -> Bound:
     """Binds decisions to the packs and unpacks of a recorded step, in which modules were called in this order.
 
     Raises

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .aot import Joint, hint, is_symbolic
 from .cost import flops
-from .recorded import Operation, Pack, Storage, View
+from .recorded import Call, External, Operation, Pack, Storage, View
 from .recorder import Other, Recorder
 from .rerun import may_run_again_in_graph, reads_no_statistics
 
@@ -50,7 +50,7 @@ class Reading:
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
         self.recorder = Recorder()
-        self.recorder.calls.append("")
+        self.recorder.calls.append(Call("", True))
         self.gradients: set[int] = set()
         self.maker: dict[int, fx.Node] = {}
         self.node_of: dict[int, fx.Node] = {}
@@ -128,6 +128,7 @@ def _inputs(reading: Reading) -> None:
         storage = reading.storage(value)
         what = "input" if node not in joint.static else "buffer" if gradient is None else "parameter"
         storage.external = storage.external or (what, node.name)
+        storage.named.append(External(what, node.name, reading.view(value)))
         reading.maker.setdefault(storage.number, node)
         if node in joint.mutated:
             reading.mutated.add(storage.number)

@@ -14,13 +14,13 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .bound import KEEP, LEAF, OFFLOAD, Bound
-from .lineage import lineage
+from .bound import KEEP, LEAF, OFFLOAD, Bound, Expected
+from .lineage import UNNAMED, lineage
 from .replay import rebuild
 from .slots import Counts, Slot, modified, of_view
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from .copies import Copies
     from .safe import SafePass
@@ -47,15 +47,15 @@ class Pass:
         copies: Copies,
         arena: Callable[[Pass, Copies], Tensor],
         safe: SafePass,
-        model: nn.Module | None,
-        inputs: list[Any],
+        given: list[Tensor],
         borders: set[Any],
     ) -> None:
         self.bound = bound
         self.copies = copies
         self.arena = arena
-        self.model = model
-        self.inputs = inputs
+        # The tensors that exist before the step, in the plan's order, and the number of each.
+        self.given = given
+        self.numbers = {id(tensor): number for number, tensor in enumerate(given)}
         # The nodes that made the inputs.
         self.borders = borders
         # What takes the tensors that the plan does not know.
@@ -115,27 +115,38 @@ class Pass:
             or tensor.dtype is not expected.dtype
             or tensor.storage_offset() != expected.offset
             or (kind != OFFLOAD and expected.calls != self.calls)
-            or (
-                expected.lineage is not None
-                # One that was packed before was compared then.
-                and (slot.origin is None or slot.origin() is not tensor)
-                and lineage(tensor, self.borders, self.nodes, expected.nodes) != expected.lineage
-            )
+            or not self._is_expected(tensor, slot, expected)
         ):
             return self._stranger(tensor)
         return self._managed(tensor, kind, slot, order, k)
 
-    def called(self, name: str) -> None:
-        """Notes the call of a module. Another one than recorded may have the same shapes, but not the same parameters."""
+    def _is_expected(self, tensor: Tensor, slot: Slot, expected: Expected) -> bool:
+        """Whether a tensor is the one that was recorded there, as far as its storage or what made it tell."""
+        if slot.storage is not None:
+            # Another view of the storage was packed before, and compared then.
+            return slot.storage() is tensor.untyped_storage()
+        if expected.lineage is None:
+            return True
+        return lineage(tensor, self.borders, self._number, self.nodes, expected.nodes) == expected.lineage
+
+    def _number(self, tensor: Tensor) -> int:
+        """The number of a tensor that exists before the step."""
+        return self.numbers.get(id(tensor), UNNAMED)
+
+    def called(self, name: str, training: bool) -> None:
+        """Notes the call of a module. Another one than recorded may have the same shapes, but not the same parameters; and in evaluation,
+        normalization is another."""
         if name not in self.bound.followed:
             # Another plan of the model follows it.
             return
         at = self.calls
         self.calls = at + 1
-        names = self.bound.calls
-        if at >= len(names) or names[at] != name:
+        calls = self.bound.calls
+        if at >= len(calls) or calls[at] != (name, training):
             if not self.lost:
-                self.differs = f"first in module '{name}', where '{names[at]}' was recorded" if at < len(names) else f"first in module '{name}'"
+                before = calls[at].name if at < len(calls) else name
+                mode = "in training" if training else "in evaluation"
+                self.differs = f"first in module '{name}', " + (f"where '{before}' was recorded" if before != name else f"which is now {mode}")
             self._leave()
 
     def _leave(self) -> None:
@@ -151,6 +162,7 @@ class Pass:
             return slot, -1, k
         slot.origin = weakref.ref(tensor)
         slot.version = tensor._version
+        slot.storage = weakref.ref(tensor.untyped_storage())
         if kind == LEAF:
             slot.keep(tensor)
         elif kind == OFFLOAD:
@@ -229,10 +241,9 @@ class Pass:
                     self._release(slot)
         self.slots.clear()
         self.counts.packs += self.k
-        if self.bound.externals:
-            self.externals = [(tensor, tensor._version) for tensor in self.bound.resolve(self.model, self.inputs)]
-        self.model = None
-        self.inputs = []
+        self.externals = [(tensor, tensor._version) for tensor in self.given]
+        self.given = []
+        self.numbers = {}
         self.borders = set()
         self.nodes = {}
         if self.watch is not None:

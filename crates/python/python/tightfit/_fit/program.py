@@ -23,7 +23,10 @@ MADE, LEAF, EXTERNAL = range(3)
 
 
 class Argument(NamedTuple):
-    """Where a call finds a tensor: its source, its number there, and its view; None if the tensor is this view already."""
+    """Where a call finds a tensor: its source, its number there, and its view; None if the tensor is this view already.
+
+    A view is one of the storage; of a tensor that exists before the step, one from where that begins.
+    """
 
     source: int
     number: int
@@ -94,7 +97,7 @@ def _again(recorded: Operation) -> list[Any]:
 class _Writer:
     """Writes the lines of a program in their order, knowing what has been made before each."""
 
-    def __init__(self, step: Step, lives: Lives, external: Callable[[int], int]) -> None:
+    def __init__(self, step: Step, lives: Lives, external: Callable[[int, View], tuple[int, View | None]]) -> None:
         self.step = step
         self.lives = lives
         self.external = external
@@ -114,7 +117,7 @@ class _Writer:
     def argument(self, view: View) -> Argument:
         tensor = self.step.tensors[(view.storage, view.writes)]
         if self.lives.resident[tensor]:
-            return Argument(EXTERNAL, self.external(tensor), view)
+            return Argument(EXTERNAL, *self.external(tensor, view))
         source, number, _ = self.base(tensor)
         layout = self.made.get(number) if source == MADE else None
         return Argument(source, number, None if layout is not None and layout[2:] == view[2:] else view)
@@ -158,13 +161,15 @@ class _Writer:
         )
 
 
-def program_of(step: Step, lives: Lives, operations: Sequence[int], held: set[int], external: Callable[[int], int]) -> Program:
+def program_of(
+    step: Step, lives: Lives, operations: Sequence[int], held: set[int], external: Callable[[int, View], tuple[int, View | None]]
+) -> Program:
     """The rerun of some operations, after which the tensors in `held` stay.
 
     Parameters
     ----------
     external
-        The number of a tensor that exists before the step.
+        For a view of a tensor that exists before the step: its number, and its view from where it begins.
 
     Raises
     ------

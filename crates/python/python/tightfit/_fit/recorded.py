@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Operation", "Pack", "Step", "Storage", "View"]
+__all__ = ["Call", "External", "Operation", "Pack", "Step", "Storage", "View", "external_of", "inside", "place"]
 
 
 class View(NamedTuple):
@@ -22,14 +22,34 @@ class View(NamedTuple):
     dtype: torch.dtype
 
 
+class External(NamedTuple):
+    """A tensor that exists before the step: what it is, its name or its place among the inputs, and its view."""
+
+    what: str
+    which: Any
+    view: View
+
+
+class Call(NamedTuple):
+    """A call of a module that has tensors: its name, and whether it is in training."""
+
+    name: str
+    training: bool
+
+
 @dataclass(slots=True)
 class Storage:
-    """A storage: its bytes, the spans of the timeline in which it is alive, and what made it if the step did not."""
+    """A storage: its bytes, the spans of the timeline in which it is alive, and what made it if the step did not.
+
+    `named` are the tensors that exist before the step and lie in it, `graded` says that autograd follows one of these.
+    """
 
     number: int
     bytes: int
     device: torch.device
     external: Any = None
+    named: list[External] = field(default_factory=list)
+    graded: bool = False
     writes: int = 0
     spans: list[list[int]] = field(default_factory=list)
     holders: int = 0
@@ -37,7 +57,10 @@ class Storage:
 
 @dataclass(slots=True)
 class Operation:
-    """One call, with views in place of tensors."""
+    """One call, with views in place of tensors.
+
+    `layer` says that a layer of PyTorch made it, whose numbers are its own, and `graded` that autograd could follow it.
+    """
 
     function: Any
     arguments: list[Any]
@@ -50,6 +73,8 @@ class Operation:
     device: torch.device | None
     group: str
     flops: float
+    layer: bool = False
+    graded: bool = True
 
     @property
     def name(self) -> str:
@@ -66,7 +91,7 @@ class Pack:
     leaf: bool
     group: str
     calls: int
-    lineage: tuple[type, ...]
+    lineage: tuple[Any, ...]
 
 
 @dataclass
@@ -86,9 +111,11 @@ class Step:
     tensors
         The tensor of each (storage, writes).
     externals
-        For tensors that exist before the step, what they are.
+        For tensors that exist before the step, what the program has in them.
     given
         Operations after which the model has given its outputs.
+    proofs
+        For saved tensors of which reruns are right only if more of their lineage is compared: so many nodes.
     """
 
     data: dict[str, Any]
@@ -96,6 +123,32 @@ class Step:
     unpacks: list[tuple[int, int]]
     recorded: list[Operation | None]
     tensors: dict[tuple[int, int], int]
-    externals: dict[int, tuple[str, Any]]
+    externals: dict[int, list[External]]
     assumed: list[str] = field(default_factory=list)
     given: int = 0
+    proofs: dict[int, int] = field(default_factory=dict)
+
+
+def external_of(named: list[External], view: View) -> External | None:
+    """The tensor of those in a storage that a view is of: the one that is this view, or one that it lies in."""
+    exact = (external for external in named if place(external.view) == place(view))
+    around = (external for external in named if _covers(external.view, view))
+    return next(exact, None) or next(around, None)
+
+
+def inside(base: View, view: View) -> View | None:
+    """A view of a tensor, from where that begins; None if it is the tensor as it is."""
+    return None if place(base) == place(view) else view._replace(offset=view.offset - base.offset)
+
+
+def place(view: View) -> Any:
+    """A view of a storage, whatever was written to that."""
+    return view.storage, view.shape, view.stride, view.offset, view.dtype
+
+
+def _covers(base: View, view: View) -> bool:
+    return base.dtype == view.dtype and base.offset <= view.offset and _end(view) <= _end(base)
+
+
+def _end(view: View) -> int:
+    return view.offset + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True))

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
-from .lineage import lineage
-from .recorded import Operation, Pack, Storage, View
+from .lineage import MOST, UNNAMED, lineage
+from .recorded import Call, External, Operation, Pack, Storage, View
 
 __all__ = ["Other", "Recorder", "borders_of", "owns_tensors"]
 
@@ -70,14 +70,16 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
-        # Names of the modules with parameters or buffers, in the order of their calls.
-        self.calls: list[str] = []
+        # Calls of the modules with parameters or buffers.
+        self.calls: list[Call] = []
         self.borders: set[Any] = set()
         self.timeline: list[tuple[str, int]] = []
         # Where in it the model has given its outputs.
         self.given: int | None = None
         self.stage = "forward"
         self.group = ""
+        # Whether the module that runs is one of PyTorch's layers.
+        self.layer = False
         self.paused = 0
         self._of: dict[int, Storage] = {}
         self._watched: list[Any] = []
@@ -94,6 +96,22 @@ class Recorder(TorchDispatchMode):
             self.storages.append(found)
             self._attach(raw, found)
         return found
+
+    def name(self, tensor: Tensor, what: str, which: Any) -> None:
+        """Notes what a tensor is that exists before the step."""
+        storage = self.storage(tensor)
+        if storage.external is None:
+            storage.external = what, which
+        storage.named.append(External(what, which, self.view(tensor)))
+        storage.graded |= tensor.requires_grad
+
+    def _name_of(self, tensor: Tensor) -> Any:
+        """What a tensor is that exists before the step, for a lineage."""
+        storage = self._of.get(tensor.untyped_storage()._cdata)
+        for external in storage.named if storage is not None else ():
+            if external.view[2:] == self.view(tensor)[2:]:
+                return external.what, external.which
+        return UNNAMED
 
     def _attach(self, raw: Any, storage: Storage) -> None:
         key = raw._cdata
@@ -121,7 +139,8 @@ class Recorder(TorchDispatchMode):
         """Notes that autograd saves a tensor, and returns the number of this pack."""
         number = len(self.packs)
         leaf = tensor.requires_grad and tensor.is_leaf
-        self.packs.append(Pack(self.view(tensor), leaf, self.group, len(self.calls), lineage(tensor, self.borders)))
+        made_by = lineage(tensor, self.borders, self._name_of, most=MOST)
+        self.packs.append(Pack(self.view(tensor), leaf, self.group, len(self.calls), made_by))
         self.timeline.append(("pack", number))
         return number
 
@@ -175,7 +194,8 @@ class Recorder(TorchDispatchMode):
         flops = self._flops(function, args, kwargs, out) if self._flops is not None else 0.0
         self.add(
             Operation(
-                function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops
+                function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops, self.layer,
+                torch.is_grad_enabled(),
             )
         )
         return out
@@ -229,8 +249,14 @@ class Recorder(TorchDispatchMode):
     def called(self, name: str, module: Any) -> None:
         """Notes the call of a module; what follows is named after it."""
         self.group = name
+        self.layer = type(module).__module__.startswith("torch.nn.modules.")
         if owns_tensors(module):
-            self.calls.append(name)
+            self.calls.append(Call(name, module.training))
+
+    def returned(self) -> None:
+        """Notes that a module's call has ended."""
+        self.group = ""
+        self.layer = False
 
     def undo(self, operations: int, events: int) -> None:
         """Forgets what came after so many operations and events."""

@@ -106,18 +106,16 @@ def _tensors(outputs: Any) -> list[Tensor]:
 
 
 def name_externals(recorder: Recorder, model: nn.Module, inputs: list[Any]) -> None:
-    """Tells the recorder which storages are parameters, buffers, gradients and inputs."""
+    """Tells the recorder which tensors are parameters, buffers, gradients and inputs."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        if recorder.storage(parameter).external is None:
-            recorder.storage(parameter).external = ("parameter", name)
-        if parameter.grad is not None and recorder.storage(parameter.grad).external is None:
-            recorder.storage(parameter.grad).external = ("gradient", name)
+        recorder.name(parameter, "parameter", name)
+        if parameter.grad is not None:
+            recorder.name(parameter.grad, "gradient", name)
     for name, buffer in model.named_buffers(remove_duplicate=False):
-        if buffer is not None and recorder.storage(buffer).external is None:
-            recorder.storage(buffer).external = ("buffer", name)
+        recorder.name(buffer, "buffer", name)
     for position, value in enumerate(inputs):
-        if isinstance(value, Tensor) and recorder.storage(value).external is None:
-            recorder.storage(value).external = ("input", position)
+        if isinstance(value, Tensor):
+            recorder.name(value, "input", position)
 
 
 def rehearse(
@@ -204,8 +202,6 @@ def _run(
                 result.gradients.add(recorder.storage(parameter.grad).number)
 
 
-
-
 @contextmanager
 def _no_autocast() -> Iterator[None]:
     """Switches autocast off, and drops the casts that it keeps."""
@@ -283,6 +279,6 @@ class _Enter:
 
 def _leave(recorder: Recorder) -> Callable[..., None]:
     def leave(module: Any, inputs: Any, outputs: Any) -> None:
-        recorder.group = ""
+        recorder.returned()
 
     return leave

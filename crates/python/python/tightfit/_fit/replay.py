@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .program import EXTERNAL, MADE, Argument, Program
 from .recorded import View
-from .slots import Slot, modified, of_view
+from .slots import Slot, modified, of_part, of_view
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,6 +63,7 @@ def _run(active: Pass, slot: Slot, leaves: dict[int, Slot], program: Program) ->
             tensor, version = active.externals[number]
             if tensor._version != version:
                 raise modified(tensor, version)
+            return tensor if view is None else of_part(tensor, view)
         else:
             tensor = active.content(leaves[number])
         return tensor if view is None else of_view(tensor, view)

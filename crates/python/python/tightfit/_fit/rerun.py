@@ -3,8 +3,8 @@
 A list of what may, never of what may not: an operation qualifies if the same inputs give the same bits, and if running it
 twice changes nothing else. Random numbers, collectives, and functions that a program defines are not on it.
 
-A rerun has the numbers that were recorded. Those of layers (an epsilon, a slope) stay, but a program may scale a map by another
-number in every step, which nothing of a step shows from outside. So arithmetic with plain numbers does not run again.
+A rerun has the numbers that were recorded, but a program may scale a map by another number in every step, which nothing of a step shows
+from outside. So arithmetic with plain numbers does not run again; of other numbers, `provable` says which may.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from .program import BATCH_NORMS, CONVOLUTIONS
 
-__all__ = ["gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
+__all__ = ["gives_only_results", "is_number", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
 # Names without overloads; an in-place form runs on a copy.
 _SAME = frozenset(
@@ -87,7 +87,7 @@ def may_run_again(name: str, function: Any, arguments: list[Any]) -> bool:
         return False
     if name in CONVOLUTIONS:
         return True
-    if name.removesuffix("_") in _WITH_NUMBERS and any(map(_is_number, arguments)):
+    if name.removesuffix("_") in _WITH_NUMBERS and any(map(is_number, arguments)):
         return name.removesuffix("_") == "pow" and arguments[1:] == [2]
     return name.removesuffix("_") in _SAME or name in _SAME or name in BATCH_NORMS
 
@@ -100,6 +100,6 @@ def gives_only_results(function: Any) -> bool:
     return name.removesuffix("_") in _SAME or name in _SAME or name in CONVOLUTIONS or name in BATCH_NORMS or name in _BACKWARD
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether an argument is a plain number that a program may have computed."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value not in _CONSTANTS

@@ -182,6 +182,11 @@ class Session:
         if watches(self.where):
             settle(self.where)
         known = self.plans.get(signature)
+        given = known.bound.resolve(module, flat) if known is not None and known.bound is not None else None
+        if known is not None and known.bound is not None and given is None:
+            say(f"{self.name} has other parameters than its plan is for; recording a step again")
+            del self.plans[signature]
+            known = None
         if known is not None:
             self.planner.learn(known, module, self.where, signature)
             self._watch(known, signature)
@@ -210,15 +215,22 @@ class Session:
             if fitted is not None:
                 self._begin_watch(fitted, None)
             return None
+        if fitted is not known:
+            given = fitted.bound.resolve(module, flat)
+        if given is None:
+            # As it was copied to be rehearsed, it was another.
+            del self.plans[signature]
+            self._recorded.setdefault(signature, 0)
+            return SafePass(None, Counts())
         copies = self.planner.copies_on(self.where)
         copies.begin()
         if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
             self._follow(module)
         safe = SafePass(None, fitted.counts)
-        active = self.following = Pass(fitted.bound, copies, self.planner.host.give, safe, module, flat, borders_of(flat))
+        active = self.following = Pass(fitted.bound, copies, self.planner.host.give, safe, given, borders_of(flat))
         active.signature = signature  # type: ignore[attr-defined]
         self._begin_watch(fitted, active)
-        active.called("")
+        active.called("", module.training)
         return active
 
     def _share(self, fitted: Fitted | None) -> None:
@@ -446,7 +458,7 @@ class _Called:
         if not torch.compiler.is_compiling():
             active = self.session.following
             if active is not None:
-                active.called(self.name)
+                active.called(self.name, module.training)
 
 
 class Inert:

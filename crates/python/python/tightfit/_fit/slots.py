@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Counts", "Slot", "modified", "of_view"]
+__all__ = ["Counts", "Slot", "modified", "of_part", "of_view"]
 
 
 class Counts:
@@ -32,9 +32,9 @@ class Counts:
 
 
 class Slot:
-    """One saved value of one pass. `kept` says that its tensor is the saved one, not one that was fetched or rebuilt."""
+    """One saved value of one pass: `origin` and `storage` refer weakly to what was packed first. `kept` says that its tensor is the saved one, not one that was fetched or rebuilt."""
 
-    __slots__ = ("__weakref__", "host", "kept", "leaves", "number", "origin", "round", "tensor", "ticket", "version")
+    __slots__ = ("__weakref__", "host", "kept", "leaves", "number", "origin", "round", "storage", "tensor", "ticket", "version")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -42,6 +42,7 @@ class Slot:
         self.kept = False
         self.version = -1
         self.origin: Any = None
+        self.storage: Any = None
         self.host: Tensor | None = None
         self.ticket: Any = None
         self.leaves: dict[int, Slot] | None = None
@@ -59,6 +60,11 @@ def modified(tensor: Tensor, version: int) -> RuntimeError:
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.type()} [{shape}]] is at version {tensor._version}; expected version {version} instead."
     )
+
+
+def of_part(tensor: Tensor, view: Any) -> Tensor:
+    """A view from where a tensor begins, wherever that is in its storage."""
+    return tensor.as_strided(view.shape, view.stride, tensor.storage_offset() + view.offset)
 
 
 def of_view(base: Tensor, view: Any) -> Tensor:

@@ -18,7 +18,8 @@ import torch
 from .allocator import ROUND
 from .cost import Rates, bytes_of_call, estimate, rates_of
 from .program import BATCH_NORMS
-from .recorded import Operation, Step, View
+from .provable import Proofs
+from .recorded import External, Operation, Step, View, external_of
 from .recorder import Other, Recorder
 from .rerun import may_run_again
 from .times import Times, key_of
@@ -52,11 +53,14 @@ class _Builder:
         self.recorded: list[Operation | None] = []
         self.groups: dict[str, int] = {}
         self.of: dict[tuple[int, int], int] = {}
-        self.externals: dict[int, tuple[str, Any]] = {}
+        self.externals: dict[int, list[External]] = {}
         self.stage_of_event = [""] * len(recorder.timeline)
         self.saved = {(pack.view.storage, pack.view.writes) for pack in recorder.packs}
-        self.called = set(recorder.calls)
+        self.called = {call.name for call in recorder.calls}
         self.last_writes = [storage.writes for storage in recorder.storages]
+        named = {storage.number: storage.named for storage in recorder.storages if storage.external is not None}
+        graded = {storage.number for storage in recorder.storages if storage.graded}
+        self.proofs = Proofs(recorder.operations, recorder.packs, named, graded)
 
     def on_device(self, number: int) -> bool:
         storage = self.recorder.storages[number]
@@ -114,7 +118,7 @@ class _Builder:
                 if index < 0 or (storage.number, writes - 1) in ends:
                     index = self.add_tensor(storage.number, value, made_in.get(value), gradients, index)
                 self.of[value] = index
-                if value in self.saved:
+                if value in self.saved and storage.number not in self.proofs.complex:
                     self.mark_saved(index, made_in.get(value))
 
     def add_tensor(
@@ -136,7 +140,7 @@ class _Builder:
                 kind = "gradient-map"
             name = f"{maker.group} {maker.name}".strip()
         if external is not None:
-            self.externals[len(self.tensors)] = external
+            self.externals[len(self.tensors)] = storage.named
         self.tensors.append(
             {
                 "name": name or f"storage {number}",
@@ -214,24 +218,25 @@ class _Builder:
         if operation.stage != "forward" or not may_run_again(operation.name, operation.function, operation.arguments):
             return "never"
         statistics = _statistics(operation)
-        for value in operation.reads:
-            tensor = self.of.get(value)
-            if tensor is None:
-                return "never"
-            external = self.externals.get(tensor)
-            if external is None:
+        if any(value not in self.of for value in operation.reads):
+            return "never"
+        for view in operation.arguments:
+            if not isinstance(view, View) or view.storage in statistics:
                 continue
-            if value[0] in statistics:
-                continue
-            if value[1] != self.last_writes[value[0]] or not self.found_again(external):
+            named = self.externals.get(self.of[(view.storage, view.writes)])
+            if named is not None and (view.writes != self.last_writes[view.storage] or not self.found_again(external_of(named, view))):
                 return "never"
+        if not self.proofs.proves(operation):
+            return "never"
         if any(self.of.get(value) in self.externals and value[0] not in statistics for value in operation.makes):
             return "never"
         return "same"
 
-    def found_again(self, external: tuple[str, Any]) -> bool:
+    def found_again(self, external: External | None) -> bool:
         """Whether a pass can tell that it reads the same: an input, or a tensor of a module whose call it sees."""
-        what, which = external
+        if external is None:
+            return False
+        what, which, _ = external
         return what == "input" or (what in ("parameter", "buffer") and which.rpartition(".")[0] in self.called)
 
     def cost(self, operation: Operation) -> tuple[float, int]:
@@ -347,7 +352,8 @@ def build(
         },
     }
     assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
-    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed, given)
+    proofs = {builder.of[value]: nodes for value, nodes in builder.proofs.nodes.items() if value in builder.of}
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed, given, proofs)
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
@@ -403,7 +409,7 @@ def _outputs_before(builder: _Builder, size: int) -> list[int]:
 def _update(builder: _Builder, gradients: set[int], optimizer: tuple[int, int], outside_bytes: int) -> None:
     """The optimizer's step: reads all gradients, changes all weights."""
     state_bytes, scratch_bytes = optimizer
-    weights = [index for index, external in builder.externals.items() if external[0] == "parameter"]
+    weights = [index for index, named in builder.externals.items() if any(external.what == "parameter" for external in named)]
     of_gradients = sorted({builder.of[(number, builder.last_writes[number])] for number in gradients if builder.on_device(number)})
     state = []
     for name, size, kind in (("optimizer state", state_bytes, "optimizer-state"), ("outside the step", outside_bytes, "other")):

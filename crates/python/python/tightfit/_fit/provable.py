@@ -1,0 +1,170 @@
+"""Which reruns a pass can prove right: what they read is found again, and the numbers of their calls are the recorded ones.
+
+A rerun has the numbers that were recorded, but a program may crop, shift or scale a map by others in every step. Those of PyTorch's
+layers are their own. Others must be seen in the graph: in the lineages of the saved tensors that are rebuilt with them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from .lineage import place_of
+from .recorded import External, Operation, Pack, View, external_of, place
+from .rerun import is_number
+
+__all__ = ["Proofs"]
+
+# Nodes of views that are parts of their bases; "" where none tells which part.
+_PARTS = {
+    "as_strided": "",
+    "diagonal": "DiagonalBackward",
+    "narrow": "",
+    "select": "SelectBackward",
+    "slice": "SliceBackward",
+    "split": "SplitBackward",
+    "split_with_sizes": "SplitWithSizesBackward",
+    "unbind": "UnbindBackward",
+    "unfold": "UnfoldBackward",
+}
+# Nodes of operations whose numbers change no shape; "" where none has them.
+_NUMBERED = {
+    "addmm": "AddmmBackward",
+    "arange": "",
+    "baddbmm": "BaddbmmBackward",
+    "constant_pad_nd": "ConstantPadNdBackward",
+    "elu": "EluBackward",
+    "hardtanh": "HardtanhBackward",
+    "leaky_relu": "LeakyReluBackward",
+    "roll": "RollBackward",
+    "select_backward": "",
+    "softplus": "SoftplusBackward",
+    "threshold": "",
+    "tril": "TrilBackward",
+    "triu": "TriuBackward",
+}
+# What a program may run on its inputs as they come without autograd's knowledge: casts, mostly of autocast.
+_OF_INPUTS = frozenset(["_to_copy", "clone", "contiguous"])
+
+
+class Proofs:
+    """What proves the operations of a recorded forward pass.
+
+    Attributes
+    ----------
+    nodes
+        For each value (storage and writes), how many nodes of its lineage must be compared, where that is known to matter.
+    """
+
+    def __init__(self, operations: list[Operation], packs: list[Pack], named: dict[int, list[External]], graded: set[int]) -> None:
+        self.nodes: dict[tuple[int, int], int] = {}
+        self.named = named
+        # Storages that autograd follows, and those that were ever complex: of these, views have bits that no stride shows.
+        self.graded = set(graded)
+        self.complex: set[int] = set()
+        self.lineages: dict[tuple[int, int], tuple[Any, ...]] = {}
+        for pack in packs:
+            value = pack.view.storage, pack.view.writes
+            self.lineages[value] = max(self.lineages.get(value, ()), pack.lineage, key=len)
+        self.readers: dict[tuple[int, int], list[Operation]] = defaultdict(list)
+        # For views that are parts: the nodes that say which.
+        self.parts: dict[Any, list[str]] = {}
+        # Views that a layer made.
+        self.of_layers: set[Any] = set()
+        for operation in operations:
+            self._add(operation)
+
+    def _add(self, operation: Operation) -> None:
+        views = [value for value in operation.arguments if isinstance(value, View)]
+        outputs = [value for value in operation.outputs if value is not None]
+        self.complex.update(view.storage for view in (*views, *outputs) if getattr(view.dtype, "is_complex", False))
+        if operation.stage != "forward":
+            return
+        if operation.graded and any(view.storage in self.graded for view in views):
+            self.graded.update(storage for storage, _ in operation.makes)
+        for value in operation.reads:
+            self.readers[value].append(operation)
+        if operation.makes or not views:
+            return
+        source = views[0]
+        part = _PARTS.get(operation.name)
+        for view in outputs:
+            if place(view) == place(source):
+                continue
+            if operation.layer:
+                self.of_layers.add(place(view))
+            nodes = self.parts.get(place(source), [])
+            if part is not None and not operation.layer:
+                nodes = [*nodes, part]
+            if nodes:
+                self.parts[place(view)] = nodes
+
+    def proves(self, operation: Operation) -> bool:
+        """Whether a pass can tell that an operation would run as it was recorded; notes what must be compared for that."""
+        views = [value for value in operation.arguments if isinstance(value, View)]
+        if any(view.storage in self.complex for view in views):
+            return False
+        if not self._found_again(operation, views):
+            return False
+        nodes = [node for view in views for node in self.parts.get(place(view), [])]
+        if nodes and not self._shows(operation, nodes):
+            return False
+        number = _NUMBERED.get(operation.name.removesuffix("_"))
+        if number is None or not any(map(is_number, operation.arguments)):
+            return True
+        # A layer has the same numbers in each step, most likely; where the graph has them, they are compared all the same.
+        return self._shows(operation, [*nodes, number]) or operation.layer
+
+    def _found_again(self, operation: Operation, views: list[View]) -> bool:
+        """Whether what is read is of the graph, or a tensor that exists before the step, as it is."""
+        if not operation.reads:
+            return True
+        of_inputs = operation.name in _OF_INPUTS and all(view.storage in self.named for view in views)
+        if not of_inputs and not any(view.storage in self.graded for view in views):
+            return False
+        for view in views:
+            if view.storage in self.named and place(view) not in self.of_layers:
+                external = external_of(self.named[view.storage], view)
+                if external is None or (external.what == "input" and not _alike(external.view, view)):
+                    return False
+        return True
+
+    def _shows(self, operation: Operation, nodes: list[str]) -> bool:
+        """Whether lineages of all saved tensors that are made with an operation, without another one between, have these nodes."""
+        if "" in nodes:
+            return False
+        needed: dict[tuple[int, int], int] = {}
+        waiting, seen = list(operation.makes), set(operation.makes)
+        while waiting:
+            value = waiting.pop()
+            whole = self.lineages.get(value)
+            if whole is not None:
+                found = [place_of(node, whole, nodes.count(node)) for node in set(nodes)]
+                if not all(found):
+                    return False
+                needed[value] = max(found)
+                continue
+            for reader in self.readers[value]:
+                new = [made for made in reader.makes if made not in seen]
+                seen.update(new)
+                waiting += new
+        for value, count in needed.items():
+            self.nodes[value] = max(count, self.nodes.get(value, 0))
+        return True
+
+
+def _alike(base: View, view: View) -> bool:
+    """Whether a view is a tensor as it is, or its elements in their order in another shape."""
+    return place(base) == place(view) or (
+        base.offset == view.offset and base.shape.numel() == view.shape.numel() and _is_dense(base) and _is_dense(view)
+    )
+
+
+def _is_dense(view: View) -> bool:
+    """Whether the elements follow each other."""
+    length = 1
+    for size, stride in zip(reversed(view.shape), reversed(view.stride), strict=True):
+        if size != 1 and stride != length:
+            return False
+        length *= size
+    return True

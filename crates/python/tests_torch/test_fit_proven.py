@@ -1,0 +1,234 @@
+"""Programs whose numbers, views or parameters change from step to step while their shapes do not: gradients are plain's to the bit."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import prune
+
+from fit_support import FAST, SLOW, decided, equal, fitted_copy, gradients, last_plan, set_link
+from tightfit._fit.doors import session_of
+
+
+@pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
+def link(request, monkeypatch):
+    set_link(monkeypatch, request.param)
+
+
+def blocks(count=4, channels=16, inputs=3):
+    layers = []
+    for block in range(count):
+        layers += [nn.Conv2d(channels if block else inputs, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def loss(outputs):
+    return outputs.abs().square().mean()
+
+
+def compared(model, batches, change=lambda model, step: None):
+    """Whether a model and its copy under a budget have the same gradients in each step, before which both are changed."""
+    fitted = fitted_copy(model, batches[0], 0.6)
+    same = []
+    for step, inputs in enumerate(batches):
+        for each in (model, fitted):
+            change(each, step)
+            each.zero_grad()
+            loss(each(*inputs) if isinstance(inputs, tuple) else each(inputs)).backward()
+        same.append(equal(gradients(model), gradients(fitted)))
+    return same, fitted
+
+
+class Numbered(nn.Module):
+    """Calls a function with another number in each step, between convolutions."""
+
+    def __init__(self, function, layer=None):
+        super().__init__()
+        self.first, self.rest, self.other = nn.Conv2d(3, 16, 3, padding=1), blocks(3, 16, 16), nn.Conv2d(3, 16, 3, padding=1)
+        self.function, self.layer, self.step = function, layer, 0
+
+    def forward(self, x):
+        self.step += 1
+        return self.rest(self.function(self, x, self.step))
+
+
+def kept(self, x):
+    return torch.sigmoid(self.first(x))
+
+
+def crop(self, x, step):
+    return self.first(x[:, :, step : step + 32, step : step + 32])
+
+
+def cut_out(self, x, step):
+    made = kept(self, x).clone()
+    made[:, :, step : step + 10, step : step + 10].zero_()
+    return made
+
+
+def by_layer(self, x, step):
+    self.layer.negative_slope = 0.1 * step
+    return self.layer(self.first(x))
+
+
+def positions(self, x, step):
+    return self.first(x) * torch.sin(torch.arange(step, step + 1024, dtype=torch.float32).view(1, 1, 32, 32))
+
+
+def either(self, x, step):
+    one, other = self.first(x), self.other(x)
+    return torch.sigmoid(one if step % 2 else other) + 0 * one.mean() + 0 * other.mean()
+
+
+def halves(self, x, step):
+    made = self.first(x)
+    return torch.sigmoid(torch.cat([made[:, step : step + 8], made[:, :8]], 1))
+
+
+def chunks(self, x, step):
+    parts = torch.sigmoid(self.first(x)).chunk(2, 1)
+    return torch.cat([parts[step % 2], torch.tanh(parts[1 - step % 2])], 1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        crop,
+        lambda self, x, step: torch.roll(kept(self, x), step, 3),
+        lambda self, x, step: F.pad(kept(self, x), (step, 8 - step)),
+        lambda self, x, step: F.leaky_relu(self.first(x), 0.1 * step),
+        lambda self, x, step: F.elu(self.first(x), 0.1 * step),
+        lambda self, x, step: torch.tril(kept(self, x), step),
+        lambda self, x, step: torch.sigmoid(self.first(x).transpose(2, 3) if step % 2 else self.first(x)),
+        lambda self, x, step: torch.sigmoid(F.conv2d(x, (self.first if step % 2 else self.other).weight, padding=1)),
+        lambda self, x, step: torch.softmax(self.first(x), 2 + step % 2),
+        cut_out,
+        by_layer,
+        positions,
+        either,
+        halves,
+        chunks,
+    ],
+    ids=["crop", "roll", "pad", "slope", "alpha", "diagonal", "transpose", "weight", "dim", "cut out", "layer", "arange", "either", "slice",
+         "chunk"],
+)  # fmt: skip
+def test_other_numbers_of_the_same_shapes_are_noticed(function, link):
+    torch.manual_seed(1)
+    size = 40 if function is crop else 32
+    same, _ = compared(Numbered(function, nn.LeakyReLU(0.1)), [torch.randn(4, 3, size, size) for _ in range(4)])
+    assert same == [True] * 4
+
+
+def test_slices_of_one_tensor_are_read_where_they_begin(link):
+    torch.manual_seed(1)
+    data = torch.randn(16, 3, 32, 32)
+    same, fitted = compared(blocks(), [data[4 * step : 4 * step + 4] for step in range(4)])
+    assert same == [True] * 4 and last_plan(fitted).counts.strangers == 0
+    wide = torch.randn(4, 3, 64, 64)
+    same, fitted = compared(blocks(), [wide[:, :, step % 2 :: 2, step % 2 :: 2] for step in range(4)])
+    assert same == [True] * 4 and last_plan(fitted).counts.strangers == 0
+
+
+def test_two_inputs_may_share_a_storage(link):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = blocks(), blocks()
+
+        def forward(self, x, y):
+            return self.one(x) + self.other(y)
+
+    torch.manual_seed(1)
+    data = [torch.randn(8, 3, 32, 32) for _ in range(2)]
+    same, _ = compared(Two(), [pair for x in data for pair in ((x[:4], x[4:]), (x[4:], x[:4]), (x[:4], x[:4]))])
+    assert same == [True] * 6
+
+
+def flatten(model):
+    """Makes all parameters views of one tensor, as optimizers do."""
+    flat, place = torch.cat([p.detach().reshape(-1) for p in model.parameters()]), 0
+    for parameter in model.parameters():
+        parameter.data = flat[place : place + parameter.numel()].view_as(parameter)
+        place += parameter.numel()
+
+
+@pytest.mark.parametrize("when", [-1, 2])
+def test_parameters_may_be_views_of_one_tensor(link, when):
+    torch.manual_seed(1)
+    model = blocks()
+    if when < 0:
+        flatten(model)
+    images = [torch.randn(4, 3, 32, 32) for _ in range(4)]
+    same, fitted = compared(model, images, lambda model, step: flatten(model) if step == when else None)
+    assert same == [True] * 4 and last_plan(fitted).counts.strangers == 0
+
+
+def test_normalizations_may_be_frozen_between_steps(link):
+    def freeze(model, step):
+        for layer in model.modules():
+            if step == 2 and isinstance(layer, nn.BatchNorm2d):
+                layer.eval()
+
+    torch.manual_seed(1)
+    same, _ = compared(blocks(), [torch.randn(4, 3, 32, 32) for _ in range(5)], freeze)
+    assert same == [True] * 5
+
+
+def test_complex_tensors_keep_their_conjugation(link):
+    class Conjugated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = nn.ParameterList([nn.Parameter(0.1 * torch.randn(64, 64, dtype=torch.cfloat)) for _ in range(4)])
+            self.end = nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(64, 64), nn.Sigmoid())])
+
+        def forward(self, x):
+            for weight in self.weights:
+                x = (x @ weight).conj()
+            return self.end(x.imag + x.real)
+
+    torch.manual_seed(1)
+    same, fitted = compared(Conjugated(), [torch.randn(256, 64, dtype=torch.cfloat) for _ in range(3)])
+    assert same == [True] * 3 and sum(decided(last_plan(fitted)).values())
+
+
+def drop_bias(model):
+    model[3].bias = None
+
+
+def replace_layer(model):
+    model[5] = nn.Identity()
+
+
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda model: prune.random_unstructured(model[3], "weight", 0.5),
+        lambda model: torch.nn.utils.parametrizations.weight_norm(model[3]),
+        drop_bias,
+        replace_layer,
+    ],
+    ids=["prune", "weight norm", "bias", "identity"],
+)
+def test_models_may_be_rebuilt_between_steps(operate, link, monkeypatch, capfd):
+    def change(model, step):
+        if step == 2:
+            torch.manual_seed(7)
+            operate(model)
+
+    torch.manual_seed(1)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    same, fitted = compared(blocks(), [torch.randn(4, 3, 32, 32) for _ in range(5)], change)
+    assert same == [True] * 5
+    assert "everything it saves is offloaded" not in capfd.readouterr().err and session_of(fitted).last is not None
+
+
+def test_a_rerun_of_a_known_number_is_planned(monkeypatch):
+    """What the graph shows is not given up for offloading: windows that are shifted by the same in every step."""
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model = Numbered(lambda self, x, step: torch.roll(torch.nn.functional.pad(kept(self, x), (1, 0)), 3, 3))
+    same, fitted = compared(model, [torch.randn(4, 3, 32, 32) for _ in range(3)])
+    assert same == [True] * 3 and last_plan(fitted).counts.strangers == 0
+    names = {line.function._schema.name for programs in last_plan(fitted).bound.programs.values() for one in programs for line in one.lines}
+    assert "aten::roll" in names, names
+
