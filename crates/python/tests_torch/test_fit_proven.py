@@ -1,11 +1,14 @@
 """Programs whose numbers, views or parameters change from step to step while their shapes do not: gradients are plain's to the bit."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
+import tightfit.torch as tt
 from fit_support import FAST, SLOW, decided, equal, fitted_copy, gradients, last_plan, set_link
 from tightfit._fit.doors import session_of
 
@@ -232,3 +235,95 @@ def test_a_rerun_of_a_known_number_is_planned(monkeypatch):
     names = {line.function._schema.name for programs in last_plan(fitted).bound.programs.values() for one in programs for line in one.lines}
     assert "aten::roll" in names, names
 
+
+class Calls(nn.Module):
+    """Calls a function with itself and its inputs."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.layers, self.function = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)), function
+
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
+
+
+class Data:
+    """A mini-batch as an object of the program's."""
+
+    def __init__(self):
+        self.x = torch.full((2, 3, 16, 16), 255.0)
+
+
+def test_a_rehearsal_writes_to_nothing_of_the_program():
+    data = Data()
+    model = Calls(lambda self, data: self.layers(data.x.div_(255)))
+    tt.fit(model, "8MiB")
+    model(data).sum().backward()
+    assert float(data.x.max()) == 1
+
+    def assign(self, data):
+        data.x = data.x / 255
+        return self.layers(data.x)
+
+    data, model = Data(), Calls(assign)
+    tt.fit(model, "8MiB")
+    model(data).sum().backward()
+    assert type(data.x) is torch.Tensor and float(data.x.max()) == 1
+
+    head, seen, x = nn.Conv2d(8, 8, 1), [], torch.randn(2, 3, 16, 16)
+    for model in (Calls(lambda self, x: head(self.layers(x))), Calls(lambda self, x: self.layers(x))):
+        model.layers[2].register_full_backward_hook(lambda layer, inputs, outputs: seen.append(outputs[0]))
+        tt.fit(model, "8MiB")
+        model(x).sum().backward()
+    assert type(head.weight.grad) is torch.Tensor and {type(one) for one in seen} == {torch.Tensor}
+
+    counter = torch.zeros(1)
+    model = Calls(lambda self, x: self.layers(x) + counter.add_(1))
+    tt.fit(model, "8MiB")
+    model(x).sum().backward()
+    assert float(counter) == 1
+
+
+def test_constants_and_targets_of_the_program_are_no_hindrance(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    mean, target = torch.tensor([0.1, 0.2, 0.3]).view(1, 3, 1, 1), torch.randint(0, 8, (2, 12, 12))
+    model = Calls(lambda self, x: self.layers(x - mean))
+    tt.fit(model, "8MiB", loss=lambda outputs: F.cross_entropy(outputs, target))
+    F.cross_entropy(model(torch.randn(2, 3, 16, 16)), target).backward()
+    said = capfd.readouterr().err
+    assert "nothing is changed" in said and "recording its first step" not in said
+
+
+def test_sparse_tensors_are_left_alone(monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    linear = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+    words = nn.Sequential(nn.Embedding(100, 16, sparse=True), nn.Linear(16, 4))
+    graph = Calls(lambda self, x: self.layers(torch.sparse.mm(torch.eye(48).to_sparse(), x.view(48, -1)).view(2, 3, 16, -1)))
+    for model, x in ((linear, torch.eye(16).to_sparse()), (words, torch.arange(8)), (graph, torch.randn(2, 3, 16, 16))):
+        plain = copy.deepcopy(model)
+        tt.fit(model, "8MiB")
+        for _ in range(2):
+            for each in (plain, model):
+                each.zero_grad()
+                each(x).square().mean().backward()
+            assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(gradients(plain), gradients(model), strict=True))
+    said = capfd.readouterr().err
+    assert "is given sparse tensors" in said and "gives '0' sparse gradients" in said
+
+
+def test_lazy_modules_are_fitted_once_they_have_shapes():
+    torch.manual_seed(1)
+    model, x = nn.Sequential(nn.LazyConv2d(8, 3), nn.ReLU(), nn.LazyConv2d(8, 3)), torch.randn(2, 3, 16, 16)
+    tt.fit(model, "8MiB")
+    model(x).sum().backward()
+    model(x).sum().backward()
+    assert len(session_of(model).plans) == 1
+
+
+def test_numbers_that_change_in_each_step_take_one_plan():
+    model = Calls(lambda self, x, factor: self.layers(x) * factor)
+    tt.fit(model, "8MiB")
+    for step in range(12):
+        model.zero_grad()
+        model(torch.randn(2, 3, 16, 16), 0.1 * step).sum().backward()
+    assert len(session_of(model).plans) == 1

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from types import FunctionType
+from typing import Any
 
 import torch
+import torch.nn.modules.module as all_modules
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy as is_lazy_parameter
 
 from .compiled import compiled_parts, is_compiled
 from .lines import say
 
-__all__ = ["say_compiled", "unrehearsed", "unsupported"]
+__all__ = ["is_lazy", "other_layout", "say_compiled", "unrehearsed", "unsupported"]
 
 _COMPILED = "is compiled as a whole, which is planned by torch.compile(model, backend='tightfit') instead"
+_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 _said: set[str] = set()
 
 
@@ -33,10 +37,17 @@ def unrehearsed(module: nn.Module) -> str:
     if compiled_parts(module):
         return "compiled modules"
     for name, part in module.named_modules():
-        for hook in (*part._forward_pre_hooks.values(), *part._forward_hooks.values()):
-            if isinstance(hook, FunctionType) and not str(hook.__module__).startswith(("torch.", "tightfit.")):
-                return "a forward hook of your program" + (f" on '{name}'" if name else "")
+        for kind in _HOOKS:
+            if any(map(_is_of_program, getattr(part, f"_{kind}_hooks").values())):
+                return f"a {kind.replace('_', ' ')} hook of your program" + (f" on '{name}'" if name else "")
+    for kind in _HOOKS:
+        if any(map(_is_of_program, getattr(all_modules, f"_global_{kind}_hooks").values())):
+            return f"a {kind.replace('_', ' ')} hook of your program on all modules"
     return ""
+
+
+def _is_of_program(hook: Any) -> bool:
+    return isinstance(hook, FunctionType) and not str(hook.__module__).startswith(("torch.", "tightfit."))
 
 
 def unsupported(module: nn.Module) -> str:
@@ -46,6 +57,24 @@ def unsupported(module: nn.Module) -> str:
     for parameter in module.parameters():
         if type(parameter.data) is not Tensor:
             return f"has parameters of type {type(parameter.data).__name__}, which are not planned"
-        if parameter.is_nested:
-            return "has nested tensors, which are not planned"
+        if other := other_layout(parameter):
+            return f"has {other} tensors, which are not planned"
+    for buffer in module.buffers():
+        if other := other_layout(buffer):
+            return f"has {other} buffers, which are not planned"
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse and part.weight.requires_grad:
+            return f"gives '{name}' sparse gradients, which are not planned"
     return ""
+
+
+def other_layout(tensor: Tensor) -> str:
+    """What a tensor is that does not have its elements in one storage, by strides; "" for others."""
+    if tensor.is_nested:
+        return "nested"
+    return "" if tensor.layout is torch.strided else "sparse"
+
+
+def is_lazy(module: nn.Module) -> bool:
+    """Whether parameters get their shapes in the first call."""
+    return any(is_lazy_parameter(parameter) for parameter in module.parameters())

@@ -50,7 +50,9 @@ def covers(larger: Any, smaller: Any) -> bool:
 
 
 def _word(value: Any) -> Any:
-    return value if isinstance(value, int | float | str | bool | type(None)) else type(value).__name__
+    """What a form has of an input that is no tensor. Other numbers than whole ones often change from step to step, and no plan depends on
+    them."""
+    return value if isinstance(value, int | str | bool | type(None)) else type(value).__name__
 
 
 def has_gradients(module: nn.Module) -> bool:

@@ -116,11 +116,11 @@ def _before(node: Any, borders: set[Any], name: Callable[[Tensor], Any]) -> tupl
     nodes, parameters = [], []
     for pair in node.next_functions:
         other = pair[0]
-        if other is None:
+        if other is None or other in borders:
             continue
         if _kinds[type(other)] is False:
             parameters.append(name(other.variable))
-        elif other not in borders:
+        else:
             nodes.append(pair)
     return nodes, parameters
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .bound import KEEP, LEAF, OFFLOAD, Bound, Expected
 from .lineage import UNNAMED, lineage
 from .replay import rebuild
-from .slots import Counts, Slot, modified, of_view
+from .slots import Slot, modified, of_view
 
 if TYPE_CHECKING:
     from torch import Tensor

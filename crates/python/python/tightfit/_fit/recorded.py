@@ -151,4 +151,4 @@ def _covers(base: View, view: View) -> bool:
 
 
 def _end(view: View) -> int:
-    return view.offset + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True))
+    return view.offset + int(sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True)))

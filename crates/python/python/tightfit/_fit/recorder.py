@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
@@ -65,8 +66,14 @@ COMPILED = Other("compiled")
 class Recorder(TorchDispatchMode):
     """Records while it is entered. ``saved`` and ``restored`` are told of packs and unpacks by whoever installs the hooks."""
 
-    def __init__(self, flops: Callable[[Any, Any, Any, Any], float] | None = None) -> None:
+    def __init__(
+        self,
+        flops: Callable[[Any, Any, Any, Any], float] | None = None,
+        guard: Callable[[list[Tensor], list[Tensor]], None] | None = None,
+    ) -> None:
         super().__init__()
+        # Told of the tensors of each call, and of those that it changes.
+        self._guard = guard
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
@@ -163,13 +170,15 @@ class Recorder(TorchDispatchMode):
         if self.paused:
             return function(*args, **kwargs)
         flat, structure = tree_flatten((args, kwargs))
-        arguments = [self.view(value) if isinstance(value, Tensor) else value for value in flat]
+        arguments = [self.view(value) if _has_storage(value) else value for value in flat]
         views = [value for value in arguments if isinstance(value, View)]
         reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
         changed = _changed(function, args, kwargs)
+        if self._guard is not None:
+            self._guard([value for value in flat if isinstance(value, Tensor)], changed)
         out = function(*args, **kwargs)
         results = tree_flatten(out)[0]
-        if not changed and not any(isinstance(value, Tensor) for value in results):
+        if not changed and not any(map(_has_storage, results)):
             # A question, such as for the device.
             return out
         changes: list[int] = []
@@ -183,7 +192,7 @@ class Recorder(TorchDispatchMode):
         outputs: list[View | None] = []
         device = None
         for value in results:
-            if not isinstance(value, Tensor):
+            if not _has_storage(value):
                 outputs.append(None)
                 continue
             view = self.view(value)
@@ -276,10 +285,15 @@ class Recorder(TorchDispatchMode):
         self._of.clear()
 
 
+def _has_storage(value: Any) -> bool:
+    """Whether a value is a tensor whose elements lie in one storage, by strides."""
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
+
+
 def borders_of(inputs: Any) -> set[Any]:
-    """The nodes that made a model's inputs: what lies behind them is not the model's."""
+    """The nodes that made a model's inputs, or get their gradients: what lies behind them is not the model's."""
     tensors = (value for value in inputs if isinstance(value, Tensor) and value.requires_grad)
-    return {tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None}
+    return {get_gradient_edge(tensor).node for tensor in tensors}
 
 
 def owns_tensors(module: Any) -> bool:
@@ -301,7 +315,7 @@ def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         if position in positions and not _trains(function, args, kwargs):
             continue
-        found.extend(item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, Tensor))
+        found.extend(item for item in (value if isinstance(value, list | tuple) else [value]) if _has_storage(item))
     return found
 
 

@@ -7,6 +7,7 @@ lands in the copy. What the forward pass cannot know is assumed, and listed in `
 from __future__ import annotations
 
 import copy
+import enum
 import random
 import sys
 import threading
@@ -17,16 +18,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from .compiled import compiled_parts, within
 from .cost import flops
-from .recorder import Recorder
+from .recorder import Recorder, borders_of
 
 __all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
 
 _busy = threading.local()
+# What inputs may consist of in a rehearsal.
+_VALUES = (
+    Tensor, bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
 
 
 class CannotRehearse(Exception):
@@ -143,8 +148,9 @@ def rehearse(
     CannotRehearse
         If the model cannot run on fake tensors, such as one that reads values of its tensors.
     """
+    _refuse_objects(args, kwargs)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    recorder = Recorder(flops)
+    recorder = Recorder(flops, _refuse_writes)
     result = Rehearsal(recorder)
     with _recording(), random_states_kept():
         try:
@@ -156,6 +162,21 @@ def rehearse(
             raise CannotRehearse(": ".join([type(error).__name__, *first])) from error
     recorder.finish()
     return result
+
+
+def _refuse_objects(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses inputs that may hold tensors where nobody sees them, or that the model may write to."""
+    for value in tree_flatten((args, kwargs))[0]:
+        if not isinstance(value, _VALUES):
+            raise CannotRehearse(f"an input is of type {type(value).__name__}")
+
+
+def _refuse_writes(tensors: list[Tensor], changed: list[Tensor]) -> None:
+    """Refuses to write to tensors of the program's that are neither the model's nor inputs, such as global ones, or to their gradients."""
+    for tensor in tensors:
+        if not isinstance(tensor, FakeTensor) and (tensor.requires_grad or any(tensor is other for other in changed)):
+            what = "needs a gradient" if tensor.requires_grad else "is written to"
+            raise CannotRehearse(f"a tensor {list(tensor.shape)} that is not the model's {what}")
 
 
 def _run(
@@ -179,7 +200,9 @@ def _run(
             for parameter in copied.parameters():
                 if parameter.requires_grad:
                     parameter.grad = torch.zeros_like(parameter)
-        name_externals(recorder, copied, tree_flatten((fake_args, fake_kwargs))[0])
+        flat = tree_flatten((fake_args, fake_kwargs))[0]
+        name_externals(recorder, copied, flat)
+        recorder.borders = borders_of(flat)
         hooks = _Forget(recorder)
         with recorder:
             with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack):
@@ -198,7 +221,7 @@ def _run(
                 value.backward()
             del value, outputs
         for parameter in copied.parameters():
-            if parameter.grad is not None:
+            if parameter.grad is not None and parameter.grad.layout is torch.strided:
                 result.gradients.add(recorder.storage(parameter.grad).number)
 
 

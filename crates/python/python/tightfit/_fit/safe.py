@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .aside import other_layout
 from .recorder import Recorder
 from .slots import Counts, modified
 
@@ -31,6 +32,8 @@ class SafePass:
         recorder = self.recorder
         number = -1
         external = False
+        if other_layout(tensor):
+            return number, tensor.detach(), tensor._version, None
         if recorder is not None:
             number = recorder.saved(tensor)
             external = recorder.storage(tensor).external is not None

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
-from .aside import say_compiled, unrehearsed, unsupported
+from .aside import is_lazy, other_layout, say_compiled, unrehearsed, unsupported
 from .budget import beside
 from .copies import Copies, current
 from .entered import pop_hooks, push_hooks, running
@@ -172,8 +172,8 @@ class Session:
     def enter(self, module: nn.Module, inputs: Any, key: Any = None) -> Pass | SafePass | None:
         """Begins a pass: its hooks, or None if nothing is to be done."""
         flat = tree_flatten(inputs)[0]
-        if any(isinstance(value, Tensor) and value.is_nested for value in flat):
-            self.say_once("is given nested tensors, which are not planned")
+        if other := next(filter(None, (other_layout(value) for value in flat if isinstance(value, Tensor))), ""):
+            self.say_once(f"is given {other} tensors, which are not planned")
             return None
         self.where = self.device(module)
         signature = key or form_of(module, flat, self.where)
@@ -259,7 +259,7 @@ class Session:
             if self._passes - used[covered] < IDLE:
                 if "forms" not in self._said:
                     self._said.add("forms")
-                    say(f"{self.name} gets more than {PLANS} different input shapes; the rest run without a plan, slowly; pad to fewer shapes")
+                    say(f"{self.name} gets more than {PLANS} different forms of inputs; the rest run without a plan, slowly; pad to fewer shapes")
                 return False
         del self.plans[covered]
         return True
@@ -351,6 +351,8 @@ class Session:
     def prepare(self, module: nn.Module, inputs: Any, signature: Any, rehearsed: bool) -> Fitted | RealRecording | SafePass | None:
         """Records and plans a new form of inputs, before its first pass."""
         started = time.monotonic()
+        if is_lazy(module):
+            return None
         if why := unsupported(module):
             self.say_once(why)
             self._aside = True
