@@ -107,9 +107,14 @@ fn check_memory(work: &Work<'_>, found: &Forecast) -> Result<(), Failure> {
     }
     let bound = if found.is_complete { "up to" } else { "at least" };
     Err(Failure::TooLarge(format!(
-        "measuring {} takes {bound} {needed} of memory, but only {usable} may be used ({} is {}; an eighth is left for \
+        "measuring {} takes {bound} {} of memory, but only {} may be used ({} is {}; an eighth is left for \
          other processes); nothing was measured; {}",
-        work.network, free.limit, free.bytes, work.choices
+        work.network,
+        needed.rounded_up(),
+        usable.rounded_down(),
+        free.limit,
+        free.bytes,
+        work.choices
     )))
 }
 

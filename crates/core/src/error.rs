@@ -116,8 +116,9 @@ pub enum Error {
 
     /// No candidate of any size fits the limit.
     #[error(
-        "{problem}: needs at least {needed} of workspace, but the limit is {limit}; raise the limit, or profile \
-         smaller micro-batches"
+        "{problem}: needs at least {} of workspace, but the limit is {}; raise the limit, or profile smaller micro-batches",
+        needed.rounded_up(),
+        limit.rounded_down()
     )]
     OverLimit {
         /// The kernel that does not fit.
@@ -138,7 +139,11 @@ pub enum Error {
     },
 
     /// The kernels together need more than the total.
-    #[error("the kernels together need at least {needed} of workspace, but the total is {total}; raise the total")]
+    #[error(
+        "the kernels together need at least {} of workspace, but the total is {}; raise the total",
+        needed.rounded_up(),
+        total.rounded_down()
+    )]
     OverTotal {
         /// The sum of the least workspaces.
         needed: Bytes,
@@ -158,6 +163,7 @@ pub enum Error {
         /// The network.
         network: String,
         /// Name of the policy.
+        budget.rounded_down(),
         policy: String,
         /// The least budget of the policy.
         needed: Bytes,
@@ -173,8 +179,10 @@ pub enum Error {
 
     /// A network whose tensors alone exceed the budget under the policy, which is known without measuring anything.
     #[error(
-        "{network} needs at least {needed} under {policy} before any workspace, but the budget is {budget}; memory \
-         peaks at {layer}: raise the budget above that{}, or use a smaller mini-batch",
+        "{network} needs at least {} under {policy} before any workspace, but the budget is {}; memory peaks at {layer}: \
+         raise the budget above that{}, or use a smaller mini-batch",
+        needed.rounded_up(),
+        budget.rounded_down(),
         cheaper(*budget + Bytes(1), *least)
     )]
     OverAnyBudget {
@@ -194,8 +202,10 @@ pub enum Error {
 
     /// The offloaded data does not fit the host budget.
     #[error(
-        "{network} offloads up to {needed} to the host at once, but the host budget is {budget}; raise it, or raise \
-         the device's budget"
+        "{network} offloads up to {} to the host at once, but the host budget is {}; raise it, or raise the device's \
+         budget",
+        needed.rounded_up(),
+        budget.rounded_down()
     )]
     OverHostBudget {
         /// The network.
@@ -320,18 +330,22 @@ fn advice(batch: usize, reasons: &[String]) -> String {
 fn at_least(needed: Bytes, proven: Option<Bytes>) -> String {
     match proven {
         None => format!("at least {needed}"),
-        Some(proven) => format!("{needed} in the smallest plan found (proven minimum {proven})"),
+        Some(proven) => format!("{needed} in the smallest plan found (proven minimum {})", proven.rounded_down()),
     }
 }
 
 /// Advice to plan for longer, where that may help.
+    let needed = needed.rounded_up();
 fn longer(proven: Option<Bytes>) -> &'static str {
     if proven.is_none() { "" } else { ", or search longer with --plan-time, which may find a plan that needs less" }
 }
 
 /// Advice to use a policy that needs less, if there is one.
 fn cheaper(needed: Bytes, least: Bytes) -> String {
-    if least < needed { format!(", or use a policy that needs less (the least is {least})") } else { String::new() }
+    if least >= needed {
+        return String::new();
+    }
+    format!(", or use a policy that needs less (the least is {})", least.rounded_up())
 }
 
 impl Error {

@@ -62,6 +62,27 @@ impl Bytes {
         format!("{} {name}", self.0 as f64 / unit as f64)
     }
 
+    /// The smallest size with at most one decimal that is read as at least this: what to write to get enough.
+    pub fn rounded_up(self) -> String {
+        self.rounded(|tenths_of_bytes, unit| (tenths_of_bytes - 5).div_ceil(unit))
+    }
+
+    /// The largest size with at most one decimal that is read as at most this: what to write to get no more.
+    pub fn rounded_down(self) -> String {
+        self.rounded(|tenths_of_bytes, unit| (tenths_of_bytes + 4) / unit)
+    }
+
+    /// As it is printed, but with the tenths of the unit that `round` makes of ten times the bytes; reading a size rounds it to
+    /// the nearest byte, so half a byte too little is enough.
+    fn rounded(self, round: impl Fn(u128, u128) -> u128) -> String {
+        let (name, unit) = self.unit();
+        if self == Bytes::UNLIMITED || self.0.is_multiple_of(unit) {
+            return self.to_string();
+        }
+        let tenths = round(u128::from(self.0) * 10, u128::from(unit));
+        format!("{}.{} {name}", tenths / 10, tenths % 10)
+    }
+
     /// The name and the bytes of the largest binary unit that is not larger, or of a single byte.
     fn unit(self) -> (&'static str, u64) {
         UNITS[..4].iter().find(|(_, unit)| self.0 >= *unit).copied().unwrap_or(("B", 1))
@@ -314,6 +335,28 @@ mod tests {
             assert_eq!(bytes.to_string().parse::<Bytes>().unwrap(), bytes);
         }
         assert_eq!(Bytes(1536 << 10).to_string(), "1.5 MiB");
+    }
+
+    #[test]
+    fn rounded_sizes_are_read_as_enough_or_as_no_more() {
+        for (bytes, up, down) in [
+            (Bytes(5_293_056), "5.1 MiB", "5.0 MiB"),
+            (Bytes(5_452_595), "5.2 MiB", "5.2 MiB"),
+            (Bytes::mib(5), "5 MiB", "5 MiB"),
+            (Bytes(1023), "1023 B", "1023 B"),
+            (Bytes(1025), "1.1 KiB", "1.0 KiB"),
+            (Bytes((1 << 20) - 1), "1024.0 KiB", "1023.9 KiB"),
+            (Bytes::UNLIMITED, "unlimited", "unlimited"),
+        ] {
+            assert_eq!((&*bytes.rounded_up(), &*bytes.rounded_down()), (up, down), "{bytes:?}");
+        }
+        for at in (0..=2_000).map(|step| (1 << 20) + step * 104_857) {
+            for bytes in (at - 3..at + 3).map(Bytes) {
+                let [up, down] = [bytes.rounded_up(), bytes.rounded_down()].map(|text| text.parse::<Bytes>().unwrap());
+                assert!(down <= bytes && bytes <= up, "{bytes:?}");
+                assert!(up.0 - down.0 <= 104_858, "{bytes:?}");
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn slowed_down(kernel: &Kernel) -> Option<Slower> {
         kernel: format!("{} {}", kernel.name().unwrap_or_default(), kernel.question.problem.operation()),
         factor: ours.ratio(theirs),
         now: format!("within {}", kernel.terms.limit.bytes()),
-        instead: format!("with {}", kernel.question.chosen.workspace),
+        instead: format!("with {}", kernel.question.chosen.workspace.rounded_up()),
     })
 }
 

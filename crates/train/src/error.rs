@@ -9,7 +9,12 @@ use tightfit_core::{Bytes, Types};
 #[non_exhaustive]
 pub enum Error {
     /// The device has too little memory for the arena.
-    #[error("the plan needs {needed} on the device, but only {free} is free; {}", advice(*budget))]
+    #[error(
+        "the plan needs {} on the device, but only {} is free; {}",
+        needed.rounded_up(),
+        free.rounded_down(),
+        advice(*budget)
+    )]
     DeviceMemory {
         /// The memory that the plan needs.
         needed: Bytes,
@@ -38,7 +43,11 @@ pub enum Error {
     },
 
     /// The host has too little memory for the pinned arena.
-    #[error("the plan pins {needed} on the host, but only {free} is left ({limit}); plan with a smaller host budget")]
+    #[error(
+        "the plan pins {} on the host, but only {} is left ({limit}); plan with a smaller host budget",
+        needed.rounded_up(),
+        free.rounded_down()
+    )]
     HostMemory {
         /// The memory that the plan needs.
         needed: Bytes,

@@ -93,6 +93,30 @@ fn too_small_a_budget_names_the_smallest_that_works() {
 fn undivided_plans_have_undivided_convolutions() {
     let folder = Folder::new();
     let configurations = |rest: &str| -> Vec<String> {
+#[test]
+fn the_size_that_an_error_or_a_plan_names_is_enough() {
+    let folder = Folder::new();
+    let between = |text: &str, before: &str, after: &str| {
+        let rest = text.split_once(before).unwrap_or_else(|| panic!("no `{before}`: {text}")).1;
+        rest.split_once(after).unwrap_or_else(|| panic!("no `{after}`: {text}")).0.replace(' ', "")
+    };
+    for network in ["lenet", "digits-net", "alexnet-1col", "resnet18"] {
+        for batch in [1, 7, 64] {
+            for policy in ["baseline", "vdnn-all", "vdnn-dynamic", "overlap", "optimal"] {
+                let plan =
+                    format!("plan {network} --batch {batch} --policy {policy} --assume --lanes off --divide off");
+                let message = folder.fail(&format!("{plan} --budget 1kB"), 3);
+                let after = if message.contains("smallest plan found") { " in the smallest" } else { " under " };
+                let named = between(&message.replace("at least ", ""), " needs ", after);
+                let table = folder.succeed(&format!("{plan} --budget {named}"));
+                assert_eq!(between(&table, "least budget ", " with this policy"), named, "{plan}");
+                let sweep = folder.succeed(&format!("{plan} --sweep 1..1"));
+                assert!(sweep.replace(' ', "").contains(&format!("needs{named}(")), "{plan} {named}: {sweep}");
+            }
+        }
+    }
+}
+
         let plan = folder.json(&replayed(rest));
         let steps = plan["steps"].as_array().unwrap().iter();
         steps.filter_map(|step| Some(step.get("configuration")?.as_str()?.to_owned())).collect()

@@ -17,8 +17,8 @@ pub fn free(path: &Path) -> Option<Bytes> {
 /// The words of an error about a full disk, with what a file needs there if it is known.
 pub fn full(path: &Path, needed: Option<Bytes>) -> String {
     let room = match (needed, free(path)) {
-        (Some(needed), Some(free)) => format!(" ({needed} needed, {free} free)"),
-        (None, Some(free)) => format!(" ({free} free)"),
+        (Some(needed), Some(free)) => format!(" ({} needed, {} free)", needed.rounded_up(), free.rounded_down()),
+        (None, Some(free)) => format!(" ({} free)", free.rounded_down()),
         _ => String::new(),
     };
     format!("cannot be written: the disk is full{room}; free some space, or name a file on another disk")

@@ -111,7 +111,8 @@ fn totals(optimized: &Optimized) -> String {
         let (all, most) = (compared.len(), Verified::MOST_OVER_CLASS);
         line("accuracy", format!("{within} of {all} within {most}x the error of undivided algorithms of their class"));
     }
-    let least = optimized.least_workspace.map(|least| format!(", at least {least} needed")).unwrap_or_default();
+    let least =
+        optimized.least_workspace.map(|least| format!(", at least {} needed", least.rounded_up())).unwrap_or_default();
     let scope = if let Limit::One(_) = optimized.limit { "shared" } else { "in total" };
     line("workspace", format!("{} {scope}{least}", optimized.workspace()));
     if let Some(needs) = optimized.needs() {

@@ -133,7 +133,8 @@ class Plan(Table):
 
         figures = {
             "peak": f"{size(self.peak_bytes)} of a budget of {size(self.budget_bytes)}",
-            "least budget": f"{size(self.min_feasible_bytes)} ({self.policy}), {size(self.least_bytes)} (any policy)",
+            "least budget": f"{size(self.min_feasible_bytes, enough=True)} ({self.policy}), "
+            f"{size(self.least_bytes, enough=True)} (any policy)",
             "baseline": f"{size(self.baseline_bytes)}, {time(self.baseline_time_us)}, everything kept",
             "step": f"{time(self.step_time_us)}, {100 * self.overhead:.1f}% over the baseline",
             "offloaded": moved("offloaded", f", copies add {time(self.exposed_us)}"),

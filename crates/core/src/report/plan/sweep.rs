@@ -162,7 +162,7 @@ fn outcome(plan: &Result<Plan, Error>) -> String {
         Ok(plan) => {
             plan.decisions.iter().find(|decision| decision.taken).map(|taken| taken.attempt.clone()).unwrap_or_default()
         }
-        Err(Error::OverBudget { needed, layer, .. }) => format!("needs {needed} ({layer})"),
+        Err(Error::OverBudget { needed, layer, .. }) => format!("needs {} ({layer})", needed.rounded_up()),
         Err(error) => error.to_string(),
     }
 }

@@ -133,9 +133,9 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         "least budget",
         format!(
             "{} with this policy (peak at {}), {} with any policy{}",
-            plan.min_feasible,
+            plan.min_feasible.rounded_up(),
             plan.binding_layer,
-            plan.least,
+            plan.least.rounded_up(),
             if plan.options.policy == Policy::Optimal { "" } else { " but optimal" }
         ),
     );
@@ -143,7 +143,7 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         // Only what may be divided could run in other parts than those that are tried.
         let among =
             if plan.options.divide { ", for plans with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
-        line("", format!("proven minimum {proven}{among}"));
+        line("", format!("proven minimum {}{among}", proven.rounded_down()));
     }
     if plan.mode == Mode::Inference {
         // Nobody keeps every map of a forward pass, so there is no usual memory to compare with.
