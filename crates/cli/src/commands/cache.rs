@@ -43,11 +43,11 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
             print(&format!("{wrote}\n"))
         }
         CacheAction::Import { files } => {
-            take(&Cache::open(&path)?, files, common, |file| Recording::read(file).map_err(Failure::from))
+            take(&path, files, common, |file| Recording::read(file).map_err(Failure::from))
         }
-        CacheAction::Merge { files } => take(&Cache::open(&path)?, files, common, recordings),
+        CacheAction::Merge { files } => take(&path, files, common, recordings),
         CacheAction::Clear { device } => {
-            let gone = Cache::open(&path)?.clear(device.as_deref())?;
+            let gone = Cache::open_existing(&path)?.clear(device.as_deref())?;
             print(&format!("deleted {}\n", count(gone, "measurement")))
         }
     }
@@ -149,9 +149,9 @@ fn list_layers(cache: &Cache, common: &Common) -> Result<(), Failure> {
     print_grid(&grid, common.format)
 }
 
-/// Imports all files, after reading every one of them: if one cannot be read, nothing changes. Prints what came of each device.
+/// Imports all files into a cache, after reading every one of them: if one cannot be read, nothing changes. Prints what came of each device.
 fn take(
-    cache: &Cache,
+    cache: &Path,
     files: &[PathBuf],
     common: &Common,
     read: impl Fn(&Path) -> Result<Vec<Recording>, Failure>,
@@ -172,6 +172,7 @@ fn take(
         ("kept_decisions", right),
         ("unfinished_decisions", right),
     ]);
+    let cache = Cache::open(cache)?;
     let mut taken = 0;
     for recording in &recordings {
         let Imported { measurements, new, replaced, kept, unfinished } = cache.import(recording)?;

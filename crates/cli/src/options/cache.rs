@@ -42,7 +42,17 @@ pub enum CacheAction {
     /// Delete measurements
     Clear {
         /// Delete only those of devices whose name contains this text
-        #[arg(long)]
+        #[arg(long, value_name = "TEXT", value_parser = part_of_a_name)]
         device: Option<String>,
     },
+}
+
+/// Text that not every name contains.
+fn part_of_a_name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("the text is empty, so that every device would be meant; write a part of a name that `tightfit cache list` \
+                    shows, or leave --device out to delete all measurements"
+            .to_owned());
+    }
+    Ok(text.to_owned())
 }

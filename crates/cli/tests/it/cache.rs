@@ -203,6 +203,48 @@ fn invalid_cache_rows_are_reported_and_cleared() {
 }
 
 #[test]
+fn clearing_takes_a_name_and_a_cache_that_exists() {
+    let folder = Folder::new();
+    folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
+    let before = folder.measurements();
+    for text in ["", " "] {
+        let output = folder.tightfit("cache clear --device").arg(text).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && message.contains("--device"), "{message}");
+    }
+    for command in
+        ["cache clear --cache typo.db", "cache merge typo.db --cache new.db", "cache import typo --cache new.db"]
+    {
+        let message = folder.fail(command, 1);
+        assert!(message.contains("typo"), "{message}");
+        assert!(["typo.db", "new.db"].iter().all(|file| !folder.path().join(file).exists()), "{command}");
+    }
+    assert_eq!(folder.measurements(), before);
+    let name = folder.json("cache list")[0]["device"].as_str().unwrap().to_owned();
+    assert!(folder.tightfit("cache clear --device").arg(&name[1..]).status().unwrap().success());
+    assert_eq!(folder.measurements(), 0);
+}
+
+#[test]
+fn a_replay_of_several_devices_asks_for_one() {
+    let folder = Folder::new();
+    for threads in [1, 2] {
+        folder.succeed(&format!("profile lenet --batch 2 --workspace 1MiB --sizes undivided --threads {threads}"));
+    }
+    let replay = "optimize lenet --batch 2 --workspace 1MiB --sizes undivided --backend replay";
+    let message = folder.fail(replay, 2);
+    assert!(message.contains("2 threads") && message.contains("--devices NAME"), "{message}");
+    let output = folder.tightfit(replay).args(["--devices", "2 threads"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_new_cache_where_none_can_be_is_said_of_the_folder() {
+    let message = Folder::new().fail("optimize lenet --batch 2 --workspace 1MiB --backend cpu --cache /sys/new.db", 1);
+    assert!(message.contains("cannot be created in the folder /sys") && !message.contains("read-only"), "{message}");
+}
+
+#[test]
 fn damaged_cache_is_named_and_left_unchanged() {
     let folder = Folder::new();
     folder.succeed("profile lenet --batch 4 --workspace 1MiB --sizes all");

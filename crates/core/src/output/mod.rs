@@ -21,6 +21,7 @@ use part::Part;
 use place::Place;
 
 pub use part::abandon;
+pub(crate) use place::folder;
 
 use crate::{Bytes, Error};
 

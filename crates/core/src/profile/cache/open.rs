@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::fault::{BUSY, Fault, SCHEMA_VERSION, refuse};
 use super::{Cache, comparisons, decisions, marks};
-use crate::Error;
+use crate::{Error, output};
 
 /// Marks a file as a tightfit cache: "tfit".
 const APPLICATION: i32 = 0x7466_6974;
@@ -82,8 +82,10 @@ impl Cache {
     pub fn open(path: &Path) -> Result<Cache, Error> {
         let made = |error: std::io::Error| Error::File {
             path: path.to_owned(),
-            what: "cannot be created here; name another file with --cache FILE, or keep nothing with --cache none"
-                .to_owned(),
+            what: format!(
+                "cannot be created in the folder {}; name another file with --cache FILE, or keep nothing with --cache none",
+                output::folder(path).display()
+            ),
             source: Some(Box::new(error)),
         };
         check_type(path)?;
@@ -92,11 +94,13 @@ impl Cache {
         }
         // SQLite opens a file without write permission for reading and fails at the first write; report that now.
         std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Error::File {
-                path: path.to_owned(),
-                what: "is read-only; make it writable, or copy it and use the copy".to_owned(),
-                source: Some(Box::new(error)),
-            },
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem if path.exists() => {
+                Error::File {
+                    path: path.to_owned(),
+                    what: "is read-only; make it writable, or copy it and use the copy".to_owned(),
+                    source: Some(Box::new(error)),
+                }
+            }
             _ => made(error),
         })?;
         let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -104,15 +108,21 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Opens an existing cache for reading alone; the file may be read-only.
+    /// Opens a cache for reading and writing, as [`Cache::open`] does, but creates none.
     ///
     /// # Errors
     /// As [`Cache::open`], and [`Error::File`] if there is no such file.
+    pub fn open_existing(path: &Path) -> Result<Cache, Error> {
+        must_exist(path)?;
+        Cache::open(path)
+    }
+
+    /// Opens an existing cache for reading alone; the file may be read-only.
+    ///
+    /// # Errors
+    /// As [`Cache::open_existing`].
     pub fn open_read_only(path: &Path) -> Result<Cache, Error> {
-        if !path.exists() {
-            let what = "there is no such file; profile something first, or name another file".to_owned();
-            return Err(Error::File { path: path.to_owned(), what, source: None });
-        }
+        must_exist(path)?;
         check_type(path)?;
         let cache = Cache::connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let checked = cache.check(&cache.lock());
@@ -214,6 +224,14 @@ impl Cache {
         let answer: String = transaction.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         if answer == "ok" { Ok(Contents::Measurements) } else { Err(Fault::Damaged(answer)) }
     }
+}
+
+fn must_exist(path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        return Ok(());
+    }
+    let what = "there is no such file; profile something first, or name another file".to_owned();
+    Err(Error::File { path: path.to_owned(), what, source: None })
 }
 
 /// Refuses anything but regular files, including a cache's journals, because reading a pipe may never end.
