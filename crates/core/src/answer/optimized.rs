@@ -122,7 +122,7 @@ impl Optimized {
         self.limit.combine(self.kernels.iter().map(|kernel| kernel.configuration.workspace()))
     }
 
-    /// The total workspace of an allotment, and what WR and one workspace would need for the same speed; `None` under
+    /// The total workspace of an allotment, and with how much WR and one workspace are at least as fast; `None` under
     /// other limits.
     pub fn needs(&self) -> Option<Needs> {
         let (Limit::Total(_), false) = (self.limit, self.groups.is_empty()) else { return None };

@@ -1,4 +1,4 @@
-//! How much workspace each scheme needs to match the speed of a given allotment.
+//! How much workspace is enough under each scheme to be at least as fast as a given allotment.
 //!
 //! ```text
 //! WD             one segment per kernel, as large as allotted                         their sum
@@ -8,14 +8,16 @@
 
 use crate::{Bytes, Configuration, Nanos};
 
-/// The total workspace that a network needs under each scheme to reach the same time.
+/// The total workspace with which a network is at least as fast under each scheme. For WD it is exact; for the other two it
+/// is what is known to be enough, as small as the given fronts allow: what was measured for a total need not hold all that
+/// would be measured for a limit per kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// The common time.
+    /// The time of the allotment.
     pub time: Nanos,
     /// WD: the segments of the allotment.
     pub allotted: Bytes,
-    /// The least limit per kernel that reaches this time, for the other two.
+    /// A limit per kernel that reaches this time, the least within the fronts, for the other two.
     pub limit: Bytes,
     /// WR: one segment per kernel under that limit.
     pub per_kernel: Bytes,
@@ -23,7 +25,7 @@ pub struct Needs {
     pub one: Bytes,
 }
 
-/// Computes the workspace of an allotment (WD), and what WR and one workspace would need for the same speed.
+/// Computes the workspace of an allotment (WD), and with how much WR and one workspace are at least as fast.
 ///
 /// `kernels` has the allotted configuration and the front of each kernel; `groups` lists the kernels that can run
 /// concurrently ([`crate::Network::concurrent`]). Returns `None` if a kernel has no front, or no limit within the

@@ -17,7 +17,7 @@ use crate::{Bytes, Candidate, Configuration, Operation, Types};
 /// or nothing was measured undivided (`undivided_missing` says which: `over-limit` or `not-measured`), `undivided_time_us`
 /// and `speedup` if that applies to any kernel, and errors that are not finite. Under a
 /// total, `needs` gives the workspace in use, and what a limit per kernel (`workspace_limit_bytes`) would need for the
-/// same speed: with a workspace per kernel, and with one workspace that only non-overlapping kernels share.
+/// same speed or more: with a workspace per kernel, and with one workspace that only non-overlapping kernels share.
 /// `side_by_side` lists the groups that ran concurrently, as indices into `kernels`. A divided kernel's `time_us` and
 /// `workspace_bytes` include the cost of dividing, which is not part of any micro-batch.
 pub fn json(optimized: &Optimized) -> String {

@@ -1,10 +1,10 @@
 //! The result as a table: a head with the request, one line per kernel, and the totals.
 
 use super::{Align, Grid, Slower, Terminal, count, lines, slower};
-use crate::Nanos;
 use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
 use crate::candidate::Limit;
 use crate::execute::{Overlapped, Verified};
+use crate::{Bytes, Nanos};
 
 /// Writes the result as a table for a terminal of at least 80 columns; every line ends in a line feed.
 ///
@@ -116,8 +116,12 @@ fn totals(optimized: &Optimized) -> String {
     let scope = if let Limit::One(_) = optimized.limit { "shared" } else { "in total" };
     line("workspace", format!("{} {scope}{least}", optimized.workspace()));
     if let Some(needs) = optimized.needs() {
-        let (limit, each, one) = (needs.limit, needs.per_kernel, needs.one);
-        line("same speed", format!("with {limit} per kernel ({each} in total), or with one workspace of {one}"));
+        let [limit, each, one] = [needs.limit, needs.per_kernel, needs.one].map(Bytes::rounded_up);
+        // Kernels were measured for the total alone, so that less may be enough.
+        line(
+            "as fast",
+            format!("with at most {limit} per kernel ({each} in total), or one workspace of at most {one}"),
+        );
     }
     let overlapped = &optimized.overlapped;
     if !overlapped.is_empty() {
@@ -171,7 +175,6 @@ fn without(optimized: &Optimized, why: NotUndivided) -> Option<(String, usize)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bytes;
     use crate::answer::samples;
 
     const WIDE: Terminal = Terminal { width: Some(100), styled: false };

@@ -116,7 +116,7 @@ class Optimized(Table):
 
     One of ``workspace_limit_bytes``, ``total_workspace_bytes`` and ``one_workspace_bytes`` is the limit, and the others are
     ``None``; without a limit, all three are. ``gap`` is (found - bound) / bound: 0 if the time is proven optimal. Under a
-    total, ``needs`` says how much workspace WR and one shared workspace would need to be as fast.
+    total, ``needs`` says with how much workspace WR and one shared workspace are at least as fast.
     """
 
     network: str
