@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use tightfit_core::network::{Kernel, Network};
+use tightfit_core::network::{Kernel, Network, Sgd};
 use tightfit_core::plan::step::Step;
 use tightfit_core::plan::{
     self, CostModel, Fronts, Mode, Options, Plan, Rivals, Stop, Swept, Workload, check_budget, part_sizes, plan_until,
@@ -35,8 +35,26 @@ pub enum Goal {
 
 impl Goal {
     /// Training by this solver; SGD without momentum keeps nothing.
-    pub fn training(solver: SolverName, momentum: f32) -> Goal {
-        Goal::Training { momentum: momentum != 0.0, adamw: solver == SolverName::Adamw }
+    ///
+    /// # Errors
+    /// As [`must_be_of_sgd`].
+    pub fn training(solver: SolverName, momentum: Option<f32>) -> Result<Goal, Failure> {
+        must_be_of_sgd(solver, momentum)?;
+        let momentum = momentum.unwrap_or(Sgd::default().momentum);
+        Ok(Goal::Training { momentum: momentum != 0.0, adamw: solver == SolverName::Adamw })
+    }
+}
+
+/// Refuses a momentum beside a solver that has none.
+///
+/// # Errors
+/// [`Failure::Usage`] with both options.
+pub fn must_be_of_sgd(solver: SolverName, momentum: Option<f32>) -> Result<(), Failure> {
+    match (solver, momentum) {
+        (SolverName::Adamw, Some(momentum)) => Err(Failure::Usage(format!(
+            "--momentum {momentum} is an option of SGD, and AdamW has none; leave it out, or use --solver sgd"
+        ))),
+        _ => Ok(()),
     }
 }
 

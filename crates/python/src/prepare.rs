@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
-use tightfit_core::network::{Network, onnx};
+use tightfit_core::network::{Hyperparameter, Network, onnx};
 use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes};
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
@@ -43,7 +43,7 @@ pub struct Words {
     #[pyo3(item)]
     adamw: bool,
     #[pyo3(item)]
-    momentum: bool,
+    momentum: f64,
     #[pyo3(item)]
     pub plan_time: Option<f64>,
     #[pyo3(item)]
@@ -70,6 +70,7 @@ impl Words {
     /// # Errors
     /// Those of the network, the options, the device and of measuring.
     pub fn prepare(&self, recordings: Option<&[Recording]>, stop: &AtomicBool) -> Result<Prepared, Error> {
+        let momentum = Hyperparameter::Momentum.check("momentum", self.momentum)?;
         if let Some(path) = &self.step {
             return self.recorded(path);
         }
@@ -85,7 +86,7 @@ impl Words {
         let mode = if is_inference { Mode::Inference } else { Mode::Training };
         let mut workload = Workload::new(&network, self.batch, self.types.parse()?, mode)?;
         if !is_inference {
-            workload = workload.with_momentum(self.momentum).with_adamw(self.adamw);
+            workload = workload.with_momentum(momentum != 0.0).with_adamw(self.adamw);
         }
         let opened = match self.assume {
             Some(true) => None,

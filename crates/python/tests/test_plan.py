@@ -138,6 +138,8 @@ def test_too_little_host_memory_is_no_budget_that_is_too_small():
         ({"batch": -3}, "batch=-3"),
         ({"costs": "a100"}, "k40"),
         ({"solver": "adam"}, "adamw"),
+        ({"momentum": float("nan")}, "momentum NaN: .*less than 1"),
+        ({"momentum": 2}, "momentum 2: .*less than 1"),
         ({"plan_time": float("nan")}, "seconds"),
         ({"network": None}, "step="),
         ({"step": "step.json"}, "not both"),

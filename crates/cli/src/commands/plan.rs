@@ -39,7 +39,7 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         }
         (None, Some(name)) => {
             let opened = model::open(name)?;
-            let goal = goal(options, name, &opened);
+            let goal = goal(options, name, &opened)?;
             let network = opened.network;
             let measured = if options.assume { None } else { measured_by(options, common)? };
             let (prepared, device) = match measured {
@@ -114,7 +114,7 @@ fn write_out(
 }
 
 /// What to plan for: what the options say, otherwise training, but inference for a model that was exported for it.
-fn goal(options: &PlanOptions, name: &str, opened: &Opened) -> Goal {
+fn goal(options: &PlanOptions, name: &str, opened: &Opened) -> Result<Goal, Failure> {
     let for_inference = opened.model.as_ref().is_some_and(|model| model.is_for_inference());
     if options.inference || for_inference && !options.training {
         if !options.inference {
@@ -124,7 +124,7 @@ fn goal(options: &PlanOptions, name: &str, opened: &Opened) -> Goal {
                 name
             ));
         }
-        return Goal::Inference;
+        return Ok(Goal::Inference);
     }
     Goal::training(options.solver, options.momentum)
 }

@@ -6,6 +6,10 @@ use tightfit_train::{Decay, LearningRate};
 
 use crate::failure::Failure;
 use crate::options::{ScheduleName, SolverName, TrainOptions};
+use crate::planning::must_be_of_sgd;
+
+/// The factor of a schedule by steps.
+const DECAY: f32 = 0.1;
 
 /// The update rule, if the plan has memory for what it keeps.
 ///
@@ -14,14 +18,13 @@ use crate::options::{ScheduleName, SolverName, TrainOptions};
 pub fn rule(options: &TrainOptions, plan: &Plan) -> Result<Rule, Failure> {
     let planned = if plan.adamw { SolverName::Adamw } else { SolverName::Sgd };
     let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-    match (options.solver.unwrap_or(planned), options.momentum) {
-        (SolverName::Adamw, Some(momentum)) => {
-            usage(&format!("--momentum {momentum} is of sgd; drop it, or use --solver sgd"))
-        }
-        (SolverName::Adamw, None) if !plan.adamw => {
+    let solver = options.solver.unwrap_or(planned);
+    must_be_of_sgd(solver, options.momentum)?;
+    match (solver, options.momentum) {
+        (SolverName::Adamw, _) if !plan.adamw => {
             usage("--solver adamw: the plan has no memory for its two moments; make the plan with --solver adamw too")
         }
-        (SolverName::Adamw, None) => {
+        (SolverName::Adamw, _) => {
             let default = AdamW::default();
             let learning_rate = options.learning_rate.unwrap_or(default.learning_rate);
             let weight_decay = options.weight_decay.unwrap_or(default.weight_decay);
@@ -51,7 +54,7 @@ pub fn learning_rate(options: &TrainOptions, rule: &Rule, steps: u64) -> Learnin
         ScheduleName::Constant => Decay::Constant,
         ScheduleName::Step => {
             let every = options.decay_every.unwrap_or(steps.div_ceil(3));
-            Decay::Step { every, factor: options.decay }
+            Decay::Step { every, factor: options.decay.unwrap_or(DECAY) }
         }
         ScheduleName::Cosine => Decay::Cosine,
     };

@@ -14,8 +14,8 @@ use crate::options::{Common, Format, SplitOptions};
 use crate::session::recordings;
 
 pub fn run(options: &SplitOptions, common: &Common) -> Result<(), Failure> {
-    if !(options.rest >= 0.0 && options.rest.is_finite()) {
-        return Err(Failure::Usage(format!("--rest {}: not a valid time", options.rest)));
+    if common.devices.is_empty() {
+        return Err(Failure::Usage("a split needs devices; name them with --devices, as in K80,K80,K20Xm".to_owned()));
     }
     let recordings = recordings(common)?;
     let model = match model::open(&options.network) {

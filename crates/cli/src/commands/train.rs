@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::network::{Network, Rule, Sgd};
+use tightfit_core::network::{Network, Rule};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count, lines};
 use tightfit_core::{Bytes, Device, Nanos};
@@ -60,8 +60,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     let (network, plan) = match &options.plan {
         Some(path) => read_plan(path, &network, Mode::Training, session.device())?,
         None => {
-            let momentum = options.momentum.unwrap_or(Sgd::default().momentum);
-            let goal = Goal::training(options.solver.unwrap_or_default(), momentum);
+            let goal = Goal::training(options.solver.unwrap_or_default(), options.momentum)?;
             let request =
                 Request { planning: &options.model.planning, network: &network, goal, common, choices: CHOICES };
             let prepared = request.prepare(&mut session)?;

@@ -4,6 +4,7 @@ mod cache;
 mod divide;
 mod examples;
 mod idle;
+mod number;
 mod plan;
 mod predict;
 mod read;
@@ -17,10 +18,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
-use tightfit_core::{Bytes, Layout, Operation, Problem, Types};
+use tightfit_core::{Bytes, Layout, Operation, Types};
 
 pub use cache::{CacheAction, CacheOptions};
 pub use divide::DivideOption;
@@ -115,7 +115,7 @@ pub struct Common {
     #[arg(long, global = true, env = "TIGHTFIT_LAYOUT", help_heading = "Common options")]
     pub layout: Option<Layout>,
     /// Threads of the CPU backend [default: one per core]
-    #[arg(long, global = true, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
+    #[arg(long, global = true, value_parser = number::whole::<usize>(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,
     /// Numbers of the GPUs to measure on, all of the same model [default: 0]; for `run`, of the GPUs whose convolutions
     /// to measure and divide, while those on other GPUs stay unchanged [default: all]; for `split`, device names, such as
@@ -150,7 +150,7 @@ pub struct Common {
     )]
     pub format: Format,
     /// Seed for the random numbers of `verify` and `train`
-    #[arg(long, global = true, default_value_t = 1, env = "TIGHTFIT_SEED", help_heading = "Common options")]
+    #[arg(long, global = true, default_value_t = 1, value_parser = number::whole::<u64>(0..=u64::MAX), env = "TIGHTFIT_SEED", help_heading = "Common options")]
     pub seed: u64,
     /// Increase verbosity (repeatable)
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Common options")]
@@ -168,11 +168,6 @@ pub enum Format {
     Csv,
 }
 
-/// Parses a mini-batch size.
-fn samples() -> impl TypedValueParser<Value = usize> {
-    RangedU64ValueParser::<usize>::new().range(1..=Problem::MOST_SAMPLES as u64)
-}
-
 /// Which kernels to work on.
 #[derive(Args)]
 pub struct SelectionOptions {
@@ -180,7 +175,7 @@ pub struct SelectionOptions {
     /// program that ran under `tightfit run`
     pub network: String,
     /// Mini-batch size [default: as stated in the file, or as the program ran]
-    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = number::samples())]
     pub batch: Option<usize>,
     /// Operations to include
     #[arg(long, value_delimiter = ',', default_value = "forward,backward-data,backward-filter")]
@@ -274,10 +269,10 @@ pub struct VerifyOptions {
     #[arg(long, default_value = "real")]
     pub values: Values,
     /// Scale factor for the result
-    #[arg(long, default_value_t = 1.0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 1.0, value_parser = number::finite)]
     pub alpha: f32,
     /// Scale factor for the previous contents of the output
-    #[arg(long, default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, default_value_t = 0.0, value_parser = number::finite)]
     pub beta: f32,
 }
 
@@ -287,7 +282,7 @@ pub struct SplitOptions {
     #[arg(long)]
     pub network: String,
     /// Mini-batch size over all devices
-    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = number::samples())]
     pub batch: usize,
     /// Workspace limit per convolution, for steps that are summed from convolutions
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_WORKSPACE")]
@@ -295,10 +290,15 @@ pub struct SplitOptions {
     #[command(flatten)]
     pub sizes: SizeOption,
     /// Time per sample of the other layers, in microseconds, for steps that are summed from convolutions
-    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "MICROSECONDS",
+        default_value_t = 0.0,
+        value_parser = number::number(|time: f64| time >= 0.0 && time.is_finite(), "a time of at least 0 microseconds")
+    )]
     pub rest: f64,
     /// Round each device's share to a multiple of this power of two
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::samples())]
     pub multiple_of: usize,
     /// Memory of each device, in the order of --devices, or one size for all
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]

@@ -3,17 +3,18 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use tightfit_core::network::Hyperparameter;
 use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Error, Nanos};
 
-use super::{DivideOption, SolverName, samples};
+use super::{DivideOption, SolverName, number};
 
 /// What to plan for.
 #[derive(Args, Clone)]
 pub struct Planning {
     /// Mini-batch size
-    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = samples())]
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = number::samples())]
     pub batch: Option<usize>,
     /// Device memory for weights, feature maps, gradients and workspaces together [default: the free memory, less
     /// 256 MiB for libraries on a GPU; unlimited if nothing is measured]
@@ -122,9 +123,14 @@ pub struct PlanOptions {
     /// Solver of the training that is planned; AdamW takes memory for two moments of every weight
     #[arg(long, value_enum, default_value_t, conflicts_with = "inference")]
     pub solver: SolverName,
-    /// Momentum of the training that is planned; with 0, no memory is planned for it
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "inference")]
-    pub momentum: f32,
+    /// Momentum of SGD in the training that is planned; with 0, no memory is planned for it [default: 0.9]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        value_parser = number::hyperparameter(Hyperparameter::Momentum),
+        conflicts_with = "inference"
+    )]
+    pub momentum: Option<f32>,
     /// Measure nothing: assume convolutions without workspace that run at the rates of --costs (default: h200). This is
     /// the default if no GPU is found and no --backend is given. Cannot be used with --out
     #[arg(long)]

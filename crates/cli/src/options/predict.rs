@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
 
+use super::number;
 use super::train::ModelOptions;
 
 /// What runs, and how.
@@ -22,7 +22,7 @@ pub struct ForwardOptions {
     #[arg(long, value_name = "DATA", requires = "data")]
     pub test_data: Option<String>,
     /// Stop after this many mini-batches [default: all samples once; 100 of synthetic data]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "K", value_parser = number::whole::<u64>(1..=u64::MAX))]
     pub batches: Option<u64>,
     /// Overwrite freed memory with NaN and measure how much of the arena is used
     #[arg(long)]
@@ -54,11 +54,6 @@ pub struct PredictOptions {
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
     /// Print the N most probable classes of each sample
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::whole::<usize>(1..=u64::MAX))]
     pub top: usize,
-}
-
-/// Parses a number of classes.
-fn at_least_one() -> impl TypedValueParser<Value = usize> {
-    RangedU64ValueParser::<usize>::new().range(1..)
 }

@@ -41,6 +41,10 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("plan lenet --batch 4 --budget 1MiB --assume --measure", &["--assume", "--measure"]),
         ("plan lenet --batch 4 --budget 1MiB --measure --backend replay:x.jsonl", &["--measure", "replay:"]),
         ("plan lenet --budget 1MiB --assume", &["--batch"]),
+        ("plan lenet --batch 4 --assume --budget -1", &["-1", "--budget", "is not a size"]),
+        ("plan lenet --batch 4 --assume --momentum nan", &["'nan'", "--momentum", "less than 1"]),
+        ("plan lenet --batch 4 --assume --solver adamw --momentum 0.5", &["--momentum 0.5", "--solver sgd"]),
+        ("plan lenet --batch 4 --assume --html same --trace ./same", &["--html", "--trace", "./same", "two files"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --layout nhwc", &["nhwc", "nchw"]),
         ("plan alexnett --batch 4 --budget 1MiB", &["alexnett", "alexnet"]),
     ] {

@@ -20,6 +20,34 @@ fn digits_are_learned_to_97_percent() {
 }
 
 #[test]
+fn impossible_numbers_and_options_without_effect_are_refused() {
+    let folder = Folder::on_cpu();
+    let train = "train digits-net --batch 32 --data digits --steps 1";
+    for (options, parts) in [
+        ("--learning-rate nan", &["'nan'", "--learning-rate", "of at least 0"][..]),
+        ("--learning-rate -1", &["'-1'", "--learning-rate", "of at least 0"]),
+        ("--momentum nan", &["'nan'", "--momentum", "less than 1"]),
+        ("--momentum 2", &["'2'", "--momentum", "less than 1"]),
+        ("--weight-decay inf", &["'inf'", "--weight-decay", "finite"]),
+        ("--loss-scale 0", &["'0'", "--loss-scale", "greater than 0"]),
+        ("--schedule step --decay 0", &["'0'", "--decay", "greater than 0"]),
+        ("--steps 0", &["'0'", "--steps", "from 1 to 2^64 - 1"]),
+        ("--solver adamw --momentum 0.5", &["--momentum 0.5", "--solver sgd"]),
+        ("--decay 0.5", &["--decay", "--schedule step"]),
+        ("--schedule cosine --decay-every 5", &["--decay-every", "--schedule step"]),
+        ("--trace same --save ./same", &["--trace", "--save", "./same"]),
+    ] {
+        let train = if options.starts_with("--steps") {
+            train.replace("--steps 1", options)
+        } else {
+            format!("{train} {options}")
+        };
+        let message = folder.fail(&train, 2);
+        assert!(parts.iter().all(|part| message.contains(part)), "{options}: {message}");
+    }
+}
+
+#[test]
 fn plans_and_traces_are_written_and_read() {
     let folder = Folder::on_cpu();
     folder.succeed("plan digits-net --batch 8 --budget 8MiB --policy vdnn-conv --out plan.json.gz");
@@ -190,7 +218,7 @@ fn adamw_learns_within_a_plan_that_has_its_moments() {
     for (options, part) in [
         ("--plan sgd.json --solver adamw", "no memory for its two moments"),
         ("--plan adamw.json --solver sgd", "the plan is for adamw"),
-        ("--plan adamw.json --momentum 0.9", "--momentum 0.9 is of sgd"),
+        ("--plan adamw.json --momentum 0.9", "--momentum 0.9 is an option of SGD"),
     ] {
         let message = folder.fail(&format!("train digits-net --data digits {options}"), 2);
         assert!(message.contains(part), "{options}: {message}");

@@ -46,7 +46,7 @@ pub use layer::{Layer, LayerId};
 pub use maps::{FeatureMap, FeatureMaps, MapId};
 pub use other::Other;
 pub use pooling::{Pooling, PoolingMethod};
-pub use rule::{AdamW, Rule, Sgd};
+pub use rule::{AdamW, Hyperparameter, Rule, Sgd};
 pub use sampling::Sampling;
 pub use shape::Shape;
 

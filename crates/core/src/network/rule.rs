@@ -1,5 +1,7 @@
 //! How the solver changes weights by their gradients: stochastic gradient descent, or AdamW.
 
+use crate::Error;
+
 /// The solver's update rule, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
@@ -7,6 +9,52 @@ pub enum Rule {
     Sgd(Sgd),
     /// Adam with decoupled weight decay.
     AdamW(AdamW),
+}
+
+/// A number that training is set by, with the values that make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hyperparameter {
+    /// How far weights move along a gradient.
+    LearningRate,
+    /// How much of a change stays in the next step.
+    Momentum,
+    /// How much weights shrink.
+    WeightDecay,
+    /// What the learning rate is multiplied by where it falls.
+    Decay,
+    /// What the loss is multiplied by for the backward pass.
+    LossScale,
+}
+
+impl Hyperparameter {
+    /// Whether it may have this value.
+    pub fn allows(self, value: f64) -> bool {
+        match self {
+            Hyperparameter::LearningRate | Hyperparameter::WeightDecay => value >= 0.0 && value.is_finite(),
+            Hyperparameter::Momentum => (0.0..1.0).contains(&value),
+            Hyperparameter::Decay | Hyperparameter::LossScale => value > 0.0 && value.is_finite(),
+        }
+    }
+
+    /// The values that it may have, in words.
+    pub fn range(self) -> &'static str {
+        match self {
+            Hyperparameter::LearningRate | Hyperparameter::WeightDecay => "a finite number of at least 0",
+            Hyperparameter::Momentum => "a number of at least 0 and less than 1",
+            Hyperparameter::Decay | Hyperparameter::LossScale => "a finite number greater than 0",
+        }
+    }
+
+    /// The value, if it is allowed; `name` is what the user calls it.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] with the name, the value and the range.
+    pub fn check(self, name: &str, value: f64) -> Result<f64, Error> {
+        if self.allows(value) {
+            return Ok(value);
+        }
+        Err(Error::BadOption { what: format!("{name} {value}: use {}", self.range()) })
+    }
 }
 
 /// Stochastic gradient descent with momentum and weight decay:
@@ -93,5 +141,24 @@ impl AdamW {
         let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);
         let left = |beta: f32| 1.0 - f64::from(beta).powi(t);
         [left(self.beta1) as f32, left(self.beta2).sqrt() as f32]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_values_are_named_with_the_range() {
+        use Hyperparameter::{Decay, LearningRate, LossScale, Momentum, WeightDecay};
+        for of in [LearningRate, Momentum, WeightDecay, Decay, LossScale] {
+            for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9] {
+                let message = of.check("it", value).unwrap_err().to_string();
+                assert_eq!(message, format!("it {value}: use {}", of.range()));
+            }
+            assert_eq!(of.check("it", 0.5).unwrap(), 0.5);
+        }
+        assert!(LearningRate.allows(0.0) && WeightDecay.allows(0.0) && Momentum.allows(0.0) && !Momentum.allows(1.0));
+        assert!(!LossScale.allows(0.0) && !Decay.allows(0.0) && LossScale.allows(65536.0));
     }
 }

@@ -156,7 +156,7 @@ def plan(
             "costs": costs,
             "inference": inference,
             "adamw": solver == "adamw",
-            "momentum": momentum != 0,
+            "momentum": momentum,
             "plan_time": plan_time,
             "assume": False if is_chosen else assume,
             "deterministic": deterministic,
