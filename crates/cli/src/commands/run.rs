@@ -8,12 +8,10 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
 
 use clap::ValueEnum;
 use tightfit_core::Bytes;
@@ -23,7 +21,7 @@ use tightfit_core::survey::Sizes;
 use super::{run_budget, run_report};
 use crate::failure::Failure;
 use crate::message;
-use crate::options::{AutoOrBytes, Common, RunOptions, Tune, check_unit};
+use crate::options::{AutoOrBytes, Common, RunOptions, Tune, of_environment};
 use crate::preload::{Form, Preload, find_program, python_of, supported};
 use crate::session::{cache_path, device_numbers};
 
@@ -138,19 +136,6 @@ fn limit(options: &RunOptions) -> Result<Limit, Failure> {
         (None, Some(total)) => Ok(Limit::Total(total)),
         (None, None) => Ok(Limit::PerKernel(AutoOrBytes::Auto)),
     }
-}
-
-/// A variable's size, if it is set.
-///
-/// # Errors
-/// [`Failure::Usage`] for one that cannot be read.
-fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
-    let Some(size) = std::env::var_os(name).filter(|size| !size.is_empty()) else { return Ok(None) };
-    let size = size
-        .into_string()
-        .map_err(|size| Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))?;
-    check_unit(name, &size);
-    size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
 }
 
 /// The environment variables to add for the command.

@@ -48,7 +48,7 @@ fn idle(command: &str) -> Vec<&'static str> {
 
 /// The definition of the command, in which the help of each subcommand has the common options that have an effect there.
 pub fn definition() -> Command {
-    let all = Options::command();
+    let all = settled(Options::command());
     let common: Vec<clap::Arg> = all.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
     let hidden = |of: &str| {
         let idle = idle(of);
@@ -60,6 +60,19 @@ pub fn definition() -> Command {
         let hidden = hidden(command.get_name());
         command.args(hidden)
     })
+}
+
+/// A command and its subcommands, in which an empty variable is as good as none, and an option takes `-1` as its value, so that
+/// what reads it can say which values there are.
+fn settled(command: Command) -> Command {
+    let is_empty =
+        |option: &clap::Arg| option.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|option| {
+        let option = if is_empty(&option) { option.env(None) } else { option };
+        let takes_value = option.get_action().takes_values() && !option.is_positional();
+        option.allow_negative_numbers(takes_value)
+    });
+    command.mut_subcommands(settled)
 }
 
 /// The definition, without the variables that have no effect on a subcommand, so that they cannot be invalid there.

@@ -30,7 +30,7 @@ pub use predict::{ForwardOptions, PredictOptions, TestOptions};
 pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
 pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
-pub use units::check as check_unit;
+pub use units::of_environment;
 pub use workspace::WorkspaceOptions;
 
 /// Run convolutional networks in the memory you have, as fast as that memory allows.

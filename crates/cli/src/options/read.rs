@@ -1,10 +1,10 @@
 //! Reads the command line and the environment, and refuses options that do not go together.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use super::{Options, idle, units};
 use crate::message;
@@ -34,6 +34,7 @@ impl Options {
         if let Some(name) = first.ok().as_ref().and_then(ArgMatches::subcommand_name) {
             command = idle::without_variables(command, name);
         }
+        let defined = command.clone();
         let matches = command.try_get_matches_from_mut(&arguments).unwrap_or_else(|error| {
             let is_run = arguments.get(1).is_some_and(|word| word == "run");
             if is_run && error.kind() == ErrorKind::UnknownArgument && !arguments.iter().any(|word| word == "--") {
@@ -41,7 +42,7 @@ impl Options {
                 message::say("\nPut -- before the program: tightfit run [OPTIONS] -- python train.py");
                 std::process::exit(2);
             }
-            error.exit()
+            with_variable(error, &defined, &arguments).exit()
         });
         if let Some(what) = matches.subcommand().and_then(|(name, given)| idle::refusal(name, given)) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
@@ -60,6 +61,34 @@ impl Options {
         }
         Options::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
+}
+
+/// An error about the value of an option, with the name of the variable that has the value, if one has.
+fn with_variable(mut error: Error, command: &Command, arguments: &[OsString]) -> Error {
+    let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
+    // Only what is built can be written.
+    let mut built = command.clone();
+    built.build();
+    let options = built.get_subcommands().flat_map(Command::get_arguments).chain(built.get_arguments());
+    let named = options
+        .filter(|option| option.to_string() == written)
+        .find_map(|option| Some((option.get_id().clone(), option.get_env().filter(|name| is_set(name))?.to_owned())));
+    let Some((id, variable)) = named else { return error };
+    // What the command line says stays wrong without the variable.
+    let silent = |option: Arg| if *option.get_id() == id { option.env(None) } else { option };
+    let without = command.clone().mut_args(silent).mut_subcommands(|command| command.mut_args(silent));
+    let again = without.try_get_matches_from(arguments).err();
+    if again.and_then(|again| again.get(ContextKind::InvalidArg).cloned())
+        != Some(ContextValue::String(written.clone()))
+    {
+        let named = format!("{} ({written})", variable.to_string_lossy());
+        error.insert(ContextKind::InvalidArg, ContextValue::String(named));
+    }
+    error
+}
+
+fn is_set(variable: &OsStr) -> bool {
+    std::env::var_os(variable).is_some()
 }
 
 /// The first command-line option that conflicts with a plan given there. Environment variables are for other commands.

@@ -1,11 +1,13 @@
 //! Warns about sizes without a unit: `--workspace 64` means 64 bytes, and hardly anybody does.
 
 use std::fmt::Display;
+use std::str::FromStr;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use tightfit_core::Bytes;
 
+use crate::failure::Failure;
 use crate::message;
 
 /// The options that take a size, of all commands.
@@ -30,4 +32,17 @@ pub fn check(name: impl Display, text: &str) {
     if let Some(advice) = Bytes::missing_unit(text) {
         message::warn(format_args!("{name}: {advice}"));
     }
+}
+
+/// The size that a variable has, if it is set and not empty.
+///
+/// # Errors
+/// [`Failure::Usage`], with the variable's name, for one that cannot be read.
+pub fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
+    let Some(size) = std::env::var_os(name).filter(|size| !size.is_empty()) else { return Ok(None) };
+    let size = size
+        .into_string()
+        .map_err(|size| Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))?;
+    check(name, &size);
+    size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
 }

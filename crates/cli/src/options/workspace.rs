@@ -25,8 +25,8 @@ pub struct WorkspaceOptions {
 
 impl WorkspaceOptions {
     /// # Errors
-    /// [`Failure::Usage`] if neither the command line nor the environment names one, or if the environment names two;
-    /// those of reading a size.
+    /// [`Failure::Usage`] if neither the command line nor the environment names one, or if the environment names two,
+    /// or no size.
     pub fn limit(&self) -> Result<Limit, Failure> {
         let given = [self.workspace, self.total_workspace, self.one_workspace];
         let limits = [Limit::PerKernel, Limit::Total, Limit::One];
@@ -34,9 +34,8 @@ impl WorkspaceOptions {
         if found.is_empty() {
             let names = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE", "TIGHTFIT_ONE_WORKSPACE"];
             for (name, limit) in names.into_iter().zip(limits) {
-                if let Ok(size) = std::env::var(name) {
-                    units::check(name, &size);
-                    found.push(limit(size.parse()?));
+                if let Some(size) = units::of_environment(name)? {
+                    found.push(limit(size));
                 }
             }
         }

@@ -62,6 +62,39 @@ fn unknown_words_are_listed_with_valid_ones() {
 }
 
 #[test]
+fn a_wrong_variable_is_named_and_an_empty_one_is_none() {
+    let folder = Folder::new();
+    let run = |variable: (&str, &str), arguments: &str| {
+        let output = folder.tightfit(arguments).env(variable.0, variable.1).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (plan, optimize) = ("plan lenet --batch 4 --assume", "optimize lenet --batch 4 --backend cpu");
+    for (variable, arguments) in [
+        ("TIGHTFIT_BATCH", "plan lenet --assume"),
+        ("TIGHTFIT_THREADS", plan),
+        ("TIGHTFIT_FORMAT", plan),
+        ("TIGHTFIT_BUDGET", plan),
+        ("TIGHTFIT_SEED", "test lenet --data digits --batch 4"),
+        ("TIGHTFIT_WORKSPACE", optimize),
+        ("TIGHTFIT_ONE_WORKSPACE", optimize),
+        ("TIGHTFIT_WORKSPACE", "split --network resnet18 --batch 4 --devices K80"),
+    ] {
+        let (code, message) = run((variable, "zz"), arguments);
+        assert!(code == Some(2) && message.contains(variable) && message.contains("zz"), "{variable}: {message}");
+        let (code, message) = run((variable, ""), &format!("{plan} --budget 8MiB"));
+        assert_eq!(code, Some(0), "{variable}: {message}");
+    }
+    for variable in ["TIGHTFIT_CACHE", "TIGHTFIT_BACKEND", "TIGHTFIT_TYPES", "TIGHTFIT_LAYOUT", "TIGHTFIT_DIVIDE"] {
+        let (code, message) = run((variable, ""), plan);
+        assert_eq!(code, Some(0), "{variable}: {message}");
+    }
+    // The command line counts, and what is wrong there is not of the variable.
+    assert_eq!(run(("TIGHTFIT_BATCH", "zz"), plan).0, Some(0));
+    let (code, message) = run(("TIGHTFIT_BATCH", "zz"), "plan lenet --batch yy --assume");
+    assert!(code == Some(2) && message.contains("'yy'") && !message.contains("TIGHTFIT_BATCH"), "{message}");
+}
+
+#[test]
 fn a_cache_that_cannot_be_created_is_named_with_the_options_that_help() {
     let folder = Folder::on_cpu();
     fs::write(folder.path().join("file"), "").unwrap();
