@@ -83,7 +83,7 @@ impl Failure {
             Failure::Usage(text) | Failure::Wrong(text) | Failure::TooLarge(text) | Failure::Stopped(text) => {
                 text.clone()
             }
-            Failure::Error(error) => described(error) + cache_advice(error),
+            Failure::Error(error) => described(error) + core_advice(error),
             Failure::Train(error) => described(error) + &advice(error),
             Failure::Closed => "the reader of the output exited".to_owned(),
         }
@@ -97,7 +97,11 @@ impl Failure {
             Failure::Wrong(_) => 1,
             // An invalid name or size is wrong usage, no matter where it is detected.
             Failure::Error(
-                Error::UnknownWord { .. } | Error::Ambiguous { .. } | Error::BadOption { .. } | Error::BadSize { .. },
+                Error::UnknownWord { .. }
+                | Error::Ambiguous { .. }
+                | Error::SeveralDevices { .. }
+                | Error::BadOption { .. }
+                | Error::BadSize { .. },
             ) => 2,
             Failure::TooLarge(_) => 3,
             Failure::Error(error) if error.is_over_limit() => 3,
@@ -107,9 +111,12 @@ impl Failure {
     }
 }
 
-/// The command-line option that helps past a damaged cache; empty for other errors.
-fn cache_advice(error: &Error) -> &'static str {
+/// The command-line options that help past a damaged cache, or to one of several devices; empty for other errors.
+fn core_advice(error: &Error) -> &'static str {
     match error {
+        Error::SeveralDevices { .. } => {
+            "\n  name one with --devices NAME, where NAME is a part of its text that the others do not have"
+        }
         Error::File { what, .. } if what.starts_with("is damaged") => {
             "\n  use --cache FILE for another cache, or --cache none"
         }

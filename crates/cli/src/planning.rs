@@ -19,7 +19,7 @@ use crate::interrupt;
 use crate::message;
 use crate::options::{Common, Planning, Shares, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
-use crate::session::{Session, env, is_replay, report_spent};
+use crate::session::{Session, env, is_replay, must_support, report_spent};
 
 /// How much slower a plan is than another where that is worth a note.
 const NOTABLY: f64 = 1.05;
@@ -263,6 +263,7 @@ fn measure(
     choices: &str,
 ) -> Result<Fronts, Failure> {
     let problems = workload.problems()?;
+    must_support(session.device(), &problems)?;
     // On a CPU, measuring takes the same memory as the arena: workspaces get what the tensors leave.
     let room = (session.device().backend == "cpu").then(usable).flatten();
     let room = room.map(|usable| usable.saturating_sub(tensor_memory(&problems)));

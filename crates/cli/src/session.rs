@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use tightfit_core::profile::{Cache, Model, Recording, Replay, Store};
 use tightfit_core::report::count;
 use tightfit_core::survey::{Env, Progress};
-use tightfit_core::{Backend, Device};
+use tightfit_core::{Backend, Device, Problem, Types};
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
 
@@ -45,6 +45,19 @@ impl Session {
 
     pub fn device(&self) -> &Device {
         self.backends[0].device()
+    }
+}
+
+/// Refuses convolutions in types that the CPU has none of, before any is measured.
+///
+/// # Errors
+/// [`Failure::Usage`] with the types.
+pub fn must_support(device: &Device, problems: &[Problem]) -> Result<(), Failure> {
+    match problems.iter().map(Problem::types).find(|types| device.backend == "cpu" && *types != Types::F32) {
+        Some(types) => Err(Failure::Usage(format!(
+            "--types {types}: the CPU backend supports only f32; leave the option out, or use --backend cuda with a GPU"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -90,6 +103,12 @@ pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
 /// Those of reading; [`Failure::Usage`] without a cache.
 pub fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
     if let Some(files) = common.backend.strip_prefix("replay:") {
+        if files.split(',').any(str::is_empty) {
+            let backend = &common.backend;
+            return Err(Failure::Usage(format!(
+                "--backend {backend} has an empty file name; write replay:FILE or replay:FILE,FILE, or replay for the cache"
+            )));
+        }
         let mut recordings = Vec::new();
         for file in files.split(',') {
             recordings.extend(Recording::read(file.as_ref())?);

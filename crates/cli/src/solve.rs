@@ -2,7 +2,7 @@
 
 use tightfit_core::answer::{self, Optimized, Request};
 use tightfit_core::network::distinct;
-use tightfit_core::profile::Selection;
+use tightfit_core::profile::{Model, Selection};
 use tightfit_core::survey::{Scope, Silent, Survey};
 use tightfit_core::{Bytes, Problem};
 
@@ -10,15 +10,22 @@ use crate::estimate::{Work, foresee};
 use crate::failure::Failure;
 use crate::options::{Common, RequestOptions, SelectionOptions};
 use crate::progress::Measuring;
-use crate::session::{Session, env, model, report_spent};
+use crate::session::{Session, env, model, must_support, report_spent};
 
 /// The convolutions that the options select.
 ///
 /// # Errors
-/// Those of finding the network.
+/// Those of finding the network; [`Failure::Usage`] without a mini-batch, if the network states none.
 pub fn selection(options: &SelectionOptions, common: &Common) -> Result<Selection, Failure> {
+    let model = model(&options.network, common)?;
+    if let (None, Model::Network(network)) = (options.batch, &model)
+        && !network.has_batches()
+    {
+        let name = network.name();
+        return Err(Failure::Usage(format!("{name} needs a mini-batch size; set it with --batch N")));
+    }
     Ok(Selection {
-        model: model(&options.network, common)?,
+        model,
         batch: options.batch,
         operations: options.operations.clone(),
         layers: options.layers.clone(),
@@ -86,6 +93,7 @@ pub fn profile(
 fn announce(selection: &Selection, scope: &Scope, beside: Bytes, session: &mut Session) -> Result<Measuring, Failure> {
     let kernels = selection.kernels()?;
     let problems: Vec<Problem> = distinct(&kernels).into_iter().map(|(problem, _)| problem).collect();
+    must_support(session.device(), &problems)?;
     let work = Work {
         network: selection.model.name(),
         problems: &problems,

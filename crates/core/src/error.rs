@@ -46,6 +46,13 @@ pub enum Error {
         known: Vec<String>,
     },
 
+    /// Recordings of several devices where those of one are needed.
+    #[error("a replay is of one device, but these recordings are of {}", devices.join(" and "))]
+    SeveralDevices {
+        /// The devices.
+        devices: Vec<String>,
+    },
+
     /// Options that make no sense, alone or together.
     #[error("{what}")]
     BadOption {
@@ -153,9 +160,10 @@ pub enum Error {
 
     /// A network that the policy cannot schedule within the budget.
     #[error(
-        "{network} needs {} under {policy}, but the budget is {budget}; memory peaks at {layer}: raise the budget{}{}, \
+        "{network} needs {} under {policy}, but the budget is {}; memory peaks at {layer}: raise the budget{}{}, \
          or use a smaller mini-batch",
         at_least(*needed, *proven),
+        budget.rounded_down(),
         cheaper(*needed, *least),
         longer(*proven)
     )]
@@ -163,7 +171,6 @@ pub enum Error {
         /// The network.
         network: String,
         /// Name of the policy.
-        budget.rounded_down(),
         policy: String,
         /// The least budget of the policy.
         needed: Bytes,
@@ -328,6 +335,7 @@ fn advice(batch: usize, reasons: &[String]) -> String {
 
 /// The least budget, or that of the smallest plan found with what is proven.
 fn at_least(needed: Bytes, proven: Option<Bytes>) -> String {
+    let needed = needed.rounded_up();
     match proven {
         None => format!("at least {needed}"),
         Some(proven) => format!("{needed} in the smallest plan found (proven minimum {})", proven.rounded_down()),
@@ -335,7 +343,6 @@ fn at_least(needed: Bytes, proven: Option<Bytes>) -> String {
 }
 
 /// Advice to plan for longer, where that may help.
-    let needed = needed.rounded_up();
 fn longer(proven: Option<Bytes>) -> &'static str {
     if proven.is_none() { "" } else { ", or search longer with --plan-time, which may find a plan that needs less" }
 }

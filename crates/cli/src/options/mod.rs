@@ -118,8 +118,8 @@ pub struct Common {
     #[arg(long, global = true, value_parser = number::whole::<usize>(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,
     /// Numbers of the GPUs to measure on, all of the same model [default: 0]; for `run`, of the GPUs whose convolutions
-    /// to measure and divide, while those on other GPUs stay unchanged [default: all]; for `split`, device names, such as
-    /// K80,K80,K20Xm
+    /// to measure and divide, while those on other GPUs stay unchanged [default: all]; with --backend replay, the name
+    /// of the recorded device; for `split`, device names, such as K80,K80,K20Xm
     #[arg(long, global = true, value_delimiter = ',', env = "TIGHTFIT_DEVICES", help_heading = "Common options")]
     pub devices: Vec<String>,
     /// cuDNN library, or its folder [default: search Python's packages and the system]
@@ -300,7 +300,7 @@ pub struct SplitOptions {
     /// Round each device's share to a multiple of this power of two
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::samples())]
     pub multiple_of: usize,
-    /// Memory of each device, in the order of --devices, or one size for all
+    /// Memory of each device, in the order of --devices, or one size for all; recorded steps must say how much they take
     #[arg(long, value_name = "SIZE", value_delimiter = ',')]
     pub memory: Vec<Bytes>,
 }

@@ -24,7 +24,7 @@ fn uneven_split_in_every_format() {
     let batches: Vec<_> = found["devices"].as_array().unwrap().iter().map(|device| &device["batch"]).collect();
     assert_eq!(batches, [12, 12, 8]);
     assert_eq!((&found["time_us"], &found["alone_time_us"]), (&45_000.0.into(), &95_400.0.into()));
-    let csv = folder.succeed(&split("K80,K80,K20Xm", "--multiple-of 4 --memory 8GiB --format csv"));
+    let csv = folder.succeed(&split("K80,K80,K20Xm", "--multiple-of 4 --memory unlimited --format csv"));
     assert_eq!(csv.lines().next(), Some("name,device,steps,batch,time_us,even_batch,even_time_us,alone_time_us"));
     assert!(
         csv.lines().nth(3).unwrap().starts_with("K20Xm,Tesla K20Xm (paper figure 13),measured,8,43363.6,8,"),
@@ -37,9 +37,14 @@ fn uneven_split_in_every_format() {
     assert_eq!(json(&cached), found);
     assert!(folder.fail(&split("Tesla", ""), 2).contains("Tesla K80"));
     assert!(folder.fail(&split("V100", ""), 2).contains("GTX 750Ti"));
-    assert!(folder.fail("split --batch 32 --network resnet18", 2).contains("0 devices"));
+    assert!(folder.fail("split --batch 32 --network resnet18", 2).contains("--devices"));
     assert!(folder.fail(&split("K80", "--multiple-of 3"), 2).contains("power of two"));
     assert!(folder.fail(&split("K80", "--rest -1"), 2).contains("--rest"));
+    let unknown = folder.fail(&split("K80", "--memory 8GiB"), 2);
+    assert!(
+        ["Tesla K80", "do not say how much memory", "8 GiB"].iter().all(|part| unknown.contains(part)),
+        "{unknown}"
+    );
     for batch in ["0", "1048577", "9223372036854775808", "18446744073709551615"] {
         let unbounded = split("K80", "").replace("--batch 32", &format!("--batch {batch}"));
         assert!(folder.fail(&unbounded, 2).contains("from 1 to 1048576"), "{batch}");

@@ -123,7 +123,7 @@ fn impossible_training_explains_why() {
         ("train digits-net --batch 8 --data nowhere --budget 8MiB", 1, "digits, synthetic, or a folder"),
         ("train lenet --batch 8 --data digits --budget 64MiB", 1, "samples are 1x8x8, but the network takes 1x28x28"),
         ("train digits-net --batch 8 --data digits --budget 64KiB", 3, "needs at least"),
-        ("train digits-net --batch 8 --data digits --budget 8MiB --types bf16", 1, "f32"),
+        ("train digits-net --batch 8 --data digits --budget 8MiB --types bf16", 2, "--types bf16"),
         ("train digits-net --batch 8 --data digits --budget 8MiB --learning-rate 1e30 --steps 9", 1, "--learning-rate"),
     ] {
         let message = folder.fail(arguments, code);

@@ -140,9 +140,12 @@ fn old_names_of_sizes_still_work_with_a_warning() {
 fn impossible_requests_explain_why() {
     let folder = Folder::new();
     for (arguments, parts) in [
-        ("optimize lenet --workspace 1MiB", &["conv1", "mini-batch"][..]),
-        ("optimize missing.txt --batch 4 --workspace 1MiB", &["missing.txt"]),
+        ("optimize missing.txt --batch 4 --workspace 1MiB", &["missing.txt"][..]),
         ("optimize lenet --batch 4 --workspace 1MiB --backend replay:missing.gz", &["missing.gz"]),
+        (
+            "optimize lenet --batch 4 --workspace 1MiB --backend replay:.",
+            &[".: is a folder", "name a profile file in it"],
+        ),
         ("optimize lenet --batch 2 --workspace 1MiB --plot no/such/folder.svg", &["folder.svg"]),
     ] {
         let message = folder.fail(arguments, 1);
@@ -193,8 +196,11 @@ fn too_small_a_limit_exits_with_3_and_names_the_smallest_that_works() {
 #[test]
 fn unsupported_types_of_a_backend_are_explained() {
     let folder = Folder::new();
-    let message = folder.fail("optimize lenet --batch 4 --workspace 1MiB --types f16 --backend cpu", 1);
-    assert!(message.contains("f32") && !message.contains("tightfit profile"), "{message}");
+    for command in ["optimize", "verify", "profile"] {
+        let message = folder.fail(&format!("{command} lenet --batch 4 --workspace 1MiB --types f16 --backend cpu"), 2);
+        assert!(message.starts_with("error: --types f16: the CPU backend supports only f32;"), "{message}");
+    }
+    assert_eq!(folder.measurements(), 0);
 }
 
 #[test]

@@ -75,7 +75,7 @@ const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
-/// [`Error::BadOption`] if `multiple_of` is not a power of two, the rest is over an hour per sample, or the mini-batch
+/// [`Error::BadOption`] if `multiple_of` is not a power of two, the memory is limited but not recorded, the rest is over an hour per sample, or the mini-batch
 /// is over [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of zero; [`Error::Interrupted`]
 /// soon after `stop` is set.
 pub fn step_times(
@@ -98,6 +98,15 @@ pub fn step_times(
     let mut steps: Vec<(usize, Nanos)> = if measured.is_empty() {
         from_convolutions(recording, model, mini_batch, options, stop)?
     } else {
+        // No step takes nothing at all.
+        if options.memory != Bytes::UNLIMITED && measured.iter().any(|m| m.workspace == Bytes::ZERO) {
+            let (name, device, memory) = (model.name(), &recording.device, options.memory);
+            let what = format!(
+                "the recorded steps of {name} on {device} do not say how much memory they take, so whether they fit in \
+                 {memory} is unknown; give this device no memory limit (unlimited), or record its steps with their memory"
+            );
+            return Err(Error::BadOption { what });
+        }
         measured.iter().filter(|m| m.workspace <= options.memory).map(|m| (m.micro_batch, m.time)).collect()
     };
     steps.retain(|(batch, _)| (1..=mini_batch).contains(batch) && batch.is_multiple_of(options.multiple_of));

@@ -15,6 +15,11 @@ pub struct Kernel {
 }
 
 impl Network {
+    /// Whether each convolution has a mini-batch stated in the network.
+    pub fn has_batches(&self) -> bool {
+        self.convolutions().all(|(id, _)| self.own_batch(id).is_some())
+    }
+
     /// Every convolution in order, each with all `operations` in the given order.
     ///
     /// `batch` applies to all convolutions; with `None`, each uses the mini-batch stated in the network, as layer lists

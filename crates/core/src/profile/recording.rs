@@ -172,6 +172,9 @@ impl Recording {
     /// [`Error::File`] naming the line if the file cannot be read, ends early, is of another format or version, or
     /// holds an impossible measurement, in which case the field is named too.
     pub fn read(path: &Path) -> Result<Vec<Recording>, Error> {
+        if path.is_dir() {
+            return Err(Fault::from("is a folder; name a profile file in it".to_owned()).in_file(path));
+        }
         let reader = bounded::open(path).map_err(|error| Fault::of("cannot be opened", error));
         reader.and_then(read_lines).map_err(|fault| fault.in_file(path))
     }

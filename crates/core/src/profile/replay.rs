@@ -16,16 +16,16 @@ impl Replay {
     /// Replays recordings of one device as one, as [`Recording::by_device`] merges them.
     ///
     /// # Errors
-    /// [`Error::Backend`] naming both devices if there are several, or if there is no recording.
+    /// [`Error::SeveralDevices`] if there are several; [`Error::Backend`] if there is no recording.
     pub fn of(recordings: impl IntoIterator<Item = Recording>) -> Result<Replay, Error> {
         let refuse = |what| Error::Backend { backend: "replay".to_owned(), what, source: None };
         let recordings = recordings.into_iter().filter(|recording| !recording.is_of_decisions());
-        let mut devices = Recording::by_device(recordings).into_iter();
-        let recording = devices.next().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
-        if let Some(other) = devices.next() {
-            let (one, other) = (&recording.device, &other.device);
-            return Err(refuse(format!("a replay needs recordings of one device, but got {one} and {other}")));
+        let mut recordings = Recording::by_device(recordings);
+        if recordings.len() > 1 {
+            let devices = recordings.iter().map(|recording| recording.device.to_string()).collect();
+            return Err(Error::SeveralDevices { devices });
         }
+        let recording = recordings.pop().ok_or_else(|| refuse("there is no recording to replay".to_owned()))?;
         let device = Device { backend: "replay".to_owned(), ..recording.device.clone() };
         Ok(Replay { device, recording })
     }
