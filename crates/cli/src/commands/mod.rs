@@ -26,6 +26,7 @@ pub mod test;
 pub mod train;
 pub mod verify;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use tightfit_core::answer::Optimized;
@@ -43,7 +44,13 @@ const NARROWEST: u16 = 60;
 fn terminal() -> Terminal {
     let stdout = std::io::stdout();
     let width = terminal_size::terminal_size_of(&stdout).map(|(Width(width), _)| width.max(NARROWEST));
-    Terminal { width, styled: stdout.is_terminal() }
+    let is_wanted = has_styles(|name| std::env::var_os(name));
+    Terminal { width, styled: stdout.is_terminal() && is_wanted }
+}
+
+/// Whether a terminal has styles and its user wants them: <https://no-color.org>.
+fn has_styles(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && variable("TERM").is_none_or(|value| value != "dumb")
 }
 
 fn print_optimized(optimized: &Optimized, format: Format) -> Result<(), Failure> {
@@ -61,4 +68,22 @@ fn print_grid(grid: &Grid, format: Format) -> Result<(), Failure> {
         Format::Csv => grid.csv(),
         Format::Json => grid.json(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_styles;
+
+    #[test]
+    fn variables_turn_styles_off() {
+        for (name, value, expected) in [
+            ("NO_COLOR", "1", false),
+            ("NO_COLOR", "", true),
+            ("TERM", "dumb", false),
+            ("TERM", "xterm-256color", true),
+            ("HOME", "dumb", true),
+        ] {
+            assert_eq!(has_styles(|asked| (asked == name).then(|| value.into())), expected, "{name}={value}");
+        }
+    }
 }

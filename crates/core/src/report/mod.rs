@@ -27,3 +27,24 @@ pub use json::json;
 pub use slower::{Slower, slower};
 #[cfg(feature = "tables")]
 pub use table::table;
+
+/// A number with so many decimals, without the sign of minus zero, to which small negative numbers round.
+fn rounded(number: f64, decimals: usize) -> String {
+    let text = format!("{number:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.chars().all(|digit| "0.".contains(digit)) => zero.to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn nothing_is_minus_zero() {
+        let texts = [-0.04, -0.05001, 0.04, -10.0].map(|number| rounded(number, 1));
+        assert_eq!(texts, ["0.0", "-0.1", "0.0", "-10.0"]);
+        assert_eq!(rounded(-0.4, 0), "0");
+    }
+}

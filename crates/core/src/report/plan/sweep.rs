@@ -7,7 +7,7 @@ use super::{
 };
 use crate::plan::{Plan, Rivals, Swept};
 use crate::report::svg::{Curve, limits};
-use crate::report::{Align, Grid};
+use crate::report::{Align, Grid, rounded};
 #[cfg(feature = "tables")]
 use crate::report::{Terminal, svg::canvas::escape};
 use crate::{Bytes, Error, Nanos};
@@ -73,7 +73,7 @@ impl Sweep<'_> {
             ("checkpoints [ms]", right),
             ("outcome", left),
         ];
-        let percent = |part: f64| format!("{:.2}", part * 100.0);
+        let percent = |part: f64| rounded(part * 100.0, 2);
         let head = |budget: Bytes| [format!("{:.0}", self.share(budget) * 100.0), budget.to_string()];
         let values = |plan: &Plan| {
             [

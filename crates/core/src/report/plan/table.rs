@@ -2,7 +2,7 @@
 
 use super::grid;
 use crate::plan::{Accounting, Fate, Kind, Mode, Plan, Policy};
-use crate::report::{Align, Grid, Terminal, lines};
+use crate::report::{Align, Grid, Terminal, lines, rounded};
 use crate::{Bytes, Device, Nanos};
 
 /// Writes the plan as a table for a terminal; every line ends in a line feed. The times are those of `device`.
@@ -119,7 +119,7 @@ fn total(name: &str, value: &str, terminal: Terminal) -> String {
 fn totals(plan: &Plan, terminal: Terminal) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| text += &total(name, &value, terminal);
-    let percent = |share: f64| format!("{:.1}%", share * 100.0);
+    let percent = |share: f64| rounded(share * 100.0, 1) + "%";
     line("arena", format!("{}, peak live {} ({} wasted)", plan.peak, plan.most_live, percent(plan.fragmentation())));
     line("average", format!("{} over time, {} over computations", plan.average, plan.layer_average));
     let kinds = Kind::ALL.into_iter().map(|kind| (kind, plan.at_most.get(kind)));

@@ -3,6 +3,7 @@
 use super::{WIDTH, kind_color};
 use crate::Bytes;
 use crate::plan::{Kind, Plan};
+use crate::report::rounded;
 use crate::report::svg::axis::{Axis, Frame};
 use crate::report::svg::canvas::{Anchor, Canvas, TEXT, text_width};
 use crate::report::svg::legend::{self, color};
@@ -25,7 +26,8 @@ pub fn totals(plan: &Plan) -> String {
             ("maximum", accounting.maximum, Some(accounting.maximum_saved())),
             ("average", accounting.average, Some(accounting.average_saved())),
         ] {
-            let share = saved.filter(|saved| saved.is_finite()).map(|saved| format!(", {:.1}% saved", saved * 100.0));
+            let share =
+                saved.filter(|saved| saved.is_finite()).map(|saved| format!(", {}% saved", rounded(saved * 100.0, 1)));
             let fill = if saved.is_none() { "#bbbbbb" } else { color(if name == "maximum" { 0 } else { 4 }) };
             rows.push(Row { name: format!("{prefix}{name}"), bytes, fill, note: share.unwrap_or_default() });
         }
