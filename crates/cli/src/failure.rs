@@ -1,7 +1,7 @@
 //! How a command ends when it fails.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tightfit_core::{Error, output};
 
@@ -183,6 +183,23 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// [`Error::File`] naming it.
 pub fn check_writable(path: &Path) -> Result<(), Failure> {
     Ok(output::check(path)?)
+}
+
+/// Checks that the files that options name can be written, as [`check_writable`] does, and that no two are the same.
+///
+/// # Errors
+/// As [`check_writable`]; [`Failure::Usage`] with both options.
+pub fn check_outputs<const N: usize>(outputs: [(&str, &Option<PathBuf>); N]) -> Result<(), Failure> {
+    let mut before: Vec<(&str, &Path)> = Vec::new();
+    for (option, path) in outputs {
+        let Some(path) = path else { continue };
+        if let Some((other, _)) = before.iter().find(|(_, other)| output::is_one_file(path, other)) {
+            return Err(Failure::Usage(format!("{other} and {option} both name {}; name two files", path.display())));
+        }
+        check_writable(path)?;
+        before.push((option, path));
+    }
+    Ok(())
 }
 
 /// Writes a file completely or not at all; see [`output`].

@@ -5,7 +5,7 @@ use tightfit_core::plan::ASSUMED_RATES;
 use tightfit_core::report::plan as report;
 use tightfit_core::{Backend, Bytes, Device};
 
-use crate::failure::{Failure, check_writable, first, print, write_file};
+use crate::failure::{Failure, check_outputs, first, print, write_file};
 use crate::message;
 use crate::model::{self, Opened};
 use crate::options::{Common, Format, PlanOptions, Planning, Shares};
@@ -26,9 +26,8 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         let why = "--measure cannot be used with --backend replay: a recording is already measured; drop one of them";
         return Err(Failure::Usage(why.to_owned()));
     }
-    for path in [&options.out, &options.html, &options.trace, &options.plot].into_iter().flatten() {
-        check_writable(path)?;
-    }
+    let PlanOptions { out, html, trace, plot, .. } = options;
+    check_outputs([("--out", out), ("--html", html), ("--trace", trace), ("--plot", plot)])?;
     // A sweep sets the budgets itself.
     let unlimited = Planning { budget: Some(Bytes::UNLIMITED), ..planning.clone() };
     let planning = if options.sweep.is_some() { &unlimited } else { planning };

@@ -48,6 +48,20 @@ pub fn rule(options: &TrainOptions, plan: &Plan) -> Result<Rule, Failure> {
     }
 }
 
+/// Refuses options of a schedule that is not chosen.
+///
+/// # Errors
+/// [`Failure::Usage`] with the option.
+pub fn check_schedule(options: &TrainOptions) -> Result<(), Failure> {
+    let of_steps = [("--decay", options.decay.is_some()), ("--decay-every", options.decay_every.is_some())];
+    match of_steps.into_iter().find(|(_, is_said)| *is_said && options.schedule != ScheduleName::Step) {
+        Some((option, _)) => {
+            Err(Failure::Usage(format!("{option} is for --schedule step alone; add that, or leave {option} out")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The learning rate over a run of so many steps.
 pub fn learning_rate(options: &TrainOptions, rule: &Rule, steps: u64) -> LearningRate {
     let decay = match options.schedule {

@@ -21,7 +21,7 @@ use super::print_grid;
 use super::saving::Position;
 use super::solver;
 use super::start::{self, Start};
-use crate::failure::{Failure, check_writable, first, print, write_file};
+use crate::failure::{Failure, check_outputs, first, print, write_file};
 use crate::message;
 use crate::model::{self, must_run, must_run_on};
 use crate::options::{Common, Format, TrainOptions};
@@ -34,9 +34,8 @@ const CHOICES: &str = "use a smaller --batch to measure less; `tightfit plan --a
 
 pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     // Check all options before measuring anything.
-    for path in options.trace.iter().chain(&options.save) {
-        check_writable(path)?;
-    }
+    check_outputs([("--trace", &options.trace), ("--save", &options.save)])?;
+    solver::check_schedule(options)?;
     let opened = model::open(&options.model.network)?;
     let network = opened.network.clone();
     must_run(&network, "train")?;

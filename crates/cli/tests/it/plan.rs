@@ -94,10 +94,6 @@ fn too_small_a_budget_names_the_smallest_that_works() {
 }
 
 #[test]
-fn undivided_plans_have_undivided_convolutions() {
-    let folder = Folder::new();
-    let configurations = |rest: &str| -> Vec<String> {
-#[test]
 fn the_size_that_an_error_or_a_plan_names_is_enough() {
     let folder = Folder::new();
     let between = |text: &str, before: &str, after: &str| {
@@ -121,6 +117,10 @@ fn the_size_that_an_error_or_a_plan_names_is_enough() {
     }
 }
 
+#[test]
+fn undivided_plans_have_undivided_convolutions() {
+    let folder = Folder::new();
+    let configurations = |rest: &str| -> Vec<String> {
         let plan = folder.json(&replayed(rest));
         let steps = plan["steps"].as_array().unwrap().iter();
         steps.filter_map(|step| Some(step.get("configuration")?.as_str()?.to_owned())).collect()

@@ -71,6 +71,15 @@ pub fn check(path: &Path) -> Result<(), Error> {
     check().map_err(|error| fault(path, None, error))
 }
 
+/// Whether both paths lead to one file, so that what is written to one replaces the other. Pipes and devices take both.
+pub fn is_one_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| match Place::of(path) {
+        Ok(Place::File(target)) => Some(place::folder(&target).canonicalize().ok()?.join(target.file_name()?)),
+        _ => None,
+    };
+    file(one).is_some_and(|one| file(other) == Some(one))
+}
+
 /// Checks that a disk has room for a file of this many bytes beside the one that it replaces. Passes where the disk does
 /// not say, and for what is no file.
 ///

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use self::document::{Limit, Report};
 use self::summary::Summary;
 use super::{print_grid, terminal};
-use crate::failure::{Failure, check_writable, first, print, write_file};
+use crate::failure::{Failure, check_outputs, first, print, write_file};
 use crate::options::{Common, Format, ReportOptions};
 
 pub fn run(options: &ReportOptions, common: &Common) -> Result<(), Failure> {
@@ -26,9 +26,7 @@ pub fn run(options: &ReportOptions, common: &Common) -> Result<(), Failure> {
         let why = "--plot draws a single report; give one FILE, or use --html for all of them";
         return Err(Failure::Usage(why.to_owned()));
     }
-    for path in [&options.plot, &options.html].into_iter().flatten() {
-        check_writable(path)?;
-    }
+    check_outputs([("--plot", &options.plot), ("--html", &options.html)])?;
     let reports = options.files.iter().map(|path| Report::read(path)).collect::<Result<Vec<_>, _>>()?;
     let printed = match common.format {
         Format::Table => print(&reports.iter().map(text).collect::<Vec<_>>().join("\n")),
