@@ -37,7 +37,7 @@ pub fn man(options: &ManOptions) -> Result<(), Failure> {
             Some(command) => command.clone(),
             None => {
                 let names: Vec<&str> = all.get_subcommands().map(clap::Command::get_name).collect();
-                return Err(Failure::Usage(format!("{name} is no subcommand; choose {}", names.join(", "))));
+                return Err(Failure::Usage(format!("there is no subcommand `{name}`; choose {}", names.join(", "))));
             }
         },
     };

@@ -21,7 +21,7 @@ pub fn elsewhere(path: &Path, needed: Bytes, common: &Common, write: impl Fn(&Pa
             Ok(other) => {
                 let (path, other) = (path.display(), other.display());
                 return format!(
-                    "  saved in {other} instead; {path} stays as it was\n  move it to where it shall be, or add --resume \
+                    "  saved in {other} instead; {path} stays as it was\n  move it to where you want it, or add --resume \
                      {other} to the command to continue"
                 );
             }

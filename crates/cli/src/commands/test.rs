@@ -24,7 +24,10 @@ pub fn run(options: &TestOptions, common: &Common) -> Result<(), Failure> {
         return usage("there are no trained weights to test; name them with --load FILE".to_owned());
     }
     if options.data == "synthetic" {
-        return usage("synthetic labels are no truth to test against; name a data set with --data".to_owned());
+        return usage(
+            "synthetic data has random labels, so there is nothing to test against; name a data set with --data"
+                .to_owned(),
+        );
     }
     if !ends(&opened.network)?.has_loss {
         return usage(format!("{} has no loss layer, so its outputs cannot be scored", opened.network.name()));

@@ -79,8 +79,11 @@ impl std::str::FromStr for Shares {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Shares, String> {
-        let bad =
-            || format!("`{text}` is no range of shares; write percents from 1 to 1000, as in 25..100 or 25..100:5");
+        let bad = || {
+            format!(
+                "`{text}` is not a range of shares; write percentages from 1 to 1000, the smaller first, as in 25..100 or 25..100:5"
+            )
+        };
         let (range, step) = text.split_once(':').unwrap_or((text, "5"));
         let (from, to) = range.split_once("..").ok_or_else(bad)?;
         let number =

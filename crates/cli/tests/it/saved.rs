@@ -395,7 +395,7 @@ fn test_scores_trained_weights_and_no_others() {
     assert!(folder.succeed(&format!("{test} --data digits --load net.safetensors")).contains("accuracy "));
     for (options, part) in [
         ("--data digits", "no trained weights to test; name them with --load FILE"),
-        ("--data synthetic --load net.safetensors", "synthetic labels are no truth"),
+        ("--data synthetic --load net.safetensors", "synthetic data has random labels"),
     ] {
         let message = folder.fail(&format!("{test} {options}"), 2);
         assert!(message.contains(part), "{options}: {message}");

@@ -14,7 +14,7 @@ pub struct Slower {
     pub factor: f64,
     /// Under which choice, such as `within 64 MiB`.
     pub now: String,
-    /// Under which choice it would not, such as `with 163 MiB`.
+    /// What that is compared with, such as `with 163 MiB`.
     pub instead: String,
 }
 
@@ -24,11 +24,11 @@ pub fn slower(mut kernels: Vec<Slower>) -> Vec<String> {
     kernels.retain(|one| one.factor > SLOWER);
     kernels.sort_by(|a, b| b.factor.total_cmp(&a.factor));
     let line = |Slower { kernel, factor, now, instead }: &Slower| {
-        format!("{kernel} takes {factor:.1} times as long {now}; {instead} it would not")
+        format!("{kernel} takes {factor:.1} times as long {now} as {instead}")
     };
     let mut lines: Vec<String> = kernels.iter().take(LINES).map(line).collect();
     if kernels.len() > LINES {
-        lines.push(format!("so are {}", super::count(kernels.len() - LINES, "other kernel")));
+        lines.push(format!("also slower: {}", super::count(kernels.len() - LINES, "other kernel")));
     }
     lines
 }
@@ -48,8 +48,8 @@ mod tests {
         assert!(slower(vec![kernel(1.0), kernel(1.1), kernel(0.3)]).is_empty());
         let lines = slower([2.0, 1.0, 6.7, 1.5, 3.0, 1.2].map(kernel).into());
         assert_eq!(lines.len(), 4);
-        assert_eq!(lines[0], "conv6.7 forward takes 6.7 times as long within 64 MiB; with 163 MiB it would not");
+        assert_eq!(lines[0], "conv6.7 forward takes 6.7 times as long within 64 MiB as with 163 MiB");
         assert!(lines[1].starts_with("conv3 ") && lines[2].starts_with("conv2 "), "{lines:?}");
-        assert_eq!(lines[3], "so are 2 other kernels");
+        assert_eq!(lines[3], "also slower: 2 other kernels");
     }
 }

@@ -232,7 +232,7 @@ mod tests {
             table(&optimized, WIDE)
         };
         let text = of_second(3);
-        let said = "0.54x as fast\nslower      conv2 forward takes 3.0 times as long divided within 1 B; undivided it would not\n";
+        let said = "0.54x as fast\nslower      conv2 forward takes 3.0 times as long divided within 1 B as undivided\n";
         assert!(text.contains(said), "{text}");
         assert!(!of_second(1).contains("slower"), "{}", of_second(1));
         // Where the run as a whole is faster, nobody asks.
