@@ -2,17 +2,24 @@
 
 import copy
 import gc
+import os
+import subprocess
+import sys
+import textwrap
 import weakref
+from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+import tightfit
 import tightfit.torch as tt
 from fit_models import resnet
 from tightfit._fit import cost, retries, watch
 from tightfit._fit.doors import session_of
 
+PACKAGE = Path(tightfit.__file__).parent
 # Links that make a plan offload, and recompute.
 FAST, SLOW = 1e12, 1e6
 
@@ -187,3 +194,36 @@ class Current:
 
     def __exit__(self, *_):
         Current.now = self.before
+
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
+                                    for i in range(5)])
+    def forward(self, x, *, scale):
+        return self.body(x).mean((2, 3)) * scale
+model, loss, x = Model(), nn.CrossEntropyLoss(), torch.randn(8, 3, 32, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    value = loss(model(x, scale=2.0), torch.zeros(8, dtype=torch.long))
+    value.backward()
+    optimizer.step()
+    print("loss", value.item().hex())
+print("done")
+"""
+
+
+def launched(tmp_path, budget, program=PROGRAM, own_site=None):
+    """A program as `tightfit run --budget` starts it."""
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    path = [str(PACKAGE / "_fit/site"), *([own_site] if own_site else []), str(PACKAGE.parent)]
+    environment = {**os.environ, "PYTHONPATH": ":".join(path), "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0"}
+    command = [sys.executable, str(tmp_path / "program.py")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -208,8 +208,8 @@ def test_layers_in_another_order_are_noticed_by_those_that_run_again(monkeypatch
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
     followed = last_plan(fitted).bound.followed
     assert followed and followed < {"first", *(f"layers.{place}" for place in range(6))}, "the others are nobody's concern"
-    hooks = {name for name, module in fitted.named_modules() if module._forward_pre_hooks and name}
-    assert hooks == followed
+    assert {hook.name for _, _, hook in session_of(fitted)._following.hooks} == followed
+    assert not any(module._forward_pre_hooks for name, module in fitted.named_modules() if name), "they are there while it runs"
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
 
 
@@ -262,3 +262,97 @@ def test_numbers_that_change_from_step_to_step_are_not_those_recorded(link):
     fitted = fitted_copy(model, x, 0.7)
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
     assert last_plan(fitted).counts.strangers == 0
+
+
+def adaptive(net, x, often):
+    """Two parts of the backward pass first, for the weight of a loss, as VQGAN does; in every so many steps."""
+    y = net(x)
+    one, two = y.square().mean(), y.abs().mean()
+    weight = 1.0
+    if net.steps % often == 0:
+        last = net.body[-2].c2.weight
+        first, second = (torch.autograd.grad(loss, last, retain_graph=True)[0].norm() for loss in (one, two))
+        weight = float(first / (second + 1e-4))
+    net.steps += 1
+    return one + weight * two
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.steps = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *[Residual(16) for _ in range(4)], nn.Sigmoid()), 0
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def steps_of(model, x, often):
+    model.steps = 0
+    for _ in range(14):
+        model.zero_grad()
+        adaptive(model, x, often).backward()
+    return gradients(model)
+
+
+def test_a_step_of_several_backward_passes_is_recorded_as_a_whole(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Counts().train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    assert equal(steps_of(model, x, 1), steps_of(fitted, x, 1))
+    said = capfd.readouterr().err
+    assert said.count("reads what it saved in another order than the recorded one") == 1 and "another path" not in said
+    plan = last_plan(fitted)
+    assert plan.counts.out_of_order == 0 and plan.counts.packs > 0 and not session_of(fitted)._offloaded
+    unpacks = [number for number, _ in plan.step.unpacks]
+    assert len(unpacks) > len(set(unpacks)), "what the parts read is read again"
+    assert torch.autograd._engine_run_backward.__module__.startswith("torch")
+
+
+def test_another_order_now_and_then_leaves_the_plan(monkeypatch, capfd):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Counts().train(), image(4)
+    fitted = fitted_copy(model, x, 0.7)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    assert equal(steps_of(model, x, 3), steps_of(fitted, x, 3))
+    assert "recorded again" not in capfd.readouterr().err and last_plan(fitted).counts.out_of_order > 0
+
+
+class Heads(nn.Module):
+    """Reads its tensors, so that it is recorded; of its outputs, programs use some."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.other = Resnet(blocks=3), Resnet(blocks=1)
+
+    def forward(self, x):
+        x = x * (1.0 if x.mean().item() < 100 else 2.0)
+        return self.body(x), self.other(x)
+
+
+@pytest.mark.parametrize("ends", ["update", "pass", "unfit"])
+def test_a_recording_ends_though_a_part_of_the_graph_stays(ends, monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    model, x = Heads().train(), image(4)
+    fitted = copy.deepcopy(model)
+    tt.fit(fitted, "64MiB", optimizer=sgd(fitted))
+    optimizer = sgd(fitted)
+    outputs = fitted(x)
+    outputs[0].square().mean().backward()
+    session = session_of(fitted)
+    assert session._recording.began and not session.plans
+    if ends == "unfit":
+        tt.unfit(fitted)
+        assert session._recording is None and torch.autograd._engine_run_backward.__module__.startswith("torch")
+        outputs[1].square().mean().backward()
+        return
+    if ends == "update":
+        optimizer.step()
+    else:
+        fitted.zero_grad()
+        assert fitted(x) is not None
+    assert session.plans and session._recording is None
+    assert torch.autograd._engine_run_backward.__module__.startswith("torch")

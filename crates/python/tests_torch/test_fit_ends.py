@@ -14,6 +14,7 @@ from fit_support import FAST, SLOW, default_loss, equal, fitted_copy, gradients,
 from tightfit._fit import launch
 from tightfit._fit.copies import CpuCopies
 from tightfit._fit.doors import session_of
+from tightfit._fit.optimizer import optimizer_bytes, optimizers_of
 
 
 def top_hooks():
@@ -61,7 +62,7 @@ def test_an_interrupt_leaves_no_hooks_behind(link, monkeypatch):
     assert equal(step(model, x), step(fitted, x))
     interrupted(lambda: fitted(x))
     assert equal(step(model, x), step(fitted, x))
-    assert session_of(fitted)._stack() == [] and top_hooks() is None
+    assert session_of(fitted).here.stack == [] and top_hooks() is None
     packs, strangers = last_plan(fitted).counts.packs, last_plan(fitted).counts.strangers
     assert packs > 0 and strangers == 0
     torch.ones(1000, requires_grad=True).sin().sum().backward()
@@ -116,8 +117,8 @@ def test_an_interrupt_under_run_is_forgotten(monkeypatch):
 def test_models_without_an_optimizer_are_not_searched_for_one_in_every_pass(monkeypatch):
     make = torch.optim.Optimizer.__init__
     launched = launch._Launched("1GiB")
-    searches, find = [], launch._optimizer_of
-    monkeypatch.setattr(launch, "_optimizer_of", lambda *given: searches.append(given) or find(*given))
+    searches, find = [], launch.optimizers_of
+    monkeypatch.setattr(launch, "optimizers_of", lambda *given: searches.append(True) or find(*given))
     handles = [
         nn.modules.module.register_module_forward_pre_hook(launched.before),
         nn.modules.module.register_module_forward_hook(launched.after, always_call=True),
@@ -131,12 +132,43 @@ def test_models_without_an_optimizer_are_not_searched_for_one_in_every_pass(monk
         assert len(searches) == 1 and launched.sessions[model].planner.optimizer is None
         mine = sgd(model)
         step(model, torch.ones(2, 3))
-        assert len(searches) == 2 and launched.sessions[model].planner.optimizer is mine
+        planner = launched.sessions[model].planner
+        assert len(searches) == 2 and planner.optimizer.each == [mine]
+        # One that was replaced is let go of, with its state.
+        gone = weakref.ref(mine)
+        mine = torch.optim.AdamW(model.parameters())
+        gc.collect()
+        assert gone() is None
+        step(model, torch.ones(2, 3))
+        assert len(searches) == 3 and planner.optimizer.each == [mine]
+        del mine
+        gc.collect()
+        step(model, torch.ones(2, 3))
+        assert len(searches) == 4 and planner.optimizer is None
+        step(model, torch.ones(2, 3))
+        assert len(searches) == 4
         del optimizer
     finally:
         torch.optim.Optimizer.__init__ = make
         for handle in handles:
             handle.remove()
+
+
+def test_a_models_optimizers_are_those_with_most_of_its_parameters():
+    model, cpu = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)), torch.device("cpu")
+    some, others = torch.optim.SGD(model[0].parameters()), torch.optim.AdamW(model[1:].parameters())
+    alien, first, last = sgd(nn.Linear(2, 2)), torch.optim.AdamW(model.parameters()), torch.optim.SGD(model.parameters())
+    assert optimizers_of(model, [some, others]).each == optimizers_of(model, [alien, others, some]).each == [others, some]
+    # Of two with the same, the later one takes the place of the other.
+    assert optimizers_of(model, [some, first, others, last]).each == [last] and optimizers_of(model, [last, first]).each == [first]
+    assert optimizers_of(model, [alien]) is None
+    both = optimizers_of(model, [some, others])
+    # Two states of AdamW for two layers; none of plain gradient descent.
+    assert optimizer_bytes(both, model, cpu)[0] == 2 * 2 * 4 * 20
+    assert optimizer_bytes(both, model, cpu)[1] == max(optimizer_bytes(one, model, cpu)[1] for one in (some, others))
+    del some, others
+    gc.collect()
+    assert both.each == [] and not both.is_whole and optimizer_bytes(both, model, cpu) == optimizer_bytes(None, model, cpu)
 
 
 class Gate(nn.Module):
@@ -251,7 +283,7 @@ def test_blocks_keep_no_model_alive(monkeypatch):
             loss.backward()
         places.append(weakref.ref(model))
         copied = copy.deepcopy(model)
-        assert not getattr(copied, "_tightfit_blocks", None)
+        assert vars(copied).keys() == vars(Resnet(blocks=3)).keys()
         del model, optimizer, loss, copied
     gc.collect()
     assert [place() for place in places] == [None, None]

@@ -14,6 +14,7 @@ from tightfit._fit import allocator, budget, limit, planner, retries, watch
 from tightfit._fit import fitted as fitted_plans
 from tightfit._fit.doors import session_of
 from tightfit._fit.fitted import least_of
+from tightfit._fit.site import tightfit_allocator
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def test_gaps_that_the_bound_has_no_room_for_get_some_in_one_more_plan(monkeypat
 
 def test_segments_grow_where_the_user_set_nothing_else_up(monkeypatch):
     cuda, changed = torch.device("cuda"), []
-    for name in budget._SETTINGS:
+    for name in tightfit_allocator.SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch._C._accelerator_setAllocatorSettings", changed.append, raising=False)

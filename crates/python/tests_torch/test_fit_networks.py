@@ -12,6 +12,7 @@ from fit_support import (
 )  # fmt: skip
 from tightfit._fit.bound import bind
 from tightfit._fit.doors import session_of
+from tightfit._fit.hooks import fitted_by
 
 
 def made(name):
@@ -127,7 +128,7 @@ def test_backward_under_autocast_rebuilds_without_it(monkeypatch):
     first = train(model, 1, x)
     with torch.autocast("cpu", torch.bfloat16):
         optimizer_free = copy.deepcopy(fitted)
-    assert not hasattr(optimizer_free, "_tightfit") or optimizer_free._tightfit is None
+    assert fitted_by(optimizer_free) is None
     fitted.zero_grad()
     torch.manual_seed(0)
     loss = fitted(x).float().square().mean()

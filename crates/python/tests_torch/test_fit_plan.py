@@ -1,12 +1,7 @@
 """The doors of fitting: plans that run nothing, budgets that cannot be met, blocks, and unmodified programs."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,14 +10,14 @@ from torch import distributed, nn
 import tightfit
 import tightfit.torch as tt
 from fit_models import Resnet, Vae, image, resnet
-from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, tight_budget, train
+from fit_support import (
+    FAST, PROGRAM, SLOW, decided, default_loss, fitted_copy, last_plan, launched, same_bits, set_link, sgd, tight_budget, train,
+)  # fmt: skip
 from tightfit._fit import lines, session
 from tightfit._fit.buckets import bucket_bytes
 from tightfit._fit.budget import beside
 from tightfit._fit.doors import session_of
 from tightfit._fit.sizes import budget_bytes
-
-PACKAGE = Path(tightfit.__file__).parent
 
 
 def test_a_plan_answers_without_running_anything(tmp_path):
@@ -254,39 +249,6 @@ def test_buckets_of_ranks_count(tmp_path):
         distributed.destroy_process_group()
     assert ranked.plain == alone.plain + sum(4 * p.numel() for p in model.parameters())
     assert [note for note in ranked.assumed if "DistributedDataParallel" in note] and len(alone.assumed) + 1 == len(ranked.assumed)
-
-
-PROGRAM = """
-import torch
-from torch import nn
-torch.manual_seed(0)
-torch.set_num_threads(1)
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(*[nn.Sequential(nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
-                                    for i in range(5)])
-    def forward(self, x, *, scale):
-        return self.body(x).mean((2, 3)) * scale
-model, loss, x = Model(), nn.CrossEntropyLoss(), torch.randn(8, 3, 32, 32)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
-    optimizer.zero_grad()
-    value = loss(model(x, scale=2.0), torch.zeros(8, dtype=torch.long))
-    value.backward()
-    optimizer.step()
-    print("loss", value.item().hex())
-print("done")
-"""
-
-
-def launched(tmp_path, budget, program=PROGRAM, own_site=None):
-    """A program as `tightfit run --budget` starts it."""
-    (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    path = [str(PACKAGE / "_fit/site"), *([own_site] if own_site else []), str(PACKAGE.parent)]
-    environment = {**os.environ, "PYTHONPATH": ":".join(path), "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0"}
-    command = [sys.executable, str(tmp_path / "program.py")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_an_unmodified_program_is_fitted(tmp_path):

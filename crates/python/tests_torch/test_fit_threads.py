@@ -1,5 +1,6 @@
 """Under `cudnn.benchmark`, convolutions run again on the thread that knows their algorithms."""
 
+import copy
 import threading
 
 import pytest
@@ -7,8 +8,9 @@ import torch
 
 import tightfit.torch as tt
 from fit_models import Resnet, image
-from fit_support import SLOW, default_loss, equal, fitted_copy, gradients, last_plan, set_link
+from fit_support import SLOW, default_loss, equal, fitted_copy, gradients, last_plan, set_link, sgd, tight_budget
 from tightfit._fit import threads
+from tightfit._fit.doors import session_of
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +91,74 @@ def test_a_backward_pass_on_another_thread_is_told_once(monkeypatch, capfd):
     # The first pass has a plan of its own, for parameters without gradients.
     assert last_plan(other).counts.elsewhere == 2
     assert capfd.readouterr().err.count("runs its backward pass on another thread") == 1
+
+
+def in_threads(count, work):
+    """What went wrong in so many threads that do the same at once."""
+    wrong = []
+
+    def run(number):
+        try:
+            wrong.extend(work(number))
+        except Exception as error:
+            wrong.append((number, repr(error)))
+
+    running = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return wrong
+
+
+def gradients_of(loss, model):
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+@pytest.mark.parametrize("first", ["planned", "rehearsed", "recorded"])
+def test_threads_share_a_fitted_model(first, monkeypatch, capfd):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    other = fitted_copy(model, x, 0.7)
+    if first == "recorded":
+        other[4].register_forward_hook(lambda module, inputs, output: None)
+    if first == "planned":
+        gradients_of(default_loss(other, x), other)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+
+    def work(number):
+        plain = copy.deepcopy(model)
+        for step in range(6):
+            given = image(4)
+            found = gradients_of(default_loss(other, given), other)
+            if not equal(found, gradients_of(default_loss(plain, given), plain)):
+                yield number, step
+
+    assert in_threads(3, work) == []
+    session, said = session_of(other), capfd.readouterr().err
+    assert "another path" not in said and "differently" not in said
+    assert not session._offloaded and not session._threads and session._recording is None
+    assert torch.autograd._engine_run_backward.__module__.startswith("torch")
+    gradients_of(default_loss(other, x), other)
+    gradients_of(default_loss(other, x), other)
+    assert session.last.bound is not None and session.last.counts.packs > 0
+    assert not any(module._forward_pre_hooks for name, module in other.named_modules() if name)
+
+
+def test_threads_share_a_block(monkeypatch):
+    torch.manual_seed(1)
+    model, x = Resnet(blocks=4).train(), image(4)
+    optimizer = sgd(model)
+    block = tt.budget(tight_budget(model, x, 0.8), model, optimizer=optimizer, name="block")
+
+    def work(number):
+        plain = copy.deepcopy(model)
+        for step in range(5):
+            given = image(4)
+            with block:
+                loss = default_loss(model, given)
+            if not equal(gradients_of(loss, model), gradients_of(default_loss(plain, given), plain)):
+                yield number, step
+
+    assert in_threads(3, work) == []
+    assert not block.session._offloaded and not block.session._threads

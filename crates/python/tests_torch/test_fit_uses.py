@@ -179,7 +179,7 @@ def test_an_exception_in_a_step_leaves_nothing_behind(link):
     # No hooks are left: what is saved outside the model is not packed.
     a = torch.randn(8, requires_grad=True)
     (a * a).sum().backward()
-    assert session_of(fitted)._stack() == []
+    assert session_of(fitted).here.stack == []
     model.load_state_dict(fitted.state_dict())
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
 
@@ -298,10 +298,35 @@ def test_a_fitted_model_is_saved_and_read_as_a_plain_one(tmp_path, monkeypatch):
     torch.save(fitted, tmp_path / "model.pt")
     read = torch.load(tmp_path / "model.pt", weights_only=False)
     assert same_bits(train(model, 1, x), train(read, 1, x))
-    # A copy of it is fitted too.
-    fitted.load_state_dict(read.state_dict())
-    model.load_state_dict(read.state_dict())
-    assert same_bits(train(model, 2, x), train(copy.deepcopy(fitted), 2, x))
+    assert b"tightfit" not in (tmp_path / "model.pt").read_bytes(), "it may be read where tightfit is not"
+
+
+def hooks_of(module):
+    return [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+
+
+def test_a_copy_of_a_fitted_model_is_a_plain_one(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    model, x = resnet()
+    fitted = fitted_copy(model, x, 0.6)
+    train(fitted, 1, x)
+    assert last_plan(fitted).bound.programs and sum(len(hooks_of(part)) for part in fitted.modules()) == 2
+    passes, copies = session_of(fitted)._passes, [copy.deepcopy(fitted) for _ in range(3)]
+    model.load_state_dict(fitted.state_dict())
+    assert same_bits(train(model, 1, x), train(copies[0], 1, x)) and session_of(fitted)._passes == passes
+    assert not hooks_of(copies[0])
+    with pytest.raises(tightfit.BadInput, match="not fitted"):
+        session_of(copies[1])
+    tt.unfit(copies[1])
+    assert not hooks_of(copies[1]) and not copies[1]._forward_hooks_always_called
+    tt.fit(copies[2], session_of(fitted).budget, optimizer=sgd(copies[2]))
+    assert len(hooks_of(copies[2])) == 2
+    copies[2].load_state_dict(fitted.state_dict())
+    model.load_state_dict(fitted.state_dict())
+    assert same_bits(train(model, 2, x), train(copies[2], 2, x))
+    assert session_of(fitted)._passes == passes and last_plan(copies[2]).counts.packs > 0
+    tt.unfit(fitted)
+    assert not hooks_of(fitted) and torch.jit.script(fitted.eval()) is not None
 
 
 def test_names_and_state_and_names_are_unchanged():
@@ -352,3 +377,38 @@ def test_function_transforms_are_left_alone():
     values = {name: p.detach() for name, p in model.named_parameters()}
     found = torch.func.grad(lambda v: torch.func.functional_call(model, v, (x,)).square().mean())(values)
     assert all(torch.isfinite(value).all() for value in found.values())
+
+
+class Generates(nn.Module):
+    """Gives the map of each layer when it is asked for; with `inside`, by a generator that its forward pass returns."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.body, self.inside = Resnet(blocks=2), inside
+        if inside:
+            self.forward = self.maps
+
+    def layers(self, x):
+        for layer in self.body:
+            x = layer(x)
+            yield x
+
+    def maps(self, x):
+        return self.layers(x)
+
+    def forward(self, x):
+        yield from self.layers(x)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_forward_pass_that_is_a_generator_is_left_alone_with_one_line(inside, monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    torch.manual_seed(1)
+    models, x = [Generates(inside).train() for _ in range(2)], image(4)
+    model, fitted = models
+    fitted.load_state_dict(model.state_dict())
+    tt.fit(fitted, "16MiB")
+    assert same_bits(*(train(net, 6, x, loss=lambda net, x: list(net(x))[-1].square().mean()) for net in models))
+    said = capfd.readouterr().err
+    assert said.count("as a generator, which is not planned; its memory is left alone") == 1 and "differently" not in said
+    assert torch.autograd._engine_run_backward.__module__.startswith("torch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from .allocator import There
+from .site.tightfit_allocator import GROWING, settings
 
 __all__ = [
     "beside",
@@ -26,10 +26,6 @@ __all__ = [
     "within",
 ]
 
-# Where a program's user sets the allocator up: then nothing is changed.
-_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-# What `tightfit run --budget` sets them to.
-_GROWING = "expandable_segments:True"
 # What a plan leaves of the bound on what is reserved, since its gaps are only predicted: a share of the budget.
 _UNSURE = 128
 # What the allocator may reserve beyond that, for gaps between blocks: a share of it, and at least so many bytes.
@@ -120,26 +116,21 @@ def beside(device: torch.device) -> int:
     return max(0, int(total - free - torch.cuda.memory_reserved(device)))
 
 
-def _settings() -> list[str]:
-    """What the user has set."""
-    return [value for name in _SETTINGS if (value := os.environ.get(name))]
-
-
 def may_grow(device: torch.device) -> bool:
     """Whether the allocator's segments grow once a plan is carried out, as far as its settings say it."""
-    return device.type == "cuda" and _settings() in ([], [_GROWING])
+    return device.type == "cuda" and settings() in ([], [GROWING])
 
 
 def expand_segments(device: torch.device) -> bool:
     """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up; whether they do."""
-    known = _settings()
+    known = settings()
     if device.type != "cuda" or not torch.cuda.is_available() or known:
-        return device.type == "cuda" and known == [_GROWING]
+        return device.type == "cuda" and known == [GROWING]
     # Its older name warns in versions that have both.
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(torch.cuda.memory, "_set_allocator_settings", None)
     if change is None:
         return False
-    change(_GROWING)
+    change(GROWING)
     return True
 
 

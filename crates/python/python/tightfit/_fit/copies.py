@@ -212,7 +212,11 @@ class CudaCopies(_OnDevice):
         self.stream_out.wait_stream(self.stream_in)
 
     def _event(self) -> Any:
-        return self.spare.pop() if self.spare else torch.cuda.Event()
+        try:
+            return self.spare.pop()
+        except IndexError:
+            # Several threads may take them.
+            return torch.cuda.Event()
 
     def _copy(self, stream: Any, source: Tensor, target: Tensor) -> _Ticket:
         compute = torch.cuda.current_stream(self.device)

@@ -6,7 +6,9 @@ import html
 import json
 import os
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,17 +23,18 @@ from .buckets import bucket_bytes
 from .budget import may_grow, most_reserved, reserve_of, there_on
 from .entered import push_hooks
 from .fitted import Fitted, least_of, make_plan
+from .hooks import fitted_by, install, uninstall
 from .host import host_bytes
 from .measure import MEASURED
 from .optimizer import optimizer_bytes
 from .rehearse import CannotRehearse, rehearse
-from .session import FOLLOWED, Session
+from .session import Session
 from .sizes import UNLIMITED, budget_bytes, text
-from .threads import share
 from .times import times_of
 from .watch import Assumed
 
-__all__ = ["Budget", "Plan", "budget", "fit", "plan"]
+__all__ = ["Budget", "Plan", "budget", "fit", "plan", "session_of", "unfit"]
+
 
 def fit(
     model: nn.Module,
@@ -55,7 +58,8 @@ def fit(
     ----------
     model
         Changed in place by hooks alone: its parameters, names and class stay. Call this after moving it to its device, and
-        before wrapping it in DistributedDataParallel.
+        before wrapping it in DistributedDataParallel. A copy of it (``copy.deepcopy``), or what is read from a file that the
+        whole model was saved to, is a plain model: fit it too if it is to be trained. Call :func:`unfit` before ``torch.jit.script``.
     budget
         Bytes on the device, such as ``"8GiB"``; ``"auto"`` takes what is free on the GPU, less 3%.
     optimizer
@@ -79,7 +83,9 @@ def fit(
     """
     if not isinstance(model, nn.Module):
         raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
-    if getattr(model, "_tightfit", None) is not None:
+    if isinstance(model, torch.jit.ScriptModule):
+        raise BadInput("the model is a module of TorchScript, which is not planned; fit the one that it was made of")
+    if fitted_by(model) is not None:
         raise BadInput("the model is fitted already; call tightfit.torch.unfit(model) first")
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
     session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss, host_budget=host)
@@ -87,52 +93,21 @@ def fit(
     return model
 
 
-def install(model: nn.Module, session: Session) -> None:
-    """Puts a session's hooks on a model."""
-    handles = (
-        model.register_forward_pre_hook(session.before, with_kwargs=True, prepend=True),
-        model.register_forward_hook(session.after, with_kwargs=True, always_call=True),
-    )
-    # Not a module's attribute, so that copies and state_dict do not have it.
-    object.__setattr__(model, "_tightfit", _Handles(session, handles))
-
-
-class _Handles:
-    """A session and its hooks on a model; copies of the model share it."""
-
-    def __init__(self, session: Session, handles: Any) -> None:
-        self.session = session
-        self.handles = handles
-
-    def __deepcopy__(self, memo: Any) -> None:
-        return None
-
-    def __reduce__(self) -> Any:
-        return type(None), ()
-
-
 def unfit(model: nn.Module) -> nn.Module:
     """Takes back what :func:`fit` did to a model."""
-    fitted = getattr(model, "_tightfit", None)
-    if fitted is not None:
-        fitted.session.recover()
-        fitted.session.limit.lift()
-        share(fitted.session, False)
-        for handle in (*fitted.handles, *fitted.session.handles):
-            handle.remove()
-        fitted.session.handles.clear()
-        if hasattr(model, FOLLOWED):
-            object.__delattr__(model, FOLLOWED)
-        object.__setattr__(model, "_tightfit", None)
+    session = fitted_by(model)
+    if session is not None:
+        session.stop()
+    uninstall(model)
     return model
 
 
 def session_of(model: nn.Module) -> Session:
     """The session of a fitted model, with its plans and counts."""
-    fitted = getattr(model, "_tightfit", None)
-    if fitted is None:
+    session = fitted_by(model)
+    if session is None:
         raise BadInput("the model is not fitted; call tightfit.torch.fit(model, budget) first")
-    return fitted.session  # type: ignore[no-any-return]
+    return session
 
 
 def _device(model: nn.Module) -> torch.device:
@@ -306,40 +281,40 @@ def plan(
 class Budget:
     """The context of :func:`budget`; enter it as often as needed."""
 
-    def __init__(self, session: Session, models: nn.Module) -> None:
+    def __init__(self, session: Session, models: tuple[nn.Module, ...]) -> None:
         self.session = session
-        self.models = models
-        self._active: list[Any] = []
+        # Weakly: a block keeps no model alive.
+        self.models = [weakref.ref(model) for model in models]
+        self._entered = _Entered()
 
     def __enter__(self) -> Budget:
-        session = self.session
-        active = session.enter_context(self.models) if not session.inside() and session.applies(None) else None
+        session, active = self.session, None
+        if not session.inside() and session.applies(None):
+            there = {str(at): model for at, place in enumerate(self.models) if (model := place()) is not None}
+            active = session.enter_context(nn.ModuleDict(there))
         if active is not None:
             push_hooks(active)
-        self._active.append(active)
+        self._entered.active.append(active)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        active = self._active.pop()
+        active = self._entered.active.pop()
         if active is not None:
             self.session.leave(active)
 
 
-# Blocks without models, by place.
+class _Entered(threading.local):
+    """What answers for a block's hooks in this thread, from the outermost on."""
+
+    def __init__(self) -> None:
+        self.active: list[Any] = []
+
+
+# Blocks by place: without models, and of those whose first model is there.
 _blocks: dict[Any, Budget] = {}
-_BLOCKS = "_tightfit_blocks"
-
-
-class _Blocks(dict[Any, Budget]):
-    """The blocks of a model, which live as long as it does; copies of it have none."""
-
-    def __deepcopy__(self, memo: Any) -> None:
-        return None
-
-    def __reduce__(self) -> Any:
-        return type(None), ()
+_blocks_of: weakref.WeakKeyDictionary[nn.Module, dict[Any, Budget]] = weakref.WeakKeyDictionary()
 
 
 def budget(
@@ -378,17 +353,13 @@ def budget(
     frame = sys._getframe(1)
     place = name or f"{frame.f_code.co_filename}:{frame.f_lineno}"
     key = (place, tuple(id(model) for model in models), budget)
-    blocks = _blocks
-    if models:
-        blocks = getattr(models[0], _BLOCKS, None) or _Blocks()
-        object.__setattr__(models[0], _BLOCKS, blocks)
+    blocks = _blocks_of.setdefault(models[0], {}) if models else _blocks
     found = blocks.get(key)
     if found is None:
-        holder = nn.ModuleList(models)
-        device = _device(holder)
+        device = _device(nn.ModuleList(models))
         label = name or f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         session = Session(label, budget_bytes(budget, device), optimizer)
-        found = blocks[key] = Budget(session, holder)
+        found = blocks[key] = Budget(session, models)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Forward passes that have begun: which of them are running, and the hooks of those that are not.
+"""Forward passes that have begun: which of them are running, in which thread, and the hooks of those that are not.
 
 PyTorch calls a hook after a forward pass that raises an `Exception`, but not after Ctrl-C or `SystemExit`. What such a pass left
 behind is found by its frame: only a frame that has ended can be cleared.
@@ -6,12 +6,35 @@ behind is found by its frame: only a frame that has ended can be cleared.
 
 from __future__ import annotations
 
+import threading
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["pop_hooks", "push_hooks", "running"]
+if TYPE_CHECKING:
+    from .passes import Pass
+
+__all__ = ["Here", "pop_hooks", "push_hooks", "running"]
+
+
+class Here(threading.local):
+    """What this thread is in, of one session.
+
+    Attributes
+    ----------
+    stack
+        The frames of forward passes that have begun, each with what answers for its hooks.
+    following
+        The pass that is told of the calls of modules.
+    where
+        The device of the pass that was entered last.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.following: Pass | None = None
+        self.where = torch.device("cpu")
 
 
 def running(frame: FrameType | None) -> bool:

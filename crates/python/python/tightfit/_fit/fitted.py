@@ -30,6 +30,8 @@ __all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of
 # A plan that needs more than its budget by this share for the gaps between blocks is none, and the steps in which one that needs less is
 # searched, between what is possible and what is not.
 CROWDED, HALVINGS = 16, 4
+# Passes of a plan after which the order in which their backward passes read is looked at.
+ORDERED = 6
 
 
 @dataclass
@@ -60,6 +62,8 @@ class Fitted:
         Time until it was recorded, of `seconds`.
     used
         The last pass that used it, by number.
+    passes, disordered
+        Its passes, and how many of them had read in another order when these were last looked at.
     there
         What the allocator had reserved before, if its segments grow.
     """
@@ -79,8 +83,18 @@ class Fitted:
     weights: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     recorded_s: float = 0.0
     used: int = 0
+    passes: int = 0
+    disordered: int = 0
     counts: Counts = field(default_factory=Counts)
     there: There | None = None
+
+    def is_often_out_of_order(self) -> bool:
+        """Whether most of the last passes read in another order than recorded; asked once in each."""
+        self.passes += 1
+        if self.passes % ORDERED:
+            return False
+        before, self.disordered = self.disordered, self.counts.out_of_order
+        return 2 * (self.disordered - before) > ORDERED
 
     @property
     def recorder(self) -> Recorder:

@@ -1,7 +1,8 @@
 """Fits the models of unmodified programs, under ``tightfit run --budget``.
 
 Hooks on all modules see the outermost call first: the module that is called there with gradients is fitted, unless it wraps
-another one for several devices. A budget that cannot be met ends the program before its first step, with exit code 3.
+another one for several devices. A budget that cannot be met ends the program before its first step, with exit code 3; a model that
+is met later on and does not fit is offloaded.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -21,7 +21,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ..errors import BadInput, DoesNotFit
 from .entered import running
+from .hooks import fitted_by
 from .lines import say
+from .optimizer import optimizers_of
 from .session import Session
 from .sizes import UNLIMITED, budget_bytes
 
@@ -39,8 +41,10 @@ class _Launched:
         self.budget = budget
         self.sessions: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
         self.state = threading.local()
-        # Optimizers, how many there have been, and how many there had been when a model's was looked for.
-        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Whether a model has run that fits, or that is left alone: then training may have begun.
+        self.ran = False
+        # Optimizers in the order in which they were made, how many there have been, and how many there had been when a model's were looked for.
+        self.optimizers: list[weakref.ref[Any]] = []
         self.made = 0
         self.searched: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
 
@@ -51,7 +55,7 @@ class _Launched:
         @functools.wraps(make)
         def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             make(optimizer, *args, **kwargs)
-            self.optimizers.add(optimizer)
+            self.optimizers.append(weakref.ref(optimizer))
             self.made += 1
 
         torch.optim.Optimizer.__init__ = made
@@ -69,16 +73,18 @@ class _Launched:
             state.outermost = None
         if type(module).__name__ in _WRAPPERS:
             return
-        if getattr(module, "_tightfit", None) is not None:
+        if fitted_by(module) is not None:
             return
         session = self.session(module)
         if session is None or not session.applies(module):
             return
         frame = sys._getframe(1)
         state.outermost, state.frame = module, frame
-        if session.planner.optimizer is None and self.searched.get(module) != self.made:
+        known = session.planner.optimizer
+        if self.searched.get(module) != self.made or known is not None and not known.is_whole:
             self.searched[module] = self.made
-            session.planner.optimizer = _optimizer_of(module, list(self.optimizers))
+            self.optimizers = [place for place in self.optimizers if place() is not None]
+            session.planner.optimizer = optimizers_of(module, [one for place in self.optimizers if (one := place()) is not None])
         session.before(module, args, _keywords(frame, module), frame)
 
     def after(self, module: nn.Module, args: Any, outputs: Any) -> None:
@@ -86,7 +92,14 @@ class _Launched:
             return
         if getattr(self.state, "outermost", None) is module:
             self.state.outermost = self.state.frame = None
-            self.sessions[module].after(module, args, {}, outputs)
+            session = self.sessions[module]
+            session.after(module, args, {}, outputs)
+            self.ran = self.ran or session.is_settled
+
+    def misfit(self, error: DoesNotFit) -> None:
+        """Ends the program, unless a model of it has run: training that has begun goes on."""
+        if not self.ran:
+            _end(error)
 
     def session(self, module: nn.Module) -> Session | None:
         found = self.sessions.get(module)
@@ -99,8 +112,9 @@ class _Launched:
             except BadInput as error:
                 say(f"{error}; models are left alone")
                 size = UNLIMITED
-            found = Session(type(module).__name__, size, on_misfit=_end)
-            self.sessions[module] = found
+            found = Session(type(module).__name__, size, on_misfit=self.misfit)
+            # Another thread may have come first.
+            found = self.sessions.setdefault(module, found)
         return found
 
 
@@ -125,15 +139,6 @@ def _keywords(frame: FrameType | None, module: nn.Module) -> dict[str, Any]:
             return dict(values["kwargs"])
         frame = frame.f_back
     return {}
-
-
-def _optimizer_of(model: nn.Module, optimizers: Iterable[Any]) -> Any:
-    """The optimizer that has the model's parameters, if there is one yet."""
-    known = {id(parameter) for parameter in model.parameters()}
-    for optimizer in optimizers:
-        if any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"]):
-            return optimizer
-    return None
 
 
 def install() -> None:

@@ -2,15 +2,62 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["assumed_bytes", "bytes_of_model", "lasting_bytes", "optimizer_bytes"]
+__all__ = ["Optimizers", "assumed_bytes", "bytes_of_model", "lasting_bytes", "optimizer_bytes", "optimizers_of"]
 
 # Tensors of a parameter's size that an optimizer keeps for each parameter.
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1, "Rprop": 2, "ASGD": 1}
+
+
+class Optimizers:
+    """The optimizers of a model, held weakly: a program may replace them."""
+
+    def __init__(self, optimizers: Iterable[Any]) -> None:
+        self._places = [weakref.ref(optimizer) for optimizer in optimizers]
+
+    @property
+    def each(self) -> list[Any]:
+        """Those that are there."""
+        return [optimizer for place in self._places if (optimizer := place()) is not None]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of them are."""
+        return len(self.each) == len(self._places)
+
+    @property
+    def param_groups(self) -> list[Any]:
+        """The groups of all."""
+        return [group for optimizer in self.each for group in optimizer.param_groups]
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        """The state of all, once each has some."""
+        states = [optimizer.state for optimizer in self.each]
+        return {parameter: values for state in states for parameter, values in state.items()} if all(states) else {}
+
+
+def optimizers_of(model: nn.Module, optimizers: Iterable[Any]) -> Optimizers | None:
+    """The optimizers that have the model's parameters, if there are any yet, given in the order in which they were made: those with most of
+    them, and the latest, come first; one that has none beside theirs is left out."""
+    mine = {id(parameter) for parameter in model.parameters()}
+    found: list[tuple[set[int], Any]] = []
+    for optimizer in optimizers:
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]} & mine
+        found.insert(0, (held, optimizer))
+    taken: set[int] = set()
+    chosen = []
+    for held, optimizer in sorted(found, key=lambda one: -len(one[0])):
+        if held - taken:
+            taken |= held
+            chosen.append(optimizer)
+    return Optimizers(chosen) if chosen else None
 
 
 def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.device) -> tuple[int, int, str]:
@@ -18,6 +65,12 @@ def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.devi
 
     AdamW with a state in the parameters' types is assumed if none is given.
     """
+    if isinstance(optimizer, Optimizers):
+        found = [optimizer_bytes(one, module, device) for one in optimizer.each]
+        if found:
+            # One updates after the other.
+            return sum(state for state, _, _ in found), max(scratch for _, scratch, _ in found), ""
+        optimizer = None
     if optimizer is None:
         if module is None:
             return 0, 0, ""

@@ -84,6 +84,7 @@ class Pass:
         self.nodes: dict[Any, Any] = {}
         self.watch: Watch | None = None
         self.thread = threading.get_ident()
+        self.signature: Any = None
 
     # Forward.
 

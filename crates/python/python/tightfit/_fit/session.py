@@ -1,10 +1,11 @@
 """Plans of one model (or of one place in a program), one for each form of its inputs, and the hooks that carry them out.
 
-When a pass begins, everything that may have happened to its plan since the last one is looked at here.
+When a pass begins, everything that may have happened to its plan since the last one is looked at here: that is why this file is long.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
@@ -19,12 +20,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
-from .aside import is_lazy, other_layout, say_compiled, unrehearsed, unsupported
+from .aside import is_lazy, other_layout, unrehearsed, unsupported
 from .budget import beside
 from .copies import Copies, current
-from .entered import pop_hooks, push_hooks, running
+from .entered import Here, pop_hooks, push_hooks, running
 from .fitted import Fitted
 from .forms import alike, covers, form_of, form_of_block, has_gradients
+from .hooks import Following
 from .limit import Limit
 from .lines import said_if_slow, say
 from .passes import Pass
@@ -44,10 +46,10 @@ __all__ = ["Session"]
 PLANS = 8
 # Passes after which a plan that none of them used makes room for another.
 IDLE = 64
-# What a model has that is followed: the number of plans that had been made by then.
-FOLLOWED = "_tightfit_followed"
-# Passes in another order than planned, after which the step is recorded again.
-TOLERATED = 3
+# What is left to run when a forward pass has returned.
+_GENERATES = "gives its outputs one by one, as a generator, which is not planned"
+# Real steps that are recorded of a form whose backward pass reads in another order, before that is let be.
+AGAIN = 2
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
 RECORDINGS = 4
 
@@ -70,11 +72,11 @@ class Session:
         self.planner = Planner(name, budget, optimizer, copies, host_budget)
         self.loss = loss
         self.on_misfit = on_misfit
-        # The device of the pass that was entered last.
-        self.where = torch.device("cpu")
+        # What each thread is in. Plans are everybody's, and made by one thread at a time.
+        self.here = Here()
+        self.lock = threading.RLock()
         self.plans: dict[Any, Fitted | None] = {}
         self.last: Fitted | None = None
-        self._entered = threading.local()
         self._aside = False
         self._said: set[str] = set()
         self._passes = 0
@@ -85,34 +87,27 @@ class Session:
         # Forms that are never planned: everything that they save is offloaded.
         self._offloaded: set[Any] = set()
         self._recording: RealRecording | None = None
-        # The pass that is told of the calls of modules, and the model whose modules tell of them.
-        self.following: Pass | None = None
-        self.handles: list[Any] = []
-        # Plans made so far: modules may have been replaced between two of them.
+        # Threads that are in the model's forward pass.
+        self._threads: set[int] = set()
+        self._following = Following()
+        # Plans made so far.
         self._made = 0
         # Where the last pass that took another path left its plan, in words.
         self._differs = ""
         self.limit = Limit(self.planner)
 
-    def __deepcopy__(self, memo: Any) -> Session:
-        # Copies of the model (rehearsals, averages of weights) are not fitted anew.
-        return self
-
-    def __reduce__(self) -> Any:
-        return Inert, ()
-
     # Hooks of the model.
 
     def before(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType | None = None) -> None:
         """Called before the model's forward pass; `frame` is that of the call, if it is not the caller's."""
-        if torch.compiler.is_compiling():
-            say_compiled(self.name)
-            return
         self.recover()
-        stack = self._stack()
+        stack = self.here.stack
         nested = bool(stack)
         stack.append([frame or sys._getframe(1), None])
-        if nested or not self.applies(module):
+        if nested:
+            return
+        self._come()
+        if not self.applies(module):
             return
         active = self.enter(module, (args, kwargs))
         if active is not None:
@@ -121,29 +116,44 @@ class Session:
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
         """Called after it, whether it raised or not."""
-        if torch.compiler.is_compiling():
-            return
-        stack = self._stack()
+        stack = self.here.stack
         if not stack:
             return
         active = stack.pop()[1]
+        if inspect.isgenerator(outputs) and active is not None:
+            # It has not begun.
+            self._leave_alone(_GENERATES)
         if not stack:
             self.planner.outputs = [weakref.ref(value) for value in tree_flatten(outputs)[0] if isinstance(value, Tensor)]
+            self._go()
         if active is not None:
-            self.leave(active)
+            self.leave(active, outputs is not None)
 
     def recover(self) -> None:
         """Clears up after forward passes that ended without a call of `after`, as on Ctrl-C."""
-        stack = self._stack()
+        stack = self.here.stack
         while stack and not running(stack[-1][0]):
             active = stack.pop()[1]
-            self.following = None
-            if self._recording is not None:
-                self._recording.abandon()
-                self._recording = None
+            self._unfollow()
             if active is not None:
                 pop_hooks(active)
                 active.seal()
+                if self._recording is not None and self._recording.safe is active:
+                    self._give_recording_up(counts=False)
+            if not stack:
+                self._go()
+
+    def stop(self) -> None:
+        """Gives back what lasts beyond a pass, before the hooks go."""
+        self.recover()
+        self._give_recording_up(counts=False)
+        self.limit.lift()
+        share(self, False)
+
+    def _leave_alone(self, why: str) -> None:
+        """Gives a model up, and says why."""
+        self.say_once(why)
+        self._aside = True
 
     def say_once(self, why: str) -> None:
         """Says why memory is left alone, once for each reason."""
@@ -151,36 +161,64 @@ class Session:
             self._said.add(why)
             say(f"{self.name} {why}; its memory is left alone")
 
-    def _stack(self) -> list[Any]:
-        if not hasattr(self._entered, "stack"):
-            self._entered.stack = []
-        return self._entered.stack  # type: ignore[no-any-return]
-
     def applies(self, module: nn.Module | None) -> bool:
-        """Whether this pass is one to plan: one that autograd records, outside compilers and function transforms."""
+        """Whether this pass is one to plan: one that autograd records, outside compilers, tracers and function transforms."""
         if self._aside or is_recording() or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
-        if torch._C._current_graph_task_id() != -1:
+        if torch._C._current_graph_task_id() != -1 or torch._C._get_tracing_state() is not None:
             return False
         if torch._C._functorch.peek_interpreter_stack() is not None:
             self.say_once("is called under torch.func, which is not planned")
             return False
         return module is None or any(parameter.requires_grad for parameter in module.parameters())
 
+    # Threads.
+
+    def _come(self) -> None:
+        """Notes that this thread calls the model."""
+        self._threads.add(threading.get_ident())
+        recording = self._recording
+        if recording is not None and recording.thread != threading.get_ident():
+            recording.is_shared = True
+            recording.is_spoiled = recording.is_spoiled or recording.inside
+
+    def _go(self) -> None:
+        self._threads.discard(threading.get_ident())
+
+    def _is_elsewhere(self) -> bool:
+        """Whether another thread is in the model, or records a step of it: this one's step is not recorded then."""
+        recording, thread = self._recording, threading.get_ident()
+        if recording is not None and recording.thread != thread and recording.is_there():
+            return True
+        return any(other != thread and other in sys._current_frames() for other in self._threads.copy())
+
+    def _give(self, active: Pass, copies: Copies) -> Tensor:
+        with self.lock:
+            return self.planner.host.give(active, copies)
+
     # Passes.
 
     def enter(self, module: nn.Module, inputs: Any, key: Any = None) -> Pass | SafePass | None:
         """Begins a pass: its hooks, or None if nothing is to be done."""
+        # Only one thread at a time records and plans.
+        with self.lock:
+            recording = self._recording
+            if recording is not None and recording.began and recording.thread == threading.get_ident():
+                # What is left of its graph is nobody's any more.
+                recording.finish()
+            return self._enter(module, inputs, key)
+
+    def _enter(self, module: nn.Module, inputs: Any, key: Any) -> Pass | SafePass | None:
         flat = tree_flatten(inputs)[0]
         if other := next(filter(None, (other_layout(value) for value in flat if isinstance(value, Tensor))), ""):
             self.say_once(f"is given {other} tensors, which are not planned")
             return None
-        self.where = self.device(module)
-        signature = key or form_of(module, flat, self.where)
+        self.here.where = self.device(module)
+        signature = key or form_of(module, flat, self.here.where)
         if signature in self._offloaded:
             return SafePass(None, Counts())
-        if watches(self.where):
-            settle(self.where)
+        if watches(self.here.where):
+            settle(self.here.where)
         known = self.plans.get(signature)
         given = known.bound.resolve(module, flat) if known is not None and known.bound is not None else None
         if known is not None and known.bound is not None and given is None:
@@ -188,11 +226,11 @@ class Session:
             del self.plans[signature]
             known = None
         if known is not None:
-            self.planner.learn(known, module, self.where, signature)
+            self.planner.learn(known, module, self.here.where, signature)
             self._watch(known, signature)
             if known.stale:
                 self._replaced[signature] = self.plans.pop(signature)
-                with current(self.where), said_if_slow(f"{self.name}: still planning again"):
+                with current(self.here.where), said_if_slow(f"{self.name}: still planning again"):
                     self.plan(known.rehearsal, module, signature, time.monotonic())
                 if signature in self._offloaded:
                     return SafePass(None, Counts())
@@ -200,7 +238,7 @@ class Session:
         if signature not in self.plans:
             if not self._room(signature):
                 return None if self._fits(signature) else SafePass(None, Counts())
-            with current(self.where), said_if_slow(f"{self.name}: still recording a step and planning its memory, once for each form of inputs"):
+            with current(self.here.where), said_if_slow(f"{self.name}: still recording a step and planning its memory, once for each form of inputs"):
                 fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
             if isinstance(fitted, RealRecording):
                 return fitted.safe
@@ -222,14 +260,15 @@ class Session:
             del self.plans[signature]
             self._recorded.setdefault(signature, 0)
             return SafePass(None, Counts())
-        copies = self.planner.copies_on(self.where)
+        copies = self.planner.copies_on(self.here.where)
         copies.begin()
-        if fitted.bound.programs and getattr(module, FOLLOWED, 0) != self._made:
-            self._follow(module)
         safe = SafePass(None, fitted.counts)
-        active = self.following = Pass(fitted.bound, copies, self.planner.host.give, safe, given, borders_of(flat))
-        active.signature = signature  # type: ignore[attr-defined]
+        active = Pass(fitted.bound, copies, self._give, safe, given, borders_of(flat))
+        active.signature = signature
         self._begin_watch(fitted, active)
+        if fitted.bound.programs:
+            self._follow(module)
+            self.here.following = active
         active.called("", module.training)
         return active
 
@@ -266,50 +305,88 @@ class Session:
 
     def inside(self) -> bool:
         """Whether this thread is in a forward pass of this session."""
-        return bool(self._stack())
+        return bool(self.here.stack)
 
     def enter_context(self, models: nn.Module) -> Pass | SafePass | None:
         """Begins a block of a program, which is no module's forward pass."""
-        return self.enter(models, (), key=form_of_block(models, self.device(models)))
+        self._come()
+        active = None
+        try:
+            active = self.enter(models, (), key=form_of_block(models, self.device(models)))
+        finally:
+            if active is None:
+                self._go()
+        return active
 
-    def leave(self, active: Pass | SafePass) -> None:
-        """Ends the forward part of a pass."""
+    def leave(self, active: Pass | SafePass, ended: bool = True) -> None:
+        """Ends the forward part of a pass, which may have raised."""
         torch._C._autograd._pop_saved_tensors_default_hooks()
-        self.following = None
-        if self._recording is not None and active is self._recording.safe:
-            self._recording.forward_done()
+        self._unfollow()
+        if not self.here.stack:
+            self._go()
+        recording = self._recording
+        if recording is not None and active is recording.safe:
+            self._forward_recorded(recording, ended)
             return
         active.seal()
         if isinstance(active, Pass):
-            self._judge(active)
+            with self.lock:
+                self._judge(active)
+
+    def _forward_recorded(self, recording: RealRecording, ended: bool) -> None:
+        """Goes on with a recording when its forward part has ended."""
+        if not ended or recording.is_spoiled:
+            self._give_recording_up(counts=False)
+        elif not recording.forward_done():
+            self._recording = None
+            if not self._aside:
+                self.say_once("saves nothing for a backward pass itself")
+                self.plans[recording.signature] = None
+
+    def _give_recording_up(self, counts: bool) -> None:
+        """Ends a recording whose step did not get to its backward pass; whether that counts as one that was no use."""
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.abandon()
+            if not counts:
+                self._recorded[recording.signature] -= 1
 
     def _follow(self, model: nn.Module) -> None:
-        """Lets passes see which modules run: a rerun is right only with the parameters that were used."""
-        # Copies of the model have copies of its hooks, and of this mark.
-        object.__setattr__(model, FOLLOWED, self._made)
-        bounds = [fitted.bound for fitted in self.plans.values() if fitted is not None and fitted.bound is not None]
-        followed = set().union(*(bound.followed for bound in bounds))
-        for name, module in model.named_modules():
-            for key, hook in list(module._forward_pre_hooks.items()):
-                if isinstance(hook, _Called) and hook.session is self:
-                    del module._forward_pre_hooks[key]
-            # The model itself is being called already: see `enter`.
-            if name in followed and name:
-                self.handles.append(module.register_forward_pre_hook(_Called(self, name), prepend=True))
+        """Lets this thread's pass see which modules run."""
+
+        def followed() -> set[str]:
+            bounds = [fitted.bound for fitted in self.plans.values() if fitted is not None and fitted.bound is not None]
+            return set().union(*(bound.followed for bound in bounds))
+
+        self._following.begin(self, model, followed, self._made)
+
+    def _unfollow(self) -> None:
+        if self.here.following is not None:
+            self.here.following = None
+            self._following.end()
 
     def _judge(self, active: Pass) -> None:
         """Records again what does not follow its plan any more."""
-        counts = active.counts
-        if active.lost or counts.out_of_order >= TOLERATED:
-            signature = active.signature  # type: ignore[attr-defined]
-            self._differs = active.differs or "its backward pass reads in another order"
-            if self.plans.pop(signature, None) is not None:
-                self._recorded.setdefault(signature, 0)
-                say(f"{self.name} took another path than the recorded one; the next step is slow, because it is recorded again")
+        signature = active.signature
+        fitted = self.plans.get(signature)
+        if fitted is None or fitted.bound is not active.bound:
+            return
+        if active.lost:
+            self._differs = active.differs
+            self._drop(signature, "took another path than the recorded one")
+        elif fitted.is_often_out_of_order() and self._recorded.get(signature, 0) < AGAIN:
+            # It is right all the same, and stays where no plan of the other order fits.
+            self._replaced[signature] = fitted
+            self._drop(signature, "reads what it saved in another order than the recorded one")
+
+    def _drop(self, signature: Any, why: str) -> None:
+        del self.plans[signature]
+        self._recorded.setdefault(signature, 0)
+        say(f"{self.name} {why}; the next step is slow, because it is recorded again")
 
     def _watch(self, fitted: Fitted, signature: Any) -> None:
         """Compares the peak of a plan's first passes with the budget, on a GPU, when the next one begins."""
-        device, watch = self.where, fitted.watch
+        device, watch = self.here.where, fitted.watch
         if not watches(device) or fitted.stale or watch.passes >= WATCHED:
             return
         if tries_algorithms(watch):
@@ -330,15 +407,15 @@ class Session:
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
-        if not watches(self.where):
+        if not watches(self.here.where):
             return
-        self.limit.begin(fitted, self.plans.values(), self.where)
+        self.limit.begin(fitted, self.plans.values(), self.here.where)
         if fitted.watch.passes >= WATCHED:
             return
         if not fitted.watch.passes:
             # What others left cached is not this plan's.
             torch.cuda.empty_cache()
-        fitted.watch.start(self.planner.before(self.where), active is not None)
+        fitted.watch.start(self.planner.before(self.here.where), active is not None)
         if active is not None:
             active.watch = fitted.watch
 
@@ -353,9 +430,8 @@ class Session:
         started = time.monotonic()
         if is_lazy(module):
             return None
-        if why := unsupported(module):
-            self.say_once(why)
-            self._aside = True
+        if why := unsupported(module) or _unplanned(module):
+            self._leave_alone(why)
             return None
         if why := unrehearsed(module):
             if rehearsed and not self._recorded:
@@ -369,18 +445,20 @@ class Session:
             else:
                 self.plan(rehearsal, module, signature, started)
                 return self.plans.get(signature) or SafePass(None, Counts())
-        if self._recording is not None:
-            self._recording.abandon()
-            self._recording = None
+        if self._is_elsewhere():
+            return SafePass(None, Counts())
+        self._give_recording_up(counts=True)
         if not self.plans:
             try:
                 self.planner.check(module, self.device(module))
             except DoesNotFit as error:
-                if self.on_misfit is None:
-                    raise
-                self.on_misfit(error)
+                self._misfit(error, signature)
+                return SafePass(None, Counts())
         self._recorded[signature] = self._recorded.get(signature, 0) + 1
         if self._recorded[signature] > RECORDINGS:
+            if (before := self._replaced.pop(signature, None)) is not None:
+                self.plans[signature] = before
+                return before
             first = f" ({self._differs})" if self._differs else ""
             say(
                 f"{self.name} runs differently in every step{first}, so it has no plan; from now on, everything it saves is offloaded; "
@@ -391,13 +469,13 @@ class Session:
         flat = tree_flatten(inputs)[0]
 
         def done(rehearsal: Rehearsal) -> None:
-            self._recording = None
-            with current(self.device(module)):
+            with self.lock, current(self.device(module)):
+                self._recording = None
                 self.plan(rehearsal, module, signature, time.monotonic())
 
         # It runs for real: from here on, PyTorch's plans of cuDNN have the workspaces that they are told.
         settle_workspaces()
-        self._recording = RealRecording(module, flat, done)
+        self._recording = RealRecording(module, flat, signature, done)
         return self._recording
 
     def plan(self, rehearsal: Rehearsal, module: nn.Module | None, signature: Any, started: float) -> None:
@@ -420,13 +498,7 @@ class Session:
                 watch = Watch(self.device(module))
                 self.plans[signature] = replace(like, over=True, learned=True, stale=False, watch=watch, counts=Counts())
                 return
-            if self.on_misfit is None:
-                raise
-            if not self.plans:
-                self.on_misfit(error)
-            # In the midst of a run, a slow step is better than none.
-            say(f"{error}. For these inputs, everything it saves is offloaded")
-            self._offloaded.add(signature)
+            self._misfit(error, signature)
             return
         fitted.recorded_s = recorded
         self.plans[signature] = fitted
@@ -443,33 +515,30 @@ class Session:
             line += f"; {text(taken)} of the GPU are taken beside it (CUDA's context, NCCL and other libraries, other processes)"
         say(line)
 
+    def _misfit(self, error: DoesNotFit, signature: Any) -> None:
+        """Raises what does not fit, or ends a program of which nothing has run; later, a slow step is better than none."""
+        if self.on_misfit is None:
+            raise error
+        if not self.plans:
+            self.on_misfit(error)
+        say(f"{error}. For these inputs, everything it saves is offloaded")
+        self._offloaded.add(signature)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known what becomes of the model: it has a plan, or is left alone."""
+        return bool(self.plans) or self._aside
+
     @property
     def arenas(self) -> list[tuple[Tensor, Any]]:
         """The arenas, and what tells the pass that each was last given to."""
         return self.planner.host.found
 
 
-class _Called:
-    """Tells the running pass that a module is called."""
-
-    def __init__(self, session: Session, name: str) -> None:
-        self.session = session
-        self.name = name
-
-    def __call__(self, module: Any, inputs: Any) -> None:
-        if not torch.compiler.is_compiling():
-            active = self.session.following
-            if active is not None:
-                active.called(self.name, module.training)
-
-
-class Inert:
-    """What a session becomes in a model that is read from a file: hooks that do nothing."""
-
-    following = None
-
-    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        pass
-
-    def after(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> None:
-        pass
+def _unplanned(module: nn.Module) -> str:
+    """Why a model is left alone whose forward pass hooks do not see."""
+    if inspect.isgeneratorfunction(module.forward):
+        return _GENERATES
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        return "has modules of TorchScript, which are not planned"
+    return ""

@@ -11,9 +11,8 @@ import os
 import sys
 
 from tightfit_after_torch import AfterTorch  # type: ignore[import-not-found]  # beside this file
+from tightfit_allocator import GROWING, SETTINGS, settings  # type: ignore[import-not-found]  # this too
 
-# Where a program's user sets up torch's allocator: then nothing is changed.
-_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 _here = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -32,11 +31,9 @@ def _install() -> None:
 
 
 if os.environ.get("TIGHTFIT_BUDGET"):
-    if not any(os.environ.get(name) for name in _ALLOCATOR):
-        # Read by torch when it is imported: reserved memory stays close to what is allocated.
-        os.environ[_ALLOCATOR[0]] = "expandable_segments:True"
+    if not settings():
+        # Read by torch when it is imported.
+        os.environ[SETTINGS[0]] = GROWING
     sys.meta_path.insert(0, AfterTorch(_install))
-try:
-    _run_the_sites_own()
-except ImportError:
-    pass
+# What it raises, Python says, as without us.
+_run_the_sites_own()

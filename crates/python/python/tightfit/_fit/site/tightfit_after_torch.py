@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,22 +16,33 @@ __all__ = ["AfterTorch"]
 
 
 class AfterTorch:
-    """A finder of modules that calls a function once torch is imported; never imports torch itself."""
+    """A finder of modules that calls a function once torch has been imported; never imports torch itself.
+
+    It stays in `sys.meta_path` until then: programs also look for torch without importing it.
+    """
 
     def __init__(self, then: Callable[[], None]) -> None:
         self.then = then
+        # Threads that are asking the other finders.
+        self.asking: set[int] = set()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "torch":
+        thread = get_ident()
+        if name != "torch" or thread in self.asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.asking.add(thread)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asking.discard(thread)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
             def load_and_call(module: ModuleType) -> None:
                 load(module)
-                self.then()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    self.then()
 
             spec.loader.exec_module = load_and_call  # type: ignore[method-assign]
         return spec
