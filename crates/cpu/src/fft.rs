@@ -20,9 +20,8 @@ use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use num_complex::Complex32;
-use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
-use rustfft::{Fft, FftPlanner};
 use tightfit_core::{Operation, Problem};
+use tightfit_fft::{ComplexToReal, Fft, RealToComplex};
 
 use crate::gemm::Kind;
 use crate::method::Call;
@@ -123,16 +122,16 @@ impl Fourier {
     }
 
     fn new(tile: [usize; 2], outputs: [usize; 2], problem: &Problem) -> Fourier {
-        let (mut real, mut complex) = (RealFftPlanner::new(), FftPlanner::new());
+        let (rows, columns) = (tightfit_fft::real(tile[1]), tightfit_fft::complex(tile[0]));
         let axes = problem.convolution().axes();
         Fourier {
             tile,
             outputs,
             filter: [axes[0].filter, axes[1].filter],
-            rows: real.plan_fft_forward(tile[1]),
-            rows_back: real.plan_fft_inverse(tile[1]),
-            columns: complex.plan_fft_forward(tile[0]),
-            columns_back: complex.plan_fft_inverse(tile[0]),
+            rows: rows.forward,
+            rows_back: rows.back,
+            columns: columns.forward,
+            columns_back: columns.back,
         }
     }
 

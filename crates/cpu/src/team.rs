@@ -55,21 +55,33 @@ impl Team {
         match &self.pool {
             Some(pool) if items.len() >= self.threads => {
                 let (count, mut items, mut scratch) = (items.len(), items.into_iter(), scratch);
-                pool.scope(|scope| {
-                    for thread in 0..self.threads {
-                        let end = count * (thread + 1) / self.threads;
-                        let mine: Vec<I> = items.by_ref().take(end - count * thread / self.threads).collect();
-                        let (own, rest) = std::mem::take(&mut scratch).split_at_mut(part);
-                        scratch = rest;
-                        let each = &each;
-                        scope.spawn(move |_| mine.into_iter().for_each(|item| each(item, own, 1)));
-                    }
-                });
+                let mut tasks: Vec<Task> = Vec::with_capacity(self.threads);
+                for thread in 0..self.threads {
+                    let end = count * (thread + 1) / self.threads;
+                    let mine: Vec<I> = items.by_ref().take(end - count * thread / self.threads).collect();
+                    let (own, rest) = std::mem::take(&mut scratch).split_at_mut(part);
+                    scratch = rest;
+                    let each = &each;
+                    tasks.push(Box::new(move || mine.into_iter().for_each(|item| each(item, own, 1))));
+                }
+                run(pool, tasks);
             }
-            Some(pool) => pool.install(|| items.into_iter().for_each(|i| each(i, &mut scratch[..part], self.threads))),
+            Some(pool) => run(
+                pool,
+                vec![Box::new(|| items.into_iter().for_each(|i| each(i, &mut scratch[..part], self.threads)))],
+            ),
             None => items.into_iter().for_each(|item| each(item, scratch, 1)),
         }
     }
+}
+
+/// What one thread does.
+type Task<'t> = Box<dyn FnOnce() + Send + 't>;
+
+/// Runs tasks on the threads of a pool and waits for them. What the pool takes to do so is compiled here, once, and not for
+/// every kind of work.
+fn run(pool: &ThreadPool, tasks: Vec<Task>) {
+    pool.scope(|scope| tasks.into_iter().for_each(|task| scope.spawn(|_| task())));
 }
 
 #[cfg(test)]
