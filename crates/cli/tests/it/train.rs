@@ -5,18 +5,18 @@ use crate::folder::{Folder, json, text};
 #[test]
 fn digits_are_learned_to_97_percent() {
     let folder = Folder::on_cpu();
-    let learn = "train digits-net --batch 32 --data digits --epochs 8 --learning-rate 0.02 --format json";
-    let roomy = json(&folder.succeed(&format!("{learn} --budget 64MiB --policy baseline")));
+    let learn = "train digits-net --batch 32 --data digits --learning-rate 0.02 --format json";
+    let roomy = json(&folder.succeed(&format!("{learn} --epochs 5 --budget 64MiB --policy baseline")));
     let least = roomy["min_feasible_bytes"].as_u64().unwrap();
     assert!(roomy["test_accuracy"].as_f64().unwrap() >= 0.97, "{roomy}");
-    assert_eq!((&roomy["steps"], &roomy["test_samples"]), (&304.into(), &599.into()), "{roomy}");
-    assert_eq!(roomy["losses"].as_array().unwrap().len(), 304);
+    assert_eq!((&roomy["steps"], &roomy["test_samples"]), (&190.into(), &599.into()), "{roomy}");
+    assert_eq!(roomy["losses"].as_array().unwrap().len(), 190);
     // The plan's peak counts whole allocation units. Where the fastest algorithms need no workspace, it is the least.
     let (peak, planned) = (roomy["peak_bytes"].as_u64().unwrap(), roomy["planned_peak_bytes"].as_u64().unwrap());
     assert!(peak <= planned && planned >= least && roomy["offloaded_bytes"] == 0, "{roomy}");
 
-    let all = json(&folder.succeed(&format!("{learn} --budget 64MiB --policy vdnn-all --check")));
-    assert!(all["test_accuracy"].as_f64().unwrap() >= 0.97 && all["offloaded_bytes"].as_u64().unwrap() > 0, "{all}");
+    let all = json(&folder.succeed(&format!("{learn} --epochs 2 --budget 64MiB --policy vdnn-all --check")));
+    assert!(all["test_accuracy"].as_f64().unwrap() >= 0.9 && all["offloaded_bytes"].as_u64().unwrap() > 0, "{all}");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn adamw_learns_within_a_plan_that_has_its_moments() {
         plan["bytes_by_kind"]["momentum"].as_u64().unwrap()
     };
     assert_eq!(momentum("--solver adamw --out adamw.json"), 2 * momentum("--out sgd.json"));
-    let train = "train digits-net --data digits --steps 190 --schedule cosine --warm-up 10 --learning-rate 0.003";
+    let train = "train digits-net --data digits --steps 76 --schedule cosine --warm-up 10 --learning-rate 0.003";
     let planned = folder.json(&format!("{train} --plan adamw.json"));
     assert!(planned["test_accuracy"].as_f64().unwrap() > 0.9, "the plan says which solver: {planned}");
     assert_eq!(folder.json(&format!("{train} --plan adamw.json --solver adamw"))["losses"], planned["losses"]);
