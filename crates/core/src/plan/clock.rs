@@ -10,11 +10,11 @@
 use super::step::Access;
 use super::{InstructionId, Stream};
 
+/// A number of instructions for each stream, in the order of [`Stream::ALL`].
+pub(super) type Clock = tightfit_place::Clock;
+
 /// Number of streams.
 pub(super) const STREAMS: usize = Stream::ALL.len();
-
-/// A number of instructions for each stream, in the order of [`Stream::ALL`].
-pub(super) type Clock = [u32; STREAMS];
 
 /// The clocks of all streams while reading or writing a schedule.
 #[derive(Clone, Debug, Default)]
@@ -76,14 +76,4 @@ impl LastAccesses {
         let (written, all) = if access == Access::Read { (self.written, None) } else { (None, Some(all)) };
         written.into_iter().chain(all.into_iter().flatten())
     }
-}
-
-/// Whether `other` knows everything counted in `one`.
-pub(super) fn is_known(one: &Clock, other: &Clock) -> bool {
-    one.iter().zip(other).all(|(one, other)| one <= other)
-}
-
-/// The instructions counted in both.
-pub(super) fn least(one: Clock, other: Clock) -> Clock {
-    std::array::from_fn(|stream| one[stream].min(other[stream]))
 }

@@ -11,9 +11,10 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use tightfit_place::{Effort, is_tight, largest_gap, most_live, place, place_below};
+
 use super::lives::Lives;
 use super::parts::{Stretch, stretches};
-use super::place::{Effort, is_tight, largest_gap, most_live, place, place_below};
 use super::policies::proven;
 use super::script::Script;
 use super::step::{Cost, Lifetimes, Residence, Step};
@@ -209,7 +210,7 @@ impl<'a> Drafter<'a> {
 
     fn placed_schedule(&self, schedule: Schedule, effort: Effort, end: End<'_>) -> Draft {
         let lives = Lives::of(&schedule);
-        let found = place(&lives.blocks, Effort::Draft, end);
+        let found = place(&lives.blocks, Effort::Draft, &|| end.is_over());
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
         let may_fit = (draft.most_live..draft.peak).contains(&self.options.budget);
         if !may_fit || effort == Effort::Draft {
@@ -217,7 +218,7 @@ impl<'a> Drafter<'a> {
         }
         // The policy that searches has other plans.
         let effort = if self.options.policy == Policy::Optimal { Effort::Bound } else { Effort::Plan };
-        let found = place_below(&lives.blocks, self.options.budget.0, effort, end);
+        let found = place_below(&lives.blocks, self.options.budget.0, effort, &|| end.is_over());
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };
         }
@@ -233,7 +234,7 @@ impl<'a> Drafter<'a> {
 
     /// Sets the block offsets of a schedule and places its host arena.
     fn finished(&self, mut schedule: Schedule, offsets: &[u64], lives: &Lives, effort: Effort) -> Draft {
-        let host = place(&lives.host_blocks, Effort::Draft, self.end);
+        let host = place(&lives.host_blocks, Effort::Draft, &|| self.end.is_over());
         let ends = lives.blocks.iter().zip(offsets).map(|(life, offset)| offset + life.bytes);
         let peak = Bytes(ends.max().unwrap_or(0));
         schedule.blocks.iter_mut().zip(offsets).for_each(|(block, offset)| block.offset = *offset);
@@ -254,7 +255,7 @@ impl<'a> Drafter<'a> {
             return draft;
         }
         let lives = Lives::of(&draft.schedule);
-        let found = place(&lives.blocks, effort, end);
+        let found = place(&lives.blocks, effort, &|| end.is_over());
         // A placement around workspaces in the gaps of another can be tighter than any search finds.
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };

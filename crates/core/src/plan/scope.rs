@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use tightfit_place::Effort;
+
 use super::draft::Drafter;
 use super::parts::sizes;
-use super::place::Effort;
 use super::policies::resident;
 use super::step::Cost;
 use super::{Algorithms, CostModel, Fronts, Options, Policy, Stop, Workload};

@@ -18,9 +18,9 @@ mod section;
 use branches::Branches;
 use rewrite::rewritten;
 use section::{Section, sections};
+use tightfit_place::Effort;
 
 use super::draft::{Draft, Drafter};
-use super::place::Effort;
 use super::policies::Outcome;
 use super::{Policy, simulate};
 use crate::Nanos;

@@ -1,10 +1,11 @@
 //! Every stretch of small networks, in parts with everything kept: the checker accepts each as a schedule of the step itself,
 //! which takes the time of its parts.
 
+use tightfit_place::Effort;
+
 use super::*;
 use crate::network::{Builder, Filters, Network, Shape, Window};
 use crate::plan::draft::Drafter;
-use crate::plan::place::Effort;
 use crate::plan::script::Script;
 use crate::plan::step::Mode;
 use crate::plan::{Algorithms, Budgets, Checked, CostModel, Fronts, Options, Stop, Workload, simulate};

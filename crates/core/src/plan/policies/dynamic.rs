@@ -13,11 +13,12 @@
 //!
 //! **Source**: Rhu et al. 2016, 3.3.
 
+use tightfit_place::Effort;
+
 use super::vdnn::{self, Offloads, Room};
 use super::{Floors, Outcome};
 use crate::Error;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::place::Effort;
 use crate::plan::script::Script;
 use crate::plan::{Algorithms, Decision};
 

@@ -10,12 +10,12 @@ mod vdnn;
 use std::sync::{Mutex, PoisonError};
 
 pub(in crate::plan) use optimal::checkpointing;
+use tightfit_place::Effort;
 use trials::Trials;
 use vdnn::Offloads;
 
 use super::draft::{Draft, Drafter};
 use super::lower_bound::LowerBound;
-use super::place::Effort;
 use super::script::Script;
 use super::stop::End;
 use super::threads::on_threads;

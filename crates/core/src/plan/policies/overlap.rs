@@ -14,10 +14,11 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
+use tightfit_place::Effort;
+
 use super::vdnn::{self, Offloads};
 use super::{Floors, Outcome, Trials, dynamic};
 use crate::plan::draft::Drafter;
-use crate::plan::place::Effort;
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{Lifetime, Residence, TensorId};
 use crate::plan::{Algorithms, Direction, footprint};

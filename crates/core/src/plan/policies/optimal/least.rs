@@ -3,12 +3,13 @@
 //! No plan needs less than the operation that uses the most bytes at once. Where the decisions reach that, the least
 //! budget is exact; a few decisions are all tried.
 
+use tightfit_place::Effort;
+
 use super::evaluate::{Choice, Decisions};
 use super::model::Model;
 use super::search::{Search, Work};
 use super::starts::{checkpoints, everything};
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::place::Effort;
 use crate::plan::stop::End;
 
 /// A draft with the smallest arena found.

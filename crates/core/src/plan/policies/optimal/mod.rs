@@ -23,12 +23,13 @@ pub(super) use parts::{
 };
 pub(in crate::plan) use rival::checkpointing;
 
+use tightfit_place::Effort;
+
 use super::vdnn::{self, Offloads};
 use super::{Floors, Outcome, Trials};
 use crate::Error;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
-use crate::plan::place::Effort;
 use crate::plan::{Algorithms, Bounded, Decision};
 
 /// Bytes that every plan with whole mini-batches needs at once, and the operation that does.

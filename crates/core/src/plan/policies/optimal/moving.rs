@@ -1,9 +1,10 @@
 //! Policies that only move tensors, as rivals of the search.
 
+use tightfit_place::Effort;
+
 use super::model::Model;
 use crate::Nanos;
 use crate::plan::draft::{Draft, Drafter};
-use crate::plan::place::Effort;
 use crate::plan::policies::vdnn::{self, Offloads};
 use crate::plan::policies::{Floors, Trials, baseline, overlap};
 use crate::plan::stop::End;

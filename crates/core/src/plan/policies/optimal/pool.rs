@@ -1,5 +1,7 @@
 //! Decisions from all searches so far: tries many beginnings, improves the best, and places them in memory.
 
+use tightfit_place::Effort;
+
 use super::bound::Bound;
 use super::evaluate::{self, Choice, Decisions};
 use super::least::Least;
@@ -8,7 +10,6 @@ use super::parts::fastest;
 use super::search::{Prefer, Search, Work};
 use super::starts::{cheapest, checkpoints, everything};
 use crate::plan::draft::Draft;
-use crate::plan::place::Effort;
 use crate::plan::policies::Trials;
 use crate::plan::stop::End;
 use crate::plan::threads::on_threads;

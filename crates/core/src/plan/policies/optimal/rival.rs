@@ -1,11 +1,12 @@
 //! Checkpointing as others do it, to compare with.
 
+use tightfit_place::Effort;
+
 use super::model::Model;
 use super::search::{Search, Work};
 use super::starts::checkpoints;
 use crate::plan::Algorithms;
 use crate::plan::draft::Drafter;
-use crate::plan::place::Effort;
 use crate::plan::policies::{Outcome, Trials};
 use crate::plan::stop::End;
 use crate::plan::threads::on_threads;

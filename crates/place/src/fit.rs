@@ -15,7 +15,7 @@
 //!
 //! **Source**: MiniMalloc, Moffitt 2023, for the order (canonical solutions), gaps (dominance), sections and parts.
 
-use super::super::stop::End;
+use super::IsOver;
 use super::instance::{Block, Instance};
 
 /// Which rules cut off branches. All of them keep the answer; tests switch each off.
@@ -127,7 +127,7 @@ pub(super) struct Fit<'a> {
     ranks: u32,
     /// Blocks and sections visited so far.
     pub(super) visits: u64,
-    end: End<'a>,
+    is_over: IsOver<'a>,
     // Scratch space.
     /// Skipped blocks, and those at the cursor, with the least offset at which each may end up.
     raised: Vec<(i32, u32)>,
@@ -137,7 +137,7 @@ pub(super) struct Fit<'a> {
 }
 
 impl<'a> Fit<'a> {
-    pub(super) fn new(instance: &'a Instance, rules: Rules, end: End<'a>) -> Fit<'a> {
+    pub(super) fn new(instance: &'a Instance, rules: Rules, is_over: IsOver<'a>) -> Fit<'a> {
         let count = instance.blocks.len();
         Fit {
             instance,
@@ -154,7 +154,7 @@ impl<'a> Fit<'a> {
             failures: vec![Failure::default(); FAILURES],
             ranks: 0,
             visits: 0,
-            end,
+            is_over,
             raised: Vec::new(),
             sums: vec![0; instance.sections],
             lowest: vec![0; count],
@@ -174,7 +174,7 @@ impl<'a> Fit<'a> {
                 if frame == NONE {
                     return Verdict::Impossible;
                 }
-                if self.visits > stop || self.end.is_over() {
+                if self.visits > stop || (self.is_over)() {
                     return Verdict::Unknown;
                 }
                 self.back_to(frame);

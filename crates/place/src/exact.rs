@@ -5,10 +5,10 @@
 //!
 //! **Source**: MiniMalloc, Moffitt 2023, for restarts with other orders; weights for failures, Boussemart et al. 2004.
 
-use super::super::skyline::Random;
-use super::super::stop::End;
+use super::IsOver;
 use super::fit::{Fit, Prefer, Preference, Rules, Verdict};
 use super::instance::Instance;
+use super::skyline::Random;
 
 /// The lowest placement found, and what is proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,21 +37,21 @@ const STEP: i32 = 8;
 const SEED: u64 = 0x9e37_79b9_7f4b_16c0;
 
 /// Looks for placements lower than one of this `height`, until none is lower, one is no higher than `enough`, or so many
-/// visits are over, or `end` is.
+/// visits are over, or `is_over` says so.
 pub(super) fn lowest(
     instance: &Instance,
     height: i32,
     enough: i32,
-    (max_visits, end): (u64, End<'_>),
+    (max_visits, is_over): (u64, IsOver),
     rules: Rules,
 ) -> Lowest {
-    let mut fit = Fit::new(instance, rules, end);
+    let mut fit = Fit::new(instance, rules, is_over);
     let mut lessons = Lessons::new(instance);
     let mut best = Lowest { offsets: None, height, bound: instance.most_live };
     let mut length = SHORT * instance.blocks.len() as u64;
     let mut descends = false;
     for search in 0.. {
-        if best.bound >= best.height || best.height <= enough || fit.visits >= max_visits || end.is_over() {
+        if best.bound >= best.height || best.height <= enough || fit.visits >= max_visits || is_over() {
             break;
         }
         // Most searches aim for the least height that may be possible, some for one that is a little below the best. These

@@ -8,52 +8,61 @@
 //! ```
 //!
 //! No placement can be smaller than the peak of live bytes, so the search stops when it reaches that. A fast search
-//! comes first (`skyline`). If it wastes more than a little, an exact one follows (`place/exact`), which either finds a
+//! comes first (`skyline`). If it wastes more than a little, an exact one follows (`exact`), which either finds a
 //! lower placement, proves that there is none, or gives up after a fixed number of steps.
+//!
+//! A crate of its own because its tests search much longer than plans do. So they run optimized, while the unit tests of
+//! the much larger `tightfit-core` can do without, which saves minutes of compiling.
 
 mod exact;
 #[cfg(test)]
 mod exact_tests;
 mod fit;
 mod instance;
+mod life;
+mod skyline;
 
-use super::clock::{STREAMS, is_known, least};
-use super::lives::Life;
-pub(super) use super::skyline::{Effort, is_tight};
-use super::skyline::{Packing, Stay};
-use super::stop::End;
 use exact::lowest;
 use fit::Rules;
 use instance::Instance;
+use life::least;
+pub use life::{Clock, Life, STREAMS, is_known};
+pub use skyline::{Effort, is_tight};
+use skyline::{Packing, Stay};
+
+/// Whether a search is to end, whatever work is left. Each of its loops asks.
+pub type IsOver<'a> = &'a dyn Fn() -> bool;
 
 /// Visits per block below which an exact search is not begun.
 const LEAST_VISITS: u64 = 300;
 
 /// Offsets and the resulting height.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placement {
-    pub(super) offsets: Vec<u64>,
+pub struct Placement {
+    /// The offset of each block, in bytes.
+    pub offsets: Vec<u64>,
     /// The highest end of a block.
-    pub(super) height: u64,
+    pub height: u64,
     /// The most bytes live at once in the order of the list.
-    pub(super) most_live: u64,
+    pub most_live: u64,
 }
 
-/// Places blocks with these lifetimes. The same arguments give the same offsets.
+/// Places blocks with these lifetimes; any of them, in any order. The same arguments give the same offsets, unless `is_over`
+/// ends the search.
 ///
 /// - Cost: at most O(blocks²) per order tried, for as many orders as `effort` allows; the search stops when nothing is
 ///   wasted. If more than 1% is, the exact search follows.
-pub(super) fn place(lives: &[Life], effort: Effort, end: End<'_>) -> Placement {
-    place_within(lives, effort, effort.exact_visits(), None, end)
+pub fn place(lives: &[Life], effort: Effort, is_over: IsOver) -> Placement {
+    place_within(lives, effort, effort.exact_visits(), None, is_over)
 }
 
 /// The same, but any placement of at most this height will do, and the search goes on until it finds one or gives up.
-pub(super) fn place_below(lives: &[Life], most: u64, effort: Effort, end: End<'_>) -> Placement {
-    place_within(lives, effort, effort.exact_visits() / 3, Some(most), end)
+pub fn place_below(lives: &[Life], most: u64, effort: Effort, is_over: IsOver) -> Placement {
+    place_within(lives, effort, effort.exact_visits() / 3, Some(most), is_over)
 }
 
 /// The same with a limit of its own on visits of the exact search.
-fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<u64>, end: End<'_>) -> Placement {
+fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<u64>, is_over: IsOver) -> Placement {
     let most_live = most_live(lives);
     let mut offsets = vec![0; lives.len()];
     let mut base = 0;
@@ -66,8 +75,14 @@ fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<
         return Placement { offsets, height: base, most_live };
     }
     let movable_lives: Vec<Life> = movable.iter().map(|&block| lives[block]).collect();
-    let (found, height) =
-        place_movable(&movable_lives, &stays, effort, exact_visits, most.map(|most| most.saturating_sub(base)), end);
+    let (found, height) = place_movable(
+        &movable_lives,
+        &stays,
+        effort,
+        exact_visits,
+        most.map(|most| most.saturating_sub(base)),
+        is_over,
+    );
     for (&block, offset) in movable.iter().zip(found) {
         offsets[block] = base + offset;
     }
@@ -81,9 +96,9 @@ fn place_movable(
     effort: Effort,
     exact_visits: u64,
     most: Option<u64>,
-    end: End<'_>,
+    is_over: IsOver,
 ) -> (Vec<u64>, u64) {
-    let mut packing = Packing::new(stays, effort, end);
+    let mut packing = Packing::new(stays, effort, is_over);
     packing.improve(Effort::Draft);
     let (offsets, height) = packing.best();
     let mut best = (offsets.to_vec(), height);
@@ -94,9 +109,10 @@ fn place_movable(
             return best;
         }
         packing.improve(effort);
-    } else if let Some(instance) = worth_it(lives, exact_visits, end).then(|| Instance::new(lives, stays)).flatten() {
+    } else if let Some(instance) = worth_it(lives, exact_visits, is_over).then(|| Instance::new(lives, stays)).flatten()
+    {
         let known = (height / instance.unit) as i32;
-        let lowest = lowest(&instance, known, units(most, instance.unit), (exact_visits, end), Rules::ALL);
+        let lowest = lowest(&instance, known, units(most, instance.unit), (exact_visits, is_over), Rules::ALL);
         if let Some(offsets) = lowest.offsets {
             let bytes = |units: i32| units as u64 * instance.unit;
             best = (offsets.into_iter().map(bytes).collect(), bytes(lowest.height));
@@ -112,8 +128,8 @@ fn place_movable(
 }
 
 /// Whether an exact search of so many visits places each block more than a few times.
-fn worth_it(lives: &[Life], visits: u64, end: End<'_>) -> bool {
-    visits >= LEAST_VISITS * lives.len() as u64 && !end.is_over()
+fn worth_it(lives: &[Life], visits: u64, is_over: IsOver) -> bool {
+    visits >= LEAST_VISITS * lives.len() as u64 && !is_over()
 }
 
 /// A height in whole units; 0 if any lower one is welcome.
@@ -156,7 +172,7 @@ fn stays(lives: &[Life]) -> (Vec<usize>, Vec<Stay>) {
 }
 
 /// The most bytes live at once in the order of the list.
-pub(super) fn most_live(lives: &[Life]) -> u64 {
+pub fn most_live(lives: &[Life]) -> u64 {
     let mut changes: Vec<(usize, bool, u64)> = Vec::with_capacity(2 * lives.len());
     for life in lives.iter().filter(|life| life.begin < life.end) {
         changes.extend([(life.begin, true, life.bytes), (life.end, false, life.bytes)]);
@@ -172,13 +188,7 @@ pub(super) fn most_live(lives: &[Life]) -> u64 {
 
 /// The largest free gap below `limit` among the blocks placed at a moment: its offset and length. Block `except` counts
 /// as free.
-pub(super) fn largest_gap(
-    lives: &[Life],
-    offsets: &[u64],
-    moment: &Life,
-    except: Option<usize>,
-    limit: u64,
-) -> (u64, u64) {
+pub fn largest_gap(lives: &[Life], offsets: &[u64], moment: &Life, except: Option<usize>, limit: u64) -> (u64, u64) {
     let mut taken: Vec<(u64, u64)> = lives
         .iter()
         .zip(offsets)
@@ -215,7 +225,7 @@ mod tests {
     #[test]
     fn nested_lifetimes_stack_up() {
         let lives = [Life::of(100, 0, 10), Life::of(50, 1, 9), Life::of(70, 2, 8), Life::of(30, 12, 13)];
-        let placement = place(&lives, Effort::Draft, End::default());
+        let placement = place(&lives, Effort::Draft, &|| false);
         assert_eq!((placement.height, placement.most_live), (220, 220));
         disjoint(&lives, &placement);
     }
@@ -223,14 +233,14 @@ mod tests {
     #[test]
     fn permanent_blocks_lie_at_the_bottom() {
         let lives = [Life::of(10, 0, 1), Life::of(40, 0, usize::MAX), Life::of(20, 1, 2)];
-        assert_eq!(place(&lives, Effort::Draft, End::default()).offsets, [40, 0, 40]);
+        assert_eq!(place(&lives, Effort::Draft, &|| false).offsets, [40, 0, 40]);
     }
 
     #[test]
     fn bytes_in_use_by_a_copy_are_not_shared() {
         let (first, second) = (Life::of(10, 0, 2).copied(1), Life::of(10, 3, 5));
-        assert_eq!(place(&[first, second], Effort::Draft, End::default()).height, 20, "ended only in list order");
-        assert_eq!(place(&[first, second.knowing(1)], Effort::Draft, End::default()).height, 10);
+        assert_eq!(place(&[first, second], Effort::Draft, &|| false).height, 20, "ended only in list order");
+        assert_eq!(place(&[first, second.knowing(1)], Effort::Draft, &|| false).height, 10);
     }
 
     /// Pseudo-random numbers below a bound, with a fixed seed.
@@ -292,7 +302,7 @@ mod tests {
                 Life::of(1 + next(9), begin, begin + 1 + next(6) as usize)
             };
             let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
-            let placement = place(&lives, Effort::Draft, End::default());
+            let placement = place(&lives, Effort::Draft, &|| false);
             disjoint(&lives, &placement);
             assert_eq!(placement.height, exhaustive(&lives), "{lives:?}");
             assert!(placement.most_live <= placement.height);
@@ -310,7 +320,7 @@ mod tests {
             let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
             let least = exhaustive(&lives);
             for most in [least, least + 1, least - 1] {
-                let placement = place_below(&lives, most, Effort::Plan, End::default());
+                let placement = place_below(&lives, most, Effort::Plan, &|| false);
                 disjoint(&lives, &placement);
                 assert!(placement.height <= most.max(least), "{lives:?} below {most}");
             }
@@ -328,7 +338,7 @@ mod tests {
                 life.copied(next(6) as u32).knowing(next(9) as u32)
             };
             let lives: Vec<Life> = (0..20).map(|_| life()).collect();
-            disjoint(&lives, &place(&lives, Effort::Draft, End::default()));
+            disjoint(&lives, &place(&lives, Effort::Draft, &|| false));
             let is_race = |one: &Life, other: &Life| one.end <= other.begin && one.conflicts(other);
             races += lives.iter().flat_map(|one| lives.iter().filter(move |other| is_race(one, other))).count();
         }

@@ -17,7 +17,7 @@
 
 use std::cmp::Reverse;
 
-use super::stop::End;
+use super::IsOver;
 
 /// A block's bytes, and the sections during which it is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Stay {
 
 /// How much work a search may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effort {
+pub enum Effort {
     /// Enough for one of many drafts.
     Draft,
     /// Enough for a bound that is shown, beside a search that takes its time.
@@ -71,7 +71,7 @@ const MAX_TIGHT_VISITS: usize = 2_000_000;
 const TIGHT: u64 = 100;
 
 /// Whether this height wastes little compared with the least possible height.
-pub(super) fn is_tight(height: u64, least: u64) -> bool {
+pub fn is_tight(height: u64, least: u64) -> bool {
     height <= least + least / TIGHT
 }
 
@@ -107,8 +107,8 @@ pub(super) struct Packing<'a> {
 
 impl<'a> Packing<'a> {
     /// Makes the first attempts; `effort` is the most that the search will be allowed.
-    pub(super) fn new(stays: &'a [Stay], effort: Effort, end: End<'a>) -> Packing<'a> {
-        let mut search = Search::new(stays, effort, end);
+    pub(super) fn new(stays: &'a [Stay], effort: Effort, is_over: IsOver<'a>) -> Packing<'a> {
+        let mut search = Search::new(stays, effort, is_over);
         let orders = orders(stays, &search.live);
         for order in &orders {
             for critical in [true, false] {
@@ -172,7 +172,7 @@ struct Search<'a> {
     goal: u64,
     best: Best,
     effort: Effort,
-    end: End<'a>,
+    is_over: IsOver<'a>,
     visits: usize,
     // State of the current or last attempt.
     offsets: Vec<u64>,
@@ -182,7 +182,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(stays: &'a [Stay], effort: Effort, end: End<'a>) -> Search<'a> {
+    fn new(stays: &'a [Stay], effort: Effort, is_over: IsOver<'a>) -> Search<'a> {
         let sections = stays.iter().map(|stay| stay.to).max().unwrap_or(0);
         let mut by_from: Vec<usize> = (0..stays.len()).collect();
         by_from.sort_by_key(|&block| stays[block].from);
@@ -195,12 +195,12 @@ impl<'a> Search<'a> {
         let goal = live.iter().copied().max().unwrap_or(0);
         let best = Best { offsets: vec![0; stays.len()], order: Vec::new(), critical: false, height: u64::MAX };
         let (offsets, left, skyline) = (Vec::new(), Vec::new(), Vec::new());
-        Search { stays, by_from, starts, live, goal, best, effort, end, visits: 0, offsets, left, skyline }
+        Search { stays, by_from, starts, live, goal, best, effort, is_over, visits: 0, offsets, left, skyline }
     }
 
     fn is_over(&self) -> bool {
         let limit = if is_tight(self.best.height, self.goal) { MAX_TIGHT_VISITS } else { self.effort.max_visits() };
-        self.best.height <= self.goal || self.visits > limit || self.end.is_over()
+        self.best.height <= self.goal || self.visits > limit || (self.is_over)()
     }
 
     /// Places the blocks in this order of preference. With `critical`, blocks that live in the fullest section of the

@@ -7,8 +7,8 @@
 //!    0   1  2
 //! ```
 
-use super::super::lives::Life;
-use super::super::skyline::Stay;
+use super::life::Life;
+use super::skyline::Stay;
 
 /// The most units an arena may have: sums of two offsets stay within 32 bits.
 const MAX_UNITS: u64 = 1 << 29;

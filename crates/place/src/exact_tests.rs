@@ -1,12 +1,10 @@
 //! The exact search against exhaustive search, with each rule switched off, and on instances known to be hard.
 
-use super::super::lives::Life;
-use super::super::stop::End;
 use super::exact::lowest;
 use super::fit::Rules;
 use super::instance::Instance;
 use super::tests::{exhaustive, random};
-use super::{Effort, place, place_within, stays};
+use super::{Effort, Life, place, place_within, stays};
 
 /// Pairs of blocks that share a byte while both may be in use. Reads the lifetimes itself, and compares every pair.
 fn shared(lives: &[Life], offsets: &[u64]) -> Vec<(usize, usize)> {
@@ -44,7 +42,7 @@ fn exact(lives: &[Life], rules: Rules) -> (Vec<u64>, u64, u64) {
     let sorted: Vec<Life> = order.iter().map(|&block| lives[block]).collect();
     let instance = Instance::new(&sorted, &stays).unwrap();
     let all = instance.blocks.iter().map(|block| block.size).sum::<i32>() + 1;
-    let lowest = lowest(&instance, all, 0, (u64::MAX, End::default()), rules);
+    let lowest = lowest(&instance, all, 0, (u64::MAX, &|| false), rules);
     let mut offsets = vec![0; lives.len()];
     for (&block, offset) in order.iter().zip(lowest.offsets.unwrap()) {
         offsets[block] = offset as u64 * instance.unit;
@@ -140,7 +138,7 @@ const EXACT_VISITS: u64 = 600_000_000;
 #[expect(clippy::print_stdout, reason = "times, on request")]
 fn eleven_hard_instances_fit() {
     let folder = std::env::var_os("TIGHTFIT_OFFSETS");
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/minimalloc");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instances");
     let timed = folder.is_some();
     let mut files: Vec<_> =
         std::fs::read_dir(folder.unwrap_or(default.into())).unwrap().map(|file| file.unwrap().path()).collect();
@@ -153,7 +151,7 @@ fn eleven_hard_instances_fit() {
         let capacity: u64 = name.split('.').nth(1).unwrap().parse().unwrap();
         let lives = read(&std::fs::read_to_string(&file).unwrap());
         let start = std::time::Instant::now();
-        let placement = place_within(&lives, Effort::Draft, EXACT_VISITS, None, End::default());
+        let placement = place_within(&lives, Effort::Draft, EXACT_VISITS, None, &|| false);
         if timed {
             println!(
                 "{name}: {} blocks in {} bytes, {:.2} s",
@@ -171,6 +169,6 @@ fn eleven_hard_instances_fit() {
 
 #[test]
 fn the_same_blocks_get_the_same_offsets() {
-    let lives = read(include_str!("../../../tests/data/minimalloc/H.1048576.csv"));
-    assert_eq!(place(&lives, Effort::Draft, End::default()), place(&lives, Effort::Draft, End::default()));
+    let lives = read(include_str!("../tests/instances/H.1048576.csv"));
+    assert_eq!(place(&lives, Effort::Draft, &|| false), place(&lives, Effort::Draft, &|| false));
 }
