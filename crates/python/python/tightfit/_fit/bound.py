@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .lineage import LINEAGE, UNNAMED, beginning, is_node
 from .program import CONVOLUTIONS, Program, program_of
 from .rebuild import Impossible, Lives
-from .recorded import Call, External, Pack, Step, View, external_of, inside
+from .recorded import External, ModuleCall, Pack, Step, View, external_of, inside
 from .simulate import Outcome, simulate
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Bound:
     answers: list[tuple[int, int, Order | None, int, Expected]] = field(default_factory=list)
     kept: array[int] = field(default_factory=lambda: array("q"))
     at_end: Order = Order((), ())
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
     followed: set[str] = field(default_factory=set)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class _Binder:
                 found.setdefault(need, {**entry, "before": need})
         return list(found.values())
 
-    def bind(self, packs: list[Pack], calls: list[Call]) -> Bound:
+    def bind(self, packs: list[Pack], calls: list[ModuleCall]) -> Bound:
         bound = self.bound
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
@@ -352,7 +352,7 @@ class _Binder:
         bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
 
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[Call]) -> Bound:
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[ModuleCall]) -> Bound:
     """Binds decisions to the packs and unpacks of a recorded step, in which modules were called in this order.
 
     Raises

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .aot import Joint, hint, is_symbolic
 from .cost import flops
-from .recorded import Call, External, Operation, Pack, Storage, View
+from .recorded import External, ModuleCall, Operation, Pack, Storage, View
 from .recorder import Other, Recorder
 from .rerun import may_run_again_in_graph, reads_no_statistics
 
@@ -50,7 +50,7 @@ class Reading:
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
         self.recorder = Recorder()
-        self.recorder.calls.append(Call("", True))
+        self.recorder.calls.append(ModuleCall("", True))
         self.gradients: set[int] = set()
         self.maker: dict[int, fx.Node] = {}
         self.node_of: dict[int, fx.Node] = {}

@@ -33,8 +33,8 @@ HARMLESS_BYTES = 1 << 20
 
 
 def _differs_harmlessly(tensor: Tensor) -> bool:
-    """Whether a kept tensor may differ from the recorded one: what libraries note for themselves, such as random states and
-    reserved bytes, has another form on fake tensors."""
+    """Whether a kept tensor, which is right whatever it is, may have another size than the recorded one and the plan still holds: what
+    libraries note for themselves, such as random states and reserved bytes, has another form on fake tensors."""
     return str(tensor.dtype) == "torch.uint8" or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
 
 

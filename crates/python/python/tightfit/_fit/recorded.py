@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Call", "External", "Operation", "Pack", "Step", "Storage", "View", "external_of", "inside", "place"]
+__all__ = ["External", "ModuleCall", "Operation", "Pack", "Step", "Storage", "View", "external_of", "inside", "place"]
 
 
 class View(NamedTuple):
@@ -30,7 +30,7 @@ class External(NamedTuple):
     view: View
 
 
-class Call(NamedTuple):
+class ModuleCall(NamedTuple):
     """A call of a module that has tensors: its name, and whether it is in training."""
 
     name: str

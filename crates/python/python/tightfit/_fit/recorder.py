@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_flatten
 
 from .lineage import MOST, UNNAMED, lineage
-from .recorded import Call, External, Operation, Pack, Storage, View
+from .recorded import External, ModuleCall, Operation, Pack, Storage, View
 
 __all__ = ["Other", "Recorder", "borders_of", "owns_tensors"]
 
@@ -78,7 +78,7 @@ class Recorder(TorchDispatchMode):
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
         # Calls of the modules with parameters or buffers.
-        self.calls: list[Call] = []
+        self.calls: list[ModuleCall] = []
         self.borders: set[Any] = set()
         self.timeline: list[tuple[str, int]] = []
         # Where in it the model has given its outputs.
@@ -260,7 +260,7 @@ class Recorder(TorchDispatchMode):
         self.group = name
         self.layer = type(module).__module__.startswith("torch.nn.modules.")
         if owns_tensors(module):
-            self.calls.append(Call(name, module.training))
+            self.calls.append(ModuleCall(name, module.training))
 
     def returned(self) -> None:
         """Notes that a module's call has ended."""
