@@ -134,7 +134,7 @@ fn parts_that_take_long_to_plan_are_tried_where_nothing_else_fits() {
     assert!(plan.peak <= budget && plan.in_parts.is_some());
     let least = free.proven.unwrap();
     let refused = planned(&step, Bytes(least.0 - 256), true).unwrap_err();
-    let hint = format!("in the smallest plan found (proven minimum {least})");
+    let hint = format!("in the smallest plan found (proven minimum {})", least.rounded_down());
     assert!(refused.to_string().contains(&hint) && refused.to_string().contains("--plan-time"), "{refused}");
 }
 
