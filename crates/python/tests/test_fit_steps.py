@@ -202,7 +202,6 @@ def test_another_order_of_unpacks_is_counted_and_gives_the_same(link):
 def test_a_tensor_that_was_changed_in_place_raises(link, monkeypatch):
     """Also one that the program has let go of since."""
     found = recorded("densenet", link)
-    bound = planned(found, 0.5)
     changed = []
 
     class Changing(Pass):
@@ -214,8 +213,16 @@ def test_a_tensor_that_was_changed_in_place_raises(link, monkeypatch):
             return handle
 
     monkeypatch.setattr(fit_steps, "Pass", Changing)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        replayed(found, bound)
+    # A search in haste may find a plan that holds nothing of what it gives up.
+    for share in (0.5, 0.6, 0.4, 0.7, 0.3):
+        bound = planned(found, share)
+        try:
+            replayed(found, bound)
+        except RuntimeError as error:
+            assert changed and "modified by an inplace operation" in str(error)
+            return
+        assert not changed, "the change went unnoticed"
+    pytest.fail("no plan holds a tensor that it gives up")
 
 
 def test_none_of_this_imports_torch():
