@@ -293,15 +293,20 @@ mod tests {
         least
     }
 
+    /// Six blocks, few enough to try every order.
+    fn six(next: &mut dyn FnMut(u64) -> u64) -> Vec<Life> {
+        let mut life = |_| {
+            let begin = next(8) as usize;
+            Life::of(1 + next(9), begin, begin + 1 + next(6) as usize)
+        };
+        (0..6).map(&mut life).collect()
+    }
+
     #[test]
     fn small_instances_are_placed_optimally() {
         let mut next = random();
         for _ in 0..200 {
-            let life = |next: &mut dyn FnMut(u64) -> u64| {
-                let begin = next(8) as usize;
-                Life::of(1 + next(9), begin, begin + 1 + next(6) as usize)
-            };
-            let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
+            let lives = six(&mut next);
             let placement = place(&lives, Effort::Draft, &|| false);
             disjoint(&lives, &placement);
             assert_eq!(placement.height, exhaustive(&lives), "{lives:?}");
@@ -313,11 +318,7 @@ mod tests {
     fn a_placement_below_a_height_is_found_where_there_is_one() {
         let mut next = random();
         for _ in 0..200 {
-            let life = |next: &mut dyn FnMut(u64) -> u64| {
-                let begin = next(8) as usize;
-                Life::of(1 + next(9), begin, begin + 1 + next(6) as usize)
-            };
-            let lives: Vec<Life> = (0..6).map(|_| life(&mut next)).collect();
+            let lives = six(&mut next);
             let least = exhaustive(&lives);
             for most in [least, least + 1, least - 1] {
                 let placement = place_below(&lives, most, Effort::Plan, &|| false);

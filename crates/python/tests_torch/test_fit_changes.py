@@ -294,13 +294,19 @@ def steps_of(model, x, often):
     return gradients(model)
 
 
-def test_a_step_of_several_backward_passes_is_recorded_as_a_whole(monkeypatch, capfd):
+def fitted_for_parts(monkeypatch, often):
+    """A fitted model after steps that are plain's, of which one in so many has several backward passes."""
     set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     model, x = Counts().train(), image(4)
     fitted = fitted_copy(model, x, 0.7)
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-    assert equal(steps_of(model, x, 1), steps_of(fitted, x, 1))
+    assert equal(steps_of(model, x, often), steps_of(fitted, x, often))
+    return fitted
+
+
+def test_a_step_of_several_backward_passes_is_recorded_as_a_whole(monkeypatch, capfd):
+    fitted = fitted_for_parts(monkeypatch, 1)
     said = capfd.readouterr().err
     assert said.count("reads what it saved in another order than the recorded one") == 1 and "another path" not in said
     plan = last_plan(fitted)
@@ -311,12 +317,7 @@ def test_a_step_of_several_backward_passes_is_recorded_as_a_whole(monkeypatch, c
 
 
 def test_another_order_now_and_then_leaves_the_plan(monkeypatch, capfd):
-    set_link(monkeypatch, SLOW)
-    torch.manual_seed(1)
-    model, x = Counts().train(), image(4)
-    fitted = fitted_copy(model, x, 0.7)
-    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
-    assert equal(steps_of(model, x, 3), steps_of(fitted, x, 3))
+    fitted = fitted_for_parts(monkeypatch, 3)
     assert "recorded again" not in capfd.readouterr().err and last_plan(fitted).counts.out_of_order > 0
 
 

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy as is_lazy_parameter
 
 from .compiled import compiled_parts, is_compiled
+from .forms import other_layout
 from .lines import say
 
-__all__ = ["is_lazy", "other_layout", "say_compiled", "unrehearsed", "unsupported"]
+__all__ = ["is_lazy", "say_compiled", "unrehearsed", "unsupported"]
 
 _COMPILED = "is compiled as a whole, which is planned by torch.compile(model, backend='tightfit') instead"
 _HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
@@ -66,13 +67,6 @@ def unsupported(module: nn.Module) -> str:
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse and part.weight.requires_grad:
             return f"gives '{name}' sparse gradients, which are not planned"
     return ""
-
-
-def other_layout(tensor: Tensor) -> str:
-    """What a tensor is that does not have its elements in one storage, by strides; "" for others."""
-    if tensor.is_nested:
-        return "nested"
-    return "" if tensor.layout is torch.strided else "sparse"
 
 
 def is_lazy(module: nn.Module) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["alike", "covers", "form_of", "form_of_block", "has_gradients"]
+__all__ = ["alike", "covers", "form_of", "form_of_block", "has_gradients", "other_layout"]
 
 
 def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
@@ -53,6 +53,13 @@ def _word(value: Any) -> Any:
     """What a form has of an input that is no tensor. Other numbers than whole ones often change from step to step, and no plan depends on
     them."""
     return value if isinstance(value, int | str | bool | type(None)) else type(value).__name__
+
+
+def other_layout(tensor: Tensor) -> str:
+    """What a tensor is that does not have its elements in one storage, by strides; "" for others."""
+    if tensor.is_nested:
+        return "nested"
+    return "" if tensor.layout is torch.strided else "sparse"
 
 
 def has_gradients(module: nn.Module) -> bool:

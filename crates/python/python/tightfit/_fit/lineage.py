@@ -48,13 +48,18 @@ _NUMBERS = {
 }
 
 
+def _unnumbered(own: type) -> str:
+    """The name of a node's type, without the number behind."""
+    return own.__name__.rstrip("0123456789")
+
+
 class _Kinds(dict[type, Any]):
     """What a lineage has for a node of each type: the type, None for a reshaping, False for the end of a graph, or the type and its
     numbers' names."""
 
     def __missing__(self, own: type) -> Any:
         name = own.__name__
-        numbers = _NUMBERS.get(name.rstrip("0123456789"))
+        numbers = _NUMBERS.get(_unnumbered(own))
         of_node = (own, tuple(f"_saved_{number}" for number in numbers)) if numbers else own
         kind = self[own] = False if name == _LEAF else None if name in _RESHAPES else of_node
         return kind
@@ -148,7 +153,7 @@ def place_of(node: str, whole: tuple[Any, ...], count: int = 1) -> int:
             continue
         nodes += 1
         own = entry[0] if isinstance(entry, tuple) else entry
-        count -= own.__name__.rstrip("0123456789") == node
+        count -= _unnumbered(own) == node
         if not count:
             return nodes
     return 0

@@ -22,6 +22,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
+from .forms import other_layout
 from .lineage import MOST, UNNAMED, lineage
 from .recorded import External, ModuleCall, Operation, Pack, Storage, View
 
@@ -287,7 +288,7 @@ class Recorder(TorchDispatchMode):
 
 def _has_storage(value: Any) -> bool:
     """Whether a value is a tensor whose elements lie in one storage, by strides."""
-    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
+    return isinstance(value, Tensor) and not other_layout(value)
 
 
 def borders_of(inputs: Any) -> set[Any]:

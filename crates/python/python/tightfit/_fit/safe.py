@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .aside import other_layout
+from .forms import other_layout
 from .recorder import Recorder
 from .slots import Counts, modified
 

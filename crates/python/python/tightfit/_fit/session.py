@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
-from .aside import is_lazy, other_layout, unrehearsed, unsupported
+from .aside import is_lazy, unrehearsed, unsupported
 from .budget import beside
 from .copies import Copies, current
 from .entered import Here, pop_hooks, push_hooks, running
 from .fitted import Fitted
-from .forms import alike, covers, form_of, form_of_block, has_gradients
+from .forms import alike, covers, form_of, form_of_block, has_gradients, other_layout
 from .hooks import Following
 from .limit import Limit
 from .lines import said_if_slow, say
@@ -220,11 +220,13 @@ class Session:
         if watches(self.here.where):
             settle(self.here.where)
         known = self.plans.get(signature)
-        given = known.bound.resolve(module, flat) if known is not None and known.bound is not None else None
-        if known is not None and known.bound is not None and given is None:
-            say(f"{self.name} has other parameters than its plan is for; recording a step again")
-            del self.plans[signature]
-            known = None
+        given = None
+        if known is not None and known.bound is not None:
+            given = known.bound.resolve(module, flat)
+            if given is None:
+                say(f"{self.name} has other parameters than its plan is for; recording a step again")
+                del self.plans[signature]
+                known = None
         if known is not None:
             self.planner.learn(known, module, self.here.where, signature)
             self._watch(known, signature)
