@@ -311,6 +311,30 @@ def test_sparse_tensors_are_left_alone(monkeypatch, capfd):
     assert "is given sparse tensors" in said and "gives '0' sparse gradients" in said
 
 
+def test_sparse_gradients_that_no_layer_announces_count_as_dense_ones(monkeypatch):
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.end = nn.Parameter(torch.randn(100, 16)), nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.end(F.embedding(x, self.words, sparse=True))
+
+    torch.manual_seed(1)
+    plain = Words()
+    for recorded in (False, True):
+        model = copy.deepcopy(plain)
+        if recorded:
+            monkeypatch.setattr("tightfit._fit.session.unrehearsed", lambda module: "a test")
+        tt.fit(model, "8MiB")
+        plain.zero_grad()
+        for _ in range(2):
+            for each in (plain, model):
+                each(torch.arange(8)).square().mean().backward()
+        assert model.words.grad.is_sparse
+        assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(gradients(plain), gradients(model), strict=True))
+
+
 def test_lazy_modules_are_fitted_once_they_have_shapes():
     torch.manual_seed(1)
     model, x = nn.Sequential(nn.LazyConv2d(8, 3), nn.ReLU(), nn.LazyConv2d(8, 3)), torch.randn(2, 3, 16, 16)

@@ -75,9 +75,9 @@ const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 /// - Source: Oyama et al. 2018, III.E.
 ///
 /// # Errors
-/// [`Error::BadOption`] if `multiple_of` is not a power of two, the memory is limited but not recorded, the rest is over an hour per sample, or the mini-batch
-/// is over [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of zero; [`Error::Interrupted`]
-/// soon after `stop` is set.
+/// [`Error::BadOption`] if `multiple_of` is not a power of two, the memory is limited but not recorded, the rest is over an
+/// hour per sample, or the mini-batch is over [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of
+/// zero; [`Error::Interrupted`] soon after `stop` is set.
 pub fn step_times(
     recording: &Recording,
     model: &Model,

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .forms import other_layout
+
 __all__ = ["Optimizers", "assumed_bytes", "bytes_of_model", "lasting_bytes", "optimizer_bytes", "optimizers_of"]
 
 # Tensors of a parameter's size that an optimizer keeps for each parameter.
@@ -143,4 +145,7 @@ def _scratch(sizes: list[int], device: torch.device, group: dict[str, Any] | Non
 
 
 def _size(tensor: Tensor) -> int:
+    """Bytes of a tensor's storage; of a sparse gradient, which has none of its own, those of a dense one."""
+    if other_layout(tensor):
+        return int(tensor.numel() * tensor.itemsize)
     return int(tensor.untyped_storage().nbytes())

@@ -25,7 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .compiled import compiled_parts, hide
 from .cost import flops
-from .recorder import Recorder, borders_of
+from .recorder import Recorder, borders_of, has_storage
 from .rehearse import Rehearsal, follow, name_externals
 from .safe import SafePass
 from .slots import Counts
@@ -150,7 +150,7 @@ class RealRecording:
 
     def _note_gradients(self) -> None:
         for parameter in self.model.parameters() if self.model is not None else ():
-            if isinstance(parameter.grad, Tensor):
+            if has_storage(parameter.grad):
                 storage = self.recorder.storage(parameter.grad)
                 if storage.external is None:
                     self._gradients.add(storage.number)

@@ -26,7 +26,7 @@ from .forms import other_layout
 from .lineage import MOST, UNNAMED, lineage
 from .recorded import External, ModuleCall, Operation, Pack, Storage, View
 
-__all__ = ["Other", "Recorder", "borders_of", "owns_tensors"]
+__all__ = ["Other", "Recorder", "borders_of", "has_storage", "owns_tensors"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -171,7 +171,7 @@ class Recorder(TorchDispatchMode):
         if self.paused:
             return function(*args, **kwargs)
         flat, structure = tree_flatten((args, kwargs))
-        arguments = [self.view(value) if _has_storage(value) else value for value in flat]
+        arguments = [self.view(value) if has_storage(value) else value for value in flat]
         views = [value for value in arguments if isinstance(value, View)]
         reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
         changed = _changed(function, args, kwargs)
@@ -179,7 +179,7 @@ class Recorder(TorchDispatchMode):
             self._guard([value for value in flat if isinstance(value, Tensor)], changed)
         out = function(*args, **kwargs)
         results = tree_flatten(out)[0]
-        if not changed and not any(map(_has_storage, results)):
+        if not changed and not any(map(has_storage, results)):
             # A question, such as for the device.
             return out
         changes: list[int] = []
@@ -193,7 +193,7 @@ class Recorder(TorchDispatchMode):
         outputs: list[View | None] = []
         device = None
         for value in results:
-            if not _has_storage(value):
+            if not has_storage(value):
                 outputs.append(None)
                 continue
             view = self.view(value)
@@ -286,7 +286,7 @@ class Recorder(TorchDispatchMode):
         self._of.clear()
 
 
-def _has_storage(value: Any) -> bool:
+def has_storage(value: Any) -> bool:
     """Whether a value is a tensor whose elements lie in one storage, by strides."""
     return isinstance(value, Tensor) and not other_layout(value)
 
@@ -316,7 +316,7 @@ def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         if position in positions and not _trains(function, args, kwargs):
             continue
-        found.extend(item for item in (value if isinstance(value, list | tuple) else [value]) if _has_storage(item))
+        found.extend(item for item in (value if isinstance(value, list | tuple) else [value]) if has_storage(item))
     return found
 
 

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .compiled import compiled_parts, within
 from .cost import flops
-from .recorder import Recorder, borders_of
+from .recorder import Recorder, borders_of, has_storage
 
 __all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
 
@@ -114,7 +114,7 @@ def name_externals(recorder: Recorder, model: nn.Module, inputs: list[Any]) -> N
     """Tells the recorder which tensors are parameters, buffers, gradients and inputs."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         recorder.name(parameter, "parameter", name)
-        if parameter.grad is not None:
+        if has_storage(parameter.grad):
             recorder.name(parameter.grad, "gradient", name)
     for name, buffer in model.named_buffers(remove_duplicate=False):
         recorder.name(buffer, "buffer", name)
@@ -221,7 +221,7 @@ def _run(
                 value.backward()
             del value, outputs
         for parameter in copied.parameters():
-            if parameter.grad is not None and parameter.grad.layout is torch.strided:
+            if has_storage(parameter.grad):
                 result.gradients.add(recorder.storage(parameter.grad).number)
 
 
