@@ -112,9 +112,13 @@ class Case:
         torch.manual_seed(1)
         self.optimizer.zero_grad()
         self.forward().backward()
-        found = [p.grad.cpu() for p in self.model.parameters() if p.grad is not None]
+        found = [gradient.cpu() for gradient in self.present()]
         self.optimizer.zero_grad()
         return found
+
+    def present(self):
+        """The gradients that there are."""
+        return (parameter.grad for parameter in self.model.parameters() if parameter.grad is not None)
 
     def trace(self):
         """Checksums of the gradients and statistics of some steps that change the weights, and of the random state after them."""
@@ -125,18 +129,20 @@ class Case:
         self.model.load_state_dict(self.traced_from)
         torch.manual_seed(1)
         found = []
-        for _ in range(self.bits):
+        try:
+            for _ in range(self.bits):
+                self.optimizer.zero_grad()
+                self.forward().backward()
+                # Nothing holds a gradient when the next step begins: there is no room for two of each.
+                found.append([checksum(value) for value in (*self.present(), *self.model.buffers())])
+                with torch.no_grad():
+                    for parameter in self.model.parameters():
+                        if parameter.grad is not None:
+                            parameter.add_(parameter.grad, alpha=-1e-4)
+            found.append([checksum(torch.cuda.get_rng_state()), checksum(torch.get_rng_state())])
+        finally:
             self.optimizer.zero_grad()
-            self.forward().backward()
-            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-            found.append([checksum(value) for value in (*gradients, *self.model.buffers())])
-            with torch.no_grad():
-                for parameter in self.model.parameters():
-                    if parameter.grad is not None:
-                        parameter.add_(parameter.grad, alpha=-1e-4)
-        found.append([checksum(torch.cuda.get_rng_state()), checksum(torch.get_rng_state())])
-        self.optimizer.zero_grad()
-        self.model.load_state_dict(before)
+            self.model.load_state_dict(before)
         return found
 
     def run_long(self, share, session):

@@ -193,4 +193,9 @@ def build(case):
         x = torch.randn(batch, 4, 64, 64)
         noise = x.cuda()
         return Unet2d(), x, lambda y: F.mse_loss(y.float(), noise), (TimedBlock, Transformer)
-    raise SystemExit(f"{case}: not smoke, resnet50, vitl, convnextb, vae, unet2d, unet3d or detector")
+    import torchvision
+
+    # Any other classifier of torchvision by its name, with no checkpoints.
+    if name in torchvision.models.list_models(torchvision.models):
+        return torchvision.models.get_model(name), torch.randn(batch, 3, 224, 224), lambda y: F.cross_entropy(y, labels), set()
+    raise SystemExit(f"{case}: not smoke, resnet50, vitl, convnextb, vae, unet2d, unet3d, detector or a classifier of torchvision")

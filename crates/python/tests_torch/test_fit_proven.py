@@ -29,9 +29,9 @@ def loss(outputs):
     return outputs.abs().square().mean()
 
 
-def compared(model, batches, change=lambda model, step: None):
+def compared(model, batches, change=lambda model, step: None, share=0.6):
     """Whether a model and its copy under a budget have the same gradients in each step, before which both are changed."""
-    fitted = fitted_copy(model, batches[0], 0.6)
+    fitted = fitted_copy(model, batches[0], share)
     same = []
     for step, inputs in enumerate(batches):
         for each in (model, fitted):
@@ -93,6 +93,20 @@ def chunks(self, x, step):
     return torch.cat([parts[step % 2], torch.tanh(parts[1 - step % 2])], 1)
 
 
+def default_slope(self, x, step):
+    return F.leaky_relu(self.first(x), 0.01 if step < 3 else 0.3)
+
+
+def causal(self, x, step):
+    made = self.first(x)
+    return F.scaled_dot_product_attention(made, torch.sigmoid(made), made, is_causal=step >= 3)
+
+
+def dropped(self, x, step):
+    made = self.first(x)
+    return F.scaled_dot_product_attention(made, torch.sigmoid(made), made, dropout_p=0.0 if step < 3 else 1.0)
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -106,14 +120,17 @@ def chunks(self, x, step):
         lambda self, x, step: torch.sigmoid(F.conv2d(x, (self.first if step % 2 else self.other).weight, padding=1)),
         lambda self, x, step: torch.softmax(self.first(x), 2 + step % 2),
         cut_out,
+        default_slope,
+        causal,
+        dropped,
         by_layer,
         positions,
         either,
         halves,
         chunks,
     ],
-    ids=["crop", "roll", "pad", "slope", "alpha", "diagonal", "transpose", "weight", "dim", "cut out", "layer", "arange", "either", "slice",
-         "chunk"],
+    ids=["crop", "roll", "pad", "slope", "alpha", "diagonal", "transpose", "weight", "dim", "cut out", "default slope", "causal",
+         "dropped", "layer", "arange", "either", "slice", "chunk"],
 )  # fmt: skip
 def test_other_numbers_of_the_same_shapes_are_noticed(function, link):
     torch.manual_seed(1)
@@ -351,3 +368,29 @@ def test_numbers_that_change_in_each_step_take_one_plan():
         model.zero_grad()
         model(torch.randn(2, 3, 16, 16), 0.1 * step).sum().backward()
     assert len(session_of(model).plans) == 1
+
+
+def test_attention_that_drops_nothing_is_rebuilt(monkeypatch):
+    class Attention(nn.Module):
+        def __init__(self, dropped):
+            super().__init__()
+            self.given, self.out, self.dropped = nn.Linear(32, 96), nn.Linear(32, 32), dropped
+
+        def forward(self, x):
+            q, k, v = self.given(x).view(*x.shape[:2], 3, 4, 8).permute(2, 0, 3, 1, 4)
+            found = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropped, is_causal=True)
+            return x + self.out(found.transpose(1, 2).reshape(x.shape))
+
+    def rerun_in_plan(dropped, share):
+        torch.manual_seed(1)
+        model = nn.Sequential(*[Attention(dropped) for _ in range(6)])
+        same, fitted = compared(model, [torch.randn(64, 64, 32) for _ in range(3)], share=share)
+        plan = last_plan(fitted)
+        operations = plan.step.data["operations"]
+        names = [operations[index]["name"] for one in plan.decisions.values() for again in one["rebuilt"] for index in again["operations"]]
+        return same, plan.counts.strangers, any("attention" in name for name in names)
+
+    set_link(monkeypatch, SLOW)
+    assert rerun_in_plan(0.0, 0.4) == ([True] * 3, 0, True)
+    _, strangers, rebuilt = rerun_in_plan(0.5, 0.7)
+    assert strangers == 0 and not rebuilt

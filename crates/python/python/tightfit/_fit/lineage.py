@@ -22,6 +22,7 @@ UNNAMED = -1
 _RESHAPES = frozenset(["AsStridedBackward0", "ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"])
 # The nodes that end a graph at a parameter.
 _LEAF = "AccumulateGrad"
+_OF_ATTENTION = "dropout_p", "is_causal", "scale"
 # The numbers that nodes have of their calls, by the names of the nodes without the number behind.
 _NUMBERS = {
     "AddmmBackward": ("alpha", "beta"),
@@ -34,6 +35,10 @@ _NUMBERS = {
     "LeakyReluBackward": ("negative_slope",),
     "PermuteBackward": ("dims",),
     "RollBackward": ("shifts", "dims"),
+    "ScaledDotProductCudnnAttentionBackward": _OF_ATTENTION,
+    "ScaledDotProductEfficientAttentionBackward": _OF_ATTENTION,
+    "ScaledDotProductFlashAttentionBackward": _OF_ATTENTION,
+    "ScaledDotProductFlashAttentionForCpuBackward": _OF_ATTENTION,
     "SelectBackward": ("dim", "index"),
     "SliceBackward": ("dim", "start", "end", "step"),
     "SoftmaxBackward": ("dim",),

@@ -13,11 +13,18 @@ from typing import Any, NamedTuple
 from .rebuild import Call, Impossible, Lives, calls
 from .recorded import Operation, Step, View
 
-__all__ = ["BATCH_NORMS", "CONVOLUTIONS", "EXTERNAL", "LEAF", "MADE", "Line", "Program", "copy_of", "program_of"]
+__all__ = ["ATTENTION", "BATCH_NORMS", "CONVOLUTIONS", "EXTERNAL", "LEAF", "MADE", "Line", "Program", "copy_of", "program_of"]
 
 # Their arguments 3 and 4 are running statistics.
 BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
 CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
+# Attention in one operation, by the library that PyTorch chooses for it.
+ATTENTION = frozenset(
+    """
+    _scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
+    _scaled_dot_product_flash_attention_for_cpu
+    """.split()
+)
 # Where a tensor comes from: the rerun itself, what is saved, or what exists before the step.
 MADE, LEAF, EXTERNAL = range(3)
 

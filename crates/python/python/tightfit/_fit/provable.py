@@ -11,7 +11,6 @@ from typing import Any
 
 from .lineage import place_of
 from .recorded import External, Operation, Pack, View, external_of, place
-from .rerun import is_number
 
 __all__ = ["Proofs"]
 
@@ -42,6 +41,10 @@ _NUMBERED = {
     "threshold": "",
     "tril": "TrilBackward",
     "triu": "TriuBackward",
+    "_scaled_dot_product_cudnn_attention": "ScaledDotProductCudnnAttentionBackward",
+    "_scaled_dot_product_efficient_attention": "ScaledDotProductEfficientAttentionBackward",
+    "_scaled_dot_product_flash_attention": "ScaledDotProductFlashAttentionBackward",
+    "_scaled_dot_product_flash_attention_for_cpu": "ScaledDotProductFlashAttentionForCpuBackward",
 }
 # What a program may run on its inputs as they come without autograd's knowledge: casts, mostly of autocast.
 _OF_INPUTS = frozenset(["_to_copy", "clone", "contiguous"])
@@ -54,10 +57,13 @@ class Proofs:
     ----------
     nodes
         For each value (storage and writes), how many nodes of its lineage must be compared, where that is known to matter.
+    silent
+        Saved values that have no lineage, beside others that show the numbers of the operation that made both: they are never given up.
     """
 
     def __init__(self, operations: list[Operation], packs: list[Pack], named: dict[int, list[External]], graded: set[int]) -> None:
         self.nodes: dict[tuple[int, int], int] = {}
+        self.silent: set[tuple[int, int]] = set()
         self.named = named
         # Storages that autograd follows, and those that were ever complex: of these, views have bits that no stride shows.
         self.graded = set(graded)
@@ -84,6 +90,8 @@ class Proofs:
             self.graded.update(storage for storage, _ in operation.makes)
         for value in operation.reads:
             self.readers[value].append(operation)
+        if len(operation.makes) > 1 and _NUMBERED.get(operation.name):
+            self.silent.update(value for value in operation.makes if self.lineages.get(value) == ())
         if operation.makes or not views:
             return
         source = views[0]
@@ -110,7 +118,7 @@ class Proofs:
         if nodes and not self._shows(operation, nodes):
             return False
         number = _NUMBERED.get(operation.name.removesuffix("_"))
-        if number is None or not any(map(is_number, operation.arguments)):
+        if number is None:
             return True
         # A layer has the same numbers in each step, most likely; where the graph has them, they are compared all the same.
         return self._shows(operation, [*nodes, number]) or operation.layer
@@ -137,6 +145,8 @@ class Proofs:
         waiting, seen = list(operation.makes), set(operation.makes)
         while waiting:
             value = waiting.pop()
+            if value in self.silent:
+                continue
             whole = self.lineages.get(value)
             if whole is not None:
                 found = [place_of(node, whole, nodes.count(node)) for node in set(nodes)]

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from .program import BATCH_NORMS, CONVOLUTIONS
+from .program import ATTENTION, BATCH_NORMS, CONVOLUTIONS
+from .recorded import Operation
 
 __all__ = ["gives_only_results", "is_number", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
@@ -50,9 +51,8 @@ _BACKWARD = frozenset(
     native_group_norm_backward native_layer_norm_backward sigmoid_backward silu_backward softplus_backward tanh_backward
     threshold_backward upsample_bilinear2d_backward upsample_nearest2d_backward upsample_nearest3d_backward
     upsample_trilinear3d_backward _adaptive_avg_pool2d_backward _log_softmax_backward_data _softmax_backward_data
-    _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
-    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
+    _scaled_dot_product_efficient_attention_backward _scaled_dot_product_flash_attention_backward
+    _scaled_dot_product_flash_attention_for_cpu_backward
     """.split()
 )
 # Others that graphs of AOT autograd have: functional forms, reshapings, and what Inductor decomposes operations into.
@@ -80,16 +80,26 @@ def reads_no_statistics(name: str, arguments: list[Any]) -> bool:
     return name == "_native_batch_norm_legit_functional" and bool(arguments[5])
 
 
-def may_run_again(name: str, function: Any, arguments: list[Any]) -> bool:
+def may_run_again(operation: Operation) -> bool:
     """Whether a call gives the same bits again, apart from the statistics of batch normalization; convolutions with `cudnn.benchmark`, on the
     same thread (`threads.share`)."""
-    if function.namespace not in ("aten", "prims"):
+    name = operation.name
+    if operation.function.namespace not in ("aten", "prims"):
         return False
     if name in CONVOLUTIONS:
         return True
-    if name.removesuffix("_") in _WITH_NUMBERS and any(map(is_number, arguments)):
-        return name.removesuffix("_") == "pow" and arguments[1:] == [2]
+    if name in ATTENTION:
+        return _drops_nothing(operation)
+    if name.removesuffix("_") in _WITH_NUMBERS and any(map(is_number, operation.arguments)):
+        return name.removesuffix("_") == "pow" and operation.arguments[1:] == [2]
     return name.removesuffix("_") in _SAME or name in _SAME or name in BATCH_NORMS
+
+
+def _drops_nothing(attention: Operation) -> bool:
+    """Whether a call of attention draws no random numbers."""
+    arguments, named = attention.structure.unflatten(attention.arguments)
+    places = [argument.name for argument in attention.function._schema.arguments]
+    return not {**dict(zip(places, arguments, strict=False)), **named}.get("dropout_p", 0.0)
 
 
 def gives_only_results(function: Any) -> bool:
@@ -97,7 +107,8 @@ def gives_only_results(function: Any) -> bool:
     if function.namespace not in ("aten", "prims"):
         return False
     name = str(function._schema.name.split("::")[-1])
-    return name.removesuffix("_") in _SAME or name in _SAME or name in CONVOLUTIONS or name in BATCH_NORMS or name in _BACKWARD
+    elsewhere = CONVOLUTIONS | BATCH_NORMS | ATTENTION
+    return name.removesuffix("_") in _SAME or name in _SAME or name in elsewhere or name in _BACKWARD
 
 
 def is_number(value: Any) -> bool:

@@ -118,7 +118,7 @@ class _Builder:
                 if index < 0 or (storage.number, writes - 1) in ends:
                     index = self.add_tensor(storage.number, value, made_in.get(value), gradients, index)
                 self.of[value] = index
-                if value in self.saved and storage.number not in self.proofs.complex:
+                if value in self.saved and storage.number not in self.proofs.complex and value not in self.proofs.silent:
                     self.mark_saved(index, made_in.get(value))
 
     def add_tensor(
@@ -215,7 +215,7 @@ class _Builder:
         """Whether an operation may run again from what can be found again when the backward pass runs."""
         if self.may_rerun is not None:
             return "same" if operation.stage == "forward" and self.may_rerun(operation) else "never"
-        if operation.stage != "forward" or not may_run_again(operation.name, operation.function, operation.arguments):
+        if operation.stage != "forward" or not may_run_again(operation):
             return "never"
         statistics = _statistics(operation)
         if any(value not in self.of for value in operation.reads):
