@@ -375,11 +375,15 @@ class Session:
             return
         if active.lost:
             self._differs = active.differs
-            self._drop(signature, "took another path than the recorded one")
+            self._drop(signature, f"took another path than the recorded one{self._where()}")
         elif fitted.is_often_out_of_order() and self._recorded.get(signature, 0) < AGAIN:
             # It is right all the same, and stays where no plan of the other order fits.
             self._replaced[signature] = fitted
             self._drop(signature, "reads what it saved in another order than the recorded one")
+
+    def _where(self) -> str:
+        """Where the last pass that took another path left its plan, in parentheses."""
+        return f" ({self._differs})" if self._differs else ""
 
     def _drop(self, signature: Any, why: str) -> None:
         del self.plans[signature]
@@ -461,9 +465,8 @@ class Session:
             if (before := self._replaced.pop(signature, None)) is not None:
                 self.plans[signature] = before
                 return before
-            first = f" ({self._differs})" if self._differs else ""
             say(
-                f"{self.name} runs differently in every step{first}, so it has no plan; from now on, everything it saves is offloaded; "
+                f"{self.name} runs differently in every step{self._where()}, so it has no plan; from now on, everything it saves is offloaded; "
                 "call tightfit.torch.unfit to stop"
             )
             self._offloaded.add(signature)
