@@ -1,6 +1,12 @@
 //! `tightfit completions` and `tightfit man`: made from the command's own definition, so they cannot miss an option.
 
+use std::io::Write;
+use std::path::Path;
+
+use clap::Command;
+use clap::builder::Resettable;
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 
 use crate::failure::{Failure, print, write_file};
 use crate::options::{CompletionsOptions, ManOptions, definition};
@@ -20,35 +26,66 @@ pub fn completions(options: &CompletionsOptions) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure::Usage`] for an unknown subcommand; those of printing and writing.
 pub fn man(options: &ManOptions) -> Result<(), Failure> {
-    let mut all = definition();
+    // `help` has no page, and is not listed as one.
+    let mut all = definition().disable_help_subcommand(true);
     // Options of all commands are then on the page of each.
     all.build();
     if let Some(folder) = &options.out {
-        for command in std::iter::once(&all).chain(all.get_subcommands().filter(|command| command.get_name() != "help"))
-        {
-            let name = command.get_display_name().unwrap_or(command.get_name());
-            write_file(&folder.join(format!("{name}.1")), page(command.clone())?)?;
-        }
-        return Ok(());
+        return write_pages(&all, folder);
     }
-    let command = match &options.command {
-        None => all,
-        Some(name) => match all.find_subcommand(name) {
-            Some(command) => command.clone(),
-            None => {
-                let names: Vec<&str> = all.get_subcommands().map(clap::Command::get_name).collect();
-                return Err(Failure::Usage(format!("there is no subcommand `{name}`; choose {}", names.join(", "))));
-            }
-        },
-    };
-    print(&String::from_utf8_lossy(&page(command)?))
+    let mut command = &all;
+    for name in &options.command {
+        let Some(found) = command.find_subcommand(name) else {
+            let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+            let advice = match names[..] {
+                [] => format!("`{}` has none; leave it out", command.get_name()),
+                _ => format!("choose {}", names.join(", ")),
+            };
+            return Err(Failure::Usage(format!("there is no subcommand `{name}`; {advice}")));
+        };
+        command = found;
+    }
+    print(&page(command)?)
+}
+
+/// Writes the pages of a command and of all its subcommands to a folder.
+fn write_pages(command: &Command, folder: &Path) -> Result<(), Failure> {
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    write_file(&folder.join(format!("{name}.1")), page(command)?)?;
+    command.get_subcommands().try_for_each(|command| write_pages(command, folder))
 }
 
 /// A manual page.
-fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
+fn page(command: &Command) -> Result<String, Failure> {
     let mut page = Vec::new();
-    Man::new(command)
-        .render(&mut page)
-        .map_err(|error| Failure::Wrong(format!("the page cannot be written: {error}")))?;
-    Ok(page)
+    written(command, &mut page).map_err(|error| Failure::Wrong(format!("the page cannot be written: {error}")))?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+fn written(command: &Command, page: &mut dyn Write) -> std::io::Result<()> {
+    let source = format!("tightfit {}", command.get_version().unwrap_or_default());
+    let options = command.clone().after_help(Resettable::Reset);
+    Man::new(options).source(source).render(page)?;
+    match command.get_after_help() {
+        Some(text) => as_lines(&text.to_string()).to_writer(page),
+        None => Ok(()),
+    }
+}
+
+/// The text after the options: a section for each heading, in which lines stay lines, so that examples can be copied and the
+/// columns of tables stand below each other.
+fn as_lines(text: &str) -> Roff {
+    let mut page = Roff::new();
+    for line in text.lines() {
+        match line.strip_suffix(':').filter(|heading| !heading.starts_with(' ')) {
+            Some(heading) => {
+                page.control("fi", []).control("SH", [heading.to_uppercase().as_str()]).control("nf", []);
+            }
+            None => {
+                page.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+            }
+        }
+    }
+    page.control("fi", []);
+    page
 }

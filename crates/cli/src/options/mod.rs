@@ -313,9 +313,9 @@ pub struct CompletionsOptions {
 
 #[derive(Args)]
 pub struct ManOptions {
-    /// A subcommand, such as run
+    /// A subcommand, such as run, or cache list
     #[arg(value_name = "SUBCOMMAND")]
-    pub command: Option<String>,
+    pub command: Vec<String>,
     /// Write the pages of this command and of all subcommands to a folder, which must exist, instead of printing one
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub out: Option<PathBuf>,

@@ -270,7 +270,7 @@ fn completions_and_manual_pages_know_every_command_and_option() {
         }
     }
     let page = folder.succeed("man run");
-    for part in [".TH tightfit-run", "tune\\-budget", "COMMON OPTIONS", "Examples"] {
+    for part in [".TH tightfit-run", "tune\\-budget", "COMMON OPTIONS", "EXAMPLES"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(folder.succeed("man").contains("tightfit\\-optimize"));
@@ -278,12 +278,35 @@ fn completions_and_manual_pages_know_every_command_and_option() {
     let mut pages: Vec<String> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     pages.retain(|name| name.ends_with(".1"));
-    assert_eq!(pages.len(), 16, "the command's own and one for each of its subcommands: {pages:?}");
+    assert_eq!(pages.len(), 21, "the command's own and one for each of its subcommands: {pages:?}");
+    // Each page that another names is there.
+    for name in &pages {
+        let page = fs::read_to_string(folder.path().join(name)).unwrap();
+        for named in page.lines().filter_map(|line| line.strip_suffix("(1)")) {
+            assert!(pages.contains(&format!("{}.1", named.replace('\\', ""))), "{name}: {named}");
+        }
+    }
+    assert!(folder.succeed("man cache list").contains("\\-\\-decisions"));
+    assert!(folder.fail("man cache lists", 2).contains("choose list, export, import, merge, clear"));
+    assert!(folder.fail("man run list", 2).contains("`run` has none"));
     assert_eq!(fs::read_to_string(folder.path().join("tightfit-run.1")).unwrap(), page);
     assert!(folder.fail("man --out nowhere", 1).contains("nowhere"));
     let message = folder.fail("man divide", 2);
     assert!(message.contains("divide") && message.contains("optimize"), "{message}");
     assert!(folder.fail("completions tcl", 2).contains("bash"));
+}
+
+#[test]
+fn lines_of_examples_and_tables_stay_lines_in_manual_pages() {
+    let folder = Folder::new();
+    let page = folder.succeed("man plan");
+    let (_, examples) = page.split_once(".SH EXAMPLES\n.nf\ntightfit plan vgg19 ").unwrap();
+    let (examples, attempts) = examples.split_once(".fi\n.SH \"ATTEMPTS IN THE TABLE\"\n.nf\n").unwrap();
+    assert!(examples.lines().count() > 2, "{examples}");
+    // No request fills them again before the table ends.
+    let (rows, _) = attempts.split_once("\n.").unwrap();
+    assert!(rows.contains("\nmove 16          the inputs of 16 layers are offloaded, those that cost the\n"), "{rows}");
+    assert!(!page.contains("EXTRA"), "{page}");
 }
 
 #[test]
