@@ -186,6 +186,9 @@ fn instead(text: &str) -> String {
         .filter_map(|(name, _)| Some((name, format!("{number}{name}").parse::<Bytes>().ok()?)))
         .map(|(name, bytes)| format!("{number}{name} ({} bytes)", bytes.0))
         .collect();
+    if units.is_empty() && text.starts_with('-') {
+        return "0 bytes or more, as in 64MiB, 1.5GiB, 512MB, or unlimited".to_owned();
+    }
     if units.is_empty() {
         return "bytes or a unit, as in 64MiB, 1.5GiB, 512MB, or unlimited".to_owned();
     }
@@ -269,7 +272,7 @@ impl FromStr for Nanos {
     /// [`Error::BadOption`] for anything else.
     fn from_str(text: &str) -> Result<Nanos, Error> {
         let bad = || Error::BadOption {
-            what: format!("{text:?} is not a time; write seconds, or a time such as 10s, 500ms or 2m"),
+            what: format!("{text:?} is not a time; write 0 or more seconds, or a time such as 10s, 500ms or 2m"),
         };
         let lower = text.trim().to_ascii_lowercase();
         let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
@@ -369,6 +372,7 @@ mod tests {
             ("8M", "`8M` is not a size; write 8MiB (8388608 bytes) or 8MB (8000000 bytes)"),
             ("1.5 g", "`1.5 g` is not a size; write 1.5GiB (1610612736 bytes) or 1.5GB (1500000000 bytes)"),
             ("8k", "`8k` is not a size; write 8KiB (8192 bytes) or 8kB (8000 bytes)"),
+            ("-8M", "`-8M` is not a size; write 0 bytes or more, as in 64MiB, 1.5GiB, 512MB, or unlimited"),
         ] {
             assert_eq!(text.parse::<Bytes>().unwrap_err().to_string(), meant);
         }

@@ -62,16 +62,11 @@ pub fn definition() -> Command {
     })
 }
 
-/// A command and its subcommands, in which an empty variable is as good as none, and an option takes `-1` as its value, so that
-/// what reads it can say which values there are.
+/// A command and its subcommands, in which an empty variable is as good as none.
 fn settled(command: Command) -> Command {
     let is_empty =
         |option: &clap::Arg| option.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
-    let command = command.mut_args(|option| {
-        let option = if is_empty(&option) { option.env(None) } else { option };
-        let takes_value = option.get_action().takes_values() && !option.is_positional();
-        option.allow_negative_numbers(takes_value)
-    });
+    let command = command.mut_args(|option| if is_empty(&option) { option.env(None) } else { option });
     command.mut_subcommands(settled)
 }
 

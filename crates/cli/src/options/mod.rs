@@ -4,6 +4,7 @@ mod cache;
 mod divide;
 mod examples;
 mod idle;
+mod negative;
 mod number;
 mod plan;
 mod predict;

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
-use super::{Options, idle, units};
+use super::{Options, idle, negative, units};
 use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
@@ -28,8 +28,8 @@ const PLANNED: [&str; 12] = [
 impl Options {
     /// Reads the command line and the environment; exits the program if they are invalid.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Options {
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
         let mut command = idle::definition();
+        let arguments = negative::joined(&command, arguments.into_iter().collect());
         let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
         if let Some(name) = first.ok().as_ref().and_then(ArgMatches::subcommand_name) {
             command = idle::without_variables(command, name);
@@ -42,7 +42,7 @@ impl Options {
                 message::say("\nPut -- before the program: tightfit run [OPTIONS] -- python train.py");
                 std::process::exit(2);
             }
-            with_variable(error, &defined, &arguments).exit()
+            with_variable(without_advice(error), &defined, &arguments).exit()
         });
         if let Some(what) = matches.subcommand().and_then(|(name, given)| idle::refusal(name, given)) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
@@ -61,6 +61,18 @@ impl Options {
         }
         Options::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
+}
+
+/// An error without the advice to write `-- --budget` for an option that a command does not have, as if it were the name of a
+/// network.
+fn without_advice(mut error: Error) -> Error {
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::StyledStrs(advice)) = error.get(ContextKind::Suggested)
+        && advice.iter().any(|line| line.to_string().contains("as a value"))
+    {
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 /// An error about the value of an option, with the name of the variable that has the value, if one has.

@@ -12,7 +12,7 @@ use super::{Planning, number};
 pub struct PixelOptions {
     /// Mean of each channel to subtract from pixels, which are from 0 to 1; ImageNet's are 0.485,0.456,0.406
     /// [default: pixels become numbers from -1 to 1]
-    #[arg(long, value_name = "MEANS", value_delimiter = ',', requires = "std", value_parser = number::finite, allow_hyphen_values = true)]
+    #[arg(long, value_name = "MEANS", value_delimiter = ',', requires = "std", value_parser = number::finite)]
     pub mean: Vec<f32>,
     /// Standard deviation of each channel to divide pixels by; ImageNet's are 0.229,0.224,0.225
     #[arg(long, value_name = "DEVIATIONS", value_delimiter = ',', requires = "mean", value_parser = number::finite)]

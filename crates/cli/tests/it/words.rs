@@ -43,6 +43,14 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("optimize lenet --batch -1 --workspace 1MiB", &["'-1'", "--batch", "a whole number from 1 to 1048576"]),
         ("optimize lenet --batch x --workspace 1MiB", &["'x'", "--batch", "a whole number from 1 to 1048576"]),
         ("optimize lenet --batch 4 --workspace -1", &["-1", "--workspace", "is not a size"]),
+        ("optimize lenet --batch 4 --workspace -1MiB", &["'-1MiB'", "--workspace", "write 0 bytes or more"]),
+        ("profile lenet --batch 4 --workspace -1MiB,1MiB", &["'-1MiB'", "--workspace", "write 0 bytes or more"]),
+        ("optimize lenet -b -4 --workspace 1MiB", &["'-4'", "--batch", "a whole number from 1 to 1048576"]),
+        ("plan lenet --batch 4 --assume --plan-time -1s", &["-1s", "--plan-time", "write 0 or more seconds"]),
+        ("plan lenet --batch 4 --assume --sweep -5..100", &["'-5..100'", "--sweep", "percentages from 1 to 1000"]),
+        ("run --tune-budget -5s -- true", &["'-5s'", "--tune-budget", "is not a time"]),
+        ("verify lenet --batch 4 --workspace 1MiB --beta -inf", &["'-inf'", "--beta", "a finite number"]),
+        ("--seed -1 verify lenet --batch 4 --workspace 1MiB", &["'-1'", "--seed", "a whole number from 0"]),
         ("optimize lenet --workspace 1MiB", &["lenet", "mini-batch", "--batch"]),
         ("verify lenet --batch 4 --workspace 1MiB --alpha nan", &["'nan'", "--alpha", "a finite number"]),
         ("verify lenet --batch 4 --workspace 1MiB --beta inf", &["'inf'", "--beta", "a finite number"]),
@@ -52,11 +60,13 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("optimize lenet --batch 99999999999999 --workspace 1MiB", &["99999999999999", "1048576"]),
         ("optimize lenet --batch 4 --workspace 1MiB --threads 100000", &["100000", "1024"]),
         ("divide lenet", &["divide"]),
+        ("optimize lenet --batch 4 --budget 1GiB", &["unexpected argument '--budget'"]),
     ] {
         let message = folder.fail(arguments, 2);
         for part in parts {
             assert!(message.contains(part), "{arguments}: {message}");
         }
+        assert!(!message.contains("as a value"), "{arguments}: {message}");
     }
     assert!(!folder.path().join("cache.db").exists(), "nothing was measured");
 }
