@@ -73,16 +73,23 @@ pub fn env<'a>(cache: &'a Option<Cache>, stop: &'a AtomicBool, progress: &'a dyn
 pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     let cpu = || -> Vec<Box<dyn Backend>> { vec![Box::new(CpuBackend::new(common.threads))] };
     match common.backend.as_str() {
-        "cpu" => Ok(cpu()),
+        "cpu" => {
+            must_try_engines(common, "the CPU backend has none")?;
+            Ok(cpu())
+        }
         "cuda" => cuda(common),
         "auto" => match cuda(common) {
             Ok(backends) => Ok(backends),
             Err(failure) => {
                 tracing::info!("no CUDA device: {}", failure.text());
+                if common.every_engine {
+                    message::note("--every-engine has no effect: no GPU was found, and only cuDNN has engines to try");
+                }
                 Ok(cpu())
             }
         },
         _ if is_replay(common) => {
+            must_try_engines(common, "a recording is already measured")?;
             let recordings = recordings(common)?;
             let chosen = match &common.devices[..] {
                 [] => recordings,
@@ -95,6 +102,20 @@ pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
             Err(Failure::Usage(format!("unknown backend `{other}`; choose auto, cpu, cuda, replay or replay:FILE")))
         }
     }
+}
+
+/// Refuses `--every-engine` where no engine of cuDNN can be tried.
+///
+/// # Errors
+/// [`Failure::Usage`] with the reason.
+pub fn must_try_engines(common: &Common, why_not: &str) -> Result<(), Failure> {
+    if common.every_engine {
+        let what = format!(
+            "--every-engine tries engines of cuDNN, and {why_not}; leave it out, or measure on a GPU with --backend cuda"
+        );
+        return Err(Failure::Usage(what));
+    }
+    Ok(())
 }
 
 /// What was recorded: in the files of `--backend replay:FILE`, or else in the cache.

@@ -10,7 +10,7 @@ use crate::message;
 use crate::model::{self, Opened};
 use crate::options::{Common, Format, PlanOptions, Planning, Shares};
 use crate::planning::{Goal, Prepared, Request, assumed_of, recorded_step};
-use crate::session::{Session, backends};
+use crate::session::{Session, backends, must_try_engines};
 
 /// How to measure less.
 const CHOICES: &str = "use a smaller --batch to measure less, or --assume or --backend replay:FILE to measure nothing";
@@ -21,6 +21,9 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
         let why = "--assume cannot be used with --out: the assumed algorithms exist on no machine, so the plan could \
                    not run; use --measure instead of --assume, or save the figures with --format json";
         return Err(Failure::Usage(why.to_owned()));
+    }
+    if options.assume {
+        must_try_engines(common, "--assume measures nothing")?;
     }
     if options.measure && common.backend.starts_with("replay:") {
         let why = "--measure cannot be used with --backend replay: a recording is already measured; drop one of them";

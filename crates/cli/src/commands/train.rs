@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::network::{Network, Rule};
+use tightfit_core::network::{Network, Rule, Shape};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count, lines};
 use tightfit_core::{Bytes, Device, Nanos};
@@ -50,6 +50,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         dataset = dataset.with_test_share(share, seed);
     }
     start.check_data(&dataset)?;
+    must_change(options.flip, options.shift, dataset.train.shape())?;
     message::say(dataset::summary(&dataset));
     let names = start::names(&opened);
     let mut session = Session::open(common)?;
@@ -92,6 +93,28 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     }
     let opened = cuda_options(common, device_numbers(common)?[0]);
     job.carry_out(|| Ok(CudaMachine::open(&opened, job.cuda_modes())?))
+}
+
+/// Refuses `--shift` and `--flip` on samples that have no room for them.
+///
+/// # Errors
+/// [`Failure::Usage`] with the samples' extents, and the largest shift if there is one.
+fn must_change(flip: bool, shift: usize, sample: Shape) -> Result<(), Failure> {
+    let [_, height, width] = sample.extents3();
+    let most = height.max(width) - 1;
+    let samples = format!("the samples are {height} x {width} pixels");
+    match most {
+        _ if flip && width == 1 => {
+            Err(Failure::Usage(format!("--flip: {samples}, which mirroring does not change; leave the option out")))
+        }
+        0 if shift > 0 => Err(Failure::Usage(format!(
+            "--shift {shift}: {samples}, which leaves no room to move them; leave the option out"
+        ))),
+        _ if shift > most => Err(Failure::Usage(format!(
+            "--shift {shift}: {samples}, so they can move by at most {most}; use --shift {most} or less"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A training run with everything it needs.
@@ -433,4 +456,26 @@ fn rows(outcomes: &[Outcome], batch: &usize, every: usize, before: usize) -> Gri
         ]);
     }
     grid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_have_room_for_their_changes() {
+        let changed = |flip, shift, height, width| must_change(flip, shift, Shape::image(3, height, width));
+        assert!(changed(true, 7, 8, 8).is_ok() && changed(false, 7, 1, 8).is_ok() && changed(false, 0, 1, 1).is_ok());
+        for (result, words) in [
+            (
+                changed(false, 8, 8, 4),
+                "the samples are 8 x 4 pixels, so they can move by at most 7; use --shift 7 or less",
+            ),
+            (changed(false, 1, 1, 1), "leaves no room to move them; leave the option out"),
+            (changed(true, 0, 8, 1), "--flip: the samples are 8 x 1 pixels, which mirroring does not change"),
+        ] {
+            let failure = result.unwrap_err().text();
+            assert!(failure.contains(words), "{failure}");
+        }
+    }
 }

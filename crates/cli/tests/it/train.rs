@@ -35,6 +35,8 @@ fn impossible_numbers_and_options_without_effect_are_refused() {
         ("--solver adamw --momentum 0.5", &["--momentum 0.5", "--solver sgd"]),
         ("--decay 0.5", &["--decay", "--schedule step"]),
         ("--schedule cosine --decay-every 5", &["--decay-every", "--schedule step"]),
+        ("--shift 8", &["--shift 8", "8 x 8 pixels", "use --shift 7 or less"]),
+        ("--shift -1", &["'-1'", "--shift", "a whole number from 0"]),
         ("--trace same --save ./same", &["--trace", "--save", "./same"]),
     ] {
         let train = if options.starts_with("--steps") {

@@ -394,3 +394,20 @@ fn common_options_are_shown_and_taken_where_they_have_an_effect() {
     let mut command = folder.tightfit("networks");
     assert!(command.env("TIGHTFIT_SEED", "x").output().unwrap().status.success(), "a variable for other commands");
 }
+
+#[test]
+fn engines_of_cudnn_are_tried_only_where_they_are() {
+    let folder = Folder::new();
+    let optimize = "optimize lenet --batch 2 --workspace 1MiB --every-engine";
+    for (arguments, why) in [
+        (format!("{optimize} --backend cpu"), "the CPU backend has none"),
+        (format!("{optimize} --backend replay:{RECORDED}"), "a recording is already measured"),
+        ("plan lenet --batch 2 --assume --every-engine".to_owned(), "--assume measures nothing"),
+    ] {
+        let message = folder.fail(&arguments, 2);
+        assert!(message.contains("--every-engine") && message.contains(why), "{arguments}: {message}");
+    }
+    let output = folder.run(optimize);
+    let message = text(&output.stderr);
+    assert!(output.status.success() && message.contains("note: --every-engine has no effect: no GPU"), "{message}");
+}
