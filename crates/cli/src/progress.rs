@@ -1,8 +1,8 @@
-//! Progress of long work, on standard error: a bar on a terminal, otherwise one line per minute.
+//! Progress of long work, on standard error: a bar on a terminal, otherwise a line after a few seconds, then one per minute.
 //!
 //! ```text
 //! terminal   12m [=====>      ] measured 12 of 57 problems, conv3_1 forward, about 8 minutes left
-//! pipe       measured 12 of 57 problems, conv3_1 forward, about 8 minutes left              (once a minute)
+//! pipe       measured 12 of 57 problems, conv3_1 forward, about 8 minutes left              (after 5 s, then once a minute)
 //! ```
 
 use std::collections::HashMap;
@@ -23,8 +23,12 @@ use crate::message;
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// The time between two lines when there is no terminal.
-const INTERVAL: Duration = Duration::from_secs(60);
+/// Where there is no terminal: the time until the first line, and between two lines. Work that follows on other work, such as planning
+/// on measuring, says nothing before its turn, so that a log does not get a line for each part of it.
+const PACE: Pace = Pace { first: Duration::from_secs(5), interval: Duration::from_secs(60) };
+
+/// When any work last printed a line.
+static SAID: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// A duration in words, such as "8 minutes".
 pub fn about(time: Duration) -> String {
@@ -82,7 +86,7 @@ impl Bar {
             move || now.lock().unwrap_or_else(PoisonError::into_inner).line(started.elapsed(), expected)
         };
         if !std::io::stderr().is_terminal() {
-            let lines = Lines::every(INTERVAL, line, |line| message::say(line));
+            let lines = Lines::at(PACE, &SAID, line, |line| message::say(line));
             return Bar { drawn: ProgressBar::hidden(), now, started, _lines: Some(lines) };
         }
         let drawn = ProgressBar::new(STEPS);
@@ -177,22 +181,44 @@ impl Progress for Measuring {
     }
 }
 
-/// A thread that prints a line at intervals until it is dropped.
+/// How often lines are printed.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// The time before the first line of a work.
+    first: Duration,
+    /// The least time between two lines, also of different works.
+    interval: Duration,
+}
+
+impl Pace {
+    /// The time to wait for the next line, for work that began at `started`.
+    fn wait(self, started: Instant, said: Option<Instant>, now: Instant) -> Duration {
+        let first = started + self.first;
+        said.map_or(first, |said| first.max(said + self.interval)).saturating_duration_since(now)
+    }
+}
+
+/// A thread that prints a line now and then until it is dropped.
 struct Lines {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lines {
-    fn every(
-        interval: Duration,
+    fn at(
+        pace: Pace,
+        said: &'static Mutex<Option<Instant>>,
         line: impl Fn() -> String + Send + 'static,
         tell: impl Fn(&str) + Send + 'static,
     ) -> Lines {
         let (end, ended) = channel::<()>();
+        let started = Instant::now();
         let thread = std::thread::Builder::new().name("progress".to_owned()).spawn(move || {
-            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+            let said = || said.lock().unwrap_or_else(PoisonError::into_inner);
+            let wait = || pace.wait(started, *said(), Instant::now());
+            while ended.recv_timeout(wait()) == Err(RecvTimeoutError::Timeout) {
                 tell(&line());
+                *said() = Some(Instant::now());
             }
         });
         // If no thread can be started, the work continues without lines.
@@ -287,10 +313,23 @@ mod tests {
     }
 
     #[test]
+    fn the_first_line_is_early_and_the_next_are_a_minute_apart() {
+        let begin = Instant::now();
+        let wait = |started: Instant, said| PACE.wait(started, said, begin + MINUTE);
+        assert_eq!(wait(begin + MINUTE, None), Duration::from_secs(5), "nothing was said yet");
+        assert_eq!(wait(begin + MINUTE, Some(begin)), Duration::from_secs(5), "the last line is old");
+        assert_eq!(wait(begin + MINUTE, Some(begin + MINUTE / 2)), MINUTE / 2, "other work has just said a line");
+        assert_eq!(wait(begin, Some(begin + MINUTE)), MINUTE);
+        assert_eq!(wait(begin, None), Duration::ZERO, "late");
+    }
+
+    #[test]
     fn lines_are_printed_until_dropped() {
+        static SAID: Mutex<Option<Instant>> = Mutex::new(None);
         let (told, lines) = channel();
-        let telling = Lines::every(
-            Duration::from_millis(1),
+        let telling = Lines::at(
+            Pace { first: Duration::ZERO, interval: Duration::from_millis(1) },
+            &SAID,
             || "step 3 of 9".to_owned(),
             move |line| {
                 let _ = told.send(line.to_owned());

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tightfit_test_support::client::{self, Form};
 use tightfit_test_support::libraries::{self, library};
 
-use crate::folder::{TIGHTFIT, clean, text};
+use crate::folder::{TIGHTFIT, clean, said, text};
 
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -162,7 +162,7 @@ fn run_console(place: &Place, page: &str, block: &str) {
         let output = place.shell(line);
         let fails = expected.starts_with("error: ");
         assert_eq!(output.status.success(), !fails, "{page}: {line}: {}", text(&output.stderr));
-        let said = if fails || expected.starts_with("note: ") { text(&output.stderr) } else { String::new() };
+        let said = if fails || expected.starts_with("note: ") { said(&output.stderr) } else { String::new() };
         let printed = said + &text(&output.stdout);
         is_shown(expected, &printed).unwrap_or_else(|fault| panic!("{page}: {line}: {fault}:\n{printed}"));
     }

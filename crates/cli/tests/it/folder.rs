@@ -26,6 +26,12 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// What a command says on standard error, without the lines on its progress, which come after some seconds.
+pub fn said(stderr: &[u8]) -> String {
+    let is_progress = |line: &&str| line.ends_with(" so far") || line.ends_with(" left");
+    text(stderr).lines().filter(|line| !is_progress(line)).map(|line| line.to_owned() + "\n").collect()
+}
+
 pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }

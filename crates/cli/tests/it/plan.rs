@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::folder::{Folder, RECORDED, text};
+use crate::folder::{Folder, RECORDED, said, text};
 
 /// A network whose convolutions run in slices where memory is short: one large sample.
 const SLICED: &str = r#"{"format": "tightfit-network", "version": 1, "name": "big", "layers": [
@@ -225,7 +225,7 @@ fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
     // Measuring these convolutions on one thread takes hours.
     let vgg19 = "plan vgg19 --batch 128 --budget 8GiB --format json";
     let output = folder.run(vgg19);
-    let note = text(&output.stderr);
+    let note = said(&output.stderr);
     assert!(output.status.success(), "{note}");
     assert_eq!(note.lines().count(), 1, "{note}");
     for part in ["no GPU was found", "nothing is measured", "h200", "--costs", "--measure", "replay:FILE"] {
@@ -235,7 +235,7 @@ fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
     assert_eq!((&plan["backend"], &plan["device"]), (&"assumed".into(), &"h200".into()));
     let assumed = folder.run(&format!("{vgg19} --assume"));
     assert_eq!(assumed.stdout, output.stdout);
-    assert_eq!(text(&assumed.stderr), "", "who asks for it need not be told");
+    assert_eq!(said(&assumed.stderr), "", "who asks for it need not be told");
     let k40 = folder.run(&format!("{vgg19} --costs k40"));
     assert!(text(&k40.stderr).contains("rates of k40"), "{}", text(&k40.stderr));
     // Without a budget either: what the step takes with all of it resident.
