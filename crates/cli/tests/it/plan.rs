@@ -17,6 +17,28 @@ fn replayed(rest: &str) -> String {
 }
 
 #[test]
+fn the_baseline_of_the_paper_has_two_gradient_maps() {
+    let folder = Folder::new();
+    let plan = |network: &str| {
+        let plan = folder
+            .json(&format!("plan {network} --batch 8 --assume --divide off --policy baseline --algorithms memory"));
+        let sum = |list: &str, key: &str| -> u64 {
+            plan[list].as_array().unwrap().iter().map(|one| one[key].as_u64().unwrap()).sum()
+        };
+        let paper = &plan["accounting"]["paper"];
+        let rest = paper["baseline_bytes"].as_u64().unwrap() - sum("layers", "weight_bytes") - sum("maps", "bytes");
+        let ours = plan["accounting"]["ours"]["maximum_saved"].as_f64().unwrap();
+        (rest, paper["maximum_saved"].as_f64().unwrap(), ours)
+    };
+    // The largest gradients are those of 64 maps of 224 x 224 pixels; the labels count as a map.
+    let (vgg, resnet) = (plan("vgg16"), plan("resnet50"));
+    assert_eq!(vgg.0, 2 * 8 * 64 * 224 * 224 * 4 + 8 * 4);
+    // Where a network forks, a third gradient map is live.
+    assert!(vgg.1 > -0.001 && resnet.1 < -0.01, "{vgg:?} {resnet:?}");
+    assert_eq!((vgg.2, resnet.2), (0.0, 0.0));
+}
+
+#[test]
 fn unknown_words_are_listed_with_valid_ones() {
     let folder = Folder::new();
     for (arguments, parts) in [

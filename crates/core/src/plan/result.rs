@@ -330,7 +330,8 @@ pub struct Plan<S = Checked> {
     pub recomputed: Nanos,
     /// Memory including weight gradients, momentum and saved data.
     pub ours: Accounting,
-    /// Memory as the vDNN paper counts it: weights, X, one dX, one dY, workspace.
+    /// Memory as the vDNN paper counts it: weights, feature maps, gradient maps and workspace. Its baseline has one dX and one dY
+    /// alone, so that a plan of a network with forks can take more.
     pub paper: Accounting,
     /// The layers that compute the mini-batch in parts; `None` if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]

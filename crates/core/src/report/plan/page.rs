@@ -16,7 +16,8 @@ fate; turn the wheel to enlarge, drag to move, double-click to see all.";
 const STREAMS: &str =
     "What each stream does over time, with the compute stream's waits for copies. Point at a bar for details.";
 const TOTALS: &str = "Peak and average live bytes compared with the network-wide baseline, as counted by tightfit and by the \
-vDNN paper (weights, X, one dX, one dY, workspace).";
+vDNN paper. The paper leaves out weight gradients, momentum and what layers save; its baseline allocates weights, every feature map, one dX, one \
+dY and one workspace, each as large as the largest.";
 const KINDS: &str = "The content of the arena at the peak, by kind.";
 const LAYERS: &str = "Input and output maps, weights, and the larger workspace of every layer for the whole mini-batch, and the time of \
 its passes.";
