@@ -27,7 +27,7 @@ pub enum CacheAction {
         /// The file to write
         file: PathBuf,
     },
-    /// Import profile files; a finished decision replaces an unfinished one of the cache, and no other
+    /// Import profile files; decisions in the cache stay, unless they are unfinished and a file has finished ones
     Import {
         /// Files written by `export`, or recorded profiles
         #[arg(required = true)]

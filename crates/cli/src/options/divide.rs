@@ -6,8 +6,8 @@ use tightfit_core::survey::Divide;
 /// Along what convolutions are divided.
 #[derive(Args, Clone)]
 pub struct DivideOption {
-    /// Divide convolutions along the mini-batch (batch), along a spatial axis (space), along the mini-batch and, where it
-    /// is small, its samples are large or nothing else fits, a spatial axis of its samples (both), or not at all (off, or
+    /// Divide convolutions along the mini-batch (batch), along a spatial axis (space), along the mini-batch first and then
+    /// space where the mini-batch is small, samples are large or nothing else fits (both), or not at all (off, or
     /// --sizes undivided) [default: both]
     #[arg(
         long,

@@ -95,7 +95,7 @@ pub enum Command {
     /// Manage the measurement cache
     #[command(after_help = examples::CACHE)]
     Cache(CacheOptions),
-    /// Print a script that completes this command's words in a shell
+    /// Print a completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions(CompletionsOptions),
     /// Print the manual page of this command, or of one of its subcommands; with --out, write all of them
@@ -106,7 +106,7 @@ pub enum Command {
 /// Options that several commands take; `idle` says which have no effect where.
 #[derive(Args)]
 pub struct Common {
-    /// Backend: auto, cpu, cuda; or replay to answer from the cache, replay:FILE[,FILE ..] from recorded profiles
+    /// Backend: auto, cpu or cuda; replay answers from the cache, replay:FILE[,FILE ..] from recorded profiles
     #[arg(long, global = true, default_value = "auto", env = "TIGHTFIT_BACKEND", help_heading = "Common options")]
     pub backend: String,
     /// Data types: f32, tf32, f16, f16-f32 or bf16
@@ -118,9 +118,9 @@ pub struct Common {
     /// Threads of the CPU backend [default: one per core]
     #[arg(long, global = true, value_parser = number::whole::<usize>(1..=1024), env = "TIGHTFIT_THREADS", help_heading = "Common options")]
     pub threads: Option<usize>,
-    /// Numbers of the GPUs to measure on, all of the same model [default: 0]; for `run`, of the GPUs whose convolutions
-    /// to measure and divide, while those on other GPUs stay unchanged [default: all]; with --backend replay, the name
-    /// of the recorded device; for `split`, device names, such as K80,K80,K20Xm
+    /// GPUs to measure on, by number, all of the same model [default: 0]; for `run`, the GPUs whose convolutions are
+    /// measured and divided, while others stay unchanged [default: all]; with --backend replay, the name of the recorded
+    /// device; for `split`, device names, such as K80,K80,K20Xm
     #[arg(long, global = true, value_delimiter = ',', env = "TIGHTFIT_DEVICES", help_heading = "Common options")]
     pub devices: Vec<String>,
     /// cuDNN library, or its folder [default: search Python's packages and the system]
@@ -150,7 +150,7 @@ pub struct Common {
         help_heading = "Common options"
     )]
     pub format: Format,
-    /// Seed for the random numbers of `verify` and `train`
+    /// Seed for random numbers: weights, input values and the order of samples
     #[arg(long, global = true, default_value_t = 1, value_parser = number::whole::<u64>(0..=u64::MAX), env = "TIGHTFIT_SEED", help_heading = "Common options")]
     pub seed: u64,
     /// Increase verbosity (repeatable)
@@ -229,7 +229,7 @@ pub struct RequestOptions {
     pub sizes: SizeOption,
     #[command(flatten)]
     pub divide: DivideOption,
-    /// Measure only the sizes to use; "undivided" is then the best of what they need, not of all algorithms
+    /// Measure only what the sizes need; "undivided" is then the fastest of that, not of all algorithms
     #[arg(long)]
     pub no_baseline: bool,
 }

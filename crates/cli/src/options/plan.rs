@@ -23,7 +23,7 @@ pub struct Planning {
     /// Pinned host memory for offloaded feature maps
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
     pub host_budget: Bytes,
-    /// Which feature maps to keep, offload or compute again: optimal (so that a step takes least time), overlap (offloads as
+    /// Which feature maps to keep, offload or compute again: optimal (what makes a step fastest), overlap (offloads as
     /// few as the budget requires), baseline (keeps all), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: plan::Policy,
@@ -37,8 +37,8 @@ pub struct Planning {
     pub algorithms: Option<Algorithms>,
     #[command(flatten)]
     pub divide: DivideOption,
-    /// Whether branches of a network may run side by side on streams of their own, where the device gains by it; only the
-    /// policy optimal has them do so
+    /// Whether branches of a network may run side by side on streams of their own, where that is faster on the device; only
+    /// the policy optimal does this
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off)]
     pub lanes: bool,
     /// Micro-batch sizes to allow in divided convolutions: undivided, power-of-two, all or fit [default: fit]

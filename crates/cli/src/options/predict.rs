@@ -18,7 +18,7 @@ pub struct ForwardOptions {
     /// Use the weights in a safetensors file, such as `tightfit train --save` writes
     #[arg(long, value_name = "FILE", conflicts_with = "random_weights")]
     pub load: Option<PathBuf>,
-    /// Take the data here instead: its part for testing, or all of it, with the classes that --data has
+    /// Use this data instead: its test part, or all of it if it has none, with the classes of --data
     #[arg(long, value_name = "DATA", requires = "data")]
     pub test_data: Option<String>,
     /// Stop after this many mini-batches [default: all samples once; 100 of synthetic data]
@@ -36,8 +36,8 @@ pub struct ForwardOptions {
 pub struct TestOptions {
     #[command(flatten)]
     pub forward: ForwardOptions,
-    /// Data: digits, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class); the part held back
-    /// for testing, if there is one
+    /// Data: digits, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class); its test part, or
+    /// all of it if it has none
     #[arg(long, value_name = "DATA")]
     pub data: String,
 }
@@ -50,7 +50,7 @@ pub struct PredictOptions {
     #[arg(value_name = "IMAGES", required_unless_present = "data", conflicts_with = "data")]
     pub images: Vec<PathBuf>,
     /// Data instead of images: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per
-    /// class); the part held back for testing, if there is one
+    /// class); its test part, or all of it if it has none
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,
     /// Print the N most probable classes of each sample

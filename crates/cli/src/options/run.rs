@@ -39,8 +39,8 @@ pub struct RunOptions {
     /// Print nothing: no first line, no progress, no summary; warnings remain
     #[arg(long)]
     pub quiet: bool,
-    /// Profile file of decisions to begin with where the cache has none, such as `cache export` writes, or none [default:
-    /// what ships with tightfit for this GPU and cuDNN]
+    /// Profile file with decisions to start from where the cache has none, as `cache export` writes it, or none to start
+    /// without [default: what ships with tightfit for this GPU and cuDNN]
     #[arg(long, value_name = "FILE", env = "TIGHTFIT_SHIPPED")]
     pub shipped: Option<PathBuf>,
     /// Write a JSON report when tuning ends and when the program exits (%p becomes the process ID); its list of kernels is

@@ -32,11 +32,11 @@ pub enum SolverName {
 /// How the learning rate falls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScheduleName {
-    /// It stays
+    /// Keep it constant
     Constant,
-    /// By a factor every so many steps
+    /// Multiply it by --decay every --decay-every steps
     Step,
-    /// To 0 at the end along half a cosine
+    /// Lower it along half a cosine, to 0 at the end
     Cosine,
 }
 
@@ -67,7 +67,7 @@ pub struct TrainOptions {
     /// Hold back this share of the training samples for testing, such as 0.1
     #[arg(long, value_name = "SHARE", value_parser = number::number(|share: f64| share > 0.0 && share < 1.0, "a number between 0 and 1, such as 0.1"))]
     pub test_share: Option<f64>,
-    /// Test with the data here, apart from the training data: its part for testing, or all of it
+    /// Test with this data instead: its test part, or all of it if it has none
     #[arg(long, value_name = "DATA", conflicts_with = "test_share")]
     pub test_data: Option<String>,
     /// Mirror half of the training samples, at random
@@ -109,10 +109,10 @@ pub struct TrainOptions {
     /// Momentum of SGD; 0 takes no memory [default: 0.9, or 0 with a plan made for --momentum 0]
     #[arg(long, value_name = "SHARE", value_parser = number::hyperparameter(Hyperparameter::Momentum))]
     pub momentum: Option<f32>,
-    /// Weight decay: an L2 penalty for SGD, apart from the moments for AdamW [default: 0.0005, or 0.01 for AdamW]
+    /// Weight decay: an L2 penalty for SGD, decoupled from the gradient for AdamW [default: 0.0005, or 0.01 for AdamW]
     #[arg(long, value_name = "FACTOR", value_parser = number::hyperparameter(Hyperparameter::WeightDecay))]
     pub weight_decay: Option<f32>,
-    /// How the learning rate falls over the run
+    /// How the learning rate changes over the run
     #[arg(long, value_enum, default_value = "constant")]
     pub schedule: ScheduleName,
     /// Raise the learning rate linearly over the first N steps
