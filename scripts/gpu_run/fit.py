@@ -330,7 +330,7 @@ class Case:
                 first_reserved_bytes=first_reserved, predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
                 predicted_overhead=round(fitted.overhead, 4), predicted_plain_ms=round(fitted.decided.plain.time_us / 1e3, 2),
                 moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us), stalled_us=round(outcome.stalled_us),
-                record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2), gap=fitted.decided.gap,
+                record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2), gap=fitted.gap,
                 operations=len(fitted.lives.operations), decisions=len(fitted.decided.decisions),
                 by=fitted.decided.by, measured=len(known.known), rates={name: round(rate / 1e9, 1) for name, rate in known.rates.items()},
                 scales=known.scales,

@@ -103,16 +103,20 @@ def searched(monkeypatch, answers):
         if answers[seconds] is None:
             return None
         times, gap, fits = answers[seconds]
-        return Decided({0: {}}, Outcome(time_us=times * greedy.outcome.time_us), plain, fits, f"planner in {seconds:.0f} s", gap)
+        time_us = times * greedy.outcome.time_us
+        bound_us = time_us / (1 + gap) if gap is not None else None
+        return Decided({0: {}}, Outcome(time_us=time_us), plain, fits, f"planner in {seconds:.0f} s", bound_us)
 
     monkeypatch.setattr("tightfit._fit.decide.by_planner", planned)
-    return decide(step, plan.plain - 1, lives).by, tried
+    found = decide(step, plan.plain - 1, lives)
+    assert (found.gap is None) == all(answers[seconds] is None or answers[seconds][1] is None for seconds in tried)
+    return found.by, tried
 
 
 def test_the_planner_searches_longer_where_its_plan_may_be_far_from_the_best(monkeypatch):
     set_link(monkeypatch, SLOW)
     monkeypatch.setattr("tightfit._fit.decide.by_planner", lambda *_: None)
-    near, far, better, worse = NEAR, 2 * NEAR, 0.9, 1.1
+    near, far, better, worse = NEAR / 2, 2 * NEAR, 0.9, 1.1
     for one, five, by, tried in (
         ((better, near, True), None, "planner in 1 s", [1.0]),
         # A longer search could not make it much better.

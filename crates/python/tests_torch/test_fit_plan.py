@@ -30,6 +30,9 @@ def test_a_plan_answers_without_running_anything(tmp_path):
     assert plain.least < plain.peak
     plan = tt.plan(model, (x,), budget=plain.least, optimizer=sgd(model))
     assert plan.fits and plan.peak <= plain.least and plan.overhead >= 0 and len(plan.decisions) > 0
+    near = tt.plan(model, x, budget=(plain.peak + plain.least) // 2)
+    assert plain.gap is None and near.gap is not None and near.gap >= 0
+    assert re.search(r"overhead [\d.]+% \(gap [\d.]+%\), ", repr(near))
     assert plan.assumed == ["the loss is a mean over the outputs, in 32 bits"]
     assert "the optimizer is AdamW" in plain.assumed
     refused = tt.plan(model, x, budget="1KiB")
@@ -41,7 +44,7 @@ def test_a_plan_answers_without_running_anything(tmp_path):
     assert "<svg" in (tmp_path / "plan.html").read_text()
     plan.save(tmp_path / "plan.json")
     saved = json.loads((tmp_path / "plan.json").read_text())
-    assert saved["peak_bytes"] == plan.peak and len(saved["decisions"]) == len(plan.decisions)
+    assert saved["peak_bytes"] == plan.peak and saved["gap"] == plan.gap and len(saved["decisions"]) == len(plan.decisions)
     with pytest.raises(tightfit.FileError, match="no-such-folder"):
         plan.save(tmp_path / "no-such-folder/plan.json")
 

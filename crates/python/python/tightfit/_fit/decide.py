@@ -50,8 +50,8 @@ class Decided:
         Whether the budget holds.
     by
         What found them: ``"planner"`` or ``"greedy"``.
-    gap
-        How far the planner's time is above its bound at most, as a share; None where that is unknown.
+    bound_us
+        The planner's bound: no plan of the step takes less; None where it has found none.
     """
 
     def __init__(
@@ -61,14 +61,19 @@ class Decided:
         plain: Outcome,
         fits: bool,
         by: str = "greedy",
-        gap: float | None = None,
+        bound_us: float | None = None,
     ) -> None:
         self.decisions = decisions
         self.outcome = outcome
         self.plain = plain
         self.fits = fits
         self.by = by
-        self.gap = gap
+        self.bound_us = bound_us
+
+    @property
+    def gap(self) -> float | None:
+        """How far their time is above the bound, as a share of that; None where there is no bound."""
+        return self.outcome.time_us / self.bound_us - 1 if self.bound_us else None
 
     @property
     def is_far(self) -> bool:
@@ -86,10 +91,14 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurrie
     if not greedy.decisions:
         return greedy
     for seconds in (by_size(HURRIED_SECONDS, lives),) if hurried else _searches(lives):
-        if seconds == LONG_SECONDS and not best.is_far:
+        if seconds == LONG_SECONDS and (best is greedy or not best.is_far):
             break
         tried = by_planner(step, budget, lives, greedy.plain, seconds)
-        if tried is None or not tried.fits:
+        if tried is None:
+            continue
+        # What bounds all plans bounds those of the greedy search.
+        greedy.bound_us = max(greedy.bound_us or 0.0, tried.bound_us or 0.0) or None
+        if not tried.fits:
             continue
         if not best.fits or tried.outcome.time_us < best.outcome.time_us:
             best = tried
@@ -161,8 +170,7 @@ def _carried_out(
         return None
     host = step["machine"]["host_bytes"]
     fits = outcome.peak <= budget and (host is None or outcome.host <= host)
-    gap = plan["step_time_us"] / bound - 1 if bound else None
-    return Decided(decisions, outcome, plain, fits, "planner", gap)
+    return Decided(decisions, outcome, plain, fits, "planner", bound)
 
 
 def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:

@@ -129,6 +129,9 @@ class Plan:
         Whether the peak is within the budget.
     overhead : float
         Predicted added time, as a share of the step: 0.05 for 5%.
+    gap : float or None
+        How far the predicted time is above a bound, as a share of that: no plan that leaves as much room for gaps between blocks takes less.
+        None if everything is kept, or no bound was found.
     host : int
         Bytes of host memory.
     assumed : list of str
@@ -141,6 +144,7 @@ class Plan:
         self.peak = fitted.peak
         self.plain = fitted.plain
         self.overhead = fitted.overhead
+        self.gap = fitted.gap
         outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
         self.host = outcome.host
         self.assumed = list(fitted.step.assumed)
@@ -180,6 +184,7 @@ class Plan:
             "min_feasible_bytes": self.least,
             "host_bytes": self.host,
             "overhead": self.overhead,
+            "gap": self.gap,
             "decisions": self.decisions,
         }
         _write(path, json.dumps(data))

@@ -138,6 +138,11 @@ class Fitted:
         """Predicted added time, as a share of the step."""
         return self.outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
 
+    @property
+    def gap(self) -> float | None:
+        """How far the predicted time is above the bound of plans with as much room, as a share of that; None where no bound is known."""
+        return max(0.0, self.outcome.time_us / self.decided.bound_us - 1) if self.decided.bound_us else None
+
     def line(self, name: str) -> str:
         """What the plan does, on one line."""
         if self.peak > self.budget:
@@ -146,9 +151,10 @@ class Fitted:
             fits = "" if self.budget >= UNLIMITED else f" fits in {text(self.budget)}; nothing is changed"
             return f"{name}: predicted peak {text(self.peak)}{fits}"
         outcome = self.bound.outcome
+        gap = f" (gap {100 * self.gap:.1f}%)" if self.gap is not None else ""
         return (
             f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "
-            f"overhead {100 * self.overhead:.1f}%, {text(outcome.moved)} offloaded, "
+            f"overhead {100 * self.overhead:.1f}%{gap}, {text(outcome.moved)} offloaded, "
             f"{outcome.rebuilt_us / 1e3:.1f} ms recomputed, planned in {self.seconds:.1f} s"
         )
 

@@ -42,6 +42,4 @@ def with_gaps(
         return decided
     decisions = {decision["tensor"]: decision for decision in json.loads(text)}
     outcome = simulate(lives, decisions)
-    # What bounds all plans bounds these.
-    gap = (1 + decided.gap) * outcome.time_us / decided.outcome.time_us - 1 if decided.gap is not None else None
-    return Decided(decisions, outcome, decided.plain, True, decided.by, gap)
+    return Decided(decisions, outcome, decided.plain, True, decided.by, decided.bound_us)
