@@ -139,6 +139,67 @@ def test_other_numbers_of_the_same_shapes_are_noticed(function, link):
     assert same == [True] * 4
 
 
+def either_of(one, other):
+    """A function with one number in the first steps, and another later."""
+    return lambda self, x, step: torch.sigmoid((one if step < 3 else other)(torch.tanh(self.first(x))))
+
+
+def shuffled(groups):
+    return lambda x: x.view(4, groups, -1, 32, 32).transpose(1, 2).reshape(4, 16, 32, 32)
+
+
+def centered(groups):
+    def center(x):
+        grouped = x.view(4, groups, -1)
+        return (grouped - grouped.mean(2, keepdim=True)).view(4, 16, 32, 32)
+
+    return center
+
+
+def enlarged(corners):
+    return lambda x: F.interpolate(x[..., ::2], (32, 32), mode="bilinear", align_corners=corners)
+
+
+def subtracted(self, x, step):
+    return torch.sigmoid(torch.rsub(torch.tanh(self.first(x)), self.other(x), alpha=1 if step < 3 else 2))
+
+
+def dilated(self, x, step):
+    wide = 1 if step < 3 else 2
+    return F.conv2d(torch.tanh(self.first(x)), self.rest[0].weight, padding=wide, dilation=wide)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        either_of(F.gelu, lambda x: F.gelu(x, approximate="tanh")),
+        either_of(torch.square, lambda x: x**3),
+        either_of(lambda x: x**2, lambda x: x**3),
+        either_of(lambda x: torch.addcmul(x, x, x), lambda x: torch.addcmul(x, x, x, value=0.5)),
+        either_of(lambda x: x * torch.div(x, x.exp(), rounding_mode="floor"), lambda x: x * torch.div(x, x.exp(), rounding_mode="trunc")),
+        either_of(lambda x: F.group_norm(x, 4), lambda x: F.group_norm(x, 2)),
+        either_of(lambda x: F.batch_norm(x, None, None, training=True), lambda x: F.batch_norm(x, None, None, training=True, eps=1.0)),
+        either_of(lambda x: F.max_pool2d(x, 3, 1, 1), lambda x: F.max_pool2d(x, 5, 1, 2)),
+        either_of(lambda x: F.avg_pool2d(x, 3, 1, 1), lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)),
+        either_of(enlarged(False), enlarged(True)),
+        either_of(lambda x: F.pad(x, (1, 1, 0, 0), mode="reflect")[..., :32], lambda x: F.pad(x, (2, 0, 0, 0), mode="reflect")[..., :32]),
+        either_of(lambda x: x + x.sum(2).unsqueeze(3), lambda x: x + x.sum(3).unsqueeze(3)),
+        either_of(lambda x: torch.stack(x.chunk(2, 1), 2).view_as(x), lambda x: torch.stack(x.chunk(2, 1), 1).view_as(x)),
+        either_of(shuffled(4), shuffled(2)),
+        either_of(centered(4), centered(2)),
+        subtracted,
+        dilated,
+    ],
+    ids=["gelu", "square", "exponent", "value", "rounding", "groups", "epsilon", "maximum", "average", "corners", "padding", "sum",
+         "stack", "shuffle", "grouping", "alpha", "dilation"],
+)  # fmt: skip
+def test_other_numbers_of_reruns_are_noticed(function, monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    same, _ = compared(Numbered(function), [torch.randn(4, 3, 32, 32) for _ in range(4)])
+    assert same == [True] * 4
+
+
 def test_slices_of_one_tensor_are_read_where_they_begin(link):
     torch.manual_seed(1)
     data = torch.randn(16, 3, 32, 32)

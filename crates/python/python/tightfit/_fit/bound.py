@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .lineage import LINEAGE, UNNAMED, beginning, is_node
+from .lineage import LINEAGE, UNNAMED, beginning, is_name
 from .program import CONVOLUTIONS, Program, program_of
 from .rebuild import Impossible, Lives
 from .recorded import External, ModuleCall, Pack, Step, View, external_of, inside
@@ -222,7 +222,7 @@ class _Binder:
 
     def lineage(self, pack: Pack, nodes: int) -> tuple[Any, ...]:
         """What is compared of a lineage, with the numbers of parameters."""
-        return tuple(entry if is_node(entry) else self.number(self.named.get(entry)) for entry in beginning(pack.lineage, nodes))
+        return tuple(self.number(self.named.get(entry)) if is_name(entry) else entry for entry in beginning(pack.lineage, nodes))
 
     def program(self, tensor: int, entry: dict[str, Any]) -> Program:
         """The rerun of a tensor, and of those that stay when it is made."""

@@ -7,12 +7,13 @@ the numbers of some calls (where a slice begins, a slope), so these are compared
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LINEAGE", "MOST", "UNNAMED", "beginning", "is_node", "lineage", "place_of"]
+__all__ = ["LINEAGE", "MOST", "UNNAMED", "beginning", "is_name", "is_node", "lineage", "place_of"]
 
 # Nodes of a lineage, about: as many as most reruns have operations. And as many as are recorded.
 LINEAGE, MOST = 5, 24
@@ -23,18 +24,46 @@ _RESHAPES = frozenset(["AsStridedBackward0", "ReshapeAliasBackward0", "UnsafeVie
 # The nodes that end a graph at a parameter.
 _LEAF = "AccumulateGrad"
 _OF_ATTENTION = "dropout_p", "is_causal", "scale"
-# The numbers that nodes have of their calls, by the names of the nodes without the number behind.
+_OF_POOLING = "kernel_size", "stride", "padding"
+_OF_AVERAGES = *_OF_POOLING, "ceil_mode", "count_include_pad", "divisor_override"
+# The numbers that nodes have of their calls, by the names of the nodes without the number behind: those that no shape shows.
 _NUMBERS = {
+    "AddBackward": ("alpha",),
+    "AddcdivBackward": ("value",),
+    "AddcmulBackward": ("value",),
     "AddmmBackward": ("alpha", "beta"),
+    "AmaxBackward": ("dim",),
+    "AminBackward": ("dim",),
+    "AvgPool2DBackward": _OF_AVERAGES,
+    "AvgPool3DBackward": _OF_AVERAGES,
     "BaddbmmBackward": ("alpha", "beta"),
     "CatBackward": ("dim",),
     "ConstantPadNdBackward": ("pad",),
+    "ConvolutionBackward": ("stride", "padding", "dilation", "transposed"),
+    "CudnnBatchNormBackward": ("epsilon",),
     "DiagonalBackward": ("offset", "dim1", "dim2"),
     "EluBackward": ("alpha", "scale", "input_scale"),
+    "GeluBackward": ("approximate",),
+    "GluBackward": ("dim",),
     "HardtanhBackward": ("min_val", "max_val"),
+    "Im2ColBackward": ("kernel_size", "dilation", "padding", "stride"),
+    "IndexSelectBackward": ("dim",),
     "LeakyReluBackward": ("negative_slope",),
+    "LinalgVectorNormBackward": ("ord", "dim"),
+    "LogSoftmaxBackward": ("dim",),
+    "MaxPool2DWithIndicesBackward": (*_OF_POOLING, "dilation"),
+    "MaxPool3DWithIndicesBackward": (*_OF_POOLING, "dilation"),
+    "MeanBackward": ("dim",),
+    "NativeBatchNormBackward": ("eps",),
+    "NativeGroupNormBackward": ("group", "eps"),
     "PermuteBackward": ("dims",),
+    "PixelShuffleBackward": ("upscale_factor",),
+    "PixelUnshuffleBackward": ("downscale_factor",),
+    "PowBackward": ("exponent",),
+    "ReflectionPad2DBackward": ("padding",),
+    "ReplicationPad2DBackward": ("padding",),
     "RollBackward": ("shifts", "dims"),
+    "RsubBackward": ("alpha",),
     "ScaledDotProductCudnnAttentionBackward": _OF_ATTENTION,
     "ScaledDotProductEfficientAttentionBackward": _OF_ATTENTION,
     "ScaledDotProductFlashAttentionBackward": _OF_ATTENTION,
@@ -45,11 +74,22 @@ _NUMBERS = {
     "SoftplusBackward": ("beta", "threshold"),
     "SplitBackward": ("dim", "split_size"),
     "SplitWithSizesBackward": ("dim", "split_sizes"),
+    "StackBackward": ("dim",),
+    "SubBackward": ("alpha",),
+    "SumBackward": ("dim",),
     "TransposeBackward": ("dim0", "dim1"),
     "TrilBackward": ("diagonal",),
     "TriuBackward": ("diagonal",),
     "UnbindBackward": ("dim",),
     "UnfoldBackward": ("dimension", "size", "step"),
+    "UnsqueezeBackward": ("dim",),
+    "UpsampleBicubic2DBackward": ("align_corners", "scales_h", "scales_w"),
+    "UpsampleBilinear2DBackward": ("align_corners", "scales_h", "scales_w"),
+    "UpsampleNearest1DBackward": ("scales",),
+    "UpsampleNearest2DBackward": ("scales_h", "scales_w"),
+    "UpsampleNearest3DBackward": ("scales_d", "scales_h", "scales_w"),
+    "UpsampleTrilinear3DBackward": ("align_corners", "scales_d", "scales_h", "scales_w"),
+    "VarMeanBackward": ("correction", "dim"),
 }
 
 
@@ -59,13 +99,14 @@ def _unnumbered(own: type) -> str:
 
 
 class _Kinds(dict[type, Any]):
-    """What a lineage has for a node of each type: the type, None for a reshaping, False for the end of a graph, or the type and its
-    numbers' names."""
+    """What a lineage has for a node of each type: the type, None for a reshaping, False for the end of a graph, or the type and what reads
+    its numbers."""
 
     def __missing__(self, own: type) -> Any:
         name = own.__name__
-        numbers = _NUMBERS.get(_unnumbered(own))
-        of_node = (own, tuple(f"_saved_{number}" for number in numbers)) if numbers else own
+        # Another node of the same name, such as of a sum of everything, may have none.
+        numbers = [f"_saved_{number}" for number in _NUMBERS.get(_unnumbered(own), ()) if hasattr(own, f"_saved_{number}")]
+        of_node = (own, attrgetter(*numbers)) if numbers else own
         kind = self[own] = False if name == _LEAF else None if name in _RESHAPES else of_node
         return kind
 
@@ -82,34 +123,30 @@ def lineage(
 ) -> tuple[Any, ...]:
     """The nodes that made a tensor, `most` of them, breadth first, and between them the parameters that they read.
 
-    A node is its type, or, if it has numbers, a tuple of its type, which of its results was read, and the numbers; a parameter is what
-    `name` gives for it. `borders` are nodes that made a model's inputs, behind which nothing is the model's. `seen` keeps what comes
-    before each node, which lineages of one graph share: PyTorch makes an object for every node that Python sees, and that is what takes
-    time.
+    A node is its type, or, if it has numbers, a tuple of its type, which of its results was read, and the numbers; a reshaping, which is
+    not counted, is the shape before it; a parameter is what `name` gives for it. `borders` are nodes that made a model's inputs, behind
+    which nothing is the model's. `seen` keeps what comes before each node, which lineages of one graph share: PyTorch makes an object for
+    every node that Python sees, and that is what takes time.
     """
     node = tensor.grad_fn
     if node is None or node in borders:
         return ()
     if seen is None:
         seen = {}
-    nodes = [(node, tensor.output_nr)]
+    kind = _kinds[type(node)]
+    nodes = [(node, kind is not None, _entry(node, kind, tensor.output_nr))]
     made: list[Any] = []
     count = at = expanded = 0
     while count < most:
         if at < len(nodes):
-            node, result = nodes[at]
+            _, is_counted, entry = nodes[at]
             at += 1
-            kind = _kinds[type(node)]
-            if kind is None:
-                continue
-            if kind.__class__ is tuple:
-                own, numbers = kind
-                kind = (own, result, *[getattr(node, number, None) for number in numbers])
-            made.append(kind)
-            count += 1
+            if entry is not None:
+                made.append(entry)
+                count += is_counted
         elif expanded < at:
             # Only as many as are needed, in the order in which they were found.
-            node, _ = nodes[expanded]
+            node = nodes[expanded][0]
             expanded += 1
             before = seen.get(node)
             if before is None:
@@ -121,23 +158,42 @@ def lineage(
     return tuple(made)
 
 
+def _entry(node: Any, kind: Any, result: int) -> Any:
+    """What a lineage has for a node of which this result was read; None if nothing."""
+    if kind is None:
+        return _shape_before(node)
+    return (kind[0], result, kind[1](node)) if kind.__class__ is tuple else kind
+
+
+def _shape_before(reshape: Any) -> Any:
+    """The shape before a reshaping, which says how elements are grouped there; None where a view was written to, of which fake tensors have
+    another node."""
+    shape = getattr(reshape, "_saved_self_sym_sizes", None)
+    return None if shape is None or type(reshape.next_functions[0][0]).__name__ == "CopySlices" else shape
+
+
 def _before(node: Any, borders: set[Any], name: Callable[[Tensor], Any]) -> tuple[list[Any], list[Any]]:
-    """The nodes before one, each with the number of its result, and the names of the parameters."""
+    """The nodes before one, each with whether it is counted and its entry, and the names of the parameters."""
     nodes, parameters = [], []
-    for pair in node.next_functions:
-        other = pair[0]
+    for other, result in node.next_functions:
         if other is None or other in borders:
             continue
-        if _kinds[type(other)] is False:
+        kind = _kinds[type(other)]
+        if kind is False:
             parameters.append(name(other.variable))
         else:
-            nodes.append(pair)
+            nodes.append((other, kind is not None, kind if kind.__class__ is type else _entry(other, kind, result)))
     return nodes, parameters
 
 
 def is_node(entry: Any) -> bool:
     """Whether an entry of a lineage stands for a node."""
-    return isinstance(entry, type) or (isinstance(entry, tuple) and isinstance(entry[0], type))
+    return isinstance(entry, type) or (isinstance(entry, tuple) and isinstance(next(iter(entry), None), type))
+
+
+def is_name(entry: Any) -> bool:
+    """Whether an entry of a recorded lineage is the name of a parameter, and not the shape before a reshaping."""
+    return isinstance(entry, tuple) and isinstance(next(iter(entry), None), str)
 
 
 def beginning(whole: tuple[Any, ...], nodes: int) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ layers are their own. Others must be seen in the graph: in the lineages of the s
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 from .lineage import place_of
@@ -26,28 +26,67 @@ _PARTS = {
     "unbind": "UnbindBackward",
     "unfold": "UnfoldBackward",
 }
-# Nodes of operations whose numbers change no shape; "" where none has them.
+# Nodes of operations whose numbers change no shape; "" where none has them. That of layer normalization has none, whose numbers are the
+# normalized shape, which is seen, and what is added to a variance, which programs do not change.
 _NUMBERED = {
+    "add": "AddBackward",
+    "addcdiv": "AddcdivBackward",
+    "addcmul": "AddcmulBackward",
     "addmm": "AddmmBackward",
+    "amax": "AmaxBackward",
+    "amin": "AminBackward",
     "arange": "",
+    "avg_pool2d": "AvgPool2DBackward",
+    "avg_pool3d": "AvgPool3DBackward",
     "baddbmm": "BaddbmmBackward",
     "constant_pad_nd": "ConstantPadNdBackward",
+    "convolution": "ConvolutionBackward",
+    "cudnn_batch_norm": "CudnnBatchNormBackward",
     "elu": "EluBackward",
+    "gelu": "GeluBackward",
     "hardtanh": "HardtanhBackward",
+    "im2col": "Im2ColBackward",
+    "index_select": "IndexSelectBackward",
     "leaky_relu": "LeakyReluBackward",
+    "linalg_vector_norm": "LinalgVectorNormBackward",
+    "max_pool2d_with_indices": "MaxPool2DWithIndicesBackward",
+    "max_pool3d_with_indices": "MaxPool3DWithIndicesBackward",
+    "mean": "MeanBackward",
+    "native_batch_norm": "NativeBatchNormBackward",
+    "native_group_norm": "NativeGroupNormBackward",
+    "pixel_shuffle": "PixelShuffleBackward",
+    "pixel_unshuffle": "PixelUnshuffleBackward",
+    "pow": "PowBackward",
+    "reflection_pad2d": "ReflectionPad2DBackward",
+    "replication_pad2d": "ReplicationPad2DBackward",
     "roll": "RollBackward",
+    "rsub": "RsubBackward",
     "select_backward": "",
     "softplus": "SoftplusBackward",
+    "stack": "StackBackward",
+    "sub": "SubBackward",
+    "sum": "SumBackward",
     "threshold": "",
     "tril": "TrilBackward",
     "triu": "TriuBackward",
+    "upsample_bicubic2d": "UpsampleBicubic2DBackward",
+    "upsample_bilinear2d": "UpsampleBilinear2DBackward",
+    "upsample_nearest1d": "UpsampleNearest1DBackward",
+    "upsample_nearest2d": "UpsampleNearest2DBackward",
+    "upsample_nearest3d": "UpsampleNearest3DBackward",
+    "upsample_trilinear3d": "UpsampleTrilinear3DBackward",
+    "var_mean": "VarMeanBackward",
+    "_log_softmax": "LogSoftmaxBackward",
     "_scaled_dot_product_cudnn_attention": "ScaledDotProductCudnnAttentionBackward",
     "_scaled_dot_product_efficient_attention": "ScaledDotProductEfficientAttentionBackward",
     "_scaled_dot_product_flash_attention": "ScaledDotProductFlashAttentionBackward",
     "_scaled_dot_product_flash_attention_for_cpu": "ScaledDotProductFlashAttentionForCpuBackward",
+    "_softmax": "SoftmaxBackward",
 }
 # What a program may run on its inputs as they come without autograd's knowledge: casts, mostly of autocast.
 _OF_INPUTS = frozenset(["_to_copy", "clone", "contiguous"])
+# Operations with several results whose numbers are a layer's own, if one makes them; those of attention are its call's.
+_OF_LAYERS = frozenset(["cudnn_batch_norm", "max_pool2d_with_indices", "max_pool3d_with_indices", "native_batch_norm", "native_group_norm"])
 
 
 class Proofs:
@@ -90,7 +129,7 @@ class Proofs:
             self.graded.update(storage for storage, _ in operation.makes)
         for value in operation.reads:
             self.readers[value].append(operation)
-        if len(operation.makes) > 1 and _NUMBERED.get(operation.name):
+        if len(operation.makes) > 1 and _NUMBERED.get(operation.name) and not (operation.layer and operation.name in _OF_LAYERS):
             self.silent.update(value for value in operation.makes if self.lineages.get(value) == ())
         if operation.makes or not views:
             return
@@ -142,14 +181,16 @@ class Proofs:
         if "" in nodes:
             return False
         needed: dict[tuple[int, int], int] = {}
-        waiting, seen = list(operation.makes), set(operation.makes)
+        seen = set(operation.makes)
+        # Operations between that have the same nodes come before them.
+        waiting = [(made, Counter(nodes)) for made in operation.makes]
         while waiting:
-            value = waiting.pop()
+            value, counts = waiting.pop()
             if value in self.silent:
                 continue
             whole = self.lineages.get(value)
             if whole is not None:
-                found = [place_of(node, whole, nodes.count(node)) for node in set(nodes)]
+                found = [place_of(node, whole, count) for node, count in counts.items()]
                 if not all(found):
                     return False
                 needed[value] = max(found)
@@ -157,7 +198,8 @@ class Proofs:
             for reader in self.readers[value]:
                 new = [made for made in reader.makes if made not in seen]
                 seen.update(new)
-                waiting += new
+                between = _NUMBERED.get(reader.name.removesuffix("_"))
+                waiting += [(made, counts + Counter([between] if between in counts else [])) for made in new]
         for value, count in needed.items():
             self.nodes[value] = max(count, self.nodes.get(value, 0))
         return True
