@@ -244,6 +244,19 @@ def test_parameters_may_be_views_of_one_tensor(link, when):
     assert same == [True] * 4 and last_plan(fitted).counts.strangers == 0
 
 
+@pytest.mark.parametrize("place", [6, 7, 12])
+def test_parameters_may_get_other_bytes_between_the_passes(place, link):
+    torch.manual_seed(1)
+    model, x = blocks(5), torch.randn(4, 3, 32, 32)
+    fitted, found = fitted_copy(model, x, 0.6), []
+    for each in (model, fitted):
+        outputs, weight = each(x), each[place].weight
+        weight.data = 1.5 * weight.data
+        loss(outputs).backward()
+        found.append(gradients(each))
+    assert equal(*found)
+
+
 def test_normalizations_may_be_frozen_between_steps(link):
     def freeze(model, step):
         for layer in model.modules():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .bound import KEEP, LEAF, OFFLOAD, Bound, Expected
 from .lineage import UNNAMED, lineage
 from .replay import rebuild
-from .slots import Slot, modified, of_view
+from .slots import Slot, modified, of_view, unowned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +56,8 @@ class Pass:
         # The tensors that exist before the step, in the plan's order, and the number of each.
         self.given = given
         self.numbers = {id(tensor): number for number, tensor in enumerate(given)}
+        # Their bytes: a program may give a parameter others before the backward pass, by `.data`, of which no version tells.
+        self.bytes = [tensor.detach() for tensor in given]
         # The nodes that made the inputs.
         self.borders = borders
         # What takes the tensors that the plan does not know.
@@ -94,7 +96,7 @@ class Pass:
         self.k = k + 1
         # It is kept whatever it is, so its size is enough to know.
         if k < self.known and tensor.numel() == self.kept[k]:
-            # What no node made refers to none, so holding it makes no cycle.
+            # As `unowned` gives it; this is where most packs end.
             return tensor if tensor.is_leaf else tensor.detach(), tensor._version, k
         return self._decided(tensor, k)
 
@@ -108,7 +110,7 @@ class Pass:
         if kind == KEEP:
             if tensor.numel() != numel and not _differs_harmlessly(tensor):
                 return self._stranger(tensor)
-            return tensor.detach(), tensor._version, k
+            return unowned(tensor), tensor._version, k
         slot = self._slot(number)
         if (
             tensor.shape != expected.shape
@@ -242,8 +244,8 @@ class Pass:
                     self._release(slot)
         self.slots.clear()
         self.counts.packs += self.k
-        self.externals = [(tensor, tensor._version) for tensor in self.given]
-        self.given = []
+        self.externals = [(tensor, tensor._version) for tensor in self.bytes]
+        self.given, self.bytes = [], []
         self.numbers = {}
         self.borders = set()
         self.nodes = {}

@@ -198,7 +198,7 @@ class Proofs:
             for reader in self.readers[value]:
                 new = [made for made in reader.makes if made not in seen]
                 seen.update(new)
-                between = _NUMBERED.get(reader.name.removesuffix("_"))
+                between = _NUMBERED.get(reader.name.removesuffix("_"), "")
                 waiting += [(made, counts + Counter([between] if between in counts else [])) for made in new]
         for value, count in needed.items():
             self.nodes[value] = max(count, self.nodes.get(value, 0))

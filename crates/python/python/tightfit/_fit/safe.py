@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .forms import other_layout
 from .recorder import Recorder
-from .slots import Counts, modified
+from .slots import Counts, modified, unowned
 
 __all__ = ["SafePass"]
 
@@ -33,13 +33,13 @@ class SafePass:
         number = -1
         external = False
         if other_layout(tensor):
-            return number, tensor.detach(), tensor._version, None
+            return number, unowned(tensor), tensor._version, None
         if recorder is not None:
             number = recorder.saved(tensor)
             external = recorder.storage(tensor).external is not None
         leaf = tensor.requires_grad and tensor.is_leaf
         if leaf or external or type(tensor) is not Tensor or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None:
-            return number, tensor.detach(), tensor._version, None
+            return number, unowned(tensor), tensor._version, None
         with _paused(recorder), torch.no_grad():
             # Strides may be 0 or overlap: what is moved is what lies between the first element and the last.
             spanned = tensor.as_strided((_span(tensor),), (1,))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Counts", "Slot", "modified", "of_part", "of_view"]
+__all__ = ["Counts", "Slot", "modified", "of_part", "of_view", "unowned"]
 
 
 class Counts:
@@ -60,6 +60,12 @@ def modified(tensor: Tensor, version: int) -> RuntimeError:
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.type()} [{shape}]] is at version {tensor._version}; expected version {version} instead."
     )
+
+
+def unowned(tensor: Tensor) -> Tensor:
+    """A saved tensor that refers to no node, which would make a cycle. A parameter, which none made, is itself: plain autograd, too, sees what
+    a program assigns to its `.data`."""
+    return tensor if tensor.is_leaf else tensor.detach()
 
 
 def of_part(tensor: Tensor, view: Any) -> Tensor:
