@@ -189,7 +189,11 @@ class _Binder:
                 if leaf not in self.packs_of:
                     raise Impossible(f"a rerun reads tensor {leaf}, which is not saved")
                 bound.kinds.setdefault(leaf, LEAF)
-        leaves = {leaf for read in bound.leaves.values() for leaf in read}
+        compared = {leaf for read in bound.leaves.values() for leaf in read}
+        for tensor in bound.leaves:
+            for witness in self.witnesses(tensor):
+                bound.kinds.setdefault(witness, LEAF)
+                compared.add(witness)
         self.place()
         bound.followed = self.modules.intersection(call.name for call in calls)
         bound.calls = [call for call in calls if call.name in bound.followed]
@@ -200,7 +204,7 @@ class _Binder:
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            nodes = self.nodes(tensor, kind, leaves)
+            nodes = self.nodes(tensor, kind, compared)
             made_by = self.lineage(packs[number], nodes) if nodes else None
             expected = Expected(view.shape, view.stride, view.dtype, view.offset, before[packs[number].calls], made_by, nodes)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, expected))
@@ -213,12 +217,17 @@ class _Binder:
             tensors.sort(key=bound.outcome.needed.__getitem__)
         return bound
 
-    def nodes(self, tensor: int, kind: int, leaves: set[int]) -> int:
+    def nodes(self, tensor: int, kind: int, compared: set[int]) -> int:
         """How many of the nodes that made a tensor matter: none where its bytes come back whatever they are. A rerun may read several
         saved tensors, each of which must be told from others, so it is not enough to compare its own nodes."""
-        if kind == REBUILD or tensor in leaves:
+        if kind == REBUILD or tensor in compared:
             return max(LINEAGE, self.step.proofs.get(tensor, 0))
         return 0
+
+    def witnesses(self, tensor: int) -> list[int]:
+        """What is compared in place of a tensor that has no lineage, before that is given up."""
+        witness = self.step.witnesses.get(tensor)
+        return [witness] if witness is not None and witness in self.packs_of else []
 
     def lineage(self, pack: Pack, nodes: int) -> tuple[Any, ...]:
         """What is compared of a lineage, with the numbers of parameters."""
@@ -286,8 +295,9 @@ class _Binder:
             first = self.packs_of[tensor][0]
             wanted = decision["release_after"] or 0
             if decision["decision"] == "recompute":
-                # Its rerun needs what is saved after it.
-                late = [self.packs_of[leaf][0] for leaf in self.bound.leaves[tensor] if self.packs_of[leaf][0] > first]
+                # Its rerun needs what is saved after it, or is proven by that.
+                others = [*self.bound.leaves[tensor], *self.witnesses(tensor)]
+                late = [self.packs_of[other][0] for other in others if self.packs_of[other][0] > first]
                 if not late:
                     decision["release_after"] = self.lives.last_forward[tensor]
                     continue

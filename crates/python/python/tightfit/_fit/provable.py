@@ -96,12 +96,15 @@ class Proofs:
     ----------
     nodes
         For each value (storage and writes), how many nodes of its lineage must be compared, where that is known to matter.
+    witnesses
+        For saved values that have no lineage: another result of the same operation, whose lineage shows its numbers.
     silent
-        Saved values that have no lineage, beside others that show the numbers of the operation that made both: they are never given up.
+        Those for which there is none: they are never given up.
     """
 
     def __init__(self, operations: list[Operation], packs: list[Pack], named: dict[int, list[External]], graded: set[int]) -> None:
         self.nodes: dict[tuple[int, int], int] = {}
+        self.witnesses: dict[tuple[int, int], tuple[int, int]] = {}
         self.silent: set[tuple[int, int]] = set()
         self.named = named
         # Storages that autograd follows, and those that were ever complex: of these, views have bits that no stride shows.
@@ -129,8 +132,7 @@ class Proofs:
             self.graded.update(storage for storage, _ in operation.makes)
         for value in operation.reads:
             self.readers[value].append(operation)
-        if len(operation.makes) > 1 and _NUMBERED.get(operation.name) and not (operation.layer and operation.name in _OF_LAYERS):
-            self.silent.update(value for value in operation.makes if self.lineages.get(value) == ())
+        self._find_witnesses(operation)
         if operation.makes or not views:
             return
         source = views[0]
@@ -145,6 +147,20 @@ class Proofs:
                 nodes = [*nodes, part]
             if nodes:
                 self.parts[place(view)] = nodes
+
+    def _find_witnesses(self, operation: Operation) -> None:
+        """Notes what shows the numbers of an operation of several results in place of those that have no lineage."""
+        node = _NUMBERED.get(operation.name)
+        if not node or len(operation.makes) < 2:
+            return
+        witness = next((value for value in operation.makes if place_of(node, self.lineages.get(value, ()))), None)
+        for value in operation.makes:
+            if self.lineages.get(value) != ():
+                continue
+            if witness is not None:
+                self.witnesses[value] = witness
+            elif not (operation.layer and operation.name in _OF_LAYERS):
+                self.silent.add(value)
 
     def proves(self, operation: Operation) -> bool:
         """Whether a pass can tell that an operation would run as it was recorded; notes what must be compared for that."""
@@ -186,7 +202,7 @@ class Proofs:
         waiting = [(made, Counter(nodes)) for made in operation.makes]
         while waiting:
             value, counts = waiting.pop()
-            if value in self.silent:
+            if value in self.silent or value in self.witnesses:
                 continue
             whole = self.lineages.get(value)
             if whole is not None:

@@ -116,6 +116,8 @@ class Step:
         Operations after which the model has given its outputs.
     proofs
         For saved tensors of which reruns are right only if more of their lineage is compared: so many nodes.
+    witnesses
+        For saved tensors that have no lineage: another that is compared before they are given up.
     """
 
     data: dict[str, Any]
@@ -127,6 +129,7 @@ class Step:
     assumed: list[str] = field(default_factory=list)
     given: int = 0
     proofs: dict[int, int] = field(default_factory=dict)
+    witnesses: dict[int, int] = field(default_factory=dict)
 
 
 def external_of(named: list[External], view: View) -> External | None:

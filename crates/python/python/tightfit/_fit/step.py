@@ -352,8 +352,10 @@ def build(
         },
     }
     assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
-    proofs = {builder.of[value]: nodes for value, nodes in builder.proofs.nodes.items() if value in builder.of}
-    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed, given, proofs)
+    of = builder.of
+    proofs = {of[value]: nodes for value, nodes in builder.proofs.nodes.items() if value in of}
+    witnesses = {of[value]: of[other] for value, other in builder.proofs.witnesses.items() if value in of and other in of}
+    return Step(data, packs, unpacks, builder.recorded, of, builder.externals, assumed, given, proofs, witnesses)
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
