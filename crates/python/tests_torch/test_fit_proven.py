@@ -468,3 +468,29 @@ def test_attention_that_drops_nothing_is_rebuilt(monkeypatch):
     assert rerun_in_plan(0.0, 0.4) == ([True] * 3, 0, True)
     _, strangers, rebuilt = rerun_in_plan(0.5, 0.7)
     assert strangers == 0 and not rebuilt
+
+
+def test_indices_of_a_pooling_are_rebuilt_once_its_maxima_were_compared(monkeypatch):
+    class Pools(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.step = nn.ModuleList([nn.Conv2d(16 if place else 3, 16, 3, padding=1) for place in range(5)]), 0
+
+        def forward(self, x):
+            self.step += 1
+            for layer in self.layers:
+                wide = 3 if self.step < 4 else 5
+                x = F.max_pool2d(torch.tanh(layer(x)), wide, 1, wide // 2)
+            return x
+
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(1)
+    same, fitted = compared(Pools(), [torch.randn(4, 3, 32, 32) for _ in range(3)], share=0.5)
+    plan = last_plan(fitted)
+    indices = [tensor for tensor in plan.step.witnesses if plan.decisions.get(tensor, {}).get("decision") == "recompute"]
+    assert same == [True] * 3 and plan.counts.strangers == 0 and indices
+    # In the first step of another window, none has been given up yet when that is noticed.
+    assert all(tensor in plan.bound.keep_until_filled for tensor in indices)
+    torch.manual_seed(1)
+    same, _ = compared(Pools(), [torch.randn(4, 3, 32, 32) for _ in range(6)], share=0.5)
+    assert same == [True] * 6
