@@ -210,6 +210,6 @@ def test_no_more_is_moved_than_the_host_holds(fine):
 
 def test_what_bounds_all_plans_bounds_those_that_have_room(fine):
     found, budget, decided = decided_for("unet")
-    decided.gap = 0.1
+    decided.bound_us = decided.outcome.time_us / 1.1
     best = searched(found, budget, decided, reserved(found.lives, decided.decisions).bytes - 1)
     assert (1 + best.gap) / 1.1 == pytest.approx(best.outcome.time_us / decided.outcome.time_us)
