@@ -11,6 +11,7 @@ from typing import Any
 
 from .lineage import place_of
 from .recorded import External, Operation, Pack, View, external_of, place
+from .rerun import may_run_again
 
 __all__ = ["Proofs"]
 
@@ -130,8 +131,10 @@ class Proofs:
             return
         if operation.graded and any(view.storage in self.graded for view in views):
             self.graded.update(storage for storage, _ in operation.makes)
-        for value in operation.reads:
-            self.readers[value].append(operation)
+        if may_run_again(operation):
+            # What comes behind another, such as a dropout's mask, is not made again.
+            for value in operation.reads:
+                self.readers[value].append(operation)
         self._find_witnesses(operation)
         if operation.makes or not views:
             return
