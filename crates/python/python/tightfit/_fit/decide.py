@@ -73,7 +73,11 @@ class Decided:
     @property
     def gap(self) -> float | None:
         """How far their time is above the bound, as a share of that; None where there is no bound."""
-        return self.outcome.time_us / self.bound_us - 1 if self.bound_us else None
+        return self.gap_of(self.outcome)
+
+    def gap_of(self, outcome: Outcome) -> float | None:
+        """The same of what carrying them out takes, where that is known better."""
+        return outcome.time_us / self.bound_us - 1 if self.bound_us else None
 
     @property
     def is_far(self) -> bool:

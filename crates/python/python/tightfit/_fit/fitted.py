@@ -141,7 +141,8 @@ class Fitted:
     @property
     def gap(self) -> float | None:
         """How far the predicted time is above the bound of plans with as much room, as a share of that; None where no bound is known."""
-        return max(0.0, self.outcome.time_us / self.decided.bound_us - 1) if self.decided.bound_us else None
+        gap = self.decided.gap_of(self.outcome)
+        return None if gap is None else max(0.0, gap)
 
     def line(self, name: str) -> str:
         """What the plan does, on one line."""

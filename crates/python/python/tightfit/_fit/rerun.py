@@ -16,7 +16,7 @@ import torch
 from .program import ATTENTION, BATCH_NORMS, CONVOLUTIONS
 from .recorded import Operation
 
-__all__ = ["gives_only_results", "is_number", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
+__all__ = ["gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
 # Names without overloads; an in-place form runs on a copy.
 _SAME = frozenset(
@@ -55,6 +55,7 @@ _BACKWARD = frozenset(
     _scaled_dot_product_flash_attention_for_cpu_backward
     """.split()
 )
+_ONLY_RESULTS = _SAME | CONVOLUTIONS | BATCH_NORMS | ATTENTION | _BACKWARD
 # Others that graphs of AOT autograd have: functional forms, reshapings, and what Inductor decomposes operations into.
 _IN_GRAPHS = frozenset(
     """
@@ -93,7 +94,7 @@ def may_run_again(operation: Operation) -> bool:
     if name.removesuffix("_") == "div" and any(isinstance(value, str) for value in operation.arguments):
         # How it rounds changes no shape.
         return False
-    if name.removesuffix("_") in _WITH_NUMBERS and any(map(is_number, operation.arguments)):
+    if name.removesuffix("_") in _WITH_NUMBERS and any(map(_is_number, operation.arguments)):
         return name.removesuffix("_") == "pow" and operation.arguments[1:] == [2]
     return name.removesuffix("_") in _SAME or name in _SAME or name in BATCH_NORMS
 
@@ -110,10 +111,9 @@ def gives_only_results(function: Any) -> bool:
     if function.namespace not in ("aten", "prims"):
         return False
     name = str(function._schema.name.split("::")[-1])
-    elsewhere = CONVOLUTIONS | BATCH_NORMS | ATTENTION
-    return name.removesuffix("_") in _SAME or name in _SAME or name in elsewhere or name in _BACKWARD
+    return name.removesuffix("_") in _SAME or name in _ONLY_RESULTS
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Whether an argument is a plain number that a program may have computed."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value not in _CONSTANTS
