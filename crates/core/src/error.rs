@@ -47,7 +47,7 @@ pub enum Error {
     },
 
     /// Recordings of several devices where those of one are needed.
-    #[error("a replay needs recordings of one device, but these are of {}", devices.join(" and "))]
+    #[error("a replay needs recordings from one device, but these are from {}", devices.join(" and "))]
     SeveralDevices {
         /// The devices.
         devices: Vec<String>,

@@ -102,19 +102,16 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
 fn must_change(flip: bool, shift: usize, sample: Shape) -> Result<(), Failure> {
     let [_, height, width] = sample.extents3();
     let most = height.max(width) - 1;
-    let samples = format!("the samples are {height} x {width} pixels");
-    match most {
-        _ if flip && width == 1 => {
-            Err(Failure::Usage(format!("--flip: {samples}, which mirroring does not change; leave the option out")))
-        }
-        0 if shift > 0 => Err(Failure::Usage(format!(
-            "--shift {shift}: {samples}, which leaves no room to move them; leave the option out"
-        ))),
-        _ if shift > most => Err(Failure::Usage(format!(
-            "--shift {shift}: {samples}, so they can move by at most {most}; use --shift {most} or less"
-        ))),
-        _ => Ok(()),
-    }
+    let (option, why) = if flip && width == 1 {
+        ("--flip".to_owned(), "which mirroring does not change; leave the option out".to_owned())
+    } else if shift > most && most == 0 {
+        (format!("--shift {shift}"), "which leaves no room to move them; leave the option out".to_owned())
+    } else if shift > most {
+        (format!("--shift {shift}"), format!("so they can move by at most {most}; use --shift {most} or less"))
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(format!("{option}: the samples are {height} x {width} pixels, {why}")))
 }
 
 /// A training run with everything it needs.
