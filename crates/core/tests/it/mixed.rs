@@ -281,7 +281,7 @@ fn older_and_later_recordings_of_a_device_are_one_device() {
     let three = [late.clone(), old.clone(), other.clone()];
     assert_eq!(Recording::by_device(three.clone()), three);
     let message = Replay::of(three).unwrap_err().to_string();
-    assert!(message.contains("of K80 (cudnn 7.1.2 / driver 390) and K80 (cudnn 7.1.2) and K80"), "{message}");
+    assert!(message.contains("are from K80 (cudnn 7.1.2 / driver 390) and K80 (cudnn 7.1.2) and K80"), "{message}");
 }
 
 /// Every set of eight descriptions, in two orders, against the definition.
