@@ -43,7 +43,7 @@ def planned(found, share):
     if not decided.fits:
         decided = decide_least(found.data, lives)
     assert decided.outcome.peak < plain.peak
-    return bind(found.step, lives, decided.decisions, found.packs, [])
+    return bind(found.step, lives, decided.decisions, found.packs, [], [])
 
 
 def replayed(found, bound=None, **options):
@@ -117,7 +117,7 @@ def test_what_several_reruns_make_counts_once():
         }
         for tensor, operations in ((indices, [pooling]), (copy, [pooling, cast]))
     }
-    bound = bind(found.step, lives, decisions, found.packs, [])
+    bound = bind(found.step, lives, decisions, found.packs, [], [])
     program = replayed(found, bound)
     assert program.read == plain.read and program.result == plain.result
     assert program.safe.counts.rebuilt == 1
@@ -137,7 +137,7 @@ def test_reruns_that_are_planned_early_are_predicted_where_they_are_needed(name)
         if len(decision["rebuilt"]) <= 1
     }
     assert len(early) > 3
-    bound = bind(found.step, lives, early, found.packs, [])
+    bound = bind(found.step, lives, early, found.packs, [], [])
     program = replayed(found, bound)
     assert_as_predicted(program, bound.outcome)
     assert program.read == replayed(found).read

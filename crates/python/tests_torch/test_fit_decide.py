@@ -34,7 +34,7 @@ def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkey
     by_need = sorted(given, key=lambda tensor: lives.first_backward[tensor])
     stalls = []
     for order in (by_need, by_need[::-1]):
-        bound = bind(fitted.step, lives, {tensor: given[tensor] for tensor in order}, fitted.recorder.packs, fitted.recorder.calls)
+        bound = bind(fitted.step, lives, {tensor: given[tensor] for tensor in order}, fitted.recorder.packs, fitted.recorder.calls, fitted.recorder.saves)
         (fetched,) = bound.fetch.values()
         assert fetched == [tensor for tensor in by_need if tensor in fetched]
         stalls.append(bound.outcome.stalled_us)

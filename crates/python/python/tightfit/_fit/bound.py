@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .lineage import LINEAGE, UNNAMED, beginning, is_name
 from .program import CONVOLUTIONS, Program, program_of
 from .rebuild import Impossible, Lives
-from .recorded import External, ModuleCall, Pack, Step, View, external_of, inside
+from .recorded import External, ModuleCall, ModuleSaves, Pack, Step, View, external_of, inside
 from .simulate import Outcome, simulate
+from .unhooked import Made, Stretch, stretches
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +66,12 @@ class Bound:
         What to do when the forward pass ends.
     calls, followed
         Modules whose tensors reruns read, in the order of their calls, with whether they are in training; and each once.
+    unhooked
+        By their first pack: stretches in which tensors are just kept, with nothing else to do.
+    made
+        By the same: how many nodes of the graph passes make there.
     unpacks
-        The pack that is unpacked at each turn of the backward pass.
+        The pack that is unpacked at each turn of the backward pass, for those with hooks.
     fetch, drop, busy
         By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
     on_demand
@@ -89,6 +94,8 @@ class Bound:
     at_end: Order = Order((), ())
     calls: list[ModuleCall] = field(default_factory=list)
     followed: set[str] = field(default_factory=set)
+    unhooked: dict[int, Stretch] = field(default_factory=dict)
+    made: dict[int, Made] = field(default_factory=dict)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
     fetch: dict[int, list[int]] = field(default_factory=dict)
@@ -172,7 +179,7 @@ class _Binder:
                 found.setdefault(need, {**entry, "before": need})
         return list(found.values())
 
-    def bind(self, packs: list[Pack], calls: list[ModuleCall]) -> Bound:
+    def bind(self, packs: list[Pack], calls: list[ModuleCall], saves: list[ModuleSaves]) -> Bound:
         bound = self.bound
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
@@ -211,6 +218,7 @@ class _Binder:
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
         bound.at_end = Order(tuple(releases.get(-1, ())), ())
         self.turns()
+        self.unhook(saves)
         bound.decisions = self.decisions
         bound.outcome = simulate(self.lives, self.decisions)
         for tensors in bound.fetch.values():
@@ -337,8 +345,6 @@ class _Binder:
     def turns(self) -> None:
         bound, lives = self.bound, self.lives
         bound.unpacks = [number for number, _ in self.step.unpacks]
-        for turn, number in enumerate(bound.unpacks):
-            bound.turns.setdefault(number, []).append(turn)
         places = [(operation, turn) for turn, (_, operation) in enumerate(self.step.unpacks) if operation >= 0]
         for tensor, decision in self.decisions.items():
             if decision["decision"] == "offload":
@@ -361,13 +367,37 @@ class _Binder:
         # As far as the hooks see, the backward pass begins with the first one and ends with the last.
         bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
 
+    def unhook(self, saves: list[ModuleSaves]) -> None:
+        """Finds what needs no hooks, and counts the turns without it."""
+        bound = self.bound
+        needed = {number for turn, number in enumerate(bound.unpacks) if turn in bound.busy}
+        found = stretches(saves, [elements < 0 or number in needed for number, elements in enumerate(bound.kept)])
+        bound.unhooked = {stretch.first: stretch for stretch in found}
+        bound.made = {stretch.first: Made() for stretch in found}
+        without = {number for stretch in found for number in range(stretch.first, stretch.end)}
+        stays = [number not in without for number in bound.unpacks]
+        turns = [0, *accumulate(stays)]
+        bound.unpacks = [number for number, stay in zip(bound.unpacks, stays, strict=True) if stay]
+        bound.fetch = {turns[turn]: tensors for turn, tensors in bound.fetch.items()}
+        bound.drop = {turns[turn]: tensors for turn, tensors in bound.drop.items()}
+        bound.busy = {turns[turn] for turn in bound.busy}
+        for turn, number in enumerate(bound.unpacks):
+            bound.turns.setdefault(number, []).append(turn)
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], packs: list[Pack], calls: list[ModuleCall]) -> Bound:
-    """Binds decisions to the packs and unpacks of a recorded step, in which modules were called in this order.
+
+def bind(
+    step: Step,
+    lives: Lives,
+    decisions: dict[int, dict[str, Any]],
+    packs: list[Pack],
+    calls: list[ModuleCall],
+    saves: list[ModuleSaves],
+) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step, in which modules were called in this order, and saved this.
 
     Raises
     ------
     Impossible
         If the decisions cannot be carried out.
     """
-    return _Binder(step, lives, decisions).bind(packs, calls)
+    return _Binder(step, lives, decisions).bind(packs, calls, saves)

@@ -15,7 +15,7 @@ import torch
 if TYPE_CHECKING:
     from .passes import Pass
 
-__all__ = ["Here", "pop_hooks", "push_hooks", "running"]
+__all__ = ["Here", "nodes_made", "on_top", "pop_hooks", "push_hooks", "running", "top_hooks"]
 
 
 class Here(threading.local):
@@ -53,10 +53,26 @@ def push_hooks(active: Any) -> None:
     torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
 
 
+def nodes_made() -> int:
+    """How many nodes of autograd's graphs this thread has made so far."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def top_hooks() -> tuple[Any, Any] | None:
+    """What answers now."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)  # type: ignore[no-any-return]
+
+
+def on_top(active: Any) -> bool:
+    """Whether a pass answers now, and nobody has put other hooks upon its own."""
+    top = top_hooks()
+    return top is not None and top[0] == active.pack
+
+
 def pop_hooks(active: Any) -> None:
     """Takes a pass's hooks away, wherever they are among those of others."""
     others = []
-    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+    while (top := top_hooks()) is not None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
         if top[0] == active.pack:
             break

@@ -275,7 +275,7 @@ def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
 
 def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
     """Decisions as they are carried out; None if everything is kept."""
-    return bind(step, lives, decided.decisions, recorder.packs, recorder.calls) if decided.decisions else None
+    return bind(step, lives, decided.decisions, recorder.packs, recorder.calls, recorder.saves) if decided.decisions else None
 
 
 def _with_least(fitted: Fitted) -> Fitted:

@@ -19,6 +19,7 @@ from torch import nn
 from .aside import say_compiled
 
 if TYPE_CHECKING:
+    from .bound import Bound
     from .session import Session
 
 __all__ = ["Following", "fitted_by", "install", "uninstall"]
@@ -122,14 +123,32 @@ class _Called(_Ours):
         self.name = name
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        if not torch.compiler.is_compiling():
-            active = self.session.here.following
-            if active is not None:
-                active.called(self.name, module.training)
+        active = self.session.here.following
+        if active is not None and not torch.compiler.is_compiling():
+            active.called(self.name, module.training)
+
+
+class _Unhook(_Called):
+    """Lets the running pass take its hooks on saved tensors away before a module."""
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        active = self.session.here.following
+        if active is not None and not torch.compiler.is_compiling():
+            active.unhook(self.name)
+
+
+class _Rehook(_Called):
+    """Lets it put them back after one, whether that raised or not."""
+
+    def __call__(self, module: Any, inputs: Any, outputs: Any = None) -> None:
+        active = self.session.here.following
+        if active is not None and not torch.compiler.is_compiling():
+            active.rehook(self.name)
 
 
 class Following:
-    """Lets passes of a model see which of its modules run: a rerun is right only with the parameters that were used.
+    """Lets passes of a model see which of its modules run: a rerun is right only with the parameters that were used, and hooks on saved
+    tensors are taken away and put back where modules begin and end.
 
     Hooks are on modules while any thread is in such a pass.
     """
@@ -139,29 +158,44 @@ class Following:
         # The plans that had been made when modules were looked for: they may be replaced between two of them.
         self.made = 0
         self.passes = 0
-        # Where each is put, its key and the hook.
-        self.hooks: list[tuple[Any, int, _Called]] = []
+        # Where each entry is put, which is before others for those that are called before a module; its key, and the entry.
+        self.entries: list[tuple[weakref.ref[Any], bool, int, Any]] = []
 
-    def begin(self, session: Session, model: nn.Module, names: Callable[[], set[str]], made: int) -> None:
-        """Begins a pass that follows the modules of these names, for the session's plans so far."""
+    def begin(self, session: Session, model: nn.Module, bounds: Callable[[], list[Bound]], made: int) -> None:
+        """Begins a pass that follows modules as plans ask, which are those of the session so far."""
         with self.lock:
             self.passes += 1
             if self.made != made:
                 self._take_away()
                 self.made = made
-                modules = dict(model.named_modules())
-                # The model itself is being called already.
-                followed = [name for name in names() if name and name in modules]
-                calls = [_Called(session, name) for name in followed]
-                self.hooks = [(weakref.ref(modules[call.name]._forward_pre_hooks), call.key, call) for call in calls]
+                self._find(session, model, bounds())
             elif self.passes > 1:
                 return
-            for place, key, hook in self.hooks:
-                hooks = place()
-                if hooks is not None:
-                    hooks[key] = hook
-                    if len(hooks) > 1:
-                        hooks.move_to_end(key, last=False)
+            for place, before, key, entry in self.entries:
+                entries = place()
+                if entries is not None:
+                    entries[key] = entry
+                    if before and len(entries) > 1:
+                        entries.move_to_end(key, last=False)
+
+    def _find(self, session: Session, model: nn.Module, bounds: list[Bound]) -> None:
+        """Looks for the modules that plans ask for."""
+        self.entries = []
+
+        def add(places: tuple[Any, ...], before: bool, hook: _Called) -> None:
+            hooks, *flags = places
+            self.entries.append((weakref.ref(hooks), before, hook.key, hook))
+            self.entries += [(weakref.ref(flag), False, hook.key, True) for flag in flags]
+
+        # The model itself is being called already.
+        modules = {name: module for name, module in model.named_modules() if name}
+        unhooked = [stretch for bound in bounds for stretch in bound.unhooked.values()]
+        for name in {name for bound in bounds for name in bound.followed} & modules.keys():
+            add((modules[name]._forward_pre_hooks,), True, _Called(session, name))
+        for name in {stretch.begins for stretch in unhooked} & modules.keys():
+            add((modules[name]._forward_pre_hooks,), True, _Unhook(session, name))
+        for name in {stretch.ends for stretch in unhooked} & modules.keys():
+            add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _Rehook(session, name))
 
     def end(self) -> None:
         """Ends it."""
@@ -171,7 +205,7 @@ class Following:
                 self._take_away()
 
     def _take_away(self) -> None:
-        for place, key, _ in self.hooks:
-            hooks = place()
-            if hooks is not None:
-                hooks.pop(key, None)
+        for place, _, key, _ in self.entries:
+            entries = place()
+            if entries is not None:
+                entries.pop(key, None)

@@ -133,29 +133,29 @@ def lineage(
         return ()
     if seen is None:
         seen = {}
-    kind = _kinds[type(node)]
-    nodes = [(node, kind is not None, _entry(node, kind, tensor.output_nr))]
     made: list[Any] = []
-    count = at = expanded = 0
-    while count < most:
-        if at < len(nodes):
-            _, is_counted, entry = nodes[at]
-            at += 1
+    count = expanded = 0
+    # Nodes with their kinds, and which of their results were read.
+    found = [(node, _kinds[type(node)], tensor.output_nr)]
+    waiting: list[Any] = []
+    while True:
+        for node, kind, result in found:
+            entry = kind if kind.__class__ is type else _entry(node, kind, result)
             if entry is not None:
                 made.append(entry)
-                count += is_counted
-        elif expanded < at:
-            # Only as many as are needed, in the order in which they were found.
-            node = nodes[expanded][0]
-            expanded += 1
-            before = seen.get(node)
-            if before is None:
-                before = seen[node] = _before(node, borders, name)
-            nodes += before[0]
-            made += before[1]
-        else:
-            break
-    return tuple(made)
+            count += kind is not None
+            if count == most:
+                return tuple(made)
+        waiting += found
+        if expanded == len(waiting):
+            return tuple(made)
+        node = waiting[expanded][0]
+        expanded += 1
+        before = seen.get(node)
+        if before is None:
+            before = seen[node] = _before(node, borders, name)
+        found, parameters = before
+        made += parameters
 
 
 def _entry(node: Any, kind: Any, result: int) -> Any:
@@ -173,7 +173,7 @@ def _shape_before(reshape: Any) -> Any:
 
 
 def _before(node: Any, borders: set[Any], name: Callable[[Tensor], Any]) -> tuple[list[Any], list[Any]]:
-    """The nodes before one, each with whether it is counted and its entry, and the names of the parameters."""
+    """The nodes before one, each with its kind and which of its results was read, and the names of the parameters."""
     nodes, parameters = [], []
     for other, result in node.next_functions:
         if other is None or other in borders:
@@ -182,7 +182,7 @@ def _before(node: Any, borders: set[Any], name: Callable[[Tensor], Any]) -> tupl
         if kind is False:
             parameters.append(name(other.variable))
         else:
-            nodes.append((other, kind is not None, kind if kind.__class__ is type else _entry(other, kind, result)))
+            nodes.append((other, kind, result))
     return nodes, parameters
 
 

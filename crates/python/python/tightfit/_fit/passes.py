@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .bound import KEEP, LEAF, OFFLOAD, Bound, Expected
+from .entered import nodes_made, on_top, pop_hooks, push_hooks, top_hooks
 from .lineage import UNNAMED, lineage
 from .replay import rebuild
 from .slots import Slot, modified, of_view, unowned
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from .copies import Copies
     from .safe import SafePass
+    from .unhooked import Stretch
     from .watch import Watch
 
 __all__ = ["Pass"]
@@ -71,6 +73,10 @@ class Pass:
         self.turns = len(bound.unpacks)
         self.k = 0
         self.calls = 0
+        # The stretch without hooks on saved tensors that it is in, what they were put upon, and the nodes that this thread had made.
+        self.stretch: Stretch | None = None
+        self.below: Any = None
+        self.nodes_before = 0
         self.turn = 0
         self.lost = False
         self.sealed = False
@@ -146,14 +152,30 @@ class Pass:
         self.calls = at + 1
         calls = self.bound.calls
         if at >= len(calls) or calls[at] != (name, training):
-            if not self.lost:
-                before = calls[at].name if at < len(calls) else name
-                mode = "in training" if training else "in evaluation"
-                self.differs = f"first in module '{name}', " + (f"where '{before}' was recorded" if before != name else f"which is now {mode}")
-            self._leave()
+            before = calls[at].name if at < len(calls) else name
+            mode = "in training" if training else "in evaluation"
+            self._leave(f"in module '{name}', " + (f"where '{before}' was recorded" if before != name else f"which is now {mode}"))
 
-    def _leave(self) -> None:
+    def unhook(self, name: str) -> None:
+        """Takes the hooks on saved tensors away before a module, if a stretch without them begins there."""
+        stretch = self.bound.unhooked.get(self.k)
+        if stretch is not None and stretch.begins == name and self.stretch is None and not self.lost and on_top(self):
+            pop_hooks(self)
+            self.stretch, self.below, self.nodes_before = stretch, top_hooks(), nodes_made()
+
+    def rehook(self, name: str) -> None:
+        """Puts them back after a module, if it ends there, and no others were put on meanwhile."""
+        stretch = self.stretch
+        if stretch is not None and stretch.ends == name and top_hooks() == self.below:
+            self.stretch, self.k = None, stretch.end
+            push_hooks(self)
+            if not self.bound.made[stretch.first].is_usual(nodes_made() - self.nodes_before, self.watch is not None):
+                self._leave(f"between modules '{stretch.begins}' and '{stretch.ends}'")
+
+    def _leave(self, where: str) -> None:
         """Leaves the plan: from here on, its order does not hold."""
+        if not self.lost:
+            self.differs = f"first {where}"
         self.lost = True
         self.known = 0
 
@@ -222,11 +244,9 @@ class Pass:
 
     def _stranger(self, tensor: Tensor) -> Any:
         """Moves a tensor that the plan does not know to the host."""
-        if not self.lost:
-            what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-            made = f" of {tensor.grad_fn.name()}" if tensor.grad_fn is not None else ""
-            self.differs = f"first at saved tensor {self.k - 1}, {what}{made}"
-        self._leave()
+        what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        made = f" of {tensor.grad_fn.name()}" if tensor.grad_fn is not None else ""
+        self._leave(f"at saved tensor {self.k - 1}, {what}{made}")
         self.counts.strangers += 1
         return self.safe.pack(tensor), -2, -1
 

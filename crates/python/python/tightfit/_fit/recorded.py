@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["External", "ModuleCall", "Operation", "Pack", "Step", "Storage", "View", "external_of", "inside", "place"]
+__all__ = ["External", "ModuleCall", "ModuleSaves", "Operation", "Pack", "Step", "Storage", "View", "external_of", "inside", "place"]
 
 
 class View(NamedTuple):
@@ -35,6 +35,14 @@ class ModuleCall(NamedTuple):
 
     name: str
     training: bool
+
+
+class ModuleSaves(NamedTuple):
+    """What a call of a module saves, with those in it: the packs from the first to before the end."""
+
+    name: str
+    first: int
+    end: int
 
 
 @dataclass(slots=True)

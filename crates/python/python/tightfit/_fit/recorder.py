@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten
 
 from .forms import other_layout
 from .lineage import MOST, UNNAMED, lineage
-from .recorded import External, ModuleCall, Operation, Pack, Storage, View
+from .recorded import External, ModuleCall, ModuleSaves, Operation, Pack, Storage, View
 
 __all__ = ["Other", "Recorder", "borders_of", "has_storage", "owns_tensors"]
 
@@ -80,6 +80,9 @@ class Recorder(TorchDispatchMode):
         self.packs: list[Pack] = []
         # Calls of the modules with parameters or buffers.
         self.calls: list[ModuleCall] = []
+        # What calls of modules have saved, and those that have not ended: their names, and how many packs came before.
+        self.saves: list[ModuleSaves] = []
+        self._inside: list[tuple[str, int]] = []
         self.borders: set[Any] = set()
         self.timeline: list[tuple[str, int]] = []
         # Where in it the model has given its outputs.
@@ -260,11 +263,15 @@ class Recorder(TorchDispatchMode):
         """Notes the call of a module; what follows is named after it."""
         self.group = name
         self.layer = type(module).__module__.startswith("torch.nn.modules.")
+        self._inside.append((name, len(self.packs)))
         if owns_tensors(module):
             self.calls.append(ModuleCall(name, module.training))
 
-    def returned(self) -> None:
+    def returned(self, name: str) -> None:
         """Notes that a module's call has ended."""
+        # Others end here only where threads share the model.
+        if self._inside and self._inside[-1][0] == name:
+            self.saves.append(ModuleSaves(*self._inside.pop(), len(self.packs)))
         self.group = ""
         self.layer = False
 

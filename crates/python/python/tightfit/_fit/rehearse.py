@@ -284,7 +284,7 @@ def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
         if not name or within(name, parts):
             continue
         handles.append(module.register_forward_pre_hook(_Enter(recorder, name), prepend=True))
-        handles.append(module.register_forward_hook(_leave(recorder), always_call=True))
+        handles.append(module.register_forward_hook(_leave(recorder, name), always_call=True))
     return handles
 
 
@@ -300,8 +300,8 @@ class _Enter:
             self.recorder.called(self.name, module)
 
 
-def _leave(recorder: Recorder) -> Callable[..., None]:
+def _leave(recorder: Recorder, name: str) -> Callable[..., None]:
     def leave(module: Any, inputs: Any, outputs: Any) -> None:
-        recorder.returned()
+        recorder.returned(name)
 
     return leave

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..errors import DoesNotFit
 from .aside import is_lazy, unrehearsed, unsupported
+from .bound import Bound
 from .budget import beside
 from .copies import Copies, current
 from .entered import Here, pop_hooks, push_hooks, running
@@ -268,8 +269,8 @@ class Session:
         active = Pass(fitted.bound, copies, self._give, safe, given, borders_of(flat))
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.bound.programs:
-            self._follow(module)
+        if fitted.bound.programs or fitted.bound.unhooked:
+            self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
         active.called("", module.training)
         return active
@@ -322,7 +323,7 @@ class Session:
 
     def leave(self, active: Pass | SafePass, ended: bool = True) -> None:
         """Ends the forward part of a pass, which may have raised."""
-        torch._C._autograd._pop_saved_tensors_default_hooks()
+        pop_hooks(active)
         self._unfollow()
         if not self.here.stack:
             self._go()
@@ -353,14 +354,9 @@ class Session:
             if not counts:
                 self._recorded[recording.signature] -= 1
 
-    def _follow(self, model: nn.Module) -> None:
-        """Lets this thread's pass see which modules run."""
-
-        def followed() -> set[str]:
-            bounds = [fitted.bound for fitted in self.plans.values() if fitted is not None and fitted.bound is not None]
-            return set().union(*(bound.followed for bound in bounds))
-
-        self._following.begin(self, model, followed, self._made)
+    def _bounds(self) -> list[Bound]:
+        """The plans that give anything up, as they are carried out."""
+        return [fitted.bound for fitted in self.plans.values() if fitted is not None and fitted.bound is not None]
 
     def _unfollow(self) -> None:
         if self.here.following is not None:
@@ -509,8 +505,7 @@ class Session:
         self.plans[signature] = fitted
         self._made += 1
         self._replaced.pop(signature, None)
-        bounds = [plan.bound for plan in self.plans.values() if plan is not None and plan.bound is not None]
-        self.planner.host.shrink(max((bound.host_bytes for bound in bounds), default=0))
+        self.planner.host.shrink(max((bound.host_bytes for bound in self._bounds()), default=0))
         # Its first passes are watched instead: what was predicted may be too little.
         self.limit.lift()
         line = fitted.line(self.name)
