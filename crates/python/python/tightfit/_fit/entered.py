@@ -1,4 +1,4 @@
-"""Forward passes that have begun: which of them are running, in which thread, and the hooks of those that are not.
+"""Forward passes that have begun: which of them are running, in which thread, and their hooks on saved tensors.
 
 PyTorch calls a hook after a forward pass that raises an `Exception`, but not after Ctrl-C or `SystemExit`. What such a pass left
 behind is found by its frame: only a frame that has ended can be cleared.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 if TYPE_CHECKING:
     from .passes import Pass
+    from .unhooked import Stretch
 
-__all__ = ["Here", "nodes_made", "on_top", "pop_hooks", "push_hooks", "running", "top_hooks"]
+__all__ = ["Here", "Without", "pop_hooks", "push_hooks", "rehook", "running", "unhook"]
 
 
 class Here(threading.local):
@@ -53,20 +54,9 @@ def push_hooks(active: Any) -> None:
     torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
 
 
-def nodes_made() -> int:
-    """How many nodes of autograd's graphs this thread has made so far."""
-    return int(torch._C._autograd._get_sequence_nr())
-
-
 def top_hooks() -> tuple[Any, Any] | None:
     """What answers now."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True)  # type: ignore[no-any-return]
-
-
-def on_top(active: Any) -> bool:
-    """Whether a pass answers now, and nobody has put other hooks upon its own."""
-    top = top_hooks()
-    return top is not None and top[0] == active.pack
 
 
 def pop_hooks(active: Any) -> None:
@@ -79,3 +69,27 @@ def pop_hooks(active: Any) -> None:
         others.append(top)
     for pack, unpack in reversed(others):
         torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+class Without(NamedTuple):
+    """A stretch whose hooks are away, what they were put upon, and how many nodes of graphs this thread had made."""
+
+    stretch: Stretch
+    below: tuple[Any, Any] | None
+    nodes: int
+
+
+def unhook(active: Pass, name: str) -> None:
+    """Takes a pass's hooks away before a module, if a stretch without them begins there, and nobody has put others upon them."""
+    stretch = active.begins(name)
+    if stretch is not None and (top := top_hooks()) is not None and top[0] == active.pack:
+        pop_hooks(active)
+        active.without = Without(stretch, top_hooks(), torch._C._autograd._get_sequence_nr())
+
+
+def rehook(active: Pass, name: str) -> None:
+    """Puts them back after a module, if it ends there, and no others were put on meanwhile."""
+    without = active.without
+    if without is not None and without.stretch.ends == name and top_hooks() == without.below:
+        push_hooks(active)
+        active.ends(without.stretch, torch._C._autograd._get_sequence_nr() - without.nodes)

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from .aside import say_compiled
+from .entered import rehook, unhook
 
 if TYPE_CHECKING:
     from .bound import Bound
@@ -134,7 +135,7 @@ class _Unhook(_Called):
     def __call__(self, module: Any, inputs: Any) -> None:
         active = self.session.here.following
         if active is not None and not torch.compiler.is_compiling():
-            active.unhook(self.name)
+            unhook(active, self.name)
 
 
 class _Rehook(_Called):
@@ -143,7 +144,7 @@ class _Rehook(_Called):
     def __call__(self, module: Any, inputs: Any, outputs: Any = None) -> None:
         active = self.session.here.following
         if active is not None and not torch.compiler.is_compiling():
-            active.rehook(self.name)
+            rehook(active, self.name)
 
 
 class Following:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .bound import KEEP, LEAF, OFFLOAD, Bound, Expected
-from .entered import nodes_made, on_top, pop_hooks, push_hooks, top_hooks
 from .lineage import UNNAMED, lineage
 from .replay import rebuild
 from .slots import Slot, modified, of_view, unowned
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from .copies import Copies
+    from .entered import Without
     from .safe import SafePass
     from .unhooked import Stretch
     from .watch import Watch
@@ -73,10 +73,8 @@ class Pass:
         self.turns = len(bound.unpacks)
         self.k = 0
         self.calls = 0
-        # The stretch without hooks on saved tensors that it is in, what they were put upon, and the nodes that this thread had made.
-        self.stretch: Stretch | None = None
-        self.below: Any = None
-        self.nodes_before = 0
+        # The stretch without hooks on saved tensors that it is in.
+        self.without: Without | None = None
         self.turn = 0
         self.lost = False
         self.sealed = False
@@ -156,21 +154,16 @@ class Pass:
             mode = "in training" if training else "in evaluation"
             self._leave(f"in module '{name}', " + (f"where '{before}' was recorded" if before != name else f"which is now {mode}"))
 
-    def unhook(self, name: str) -> None:
-        """Takes the hooks on saved tensors away before a module, if a stretch without them begins there."""
+    def begins(self, name: str) -> Stretch | None:
+        """The stretch without hooks that begins with a call of a module, if one does."""
         stretch = self.bound.unhooked.get(self.k)
-        if stretch is not None and stretch.begins == name and self.stretch is None and not self.lost and on_top(self):
-            pop_hooks(self)
-            self.stretch, self.below, self.nodes_before = stretch, top_hooks(), nodes_made()
+        return stretch if stretch is not None and stretch.begins == name and self.without is None and not self.lost else None
 
-    def rehook(self, name: str) -> None:
-        """Puts them back after a module, if it ends there, and no others were put on meanwhile."""
-        stretch = self.stretch
-        if stretch is not None and stretch.ends == name and top_hooks() == self.below:
-            self.stretch, self.k = None, stretch.end
-            push_hooks(self)
-            if not self.bound.made[stretch.first].is_usual(nodes_made() - self.nodes_before, self.watch is not None):
-                self._leave(f"between modules '{stretch.begins}' and '{stretch.ends}'")
+    def ends(self, stretch: Stretch, nodes: int) -> None:
+        """Goes on behind a stretch, in which so many nodes were made."""
+        self.without, self.k = None, stretch.end
+        if not self.bound.made[stretch.first].is_usual(nodes, self.watch is not None):
+            self._leave(f"between modules '{stretch.begins}' and '{stretch.ends}'")
 
     def _leave(self, where: str) -> None:
         """Leaves the plan: from here on, its order does not hold."""
