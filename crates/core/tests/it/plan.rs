@@ -50,7 +50,7 @@ fn trainable(convolutions: impl RangeBounds<usize>) -> impl Iterator<Item = Netw
 }
 
 /// Planning those with more takes longer than planning all others; a command in CONTRIBUTING.md does.
-const DEEP: usize = 100;
+const DEEP: usize = 54;
 
 fn accepted(workload: &Workload<'_>, plan: &Plan) {
     let budgets = Budgets { device: plan.options.budget, host: plan.options.host_budget };
