@@ -117,20 +117,48 @@ def test_hooks_of_the_program_stay_its_own(both):
     assert len(found) % 8 == 0 and len(set(map(len, found))) > 1, "the same ones in both models"
 
 
-def test_a_longer_path_is_noticed_and_a_shorter_one_does_no_harm(both, monkeypatch, capfd):
+def test_a_shorter_path_does_no_harm(both):
     model, fitted, x = both
     for layers in (8, 6, 8):
         model.layers = fitted.layers = layers
         assert same_bits(train(model, 2, x), train(fitted, 2, x))
+    # At six layers, nothing put the hooks back.
+    assert not last_plan(fitted).bound.unhooked
+
+
+def test_a_longer_path_is_noticed(both, monkeypatch, capfd):
+    model, fitted, x = both
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
 
     def twice(layer, x):
         return layer(layer(x))
 
     model.hook = fitted.hook = twice
-    assert same_bits(train(model, 2, x), train(fitted, 2, x))
-    assert "took another path than the recorded one (first between modules" in capfd.readouterr().err
+    stretches = dict(last_plan(fitted).bound.unhooked)
+    assert same_bits(train(model, 1, x), train(fitted, 1, x))
+    assert len(last_plan(fitted).bound.unhooked) == len(stretches) - 1 and "another path" not in capfd.readouterr().err
+    assert same_bits(train(model, 1, x), train(fitted, 1, x))
+    assert "took another path than the recorded one (first at saved tensor" in capfd.readouterr().err
     assert same_bits(train(model, 3, x), train(fitted, 3, x))
+
+
+def test_what_a_program_computes_now_and_then_and_does_not_save_costs_no_plan(both):
+    model, fitted, x = both
+    for step in range(6):
+        model.hook = fitted.hook = (lambda layer, x: (x.mean(), layer(x))[1]) if step % 3 == 1 else None
+        assert same_bits(train(model, 1, x), train(fitted, 1, x))
+    assert session_of(fitted)._made == 1 and not last_plan(fitted).counts.strangers
+
+
+def test_hooks_that_nothing_puts_back_are_not_taken_away_again(both):
+    model, fitted, x = both
+    (stretch,) = last_plan(fitted).bound.unhooked.values()
+    for one in (model, fitted):
+        parent, _, name = stretch.ends.rpartition(".")
+        setattr(one.get_submodule(parent), name, copy.deepcopy(one.get_submodule(stretch.ends)))
+    for _ in range(3):
+        assert same_bits(train(model, 1, x), train(fitted, 1, x))
+    assert not last_plan(fitted).bound.unhooked and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 def test_pytorch_itself_notices_writes_to_what_it_has_saved(both):

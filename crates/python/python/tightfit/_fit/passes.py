@@ -163,7 +163,11 @@ class Pass:
         """Goes on behind a stretch, in which so many nodes were made."""
         self.without, self.k = None, stretch.end
         if not self.bound.made[stretch.first].is_usual(nodes, self.watch is not None):
-            self._leave(f"between modules '{stretch.begins}' and '{stretch.ends}'")
+            self._hook_again(stretch)
+
+    def _hook_again(self, stretch: Stretch) -> None:
+        """Lets later passes have hooks in a stretch after all: these see whether a program takes another path."""
+        self.bound.unhooked.pop(stretch.first, None)
 
     def _leave(self, where: str) -> None:
         """Leaves the plan: from here on, its order does not hold."""
@@ -248,6 +252,9 @@ class Pass:
         if self.sealed:
             return
         self.sealed = True
+        if self.without is not None:
+            # The module that ends it was not called, or not for long enough.
+            self._hook_again(self.without.stretch)
         self._act(self.bound.at_end)
         if self.lost or self.k < self.known:
             # Releases that were due after the last pack never came.

@@ -7,7 +7,8 @@ of these follow each other, the hooks are taken away when one module begins, and
     modules            block.0 begins             block.2 ends
 
 A pass goes by these names and by its place alone. Where a program takes another path there, more may be kept than was planned for, but no tensor
-is wrong; and if more nodes of autograd's graph are made than in the first passes, the step is recorded again.
+is wrong. If more nodes of autograd's graph are made than in the first passes, or the hooks are not put back, the stretch is given up, and the next
+pass sees what happens there.
 """
 
 from __future__ import annotations
