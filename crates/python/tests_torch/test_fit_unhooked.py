@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import tightfit.torch as tt
 from fit_models import image
@@ -20,12 +21,26 @@ class Narrow(nn.Sequential):
         super().__init__(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
 
 
+class Wide(nn.Sequential):
+    """Large maps; may call each of its layers once more, without gradients, before."""
+
+    probes = False
+
+    def forward(self, x):
+        for layer in self:
+            if self.probes:
+                with torch.no_grad():
+                    layer(x)
+            x = layer(x)
+        return x
+
+
 class Funnel(nn.Module):
     """A few large maps, which are offloaded, before many small ones, which are kept; between these, whatever `hook` does."""
 
     def __init__(self):
         super().__init__()
-        self.wide = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Tanh())])
+        self.wide = Wide(*[layer for _ in range(4) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Tanh())])
         self.first = nn.Conv2d(3, 8, 1)
         self.pool = nn.AvgPool2d(8)
         self.narrow = nn.ModuleList(Narrow() for _ in range(8))
@@ -159,6 +174,32 @@ def test_hooks_that_nothing_puts_back_are_not_taken_away_again(both):
     for _ in range(3):
         assert same_bits(train(model, 1, x), train(fitted, 1, x))
     assert not last_plan(fitted).bound.unhooked and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+
+
+def test_a_checkpoint_around_the_model_gets_all_that_it_saves(monkeypatch):
+    set_link(monkeypatch, FAST)
+    torch.manual_seed(1)
+    block = [layer for _ in range(8) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Tanh())]
+    model, x = nn.Sequential(*block).train(), torch.randn(4, 8, 16, 16, requires_grad=True)
+    fitted = fitted_copy(model, x, 0.7)
+    default_loss(fitted, x).backward()
+    assert last_plan(fitted).bound.unhooked
+
+    def loss(model, x):
+        return checkpoint(model, x, use_reentrant=False).square().mean()
+
+    for _ in range(3):
+        assert same_bits(train(model, 1, x, loss), train(fitted, 1, x, loss))
+
+
+def test_calls_without_gradients_before_those_with_them_change_nothing(both):
+    model, fitted, x = both
+    (stretch,) = last_plan(fitted).bound.unhooked.values()
+    assert stretch.begins.startswith("wide.")
+    model.wide.probes = fitted.wide.probes = True
+    for _ in range(6):
+        assert same_bits(train(model, 1, x), train(fitted, 1, x))
+    assert session_of(fitted)._made == 1 and not last_plan(fitted).counts.strangers and last_plan(fitted).bound.unhooked
 
 
 def test_pytorch_itself_notices_writes_to_what_it_has_saved(both):

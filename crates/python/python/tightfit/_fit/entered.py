@@ -72,24 +72,28 @@ def pop_hooks(active: Any) -> None:
 
 
 class Without(NamedTuple):
-    """A stretch whose hooks are away, what they were put upon, and how many nodes of graphs this thread had made."""
+    """A stretch whose hooks are away, and how many nodes of graphs this thread had made before."""
 
     stretch: Stretch
-    below: tuple[Any, Any] | None
     nodes: int
 
 
 def unhook(active: Pass, name: str) -> None:
-    """Takes a pass's hooks away before a module, if a stretch without them begins there, and nobody has put others upon them."""
+    """Takes a pass's hooks away before a module, if a stretch without them begins there, and nobody else has any: those of a checkpoint
+    around the model, for one, must get all or nothing of what it saves."""
     stretch = active.begins(name)
-    if stretch is not None and (top := top_hooks()) is not None and top[0] == active.pack:
-        pop_hooks(active)
-        active.without = Without(stretch, top_hooks(), torch._C._autograd._get_sequence_nr())
+    if stretch is None or not torch.is_grad_enabled() or (top := top_hooks()) is None or top[0] != active.pack:
+        return
+    pop_hooks(active)
+    if top_hooks() is None:
+        active.without = Without(stretch, torch._C._autograd._get_sequence_nr())
+    else:
+        push_hooks(active)
 
 
 def rehook(active: Pass, name: str) -> None:
-    """Puts them back after a module, if it ends there, and no others were put on meanwhile."""
+    """Puts them back after a module, if the stretch ends there."""
     without = active.without
-    if without is not None and without.stretch.ends == name and top_hooks() == without.below:
+    if without is not None and without.stretch.ends == name and torch.is_grad_enabled() and top_hooks() is None:
         push_hooks(active)
         active.ends(without.stretch, torch._C._autograd._get_sequence_nr() - without.nodes)
