@@ -21,37 +21,36 @@ class Narrow(nn.Sequential):
         super().__init__(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
 
 
-class Wide(nn.Sequential):
-    """Large maps; may call each of its layers once more, without gradients, before."""
-
-    probes = False
-
-    def forward(self, x):
-        for layer in self:
-            if self.probes:
-                with torch.no_grad():
-                    layer(x)
-            x = layer(x)
-        return x
-
-
 class Funnel(nn.Module):
     """A few large maps, which are offloaded, before many small ones, which are kept; between these, whatever `hook` does."""
 
     def __init__(self):
         super().__init__()
-        self.wide = Wide(*[layer for _ in range(4) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Tanh())])
+        self.wide = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Tanh())])
         self.first = nn.Conv2d(3, 8, 1)
         self.pool = nn.AvgPool2d(8)
         self.narrow = nn.ModuleList(Narrow() for _ in range(8))
         self.layers = 8
         self.hook = None
+        self.probes = False
 
     def forward(self, x):
-        x = self.pool(self.wide(self.first(x)))
+        x = self.first(x)
+        for layer in self.wide:
+            if self.probes:
+                self.probe(layer, x)
+            x = layer(x)
+        x = self.pool(x)
         for place, layer in enumerate(self.narrow[: self.layers]):
             x = layer(x) if self.hook is None or place != 3 else self.hook(layer, x)
         return x
+
+    @torch.no_grad()
+    def probe(self, layer, x):
+        """Calls a layer, and the last ones, without gradients."""
+        x = layer(x)
+        for layer in self.narrow:
+            x = layer(x)
 
 
 @pytest.fixture
@@ -196,7 +195,7 @@ def test_calls_without_gradients_before_those_with_them_change_nothing(both):
     model, fitted, x = both
     (stretch,) = last_plan(fitted).bound.unhooked.values()
     assert stretch.begins.startswith("wide.")
-    model.wide.probes = fitted.wide.probes = True
+    model.probes = fitted.probes = True
     for _ in range(6):
         assert same_bits(train(model, 1, x), train(fitted, 1, x))
     assert session_of(fitted)._made == 1 and not last_plan(fitted).counts.strangers and last_plan(fitted).bound.unhooked
