@@ -253,7 +253,7 @@ class Pass:
             return
         self.sealed = True
         if self.without is not None:
-            # The module that ends it was not called, or not for long enough.
+            # The module that ends it did not end: there was an exception, or the program has another one in its place.
             self._hook_again(self.without.stretch)
         self._act(self.bound.at_end)
         if self.lost or self.k < self.known:
