@@ -3,7 +3,7 @@
 import pytest
 
 from tightfit._fit.recorded import ModuleSaves
-from tightfit._fit.unhooked import Made, stretches
+from tightfit._fit.unhooked import Stretch, stretches
 
 # Two blocks of two layers each, as their calls end: a model saves one more between the blocks, and one at its end.
 CALLS = [
@@ -17,7 +17,8 @@ CALLS = [
 
 
 def found(calls, hooked, packs=14):
-    return [tuple(stretch) for stretch in stretches(calls, [number in hooked for number in range(packs)])]
+    each = stretches(calls, [number in hooked for number in range(packs)])
+    return [(stretch.first, stretch.end, stretch.begins, stretch.ends) for stretch in each]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +50,9 @@ def test_modules_that_are_called_again():
 
 
 def test_more_nodes_than_those_of_watched_passes_are_another_path():
-    made = Made()
+    made = Stretch(0, 6, "a", "a")
     assert made.is_usual(20, watched=True) and made.is_usual(30, watched=True) and made.is_usual(20, watched=True)
     assert made.is_usual(30, watched=False) and not made.is_usual(31, watched=False)
     # Without a watch, the first pass says how many.
-    made = Made()
+    made = Stretch(0, 6, "a", "a")
     assert made.is_usual(20, watched=False) and made.is_usual(19, watched=False) and not made.is_usual(21, watched=False)

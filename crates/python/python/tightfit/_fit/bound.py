@@ -17,7 +17,7 @@ from .program import CONVOLUTIONS, Program, program_of
 from .rebuild import Impossible, Lives
 from .recorded import External, ModuleCall, ModuleSaves, Pack, Step, View, external_of, inside
 from .simulate import Outcome, simulate
-from .unhooked import Made, Stretch, stretches
+from .unhooked import Stretch, stretches
 
 if TYPE_CHECKING:
     import torch
@@ -68,8 +68,6 @@ class Bound:
         Modules whose tensors reruns read, in the order of their calls, with whether they are in training; and each once.
     unhooked
         By their first pack: stretches in which tensors are just kept, with nothing else to do.
-    made
-        By the same: how many nodes of the graph passes make there.
     unpacks
         The pack that is unpacked at each turn of the backward pass, for those with hooks.
     fetch, drop, busy
@@ -95,7 +93,6 @@ class Bound:
     calls: list[ModuleCall] = field(default_factory=list)
     followed: set[str] = field(default_factory=set)
     unhooked: dict[int, Stretch] = field(default_factory=dict)
-    made: dict[int, Made] = field(default_factory=dict)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
     fetch: dict[int, list[int]] = field(default_factory=dict)
@@ -373,7 +370,6 @@ class _Binder:
         needed = {number for turn, number in enumerate(bound.unpacks) if turn in bound.busy}
         found = stretches(saves, [elements < 0 or number in needed for number, elements in enumerate(bound.kept)])
         bound.unhooked = {stretch.first: stretch for stretch in found}
-        bound.made = {stretch.first: Made() for stretch in found}
         without = {number for stretch in found for number in range(stretch.first, stretch.end)}
         stays = [number not in without for number in bound.unpacks]
         turns = [0, *accumulate(stays)]

@@ -150,9 +150,10 @@ class Pass:
         self.calls = at + 1
         calls = self.bound.calls
         if at >= len(calls) or calls[at] != (name, training):
-            before = calls[at].name if at < len(calls) else name
-            mode = "in training" if training else "in evaluation"
-            self._leave(f"in module '{name}', " + (f"where '{before}' was recorded" if before != name else f"which is now {mode}"))
+            if not self.lost:
+                before = calls[at].name if at < len(calls) else name
+                mode = "in training" if training else "in evaluation"
+                self._leave(f"in module '{name}', " + (f"where '{before}' was recorded" if before != name else f"which is now {mode}"))
 
     def begins(self, name: str) -> Stretch | None:
         """The stretch without hooks that begins with a call of a module, if one does."""
@@ -162,7 +163,7 @@ class Pass:
     def ends(self, stretch: Stretch, nodes: int) -> None:
         """Goes on behind a stretch, in which so many nodes were made."""
         self.without, self.k = None, stretch.end
-        if not self.bound.made[stretch.first].is_usual(nodes, self.watch is not None):
+        if not stretch.is_usual(nodes, self.watch is not None):
             self._hook_again(stretch)
 
     def _hook_again(self, stretch: Stretch) -> None:
@@ -171,8 +172,7 @@ class Pass:
 
     def _leave(self, where: str) -> None:
         """Leaves the plan: from here on, its order does not hold."""
-        if not self.lost:
-            self.differs = f"first {where}"
+        self.differs = f"first {where}"
         self.lost = True
         self.known = 0
 
@@ -241,9 +241,10 @@ class Pass:
 
     def _stranger(self, tensor: Tensor) -> Any:
         """Moves a tensor that the plan does not know to the host."""
-        what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        made = f" of {tensor.grad_fn.name()}" if tensor.grad_fn is not None else ""
-        self._leave(f"at saved tensor {self.k - 1}, {what}{made}")
+        if not self.lost:
+            what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+            made = f" of {tensor.grad_fn.name()}" if tensor.grad_fn is not None else ""
+            self._leave(f"at saved tensor {self.k - 1}, {what}{made}")
         self.counts.strangers += 1
         return self.safe.pack(tensor), -2, -1
 

@@ -1,6 +1,6 @@
 """Stretches of a forward pass in which autograd saves tensors without hooks.
 
-A hook takes several microseconds of the host, at every saved tensor and again when that is read, and most tensors are just kept. So where many
+A hook costs the host several microseconds, for every saved tensor and again when that is read, and most tensors are just kept. So where many
 of these follow each other, the hooks are taken away when one module begins, and put back when that one or a later one ends::
 
     packs     offload  keep  |keep  keep  keep  keep  keep|  keep  recompute
@@ -18,36 +18,38 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
 
 from .recorded import ModuleSaves
 
-__all__ = ["Made", "Stretch", "stretches"]
+__all__ = ["Stretch", "stretches"]
 
 # Tensors for which it is worth taking hooks away, which takes time too.
 FEWEST = 6
 
 
-class Stretch(NamedTuple):
-    """The packs from the first to before the end: the first comes in a call of one module, and the last before one of another ends."""
+@dataclass
+class Stretch:
+    """The packs from the first to before the end: the first comes in a call of one module, and the last before one of another ends.
+
+    Attributes
+    ----------
+    first, end
+        These packs.
+    begins, ends
+        The modules.
+    most
+        Nodes of the graph that the first pass and those whose memory is watched have made there, at most. Others may make fewer: autocast
+        casts a weight once for all passes in one of its blocks.
+    """
 
     first: int
     end: int
     begins: str
     ends: str
-
-
-@dataclass
-class Made:
-    """How many nodes passes make in a stretch: the most of the first pass and of those whose memory is watched.
-
-    Others may make fewer: autocast casts a weight once for all passes in one of its blocks.
-    """
-
     most: int = 0
 
     def is_usual(self, nodes: int, watched: bool) -> bool:
-        """Whether a pass that made so many has kept no more than those."""
+        """Whether a pass that made so many nodes has kept no more than those."""
         if watched or not self.most:
             self.most = max(self.most, nodes)
         return nodes <= self.most
