@@ -9,19 +9,17 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .lineage import LINEAGE, UNNAMED, beginning, is_name
-from .program import CONVOLUTIONS, Program, program_of
-from .rebuild import Impossible, Lives
-from .recorded import External, ModuleCall, ModuleSaves, Pack, Step, View, external_of, inside
+from .functions import kinds_of
+from .rebuild import Impossible, Lives, calls
+from .recorded import ModuleSaves, Step
+from .recorder import Recorder
+from .rerun import CONVOLUTIONS
 from .simulate import Outcome, simulate
-from .unhooked import Stretch, stretches
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
 
 __all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind"]
 
@@ -37,19 +35,10 @@ class Order(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a pack that is not just kept is compared with.
-
-    The lineage is None where nothing depends on what made the tensor: its bytes go to the host and come back, whatever they are. Of
-    others, so many nodes are compared.
-    """
+    """The form of a tensor that is not just kept: of another one, the decision is not carried out."""
 
     shape: torch.Size
-    stride: tuple[int, ...]
     dtype: torch.dtype
-    offset: int
-    calls: int
-    lineage: tuple[Any, ...] | None
-    nodes: int
 
 
 @dataclass
@@ -59,30 +48,37 @@ class Bound:
     Attributes
     ----------
     answers
-        For each pack: what to do, its elements, what else to do, its tensor, and what else to expect.
+        For each pack: what to do, its elements, what else to do, its tensor, and what to expect.
     kept
         For each pack that is just kept, with nothing else to do, its elements; -1 for others. Most packs look no further.
     at_end
         What to do when the forward pass ends.
-    calls, followed
-        Modules whose tensors reruns read, in the order of their calls, with whether they are in training; and each once.
-    unhooked
-        By their first pack: stretches in which tensors are just kept, with nothing else to do.
+    functions
+        The functions that may be called again, see `functions`.
+    noted
+        Modules whose calls are noted; "" is the model itself.
+    switches
+        Modules at which noting begins or ends, and which of it.
+    places
+        For each of these, the first pack of each of its calls, and the first one behind it.
     unpacks
-        The pack that is unpacked at each turn of the backward pass, for those with hooks.
+        The pack that is unpacked at each turn of the backward pass.
     fetch, drop, busy
         By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
     on_demand
         Offloaded tensors that the plan fetches no earlier than their first reader.
-    programs, convolves
-        Reruns of each recomputed tensor, and whether they compute convolutions.
-    externals
-        The parameters, buffers and inputs that reruns read or lineages have: what they are, the module that has them, their name or
-        number, and their view.
+    rounds
+        How often each recomputed tensor is made again.
+    stay
+        For a tensor and how often it was made again: the tensors that stay when it is made once more.
+    convolves
+        Whether reruns compute convolutions.
     slots
         Place of each offloaded tensor in the arena, and its bytes.
     host_bytes
         Length of the arena.
+    small
+        Small tensors that passes copied, weakly: the next one copies them at once.
     outcome
         The prediction.
     """
@@ -90,45 +86,27 @@ class Bound:
     answers: list[tuple[int, int, Order | None, int, Expected]] = field(default_factory=list)
     kept: array[int] = field(default_factory=lambda: array("q"))
     at_end: Order = Order((), ())
-    calls: list[ModuleCall] = field(default_factory=list)
-    followed: set[str] = field(default_factory=set)
-    unhooked: dict[int, Stretch] = field(default_factory=dict)
+    functions: dict[Any, int] = field(default_factory=dict)
+    noted: set[str] = field(default_factory=set)
+    switches: dict[str, bool] = field(default_factory=dict)
+    places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
     fetch: dict[int, list[int]] = field(default_factory=dict)
     on_demand: set[int] = field(default_factory=set)
     drop: dict[int, list[int]] = field(default_factory=dict)
     busy: set[int] = field(default_factory=set)
-    programs: dict[int, list[Program]] = field(default_factory=dict)
+    rounds: dict[int, int] = field(default_factory=dict)
+    stay: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     convolves: bool = False
     leaves: dict[int, list[int]] = field(default_factory=dict)
     kinds: dict[int, int] = field(default_factory=dict)
-    externals: list[tuple[str, list[str], Any, View]] = field(default_factory=list)
     slots: dict[int, tuple[int, int]] = field(default_factory=dict)
     keep_until_filled: set[int] = field(default_factory=set)
     host_bytes: int = 0
+    small: dict[int, Any] = field(default_factory=dict)
     decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
-
-    def resolve(self, model: nn.Module | None, inputs: list[Any]) -> list[Tensor] | None:
-        """The external tensors as they are now; None if one is gone or has another form."""
-        found: list[Tensor] = []
-        for what, path, name, view in self.externals:
-            tensor: Any
-            if what == "input":
-                tensor = inputs[name]
-            else:
-                # As `get_submodule` and `getattr` find them, which take ten times as long.
-                module: Any = model
-                for part in path:
-                    module = module._modules.get(part)
-                    if module is None:
-                        return None
-                tensor = (module._parameters if what == "parameter" else module._buffers).get(name)
-            if tensor is None or tensor.shape != view.shape or tensor.stride() != view.stride or tensor.dtype is not view.dtype:
-                return None
-            found.append(tensor)
-        return found
 
 
 class _Binder:
@@ -137,11 +115,6 @@ class _Binder:
         self.lives = lives
         self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
         self.bound = Bound()
-        # The number of each external tensor that is needed, and all that there are, by what they are.
-        self.numbers: dict[tuple[str, Any], int] = {}
-        self.named = {(one.what, one.which): one for named in step.externals.values() for one in named}
-        # Modules that have what reruns read, or run what reads it.
-        self.modules: set[str] = set()
         self.packs_of: dict[int, list[int]] = defaultdict(list)
         for number, (tensor, operation) in enumerate(step.packs):
             if operation >= 0:
@@ -176,8 +149,8 @@ class _Binder:
                 found.setdefault(need, {**entry, "before": need})
         return list(found.values())
 
-    def bind(self, packs: list[Pack], calls: list[ModuleCall], saves: list[ModuleSaves]) -> Bound:
-        bound = self.bound
+    def bind(self, recorder: Recorder) -> Bound:
+        bound, packs = self.bound, recorder.packs
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
                 del self.decisions[tensor]
@@ -185,100 +158,77 @@ class _Binder:
             bound.kinds[tensor] = OFFLOAD if decision["decision"] == "offload" else REBUILD
         for tensor, kind in bound.kinds.items():
             if kind == REBUILD:
-                entries = self.decisions[tensor]["rebuilt"]
-                bound.programs[tensor] = [self.program(tensor, entry) for entry in entries]
-                bound.leaves[tensor] = sorted({leaf for program in bound.programs[tensor] for leaf in program.leaves})
+                self.reruns(tensor)
         for read in bound.leaves.values():
             for leaf in read:
                 if leaf not in self.packs_of:
                     raise Impossible(f"a rerun reads tensor {leaf}, which is not saved")
                 bound.kinds.setdefault(leaf, LEAF)
-        compared = {leaf for read in bound.leaves.values() for leaf in read}
-        for tensor in bound.leaves:
-            for witness in self.witnesses(tensor):
-                bound.kinds.setdefault(witness, LEAF)
-                compared.add(witness)
         self.place()
-        bound.followed = self.modules.intersection(call.name for call in calls)
-        bound.calls = [call for call in calls if call.name in bound.followed]
-        before = [0, *accumulate(call.name in bound.followed for call in calls)]
         releases = self.releases()
         forgets = self.forgets()
         for number, (tensor, _) in enumerate(self.step.packs):
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            nodes = self.nodes(tensor, kind, compared)
-            made_by = self.lineage(packs[number], nodes) if nodes else None
-            expected = Expected(view.shape, view.stride, view.dtype, view.offset, before[packs[number].calls], made_by, nodes)
-            bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, expected))
+            if kind in (REBUILD, LEAF):
+                bound.noted.add(packs[number].group)
+            bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
         bound.at_end = Order(tuple(releases.get(-1, ())), ())
         self.turns()
-        self.unhook(saves)
+        if bound.leaves:
+            bound.functions = kinds_of(recorder)
+            self.switches(recorder)
+        else:
+            bound.noted.clear()
         bound.decisions = self.decisions
         bound.outcome = simulate(self.lives, self.decisions)
         for tensors in bound.fetch.values():
             tensors.sort(key=bound.outcome.needed.__getitem__)
         return bound
 
-    def nodes(self, tensor: int, kind: int, compared: set[int]) -> int:
-        """How many of the nodes that made a tensor matter: none where its bytes come back whatever they are. A rerun may read several
-        saved tensors, each of which must be told from others, so it is not enough to compare its own nodes."""
-        if kind == REBUILD or tensor in compared:
-            return max(LINEAGE, self.step.proofs.get(tensor, 0))
-        return 0
+    def reruns(self, tensor: int) -> None:
+        """Notes what the reruns of a tensor need, and what stays when it is made."""
+        bound, entries = self.bound, self.decisions[tensor]["rebuilt"]
+        bound.rounds[tensor] = len(entries)
+        leaves: set[int] = set()
+        for round, entry in enumerate(entries):
+            operations = entry["operations"]
+            leaves.update(leaf for leaf in self.lives.native.leaves(list(operations)) if not self.lives.resident[leaf])
+            for index in operations:
+                bound.convolves |= any(part.name in CONVOLUTIONS for part in self.step.parts[index])
+                bound.noted.update(part.group for part in self.step.parts[index])
+            made = {made for index in operations for made in self.lives.operations[index]["writes"]}
+            stay = {other for other in made if other == tensor or self.stays(other, entry["before"])}
+            # Whether it can be carried out.
+            calls(self.lives, operations, stay)
+            bound.stay[(tensor, round)] = frozenset(stay)
+        bound.leaves[tensor] = sorted(leaves)
 
-    def witnesses(self, tensor: int) -> list[int]:
-        """What is compared in place of a tensor that has no lineage, before that is given up."""
-        witness = self.step.witnesses.get(tensor)
-        return [witness] if witness is not None and witness in self.packs_of else []
+    def stays(self, tensor: int, before: int) -> bool:
+        """Whether a recomputed tensor stays when it is made before an operation."""
+        decision = self.decisions.get(tensor)
+        if decision is None or decision["decision"] != "recompute":
+            return False
+        return not any(later["before"] > before for later in decision["rebuilt"])
 
-    def lineage(self, pack: Pack, nodes: int) -> tuple[Any, ...]:
-        """What is compared of a lineage, with the numbers of parameters."""
-        return tuple(self.number(self.named.get(entry)) if is_name(entry) else entry for entry in beginning(pack.lineage, nodes))
-
-    def program(self, tensor: int, entry: dict[str, Any]) -> Program:
-        """The rerun of a tensor, and of those that stay when it is made."""
-        operations = entry["operations"]
-        for index in operations:
-            recorded = self.step.recorded[index]
-            self.bound.convolves |= recorded is not None and recorded.name in CONVOLUTIONS
-            if recorded is not None and any(self.lives.resident[tensor] for tensor in self.lives.operations[index]["reads"]):
-                self.modules.add(recorded.group)
-        made = {made for index in operations for made in self.lives.operations[index]["writes"]}
-        held = {
-            other
-            for other in made
-            if other in self.decisions
-            and self.decisions[other]["decision"] == "recompute"
-            and (
-                other == tensor
-                or not any(later["before"] > entry["before"] for later in self.decisions[other]["rebuilt"])
-            )
-        }
-        return program_of(self.step, self.lives, operations, held, self.external)
-
-    def external(self, tensor: int, view: View) -> tuple[int, View | None]:
-        """The number of the external tensor that a view is of, and the view from where that begins."""
-        external = external_of(self.step.externals[tensor], view)
-        if external is None:
-            raise Impossible(f"a rerun reads tensor {tensor}, which is no tensor of the model")
-        if external.what != "input":
-            self.modules.add(external.which.rpartition(".")[0])
-        return self.number(external), inside(external.view, view)
-
-    def number(self, external: External | None) -> int:
-        """The number of an external tensor."""
-        if external is None:
-            return UNNAMED
-        what, which, view = external
-        number = self.numbers.get((what, which))
-        if number is None:
-            number = self.numbers[(what, which)] = len(self.bound.externals)
-            path, _, name = ("", "", which) if what == "input" else which.rpartition(".")
-            self.bound.externals.append((what, path.split(".") if path else [], name, view))
-        return number
+    def switches(self, recorder: Recorder) -> None:
+        """Finds the modules at which noting begins or ends."""
+        bound = self.bound
+        names = {save.name for save in recorder.saves} | {""}
+        bound.noted -= recorder.unnoted
+        for name in sorted(names - {""}):
+            parent = name
+            while parent:
+                parent = parent.rpartition(".")[0]
+                if parent in names:
+                    break
+            if (name in bound.noted) != (parent in bound.noted):
+                bound.switches[name] = name in bound.noted
+        for save in sorted(recorder.saves, key=lambda save: save.first):
+            if save.name in bound.switches:
+                bound.places.setdefault(save.name, []).append((save.first, save.end))
 
     def place(self) -> None:
         """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""
@@ -300,9 +250,8 @@ class _Binder:
             first = self.packs_of[tensor][0]
             wanted = decision["release_after"] or 0
             if decision["decision"] == "recompute":
-                # Its rerun needs what is saved after it, or is proven by that.
-                others = [*self.bound.leaves[tensor], *self.witnesses(tensor)]
-                late = [self.packs_of[other][0] for other in others if self.packs_of[other][0] > first]
+                # Its rerun needs what is saved after it.
+                late = [self.packs_of[other][0] for other in self.bound.leaves[tensor] if self.packs_of[other][0] > first]
                 if not late:
                     decision["release_after"] = self.lives.last_forward[tensor]
                     continue
@@ -363,37 +312,16 @@ class _Binder:
                         bound.drop.setdefault(reached[0], []).append(tensor)
         # As far as the hooks see, the backward pass begins with the first one and ends with the last.
         bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
-
-    def unhook(self, saves: list[ModuleSaves]) -> None:
-        """Finds what needs no hooks, and counts the turns without it."""
-        bound = self.bound
-        needed = {number for turn, number in enumerate(bound.unpacks) if turn in bound.busy}
-        found = stretches(saves, [elements < 0 or number in needed for number, elements in enumerate(bound.kept)])
-        bound.unhooked = {stretch.first: stretch for stretch in found}
-        without = {number for stretch in found for number in range(stretch.first, stretch.end)}
-        stays = [number not in without for number in bound.unpacks]
-        turns = [0, *accumulate(stays)]
-        bound.unpacks = [number for number, stay in zip(bound.unpacks, stays, strict=True) if stay]
-        bound.fetch = {turns[turn]: tensors for turn, tensors in bound.fetch.items()}
-        bound.drop = {turns[turn]: tensors for turn, tensors in bound.drop.items()}
-        bound.busy = {turns[turn] for turn in bound.busy}
         for turn, number in enumerate(bound.unpacks):
             bound.turns.setdefault(number, []).append(turn)
 
 
-def bind(
-    step: Step,
-    lives: Lives,
-    decisions: dict[int, dict[str, Any]],
-    packs: list[Pack],
-    calls: list[ModuleCall],
-    saves: list[ModuleSaves],
-) -> Bound:
-    """Binds decisions to the packs and unpacks of a recorded step, in which modules were called in this order, and saved this.
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step.
 
     Raises
     ------
     Impossible
         If the decisions cannot be carried out.
     """
-    return _Binder(step, lives, decisions).bind(packs, calls, saves)
+    return _Binder(step, lives, decisions).bind(recorder)

@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
+from .noting import take_away
 from .recorder import Recorder
 
 __all__ = ["Restore", "compiled_parts", "hide", "is_compiled", "within"]
@@ -84,11 +85,16 @@ class _Hidden:
         inputs = [*_tensors((args, kwargs)), *self.module.parameters(), *self.module.buffers()]
         group, recorder.group = recorder.group, self.name
         recorder.hide(inputs)
+        # PyTorch would trace the modes.
+        if recorder.marks is not None:
+            take_away(recorder.marks)
         recorder.__exit__(None, None, None)
         try:
             outputs = self.call(*args, **kwargs)
         finally:
             recorder.__enter__()
+            if recorder.marks is not None:
+                recorder.marks.__enter__()
         made = _tensors(outputs)
         recorder.show(made)
         recorder.group = group

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import threading
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
     from .passes import Pass
-    from .unhooked import Stretch
 
-__all__ = ["Here", "Without", "pop_hooks", "push_hooks", "rehook", "running", "unhook"]
+__all__ = ["Here", "pop_hooks", "push_hooks", "running"]
 
 
 class Here(threading.local):
@@ -27,7 +26,7 @@ class Here(threading.local):
     stack
         The frames of forward passes that have begun, each with what answers for its hooks.
     following
-        The pass that is told of the calls of modules.
+        The pass that is told where modules begin and end in which calls are noted.
     where
         The device of the pass that was entered last.
     """
@@ -69,31 +68,3 @@ def pop_hooks(active: Any) -> None:
         others.append(top)
     for pack, unpack in reversed(others):
         torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
-
-
-class Without(NamedTuple):
-    """A stretch whose hooks are away, and how many nodes of graphs this thread had made before."""
-
-    stretch: Stretch
-    nodes: int
-
-
-def unhook(active: Pass, name: str) -> None:
-    """Takes a pass's hooks away before a module, if a stretch without them begins there, and nobody else has any: those of a checkpoint
-    around the model, for one, must get all or nothing of what it saves."""
-    stretch = active.begins(name)
-    if stretch is None or not torch.is_grad_enabled() or (top := top_hooks()) is None or top[0] != active.pack:
-        return
-    pop_hooks(active)
-    if top_hooks() is None:
-        active.without = Without(stretch, torch._C._autograd._get_sequence_nr())
-    else:
-        push_hooks(active)
-
-
-def rehook(active: Pass, name: str) -> None:
-    """Puts them back after a module, if the stretch ends there."""
-    without = active.without
-    if without is not None and without.stretch.ends == name and torch.is_grad_enabled() and top_hooks() is None:
-        push_hooks(active)
-        active.ends(without.stretch, torch._C._autograd._get_sequence_nr() - without.nodes)

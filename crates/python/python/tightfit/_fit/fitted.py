@@ -160,11 +160,13 @@ class Fitted:
         )
 
 
-def step_of(rehearsal: Rehearsal, device: torch.device, name: str, assumed: Assumed, times: Times | None, host: int | None) -> Step:
+def step_of(
+    rehearsal: Rehearsal, device: torch.device, name: str, assumed: Assumed, times: Times | None, host: int | None, recomputes: bool = True
+) -> Step:
     """A recorded step with all that :func:`make_plan` is given of it."""
     return build(
         rehearsal.recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), assumed.outside + assumed.reserve, times=times,
-        host_bytes=host, between_bytes=assumed.between, before_bytes=assumed.before,
+        host_bytes=host, between_bytes=assumed.between, before_bytes=assumed.before, recomputes=recomputes,
     )  # fmt: skip
 
 
@@ -181,6 +183,7 @@ def make_plan(
     most: int | None = None,
     there: There = There(),
     must_have_room: bool = False,
+    recomputes: bool = True,
 ) -> Fitted:
     """Plans a recorded step.
 
@@ -200,6 +203,8 @@ def make_plan(
         What it has reserved already.
     must_have_room
         Whether a plan is none for which it reserves much more than that.
+    recomputes
+        Whether anything is computed again.
 
     Raises
     ------
@@ -207,7 +212,7 @@ def make_plan(
         If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
     """
     recorder = rehearsal.recorder
-    step = step_of(rehearsal, device, name, assumed, times, host)
+    step = step_of(rehearsal, device, name, assumed, times, host, recomputes)
     lives = Lives(step.data)
     found = _within(budget, step, lives, recorder, slack, most, there)
     if found is None:
@@ -275,7 +280,7 @@ def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
 
 def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
     """Decisions as they are carried out; None if everything is kept."""
-    return bind(step, lives, decided.decisions, recorder.packs, recorder.calls, recorder.saves) if decided.decisions else None
+    return bind(step, lives, decided.decisions, recorder) if decided.decisions else None
 
 
 def _with_least(fitted: Fitted) -> Fitted:

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from .aside import say_compiled
-from .entered import rehook, unhook
 
 if TYPE_CHECKING:
     from .bound import Bound
@@ -116,8 +115,8 @@ def fitted_by(model: nn.Module) -> Session | None:
     return _fitted.get(model)
 
 
-class _Called(_Ours):
-    """Tells the running pass that a module is called."""
+class _Switch(_Ours):
+    """Tells the running pass that a module begins in which calls are noted, or are not any more."""
 
     def __init__(self, session: Session, name: str) -> None:
         self.session = session
@@ -126,30 +125,24 @@ class _Called(_Ours):
     def __call__(self, module: Any, inputs: Any) -> None:
         active = self.session.here.following
         if active is not None and not torch.compiler.is_compiling():
-            active.called(self.name, module.training)
+            notes = active.bound.switches.get(self.name)
+            if notes is not None:
+                active.begins(self.name, notes)
 
 
-class _Unhook(_Called):
-    """Lets the running pass take its hooks on saved tensors away before a module."""
-
-    def __call__(self, module: Any, inputs: Any) -> None:
-        active = self.session.here.following
-        if active is not None and not torch.compiler.is_compiling():
-            unhook(active, self.name)
-
-
-class _Rehook(_Called):
-    """Lets it put them back after one, whether that raised or not."""
+class _SwitchBack(_Switch):
+    """Tells it that the module has ended, whether that raised or not."""
 
     def __call__(self, module: Any, inputs: Any, outputs: Any = None) -> None:
         active = self.session.here.following
         if active is not None and not torch.compiler.is_compiling():
-            rehook(active, self.name)
+            notes = active.bound.switches.get(self.name)
+            if notes is not None:
+                active.ends(self.name, not notes)
 
 
 class Following:
-    """Lets passes of a model see which of its modules run: a rerun is right only with the parameters that were used, and hooks on saved
-    tensors are taken away and put back where modules begin and end.
+    """Lets passes of a model see where modules begin and end in which calls are noted.
 
     Hooks are on modules while any thread is in such a pass.
     """
@@ -183,20 +176,16 @@ class Following:
         """Looks for the modules that plans ask for."""
         self.entries = []
 
-        def add(places: tuple[Any, ...], before: bool, hook: _Called) -> None:
+        def add(places: tuple[Any, ...], before: bool, hook: _Switch) -> None:
             hooks, *flags = places
             self.entries.append((weakref.ref(hooks), before, hook.key, hook))
             self.entries += [(weakref.ref(flag), False, hook.key, True) for flag in flags]
 
         # The model itself is being called already.
         modules = {name: module for name, module in model.named_modules() if name}
-        unhooked = [stretch for bound in bounds for stretch in bound.unhooked.values()]
-        for name in {name for bound in bounds for name in bound.followed} & modules.keys():
-            add((modules[name]._forward_pre_hooks,), True, _Called(session, name))
-        for name in {stretch.begins for stretch in unhooked} & modules.keys():
-            add((modules[name]._forward_pre_hooks,), True, _Unhook(session, name))
-        for name in {stretch.ends for stretch in unhooked} & modules.keys():
-            add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _Rehook(session, name))
+        for name in {name for bound in bounds for name in bound.switches} & modules.keys():
+            add((modules[name]._forward_pre_hooks,), True, _Switch(session, name))
+            add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _SwitchBack(session, name))
 
     def end(self) -> None:
         """Ends it."""

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .aot import Joint, hint, is_symbolic
 from .cost import flops
-from .recorded import External, ModuleCall, Operation, Pack, Storage, View
+from .recorded import External, Operation, Pack, Storage, View
 from .recorder import Other, Recorder
 from .rerun import may_run_again_in_graph, reads_no_statistics
 
@@ -50,7 +50,6 @@ class Reading:
     def __init__(self, joint: Joint) -> None:
         self.joint = joint
         self.recorder = Recorder()
-        self.recorder.calls.append(ModuleCall("", True))
         self.gradients: set[int] = set()
         self.maker: dict[int, fx.Node] = {}
         self.node_of: dict[int, fx.Node] = {}
@@ -111,7 +110,7 @@ def read(joint: Joint) -> Reading:
             for view in operation.outputs:
                 if view is not None and (view.storage, view.writes) in operation.makes and view.storage not in packs:
                     packs[view.storage] = len(recorder.packs)
-                    recorder.packs.append(Pack(view, False, operation.group, 0, ()))
+                    recorder.packs.append(Pack(view, False, operation.group, -1))
                     recorder.timeline.append(("pack", packs[view.storage]))
     _forget(recorder, {packs[number] for number in unpacked})
     _outputs(reading)

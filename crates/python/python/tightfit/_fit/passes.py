@@ -1,10 +1,15 @@
 """Carries out a plan through saved-tensor hooks: one object for each forward pass and the backward pass of its graph.
 
-Autograd holds a handle for every tensor that it saves. A handle refers to a slot, a slot that is rebuilt refers to the slots
-that its rerun reads, and whatever nobody refers to is freed: so nothing outlives the graph, however that ends.
+A plan decides by places: the n-th tensor that autograd saves, counted anew where modules begin whose calls are noted. These places are hints.
+Whatever a tensor is, keeping or offloading it is right; and it is given up only if the calls that this pass has noted make it again. So a
+pass that does otherwise than the recorded step has the right gradients, and only its memory differs from the prediction.
 
-PyTorch does not check for in-place writes to what hooks pack. Versions are compared here instead, at unpack and before every
-rerun, for every tensor that is still alive.
+Autograd holds a handle for every tensor that it saves. A handle refers to a slot, a slot that is rebuilt refers to the call that makes
+it, that refers to what it reads, and whatever nobody refers to is freed: so nothing outlives the graph, however that ends.
+
+A tensor may be saved before it is written: a copy of it begins when the operation that saves it has returned.
+
+PyTorch does not check for in-place writes to what hooks pack. Versions are compared here instead, at unpack and before every rerun.
 """
 
 from __future__ import annotations
@@ -14,83 +19,94 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .bound import KEEP, LEAF, OFFLOAD, Bound, Expected
-from .lineage import UNNAMED, lineage
-from .replay import rebuild
-from .slots import Slot, modified, of_view, unowned
+import torch
+
+from .again import run_again
+from .bound import KEEP, LEAF, OFFLOAD, Bound
+from .noting import Call, Held, Noting, Value, active_modes, is_cast, take_away, view_of
+from .slots import Counts, Handle, Slot, modified, of_view, unowned
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from .copies import Copies
-    from .entered import Without
-    from .safe import SafePass
-    from .unhooked import Stretch
     from .watch import Watch
 
 __all__ = ["Pass"]
 
-# A smaller tensor that is kept may have another form than the recorded one.
+# A smaller tensor that the plan does not expect stays on the device.
 HARMLESS_BYTES = 1 << 20
-
-
-def _differs_harmlessly(tensor: Tensor) -> bool:
-    """Whether a kept tensor, which is right whatever it is, may have another size than the recorded one and the plan still holds: what
-    libraries note for themselves, such as random states and reserved bytes, has another form on fake tensors."""
-    return str(tensor.dtype) == "torch.uint8" or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
+_nodes_made = torch._C._autograd._get_sequence_nr
 
 
 class Pass:
     """One forward pass under a plan."""
 
     def __init__(
-        self,
-        bound: Bound,
-        copies: Copies,
-        arena: Callable[[Pass, Copies], Tensor],
-        safe: SafePass,
-        given: list[Tensor],
-        borders: set[Any],
+        self, bound: Bound, copies: Copies, arena: Callable[[Pass, Copies], Tensor], counts: Counts, device: torch.device
     ) -> None:
         self.bound = bound
         self.copies = copies
         self.arena = arena
-        # The tensors that exist before the step, in the plan's order, and the number of each.
-        self.given = given
-        self.numbers = {id(tensor): number for number, tensor in enumerate(given)}
-        # Their bytes: a program may give a parameter others before the backward pass, by `.data`, of which no version tells.
-        self.bytes = [tensor.detach() for tensor in given]
-        # The nodes that made the inputs.
-        self.borders = borders
-        # What takes the tensors that the plan does not know.
-        self.safe = safe
-        self.counts = safe.counts
-        self.expected = bound.answers
+        self.counts = counts
         self.kept = bound.kept
-        # Packs that the plan knows: none any more, once it was left.
         self.known = len(bound.answers)
         self.order = bound.unpacks
         self.turns = len(bound.unpacks)
         self.k = 0
-        self.calls = 0
-        # The stretch without hooks on saved tensors that it is in.
-        self.without: Without | None = None
         self.turn = 0
-        self.lost = False
         self.sealed = False
         self.ordered = True
         self.host: Tensor | None = None
         self.slots: dict[int, Slot] = {}
         self.alive: dict[int, weakref.ref[Slot]] = {}
         self.inflight: dict[int, tuple[Tensor, Any]] = {}
-        self.externals: list[tuple[Tensor, int]] = []
-        # Where it left the plan first, in words; and what watches its memory.
-        self.differs = ""
-        # What nodes of the graph are and follow, which lineages share: see `lineage`.
-        self.nodes: dict[Any, Any] = {}
+        # Saved tensors by identity, of those that reruns read or that are moved; entries count while the tensor is there.
+        self.saved: dict[int, Slot] = {}
+        # Handles that wait until the operation that saves them has returned, and how many nodes there were then.
+        self.pending: list[tuple[Handle, Tensor]] = []
+        self.nodes = 0
+        self.released: set[int] = set()
+        self.strange_bytes = 0
         self.watch: Watch | None = None
         self.thread = threading.get_ident()
+        self.lock = threading.RLock()
         self.signature: Any = None
+        self.noting = Noting(bound.functions, self, device) if bound.noted else None
+        # How often each module that begins or ends a noted part was called.
+        self.visits: dict[str, int] = {}
+        # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and its copy.
+        self.copied: dict[int, tuple[Any, int, Tensor]] = {}
+        self._copy_small()
+
+    # Small tensors.
+
+    def _copy_small(self) -> None:
+        """Copies at once what the pass before copied one by one."""
+        bound = self.bound
+        tensors = [tensor for tensor in (place() for place in bound.small.values()) if tensor is not None]
+        by_type: dict[Any, list[Tensor]] = {}
+        for tensor in tensors:
+            if tensor.is_contiguous():
+                by_type.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        for (dtype, device), group in by_type.items():
+            if len(group) < 2:
+                continue
+            with torch.no_grad():
+                flat = torch.empty(sum(tensor.numel() for tensor in group), dtype=dtype, device=device)
+                views = torch._utils._unflatten_dense_tensors(flat, group)
+                torch._foreach_copy_(list(views), group)
+            for tensor, view in zip(group, views, strict=True):
+                self.copied[id(tensor)] = tensor, tensor._version, view.detach()
+
+    def small(self, tensor: Tensor) -> Tensor:
+        """A copy of a small tensor as it is now."""
+        known = self.copied.get(id(tensor))
+        if known is not None and known[0] is tensor and known[1] == tensor._version:
+            return known[2]
+        if tensor.is_leaf and len(self.bound.small) < 4096:
+            self.bound.small[id(tensor)] = weakref.ref(tensor)
+        return tensor.detach().clone()
 
     # Forward.
 
@@ -98,139 +114,231 @@ class Pass:
         """Answers the k-th pack from the plan."""
         k = self.k
         self.k = k + 1
-        # It is kept whatever it is, so its size is enough to know.
+        if self.pending and _nodes_made() > self.nodes and (self.noting is None or self.noting.now is None):
+            self.flush()
+        # It is kept whatever it is; this is where most packs end.
         if k < self.known and tensor.numel() == self.kept[k]:
-            # As `unowned` gives it; this is where most packs end.
+            noting = self.noting
+            if noting is not None and noting.now is not None:
+                self.pending.append((None, tensor))  # type: ignore[arg-type]
             return tensor if tensor.is_leaf else tensor.detach(), tensor._version, k
-        return self._decided(tensor, k)
+        return self._undecided(tensor, k)
 
-    def _decided(self, tensor: Tensor, k: int) -> Any:
-        """Answers a pack that has more to it."""
-        if k >= self.known:
-            return self._stranger(tensor)
-        kind, numel, order, number, expected = self.expected[k]
-        if order is not None:
-            self._act(order)
-        if kind == KEEP:
-            if tensor.numel() != numel and not _differs_harmlessly(tensor):
-                return self._stranger(tensor)
-            return unowned(tensor), tensor._version, k
-        slot = self._slot(number)
-        if (
-            tensor.shape != expected.shape
-            or tensor.stride() != expected.stride
-            or tensor.dtype is not expected.dtype
-            or tensor.storage_offset() != expected.offset
-            or (kind != OFFLOAD and expected.calls != self.calls)
-            or not self._is_expected(tensor, slot, expected)
+    def _undecided(self, tensor: Tensor, k: int) -> Any:
+        """Answers a pack that is decided when its operation has returned."""
+        answer = self.bound.answers[k] if k < self.known else None
+        if answer is not None and answer[2] is not None:
+            self._act(answer[2])
+        if answer is not None and answer[0] == KEEP and (
+            tensor.numel() == answer[1] or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
         ):
-            return self._stranger(tensor)
-        return self._managed(tensor, kind, slot, order, k)
+            return unowned(tensor), tensor._version, k
+        if tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor:
+            return unowned(tensor), tensor._version, k
+        handle = Handle(k, tensor)
+        self.pending.append((handle, tensor))
+        self.nodes = _nodes_made()
+        return handle
 
-    def _is_expected(self, tensor: Tensor, slot: Slot, expected: Expected) -> bool:
-        """Whether a tensor is the one that was recorded there, as far as its storage or what made it tell."""
-        if slot.storage is not None:
-            # Another view of the storage was packed before, and compared then.
-            return slot.storage() is tensor.untyped_storage()
-        if expected.lineage is None:
-            return True
-        return lineage(tensor, self.borders, self._number, self.nodes, expected.nodes) == expected.lineage
+    def flush(self) -> None:
+        """Decides what waits, now that its operation has returned."""
+        pending, self.pending = self.pending, []
+        for handle, tensor in pending:
+            if handle is not None:
+                self._decide(handle, tensor, None, (), ())
 
-    def _number(self, tensor: Tensor) -> int:
-        """The number of a tensor that exists before the step."""
-        return self.numbers.get(id(tensor), UNNAMED)
+    def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
+        """Decides what a noted call has saved; None if it cannot run again."""
+        if self.pending:
+            pending, self.pending = self.pending, []
+            for handle, tensor in pending:
+                if handle is not None:
+                    self._decide(handle, tensor, call, pairs, outputs)
 
-    def called(self, name: str, training: bool) -> None:
-        """Notes the call of a module. Another one than recorded may have the same shapes, but not the same parameters; and in evaluation,
-        normalization is another."""
-        if name not in self.bound.followed:
-            # Another plan of the model follows it.
-            return
-        at = self.calls
-        self.calls = at + 1
-        calls = self.bound.calls
-        if at >= len(calls) or calls[at] != (name, training):
-            if not self.lost:
-                before = calls[at].name if at < len(calls) else name
-                mode = "in training" if training else "in evaluation"
-                self._leave(f"in module '{name}', " + (f"where '{before}' was recorded" if before != name else f"which is now {mode}"))
+    def find_missing(self, call: Call, pairs: Any) -> None:
+        """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
+        still = []
+        for held in call.missing or ():
+            origin = held.tensor()
+            for handle, saved in self.pending:
+                if origin is None:
+                    break
+                if saved is origin or saved.untyped_storage()._cdata == origin.untyped_storage()._cdata:
+                    held.base = origin.detach()
+                elif origin.is_leaf and (cast := is_cast(saved, origin)):
+                    held.base, held.transposed = saved.detach(), cast < 0
+                    held.version, held.tensor = saved._version, weakref.ref(saved)
+                else:
+                    continue
+                if handle is not None and self._kind(handle.k) == OFFLOAD:
+                    # Its bytes go to the host with the saved tensor's.
+                    held.view = view_of(held.base)
+                    held.base = None
+                    held.slot = self._offloaded(handle, saved)
+                break
+            else:
+                held.slot = self.slot_of(origin) if origin is not None else None
+            if held.base is None and held.slot is None:
+                still.append(held)
+        call.missing = still
 
-    def begins(self, name: str) -> Stretch | None:
-        """The stretch without hooks that begins with a call of a module, if one does."""
-        stretch = self.bound.unhooked.get(self.k)
-        return stretch if stretch is not None and stretch.begins == name and self.without is None and not self.lost else None
+    def slot_of(self, tensor: Tensor) -> Slot | None:
+        """The slot of a tensor that was saved before."""
+        slot = self.saved.get(id(tensor))
+        return slot if slot is not None and slot.origin() is tensor and slot.version == tensor._version else None
 
-    def ends(self, stretch: Stretch, nodes: int) -> None:
-        """Goes on behind a stretch, in which so many nodes were made."""
-        self.without, self.k = None, stretch.end
-        if not stretch.is_usual(nodes, self.watch is not None):
-            self._hook_again(stretch)
+    def _kind(self, k: int) -> int:
+        return self.bound.answers[k][0] if k < self.known else OFFLOAD
 
-    def _hook_again(self, stretch: Stretch) -> None:
-        """Lets later passes have hooks in a stretch after all: these see whether a program takes another path."""
-        self.bound.unhooked.pop(stretch.first, None)
-
-    def _leave(self, where: str) -> None:
-        """Leaves the plan: from here on, its order does not hold."""
-        self.differs = f"first {where}"
-        self.lost = True
-        self.known = 0
-
-    def _managed(self, tensor: Tensor, kind: int, slot: Slot, order: Any, k: int) -> Any:
-        number = slot.number
+    def _decide(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
+        """Decides what becomes of a saved tensor; `call` has saved it, and can run again."""
+        k = handle.k
+        if k >= self.known:
+            return self._stranger(handle, tensor)
+        kind, _, _, number, expected = self.bound.answers[k]
+        if tensor.shape != expected.shape or tensor.dtype is not expected.dtype:
+            return self._stranger(handle, tensor)
+        if kind == OFFLOAD:
+            if handle.slot is None:
+                self._offloaded(handle, tensor)
+            return None
+        slot = self._slot(number)
         if slot.origin is not None:
-            if slot.version != tensor._version:
-                return self._stranger(tensor)
-            return slot, -1, k
+            if slot.storage() is tensor.untyped_storage() and slot.version == tensor._version:
+                self._join(handle, slot, tensor)
+            elif kind != LEAF:
+                self._stranger(handle, tensor)
+            return None
+        value = self._value(tensor, pairs, outputs)
+        self._begin(slot, tensor)
+        if kind == LEAF:
+            slot.tensor, slot.kept = tensor.detach(), True
+            whole = value.tensor() if value is not None and value.base is None and value.slot is None else None
+            if value is not None and whole is not None:
+                value.base = whole.detach()
+            self.saved[id(tensor)] = slot
+            return None
+        if value is not None and self._is(value, tensor):
+            slot.call, slot.place = value.call, value.index
+            value.slot = weakref.ref(slot)
+        elif value is not None and (base := value.tensor()) is not None and self._is_whole(base):
+            # A view of a noted output: that is what runs again.
+            slot.call, slot.place, slot.view = value.call, value.index, view_of(base)
+            if value.slot is None:
+                value.slot = weakref.ref(slot)
+        elif call is not None and handle.version == tensor._version and not self._is_outside(tensor, call, pairs):
+            slot.call, slot.place = call, -1 - (k - self.noting.first if self.noting is not None else 0)
+        else:
+            del self.slots[number], self.alive[number]
+            return self._stranger(handle, tensor)
+        slot.call.slots.append(weakref.ref(slot))
+        slot.tensor, slot.kept = tensor.detach(), True
+        self._join(handle, slot, tensor)
+        handle.tensor = None
+        if number in self.released or number not in self.bound.keep_until_filled:
+            self._release(slot)
+        return None
+
+    def _value(self, tensor: Tensor, pairs: Any, outputs: Any) -> Value | None:
+        """The noted output that a saved tensor is, or is a view of."""
+        noting = self.noting
+        if noting is None:
+            return None
+        value = noting.value_of(tensor)
+        if value is not None:
+            return value
+        storage = tensor.untyped_storage()._cdata
+        for other, ref in pairs:
+            if type(ref) is Value and other.untyped_storage()._cdata == storage and other._version == tensor._version:
+                return ref
+        for other in outputs:
+            if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
+                return noting.value_of(other)
+        return None
+
+    @staticmethod
+    def _is(value: Value, tensor: Tensor) -> bool:
+        return value.tensor() is tensor
+
+    @staticmethod
+    def _is_outside(tensor: Tensor, call: Call, pairs: Any) -> bool:
+        """Whether a saved tensor is one that a call has read from outside: running the call again would need it."""
+        storage = tensor.untyped_storage()._cdata
+        return any(type(ref) is not Value and other.untyped_storage()._cdata == storage for other, ref in pairs)
+
+    @staticmethod
+    def _is_whole(tensor: Tensor) -> bool:
+        """Whether a tensor is all of its storage."""
+        return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
+
+    def _join(self, handle: Handle, slot: Slot, tensor: Tensor) -> None:
+        """Lets a slot answer for a handle."""
+        handle.slot, handle.tensor = slot, None
+        view = view_of(tensor)
+        handle.view = None if view == slot.view and slot.host is None else view
+
+    def _begin(self, slot: Slot, tensor: Tensor) -> None:
         slot.origin = weakref.ref(tensor)
         slot.version = tensor._version
         slot.storage = weakref.ref(tensor.untyped_storage())
-        if kind == LEAF:
-            slot.keep(tensor)
-        elif kind == OFFLOAD:
-            place, size = self.bound.slots[number]
-            length = tensor.untyped_storage().nbytes()
-            if length > size:
-                slot.keep(tensor)
-                return slot, -1, k
-            if self.host is None:
-                self.host = self.arena(self, self.copies)
-            slot.host = self.host[place : place + length]
-            slot.ticket = self.copies.out(tensor, slot.host)
-            if order is not None and number in order.release:
-                self.copies.wait(slot.ticket)
-            else:
-                slot.keep(tensor)
-        elif number in self.bound.keep_until_filled:
-            slot.keep(tensor)
-        return slot, -1, k
+        slot.view = view_of(tensor)
 
     def _slot(self, number: int) -> Slot:
         slot = self.slots.get(number)
         if slot is None:
             slot = self.slots[number] = Slot(number)
             self.alive[number] = weakref.ref(slot)
-            leaves = self.bound.leaves.get(number)
-            if leaves is not None:
-                slot.leaves = {leaf: self._slot(leaf) for leaf in leaves}
+        return slot
+
+    def _offloaded(self, handle: Handle, tensor: Tensor) -> Slot:
+        """Moves a saved tensor's storage to its place on the host."""
+        number = self.bound.answers[handle.k][3]
+        slot = self._slot(number)
+        if slot.origin is not None:
+            if slot.storage() is tensor.untyped_storage() and slot.version == tensor._version:
+                self._join(handle, slot, tensor)
+                return slot
+            # Two values at one place: this one gets a place of its own.
+            slot = Slot(-1)
+        self._begin(slot, tensor)
+        place = self.bound.slots.get(number) if slot.number >= 0 else None
+        length = tensor.untyped_storage().nbytes()
+        if place is not None and length <= place[1]:
+            if self.host is None:
+                self.host = self.arena(self, self.copies)
+            slot.host = self.host[place[0] : place[0] + length]
+        else:
+            slot.host = torch.empty(length, dtype=torch.uint8)
+            self.counts.fresh_bytes += length
+        slot.tensor, slot.kept = tensor.detach(), True
+        self._join(handle, slot, tensor)
+        self.saved[id(tensor)] = slot
+        value = self.noting.value_of(tensor) if self.noting is not None else None
+        if value is not None:
+            value.slot, value.view = slot, view_of(tensor)
+        slot.ticket = self.copies.out(tensor, slot.host)
+        if number in self.released or slot.number < 0:
+            self._release(slot)
         return slot
 
     def _act(self, order: Any) -> None:
         for number in order.release:
             slot = self.slots.get(number) or self.living(number)
-            if slot is not None and slot.tensor is not None:
+            if slot is None or slot.origin is None:
+                self.released.add(number)
+            elif slot.tensor is not None:
                 self._release(slot)
         for number in order.forget:
             self.slots.pop(number, None)
 
     def _release(self, slot: Slot) -> None:
-        """Gives a tensor's bytes back: once its copy is out, or its rerun is possible."""
+        """Gives a tensor's bytes back: once its copy is out, or the calls that make it can run again."""
         tensor = slot.tensor
-        if slot.ticket is not None:
+        if slot.ticket is not None or slot.host is not None:
             self.copies.wait(slot.ticket)
-        elif any(leaf.origin is None for leaf in (slot.leaves or {}).values()):
+        elif slot.call is None or not slot.call.can_run():
             return
-        if tensor is not None and tensor._version != slot.version:
+        if tensor is not None and slot.kept and tensor._version != slot.version:
             # Keep what was changed: its unpack raises.
             return
         slot.tensor, slot.kept = None, False
@@ -239,37 +347,84 @@ class Pass:
         reference = self.alive.get(number)
         return None if reference is None else reference()
 
-    def _stranger(self, tensor: Tensor) -> Any:
-        """Moves a tensor that the plan does not know to the host."""
-        if not self.lost:
-            what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-            made = f" of {tensor.grad_fn.name()}" if tensor.grad_fn is not None else ""
-            self._leave(f"at saved tensor {self.k - 1}, {what}{made}")
+    def _stranger(self, handle: Handle, tensor: Tensor) -> None:
+        """Moves a tensor with which the plan's decision cannot be carried out to the host, unless it is small."""
+        size = tensor.numel() * tensor.itemsize
+        if size < HARMLESS_BYTES or tensor.requires_grad and tensor.is_leaf:
+            return
         self.counts.strangers += 1
-        return self.safe.pack(tensor), -2, -1
+        self.strange_bytes += size
+        slot = Slot(-1)
+        self._begin(slot, tensor)
+        slot.host = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8)
+        slot.tensor, slot.kept = tensor.detach(), True
+        self._join(handle, slot, tensor)
+        value = self.noting.value_of(tensor) if self.noting is not None else None
+        if value is not None and value.slot is None and value.base is None:
+            value.slot, value.view = slot, view_of(tensor)
+        slot.ticket = self.copies.out(tensor, slot.host)
+        self._release(slot)
+
+    # Modules.
+
+    def begins(self, name: str, notes: bool) -> None:
+        """A module begins in which calls are noted, or are not any more."""
+        self.flush()
+        visit = self.visits.get(name, 0)
+        self.visits[name] = visit + 1
+        places = self.bound.places.get(name)
+        if places is not None and visit < len(places):
+            self.k = places[visit][0]
+        self._note(notes)
+
+    def ends(self, name: str, notes: bool) -> None:
+        """It has ended."""
+        self.flush()
+        places, visit = self.bound.places.get(name), self.visits.get(name, 1) - 1
+        if places is not None and visit < len(places):
+            self.k = places[visit][1]
+        self._note(notes)
+
+    def _note(self, notes: bool) -> None:
+        noting = self.noting
+        if noting is None:
+            return
+        noting.on = notes
+        modes = active_modes()
+        if notes and not any(mode is noting for mode in modes):
+            noting.__enter__()
+        elif not notes and modes and modes[-1] is noting:
+            noting.__exit__(None, None, None)
+
+    def stop_noting(self) -> None:
+        """Takes the mode away, wherever it is among those of others."""
+        if self.noting is not None:
+            self.noting.on = False
+            take_away(self.noting)
 
     def seal(self) -> None:
         """Ends the forward pass."""
         if self.sealed:
             return
         self.sealed = True
-        if self.without is not None:
-            # The module that ends it did not end: there was an exception, or the program has another one in its place.
-            self._hook_again(self.without.stretch)
+        self.stop_noting()
+        self.flush()
         self._act(self.bound.at_end)
-        if self.lost or self.k < self.known:
-            # Releases that were due after the last pack never came.
-            for reference in self.alive.values():
-                slot = reference()
-                if slot is not None and slot.tensor is not None and slot.ticket is not None:
-                    self._release(slot)
+        # Releases that were due earlier, or after the last pack, may not have come.
+        for reference in self.alive.values():
+            slot = reference()
+            if slot is not None and slot.kept and slot.tensor is not None and (slot.host is not None or slot.call is not None):
+                self._release(slot)
         self.slots.clear()
+        self.saved.clear()
+        self.copied.clear()
+        if self.noting is not None:
+            self.noting.values.clear()
+            self.noting.helds.clear()
+        # It refers to this pass.
+        self.noting = None
         self.counts.packs += self.k
-        self.externals = [(tensor, tensor._version) for tensor in self.bytes]
-        self.given, self.bytes = [], []
-        self.numbers = {}
-        self.borders = set()
-        self.nodes = {}
+        self.counts.strange_bytes = max(self.counts.strange_bytes, self.strange_bytes)
         if self.watch is not None:
             self.watch.forward_ended()
 
@@ -277,7 +432,39 @@ class Pass:
 
     def unpack(self, handle: Any) -> Tensor:
         """Gives a saved tensor back."""
-        what, version, k = handle
+        if type(handle) is tuple:
+            tensor, version, k = handle
+            self._tick(k)
+            if tensor._version != version:
+                raise modified(tensor, version)
+            return tensor
+        if not self.sealed:
+            self.seal()
+        self._tick(handle.k)
+        slot = handle.slot
+        if slot is None:
+            tensor = handle.tensor
+            if tensor._version != handle.version:
+                raise modified(tensor, handle.version)
+            return tensor
+        with self.lock:
+            tensor = self.content(slot)
+        made = self.viewed(slot, tensor, handle.view)
+        # The slot's own tensor is not autograd's to write to.
+        return made.detach() if made is tensor else made
+
+    def viewed(self, slot: Slot, tensor: Tensor, view: Any) -> Tensor:
+        """A view of a slot's storage; None for the one that was packed first."""
+        if slot.kept or slot.host is not None:
+            return of_view(tensor, view or slot.view)
+        if view is None or view == slot.view:
+            return tensor
+        shape, stride, offset, dtype = view
+        if tensor.stride() != slot.view[1]:
+            tensor = tensor.new_empty_strided(slot.view[0], slot.view[1]).copy_(tensor)
+        return of_view(tensor, (shape, stride, offset - slot.view[2] + tensor.storage_offset(), dtype))
+
+    def _tick(self, k: int) -> None:
         turn = self.turn
         if turn < self.turns and self.order[turn] == k:
             self.turn = turn + 1
@@ -285,18 +472,6 @@ class Pass:
                 self._due(turn)
         elif k >= 0:
             self._jump(k)
-        if version >= 0:
-            if what._version != version:
-                raise modified(what, version)
-            return what
-        if version == -2:
-            return self.safe.unpack(what)
-        if not self.sealed:
-            self.seal()
-        tensor = self.content(what)
-        made = of_view(tensor, self.expected[k][4])
-        # The slot's own tensor is not autograd's to write to.
-        return made.detach() if made is tensor else made
 
     def _jump(self, k: int) -> None:
         """Moves the backward pass's clock to an unpack that is not the next one."""
@@ -322,12 +497,12 @@ class Pass:
                 self.watch.backward_began()
         for number in bound.drop.get(turn, ()):
             slot = self.living(number)
-            if slot is not None and slot.leaves is not None:
-                slot.tensor = None
+            if slot is not None and slot.call is not None:
+                slot.tensor, slot.kept = None, False
         for number in bound.fetch.get(turn, ()):
             slot = self.living(number)
             # One whose bytes never went out is there, or is made when it is asked for.
-            if slot is not None and slot.tensor is None and slot.host is not None and number not in self.inflight:
+            if slot is not None and slot.tensor is None and slot.host is not None and id(slot) not in self.inflight:
                 self._fetch(slot)
         if turn == self.turns - 1 and self.watch is not None:
             self.watch.ended()
@@ -335,11 +510,11 @@ class Pass:
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None
         device = self.copies.room(slot.host.numel())
-        self.inflight[slot.number] = device, self.copies.into(slot.host, device)
+        self.inflight[id(slot)] = device, self.copies.into(slot.host, device)
         self.counts.fetched += 1
 
     def content(self, slot: Slot) -> Tensor:
-        """A slot's tensor, on the device."""
+        """A slot's tensor, on the device; of one that was offloaded, its storage."""
         origin = slot.origin() if slot.origin is not None else None
         if origin is not None and origin._version != slot.version:
             raise modified(origin, slot.version)
@@ -349,20 +524,33 @@ class Pass:
                 raise modified(slot.tensor, slot.version)
             return slot.tensor
         if slot.host is not None:
-            number = slot.number
-            if number not in self.inflight:
-                planned = number in self.bound.slots and self.bound.decisions[number]["prefetch_before"] is not None
-                if planned and number not in self.bound.on_demand:
+            if id(slot) not in self.inflight:
+                if slot.number in self.bound.slots and slot.number not in self.bound.on_demand:
                     self.counts.late += 1
                 self._fetch(slot)
-            device, ticket = self.inflight[number]
+            device, ticket = self.inflight.pop(id(slot))
             self.copies.wait(ticket)
-            del self.inflight[number]
             slot.tensor = device
             return device
-        rebuild(self, slot)
+        run_again(self, slot)
         assert slot.tensor is not None
         return slot.tensor
+
+    def held(self, ref: Value | Held) -> Tensor | None:
+        """The tensor of a noted value, if it is there or on the host."""
+        if ref.base is not None:
+            if type(ref) is Held and ref.is_copy:
+                return ref.base
+            origin = ref.tensor()
+            changed = ref.base if ref.base._version != ref.version else origin if origin is not None and origin._version != ref.version else None
+            if changed is not None:
+                raise modified(changed, ref.version)
+            return ref.base.t() if type(ref) is Held and ref.transposed else ref.base
+        slot = ref.found() if type(ref) is Value else ref.slot
+        if slot is None or slot.tensor is None and slot.host is None:
+            return None
+        tensor = self.viewed(slot, self.content(slot), ref.view)
+        return tensor.t() if type(ref) is Held and ref.transposed else tensor
 
     def __del__(self) -> None:
         # Copies into bytes that are freed now must have ended before the compute stream uses these again.

@@ -22,7 +22,7 @@ from .host import pin_limits
 from .lines import say
 from .measure import MEASURED, measure, measure_copies, start_libraries
 from .optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
-from .program import CONVOLUTIONS
+from .rerun import CONVOLUTIONS
 from .rebuild import Lives
 from .rehearse import Rehearsal
 from .simulate import simulate
@@ -53,6 +53,8 @@ class Planner:
         The model, for lines.
     budget
         Bytes on the device.
+    recomputes
+        Whether anything is computed again.
     optimizer
         The optimizer, as soon as it is known.
     copies
@@ -74,10 +76,17 @@ class Planner:
     """
 
     def __init__(
-        self, name: str, budget: int, optimizer: Any = None, copies: Copies | None = None, host_budget: int | None = None
+        self,
+        name: str,
+        budget: int,
+        optimizer: Any = None,
+        copies: Copies | None = None,
+        host_budget: int | None = None,
+        recomputes: bool = True,
     ) -> None:
         self.name = name
         self.budget = budget
+        self.recomputes = recomputes
         self.optimizer = optimizer
         self.copies = copies
         self.host = Arenas(name, host_budget)
@@ -250,7 +259,7 @@ class Planner:
             try:
                 fitted = make_plan(
                     rehearsal, device, self.name, self.budget, assumed, started, times, host, slack, most, there,
-                    must_have_room=not self.planned,
+                    must_have_room=not self.planned, recomputes=self.recomputes,
                 )  # fmt: skip
             except DoesNotFit as error:
                 if not refused:
@@ -285,7 +294,7 @@ class Planner:
         """What is known under the limit on workspaces for which a short search finds the fastest plan, and which holds from then on."""
 
         def searched(times: Times) -> workspaces.Searched:
-            step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes())
+            step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes(), self.recomputes)
             found, plain = short_search(step, rehearsal.recorder, self.budget - slack_of(self.budget, device))
             return workspaces.Searched(found.peak <= self.budget, found.time_us, found.peak, plain.time_us)
 

@@ -25,7 +25,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .compiled import compiled_parts, hide
 from .cost import flops
-from .recorder import Recorder, borders_of, has_storage
+from .noting import Marks, take_away
+from .recorder import Recorder, has_storage
 from .rehearse import Rehearsal, follow, name_externals
 from .safe import SafePass
 from .slots import Counts
@@ -86,16 +87,17 @@ class RealRecording:
         # Operations, events and storages before the call into the engine that is running; and storages of calls that were none of this step.
         self._first: tuple[int, int, int] | None = None
         self._others: set[int] = set()
-        self.recorder.borders = borders_of(inputs)
         if model is not None:
             name_externals(self.recorder, model, inputs)
             self.handles = [*follow(self.recorder, model), *hide(self.recorder, compiled_parts(model))]
         self.recorder.__enter__()
+        self.marks = Marks(self.recorder)
+        self.recorder.marks = self.marks
+        self.marks.__enter__()
         self.inside = True
 
     def forward_done(self) -> bool:
         """Ends the forward part, and waits for the backward pass; whether anything was saved."""
-        self.recorder.borders = set()
         self.recorder.given = len(self.recorder.timeline)
         self._leave()
         self.safe.graph = None
@@ -161,6 +163,7 @@ class RealRecording:
         self.handles.clear()
         if self.inside:
             self.inside = False
+            take_away(self.marks)
             self.recorder.__exit__(None, None, None)
 
     def _forget(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["External", "ModuleCall", "ModuleSaves", "Operation", "Pack", "Step", "Storage", "View", "external_of", "inside", "place"]
+__all__ = ["External", "ModuleSaves", "Operation", "Pack", "Step", "Storage", "View"]
 
 
 class View(NamedTuple):
@@ -30,13 +30,6 @@ class External(NamedTuple):
     view: View
 
 
-class ModuleCall(NamedTuple):
-    """A call of a module that has tensors: its name, and whether it is in training."""
-
-    name: str
-    training: bool
-
-
 class ModuleSaves(NamedTuple):
     """What a call of a module saves, with those in it: the packs from the first to before the end."""
 
@@ -49,7 +42,7 @@ class ModuleSaves(NamedTuple):
 class Storage:
     """A storage: its bytes, the spans of the timeline in which it is alive, and what made it if the step did not.
 
-    `named` are the tensors that exist before the step and lie in it, `graded` says that autograd follows one of these.
+    `named` are the tensors that exist before the step and lie in it.
     """
 
     number: int
@@ -57,7 +50,6 @@ class Storage:
     device: torch.device
     external: Any = None
     named: list[External] = field(default_factory=list)
-    graded: bool = False
     writes: int = 0
     spans: list[list[int]] = field(default_factory=list)
     holders: int = 0
@@ -67,7 +59,7 @@ class Storage:
 class Operation:
     """One call, with views in place of tensors.
 
-    `layer` says that a layer of PyTorch made it, whose numbers are its own, and `graded` that autograd could follow it.
+    `call` is the call of a function of PyTorch that it is of, by number; -1 if it is of none that may run again.
     """
 
     function: Any
@@ -81,8 +73,7 @@ class Operation:
     device: torch.device | None
     group: str
     flops: float
-    layer: bool = False
-    graded: bool = True
+    call: int = -1
 
     @property
     def name(self) -> str:
@@ -92,14 +83,12 @@ class Operation:
 
 @dataclass(slots=True)
 class Pack:
-    """What autograd saved: the view, whether it is a parameter, the module that ran, how many were
-    called before, and what made the tensor."""
+    """What autograd saved: the view, whether it is a parameter, the module that ran, and the call of a function that saved it."""
 
     view: View
     leaf: bool
     group: str
-    calls: int
-    lineage: tuple[Any, ...]
+    call: int
 
 
 @dataclass
@@ -122,10 +111,8 @@ class Step:
         For tensors that exist before the step, what the program has in them.
     given
         Operations after which the model has given its outputs.
-    proofs
-        For saved tensors of which reruns are right only if more of their lineage is compared: so many nodes.
-    witnesses
-        For saved tensors that have no lineage: another that is compared before they are given up.
+    parts
+        For each operation, the recorded ones that it stands for: a call of a function is one operation.
     """
 
     data: dict[str, Any]
@@ -136,30 +123,4 @@ class Step:
     externals: dict[int, list[External]]
     assumed: list[str] = field(default_factory=list)
     given: int = 0
-    proofs: dict[int, int] = field(default_factory=dict)
-    witnesses: dict[int, int] = field(default_factory=dict)
-
-
-def external_of(named: list[External], view: View) -> External | None:
-    """The tensor of those in a storage that a view is of: the one that is this view, or one that it lies in."""
-    exact = (external for external in named if place(external.view) == place(view))
-    around = (external for external in named if _covers(external.view, view))
-    return next(exact, None) or next(around, None)
-
-
-def inside(base: View, view: View) -> View | None:
-    """A view of a tensor, from where that begins; None if it is the tensor as it is."""
-    return None if place(base) == place(view) else view._replace(offset=view.offset - base.offset)
-
-
-def place(view: View) -> Any:
-    """A view of a storage, whatever was written to that."""
-    return view.storage, view.shape, view.stride, view.offset, view.dtype
-
-
-def _covers(base: View, view: View) -> bool:
-    return base.dtype == view.dtype and base.offset <= view.offset and _end(view) <= _end(base)
-
-
-def _end(view: View) -> int:
-    return view.offset + int(sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True)))
+    parts: list[list[Operation]] = field(default_factory=list)

@@ -18,15 +18,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import get_gradient_edge
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
 from .forms import other_layout
-from .lineage import MOST, UNNAMED, lineage
-from .recorded import External, ModuleCall, ModuleSaves, Operation, Pack, Storage, View
+from .functions import Marked
+from .recorded import External, ModuleSaves, Operation, Pack, Storage, View
 
-__all__ = ["Other", "Recorder", "borders_of", "has_storage", "owns_tensors"]
+__all__ = ["Other", "Recorder", "has_storage"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -78,19 +77,21 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
-        # Calls of the modules with parameters or buffers.
-        self.calls: list[ModuleCall] = []
+        # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
+        self.marked: list[Marked] = []
+        self.current = -1
+        # What tells of them, while a real step is recorded.
+        self.marks: Any = None
+        # Modules whose calls are not noted, because they call compiled parts: PyTorch would trace what notes.
+        self.unnoted: set[str] = set()
         # What calls of modules have saved, and those that have not ended: their names, and how many packs came before.
         self.saves: list[ModuleSaves] = []
         self._inside: list[tuple[str, int]] = []
-        self.borders: set[Any] = set()
         self.timeline: list[tuple[str, int]] = []
         # Where in it the model has given its outputs.
         self.given: int | None = None
         self.stage = "forward"
         self.group = ""
-        # Whether the module that runs is one of PyTorch's layers.
-        self.layer = False
         self.paused = 0
         self._of: dict[int, Storage] = {}
         self._watched: list[Any] = []
@@ -114,15 +115,6 @@ class Recorder(TorchDispatchMode):
         if storage.external is None:
             storage.external = what, which
         storage.named.append(External(what, which, self.view(tensor)))
-        storage.graded |= tensor.requires_grad
-
-    def _name_of(self, tensor: Tensor) -> Any:
-        """What a tensor is that exists before the step, for a lineage."""
-        storage = self._of.get(tensor.untyped_storage()._cdata)
-        for external in storage.named if storage is not None else ():
-            if external.view[2:] == self.view(tensor)[2:]:
-                return external.what, external.which
-        return UNNAMED
 
     def _attach(self, raw: Any, storage: Storage) -> None:
         key = raw._cdata
@@ -150,8 +142,7 @@ class Recorder(TorchDispatchMode):
         """Notes that autograd saves a tensor, and returns the number of this pack."""
         number = len(self.packs)
         leaf = tensor.requires_grad and tensor.is_leaf
-        made_by = lineage(tensor, self.borders, self._name_of, most=MOST)
-        self.packs.append(Pack(self.view(tensor), leaf, self.group, len(self.calls), made_by))
+        self.packs.append(Pack(self.view(tensor), leaf, self.group, self.current))
         self.timeline.append(("pack", number))
         return number
 
@@ -207,8 +198,8 @@ class Recorder(TorchDispatchMode):
         flops = self._flops(function, args, kwargs, out) if self._flops is not None else 0.0
         self.add(
             Operation(
-                function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops, self.layer,
-                torch.is_grad_enabled(),
+                function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops,
+                self.current if self.stage == "forward" else -1,
             )
         )
         return out
@@ -259,21 +250,17 @@ class Recorder(TorchDispatchMode):
         self.operations.append(operation)
         self.timeline.append(("operation", len(self.operations) - 1))
 
-    def called(self, name: str, module: Any) -> None:
+    def called(self, name: str) -> None:
         """Notes the call of a module; what follows is named after it."""
         self.group = name
-        self.layer = type(module).__module__.startswith("torch.nn.modules.")
         self._inside.append((name, len(self.packs)))
-        if owns_tensors(module):
-            self.calls.append(ModuleCall(name, module.training))
 
     def returned(self, name: str) -> None:
         """Notes that a module's call has ended."""
         # Others end here only where threads share the model.
         if self._inside and self._inside[-1][0] == name:
             self.saves.append(ModuleSaves(*self._inside.pop(), len(self.packs)))
-        self.group = ""
-        self.layer = False
+        self.group = self._inside[-1][0] if self._inside else ""
 
     def undo(self, operations: int, events: int) -> None:
         """Forgets what came after so many operations and events."""
@@ -296,17 +283,6 @@ class Recorder(TorchDispatchMode):
 def has_storage(value: Any) -> bool:
     """Whether a value is a tensor whose elements lie in one storage, by strides."""
     return isinstance(value, Tensor) and not other_layout(value)
-
-
-def borders_of(inputs: Any) -> set[Any]:
-    """The nodes that made a model's inputs, or get their gradients: what lies behind them is not the model's."""
-    tensors = (value for value in inputs if isinstance(value, Tensor) and value.requires_grad)
-    return {get_gradient_edge(tensor).node for tensor in tensors}
-
-
-def owns_tensors(module: Any) -> bool:
-    """Whether a module has parameters or buffers of its own."""
-    return bool(module._parameters) or bool(module._buffers)
 
 
 def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:

@@ -23,7 +23,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .compiled import compiled_parts, within
 from .cost import flops
-from .recorder import Recorder, borders_of, has_storage
+from .noting import Marks
+from .recorder import Recorder, has_storage
 
 __all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
 
@@ -202,10 +203,9 @@ def _run(
                     parameter.grad = torch.zeros_like(parameter)
         flat = tree_flatten((fake_args, fake_kwargs))[0]
         name_externals(recorder, copied, flat)
-        recorder.borders = borders_of(flat)
         hooks = _Forget(recorder)
         with recorder:
-            with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack):
+            with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack), Marks(recorder):
                 outputs = copied(*fake_args, **fake_kwargs)
             recorder.given = len(recorder.timeline)
             if loss is None:
@@ -276,9 +276,14 @@ class _Forget:
 def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
     """Tells the recorder which module runs; returns the hooks that do."""
     parts = compiled_parts(model)
+    for name in parts:
+        while name:
+            recorder.unnoted.add(name)
+            name = name.rpartition(".")[0]
+        recorder.unnoted.add("")
     handles: list[Any] = []
     # The model itself is being called already.
-    recorder.called("", model)
+    recorder.called("")
     for name, module in model.named_modules():
         # Hooks inside compiled parts would be compiled.
         if not name or within(name, parts):
@@ -297,7 +302,7 @@ class _Enter:
 
     def __call__(self, module: Any, inputs: Any) -> None:
         if not torch.compiler.is_compiling():
-            self.recorder.called(self.name, module)
+            self.recorder.called(self.name)
 
 
 def _leave(recorder: Recorder, name: str) -> Callable[..., None]:

@@ -1,10 +1,7 @@
-"""Which operations may run again in the backward pass, and with which arguments.
+"""Which operations may run again in the backward pass.
 
 A list of what may, never of what may not: an operation qualifies if the same inputs give the same bits, and if running it
 twice changes nothing else. Random numbers, collectives, and functions that a program defines are not on it.
-
-A rerun has the numbers that were recorded, but a program may scale a map by another number in every step, which nothing of a step shows
-from outside. So arithmetic with plain numbers does not run again; of other numbers, `provable` says which may.
 """
 
 from __future__ import annotations
@@ -13,35 +10,43 @@ from typing import Any
 
 import torch
 
-from .program import ATTENTION, BATCH_NORMS, CONVOLUTIONS
 from .recorded import Operation
 
-__all__ = ["gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
+__all__ = ["BATCH_NORMS", "CONVOLUTIONS", "gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
 
-# Names without overloads; an in-place form runs on a copy.
+# Their arguments 3 and 4 are running statistics.
+BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
+CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
+# Attention in one operation, by the library that PyTorch chooses for it.
+ATTENTION = frozenset(
+    """
+    _scaled_dot_product_cudnn_attention _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
+    _scaled_dot_product_flash_attention_for_cpu
+    """.split()
+)
+# Names without overloads, of operations that also work in place.
 _SAME = frozenset(
     """
-    abs add addcdiv addcmul addmm alias amax amin arange avg_pool2d avg_pool3d baddbmm bitwise_and bitwise_not bitwise_or
-    bmm cat clamp clamp_max clamp_min clone constant_pad_nd copy cos detach div elu empty empty_like eq erf exp expand
-    fill full full_like ge gelu glu gt hardsigmoid hardswish hardtanh im2col index_select le leaky_relu
+    abs add addcdiv addcmul addmm amax amin arange avg_pool2d avg_pool3d baddbmm bitwise_and bitwise_not bitwise_or
+    bmm cat clamp clamp_max clamp_min clone constant_pad_nd copy cos div elu embedding empty empty_like eq erf exp
+    fill full full_like gather ge gelu glu gt hardsigmoid hardswish hardtanh im2col index index_select le leaky_relu
     linalg_vector_norm log log_sigmoid_forward logical_and logical_not logical_or lt masked_fill max_pool2d_with_indices
     max_pool3d_with_indices maximum mean minimum mish mm mul native_group_norm native_layer_norm ne neg new_empty
-    new_empty_strided new_full new_ones new_zeros ones ones_like permute pixel_shuffle pixel_unshuffle pow prelu
+    new_empty_strided new_full new_ones new_zeros ones ones_like pixel_shuffle pixel_unshuffle pow prelu
     reciprocal reflection_pad2d relu relu6 repeat replication_pad2d roll rsqrt rsub select_backward sigmoid silu sin
-    softplus split split_with_sizes sqrt square stack sub sum tanh threshold transpose tril triu unfold unsqueeze
+    softplus split_with_sizes_copy sqrt square stack sub sum tanh threshold tril triu
     upsample_bicubic2d upsample_bilinear2d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d
     var_mean where zero zeros zeros_like _adaptive_avg_pool2d _adaptive_avg_pool3d _log_softmax _softmax _to_copy
     _fused_rms_norm adaptive_max_pool2d
     """.split()
 )
-# Arithmetic whose plain numbers may be another in the next step.
-_WITH_NUMBERS = frozenset(
+# Reshapings, which make nothing.
+_VIEWS = frozenset(
     """
-    add addcdiv addcmul clamp clamp_max clamp_min div eq fill full full_like ge gt le lt masked_fill mul ne new_full pow rsub
-    sub where
+    alias as_strided detach diagonal expand lift_fresh permute select slice split split_with_sizes squeeze t transpose unbind unfold
+    unsqueeze view view_as_complex view_as_real _reshape_alias _unsafe_view movedim
     """.split()
 )
-_CONSTANTS = (float("inf"), float("-inf"))
 # Others that have no effect but their results, for timing. Not those whose fake arguments lack what cuDNN reserves.
 _BACKWARD = frozenset(
     """
@@ -55,13 +60,13 @@ _BACKWARD = frozenset(
     _scaled_dot_product_flash_attention_for_cpu_backward
     """.split()
 )
-_ONLY_RESULTS = _SAME | CONVOLUTIONS | BATCH_NORMS | ATTENTION | _BACKWARD
-# Others that graphs of AOT autograd have: functional forms, reshapings, and what Inductor decomposes operations into.
+_ONLY_RESULTS = (_SAME - {"embedding", "gather", "index"}) | _VIEWS | CONVOLUTIONS | BATCH_NORMS | ATTENTION | _BACKWARD
+# Others that graphs of AOT autograd have: functional forms, and what Inductor decomposes operations into.
 _IN_GRAPHS = frozenset(
     """
-    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _unsafe_view as_strided ceil convert_element_type
-    expm1 floor index isnan log1p remainder round scalar_tensor select select_scatter sign slice slice_scatter squeeze t
-    upsample_linear1d view var
+    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training ceil convert_element_type
+    expm1 floor isnan log1p remainder round scalar_tensor select_scatter sign slice_scatter
+    upsample_linear1d var
     """.split()
 )
 
@@ -73,7 +78,7 @@ def may_run_again_in_graph(name: str, function: Any, on_gpu: bool) -> bool:
     if name in CONVOLUTIONS:
         # The backward pass runs on another thread, where cuDNN's fastest algorithm may be another.
         return not (on_gpu and torch.backends.cudnn.benchmark)
-    return name in _SAME or name in _IN_GRAPHS
+    return name in _SAME or name in _VIEWS or name in _IN_GRAPHS
 
 
 def reads_no_statistics(name: str, arguments: list[Any]) -> bool:
@@ -87,16 +92,9 @@ def may_run_again(operation: Operation) -> bool:
     name = operation.name
     if operation.function.namespace not in ("aten", "prims"):
         return False
-    if name in CONVOLUTIONS:
-        return True
     if name in ATTENTION:
         return _drops_nothing(operation)
-    if name.removesuffix("_") == "div" and any(isinstance(value, str) for value in operation.arguments):
-        # How it rounds changes no shape.
-        return False
-    if name.removesuffix("_") in _WITH_NUMBERS and any(map(_is_number, operation.arguments)):
-        return name.removesuffix("_") == "pow" and operation.arguments[1:] == [2]
-    return name.removesuffix("_") in _SAME or name in _SAME or name in BATCH_NORMS
+    return name.removesuffix("_") in _SAME or name in _SAME or name in _VIEWS or name in CONVOLUTIONS or name in BATCH_NORMS
 
 
 def _drops_nothing(attention: Operation) -> bool:
@@ -111,9 +109,4 @@ def gives_only_results(function: Any) -> bool:
     if function.namespace not in ("aten", "prims"):
         return False
     name = str(function._schema.name.split("::")[-1])
-    return name.removesuffix("_") in _SAME or name in _ONLY_RESULTS
-
-
-def _is_number(value: Any) -> bool:
-    """Whether an argument is a plain number that a program may have computed."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value not in _CONSTANTS
+    return name.removesuffix("_") in _SAME - {"embedding", "gather", "index"} or name in _ONLY_RESULTS

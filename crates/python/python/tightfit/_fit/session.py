@@ -33,7 +33,6 @@ from .lines import said_if_slow, say
 from .passes import Pass
 from .planner import Planner
 from .real import RealRecording
-from .recorder import borders_of
 from .rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from .safe import SafePass
 from .sizes import text
@@ -49,8 +48,9 @@ PLANS = 8
 IDLE = 64
 # What is left to run when a forward pass has returned.
 _GENERATES = "gives its outputs one by one, as a generator, which is not planned"
-# Real steps that are recorded of a form whose backward pass reads in another order, before that is let be.
-AGAIN = 2
+# The part of a budget that a pass saves otherwise than the recorded step, from which on a step is recorded again; and how many real steps are
+# recorded for that, or for a backward pass in another order, before it is let be.
+STRANGE, AGAIN = 32, 2
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
 RECORDINGS = 4
 
@@ -67,10 +67,11 @@ class Session:
         copies: Copies | None = None,
         on_misfit: Callable[[DoesNotFit], None] | None = None,
         host_budget: int | None = None,
+        recomputes: bool = True,
     ) -> None:
         self.name = name
         self.budget = budget
-        self.planner = Planner(name, budget, optimizer, copies, host_budget)
+        self.planner = Planner(name, budget, optimizer, copies, host_budget, recomputes)
         self.loss = loss
         self.on_misfit = on_misfit
         # What each thread is in. Plans are everybody's, and made by one thread at a time.
@@ -93,8 +94,6 @@ class Session:
         self._following = Following()
         # Plans made so far.
         self._made = 0
-        # Where the last pass that took another path left its plan, in words.
-        self._differs = ""
         self.limit = Limit(self.planner)
 
     # Hooks of the model.
@@ -221,13 +220,6 @@ class Session:
         if watches(self.here.where):
             settle(self.here.where)
         known = self.plans.get(signature)
-        given = None
-        if known is not None and known.bound is not None:
-            given = known.bound.resolve(module, flat)
-            if given is None:
-                say(f"{self.name} has other parameters than its plan is for; recording a step again")
-                del self.plans[signature]
-                known = None
         if known is not None:
             self.planner.learn(known, module, self.here.where, signature)
             self._watch(known, signature)
@@ -256,23 +248,15 @@ class Session:
             if fitted is not None:
                 self._begin_watch(fitted, None)
             return None
-        if fitted is not known:
-            given = fitted.bound.resolve(module, flat)
-        if given is None:
-            # As it was copied to be rehearsed, it was another.
-            del self.plans[signature]
-            self._recorded.setdefault(signature, 0)
-            return SafePass(None, Counts())
         copies = self.planner.copies_on(self.here.where)
         copies.begin()
-        safe = SafePass(None, fitted.counts)
-        active = Pass(fitted.bound, copies, self._give, safe, given, borders_of(flat))
+        active = Pass(fitted.bound, copies, self._give, fitted.counts, self.here.where)
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.bound.programs or fitted.bound.unhooked:
+        if fitted.bound.noted:
             self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
-        active.called("", module.training)
+        active.begins("", "" in fitted.bound.noted)
         return active
 
     def _share(self, fitted: Fitted | None) -> None:
@@ -369,17 +353,13 @@ class Session:
         fitted = self.plans.get(signature)
         if fitted is None or fitted.bound is not active.bound:
             return
-        if active.lost:
-            self._differs = active.differs
-            self._drop(signature, f"took another path than the recorded one{self._where()}")
+        if active.strange_bytes > self.budget // STRANGE and self._recorded.get(signature, 0) < AGAIN:
+            # It is right all the same, and stays where no plan of the other step fits.
+            self._replaced[signature] = fitted
+            self._drop(signature, f"saves {text(active.strange_bytes)} otherwise than the recorded step")
         elif fitted.is_often_out_of_order() and self._recorded.get(signature, 0) < AGAIN:
-            # It is right all the same, and stays where no plan of the other order fits.
             self._replaced[signature] = fitted
             self._drop(signature, "reads what it saved in another order than the recorded one")
-
-    def _where(self) -> str:
-        """Where the last pass that took another path left its plan, in parentheses."""
-        return f" ({self._differs})" if self._differs else ""
 
     def _drop(self, signature: Any, why: str) -> None:
         del self.plans[signature]
@@ -462,7 +442,7 @@ class Session:
                 self.plans[signature] = before
                 return before
             say(
-                f"{self.name} runs differently in every step{self._where()}, so it has no plan; from now on, everything it saves is offloaded; "
+                f"{self.name} runs differently in every step, so it has no plan; from now on, everything it saves is offloaded; "
                 "call tightfit.torch.unfit to stop"
             )
             self._offloaded.add(signature)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Counts", "Slot", "modified", "of_part", "of_view", "unowned"]
+    from .noting import Call
+
+__all__ = ["Counts", "Handle", "Slot", "modified", "of_view", "unowned"]
 
 
 class Counts:
@@ -15,10 +17,13 @@ class Counts:
 
     Attributes
     ----------
-    packs, strangers
-        Tensors packed, and those that the plan did not expect.
+    packs, strangers, strange_bytes
+        Tensors packed; those with which the plan's decision could not be carried out, which stay on the device if they are small, and are
+        moved to the host otherwise; and the bytes of these in one pass at most.
     fetched, late, rebuilt
         Tensors copied back; those that were copied back only when they were needed, unplanned; and tensors rebuilt.
+    calls
+        Calls that ran again.
     out_of_order
         Unpacks in another order than recorded.
     elsewhere
@@ -28,30 +33,66 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self.packs = self.strangers = self.fetched = self.late = self.rebuilt = self.out_of_order = self.elsewhere = self.fresh_bytes = 0
+        self.packs = self.strangers = self.strange_bytes = self.fetched = self.late = self.rebuilt = self.calls = 0
+        self.out_of_order = self.elsewhere = self.fresh_bytes = 0
 
 
 class Slot:
-    """One saved value of one pass: `origin` and `storage` refer weakly to what was packed first. `kept` says that its tensor is the saved one, not one that was fetched or rebuilt."""
+    """The bytes of one saved value of one pass.
 
-    __slots__ = ("__weakref__", "host", "kept", "leaves", "number", "origin", "round", "storage", "tensor", "ticket", "version")
+    Attributes
+    ----------
+    number
+        The plan's tensor; negative for values that the plan does not know.
+    tensor
+        The value, while it is on the device.
+    kept
+        Whether that is the saved tensor, not one that was fetched or rebuilt.
+    version, origin, storage
+        The version of the saved tensor; it and its storage, weakly.
+    host, ticket
+        Its copy on the host, and what tells when that is done. A copy is one of the whole storage.
+    call, place
+        The call that makes it again, and which of its outputs it is; -1 - k for the k-th tensor that the call saves itself.
+    round
+        How often it was made again.
+    view
+        What was packed first, as a view of its storage.
+    leaves_now
+        Whether its bytes are given back as soon as they are copied.
+    """
+
+    __slots__ = (
+        "__weakref__", "call", "host", "kept", "leaves_now", "number", "origin", "place", "round", "storage", "tensor", "ticket", "version", "view",
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.tensor: Tensor | None = None
-        self.kept = False
+        self.kept = self.leaves_now = False
         self.version = -1
         self.origin: Any = None
         self.storage: Any = None
         self.host: Tensor | None = None
         self.ticket: Any = None
-        self.leaves: dict[int, Slot] | None = None
+        self.call: Call | None = None
+        self.place = 0
         self.round = 0
+        self.view: Any = None
 
-    def keep(self, tensor: Tensor) -> None:
-        """Holds the saved tensor's bytes."""
-        self.tensor = tensor.detach()
-        self.kept = True
+
+class Handle:
+    """What autograd holds for a saved tensor that is not just kept: its slot, its view of the slot's storage, and its number in the pass."""
+
+    __slots__ = ("k", "slot", "tensor", "version", "view")
+
+    def __init__(self, k: int, tensor: Tensor) -> None:
+        self.k = k
+        # What was saved, until it is decided what becomes of it.
+        self.tensor: Tensor | None = unowned(tensor)
+        self.version = tensor._version
+        self.slot: Slot | None = None
+        self.view: Any = None
 
 
 def modified(tensor: Tensor, version: int) -> RuntimeError:
@@ -68,16 +109,12 @@ def unowned(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_leaf else tensor.detach()
 
 
-def of_part(tensor: Tensor, view: Any) -> Tensor:
-    """A view from where a tensor begins, wherever that is in its storage."""
-    return tensor.as_strided(view.shape, view.stride, tensor.storage_offset() + view.offset)
-
-
 def of_view(base: Tensor, view: Any) -> Tensor:
-    """The view of a base's storage."""
-    if base.dtype is view.dtype:
-        if base.shape == view.shape and base.stride() == view.stride and base.storage_offset() == view.offset:
+    """The view of a base's storage, given as shape, strides, offset and type."""
+    shape, stride, offset, dtype = view
+    if base.dtype is dtype:
+        if base.shape == shape and base.stride() == stride and base.storage_offset() == offset:
             return base
-        return base.as_strided(view.shape, view.stride, view.offset)
-    empty = base.new_empty(0, dtype=view.dtype)
-    return empty.set_(base.untyped_storage(), view.offset, view.shape, view.stride)
+        return base.as_strided(shape, stride, offset)
+    empty = base.new_empty(0, dtype=dtype)
+    return empty.set_(base.untyped_storage(), offset, shape, stride)

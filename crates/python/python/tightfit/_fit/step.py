@@ -17,11 +17,11 @@ import torch
 
 from .allocator import ROUND
 from .cost import Rates, bytes_of_call, estimate, rates_of
-from .program import BATCH_NORMS
-from .provable import Proofs
-from .recorded import External, Operation, Step, View, external_of
+from .functions import kinds_of
+from .noting import SMALL_BYTES
+from .recorded import External, Operation, Step, View
 from .recorder import Other, Recorder
-from .rerun import may_run_again
+from .rerun import BATCH_NORMS, may_run_again
 from .times import Times, key_of
 
 __all__ = ["OUTSIDE", "build"]
@@ -38,7 +38,13 @@ _KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradien
 
 class _Builder:
     def __init__(
-        self, recorder: Recorder, device: torch.device, rates: Rates, times: Times | None, may_rerun: Callable[[Operation], bool] | None
+        self,
+        recorder: Recorder,
+        device: torch.device,
+        rates: Rates,
+        times: Times | None,
+        may_rerun: Callable[[Operation], bool] | None,
+        recomputes: bool,
     ) -> None:
         self.recorder = recorder
         self.may_rerun = may_rerun
@@ -53,14 +59,17 @@ class _Builder:
         self.recorded: list[Operation | None] = []
         self.groups: dict[str, int] = {}
         self.of: dict[tuple[int, int], int] = {}
+        self.values: dict[int, list[tuple[int, int]]] = {}
         self.externals: dict[int, list[External]] = {}
         self.stage_of_event = [""] * len(recorder.timeline)
         self.saved = {(pack.view.storage, pack.view.writes) for pack in recorder.packs}
-        self.called = {call.name for call in recorder.calls}
+        self.parts: list[list[Operation]] = []
         self.last_writes = [storage.writes for storage in recorder.storages]
-        named = {storage.number: storage.named for storage in recorder.storages if storage.external is not None}
-        graded = {storage.number for storage in recorder.storages if storage.graded}
-        self.proofs = Proofs(recorder.operations, recorder.packs, named, graded)
+        # What may be called again, and the storages that autograd saves during each call.
+        self.functions = kinds_of(recorder) if may_rerun is None and recomputes else {}
+        self.saved_in: dict[int, set[int]] = {}
+        for pack in recorder.packs:
+            self.saved_in.setdefault(pack.call, set()).add(pack.view.storage)
 
     def on_device(self, number: int) -> bool:
         storage = self.recorder.storages[number]
@@ -118,7 +127,7 @@ class _Builder:
                 if index < 0 or (storage.number, writes - 1) in ends:
                     index = self.add_tensor(storage.number, value, made_in.get(value), gradients, index)
                 self.of[value] = index
-                if value in self.saved and storage.number not in self.proofs.complex and value not in self.proofs.silent:
+                if value in self.saved:
                     self.mark_saved(index, made_in.get(value))
 
     def add_tensor(
@@ -183,61 +192,101 @@ class _Builder:
         }
         self.operations.append(operation)
         self.recorded.append(recorded)
+        self.parts.append([recorded] if recorded is not None else [])
         return len(self.operations) - 1
 
     def add_operation(self, operation: Operation) -> int:
-        reads = list(dict.fromkeys(self.of[value] for value in operation.reads if value in self.of))
-        made = list(dict.fromkeys(self.of[value] for value in operation.makes if value in self.of))
-        if not made and not (reads and isinstance(operation.function, Other)):
+        return self.add_call([operation], set())
+
+    def add_call(self, parts: list[Operation], inner: set[int]) -> int:
+        """Adds the operations of a call of a function as one, whose own temporary tensors are its workspace."""
+        made = list(dict.fromkeys(self.of[value] for part in parts for value in part.makes if value in self.of))
+        read = list(dict.fromkeys(self.of[value] for part in parts for value in part.reads if value in self.of))
+        written: set[int] = set()
+        reads = []
+        for part in parts:
+            reads += [self.of[value] for value in part.reads if value in self.of and self.of[value] not in written]
+            written.update(self.of[value] for value in part.makes if value in self.of)
+        reads = list(dict.fromkeys(reads))
+        makers = [part for part in parts if any(value in self.of for value in part.makes)]
+        if not makers and not (read and any(isinstance(part.function, Other) for part in parts)):
             # A view: what reads it reads its storage.
             return -1
         adds = [tensor for tensor in made if tensor in reads or self.tensors[tensor]["residence"] == "resident"]
-        writes = [tensor for tensor in made if tensor not in adds]
-        rerun: Any = self.rerun(operation, reads)
-        if rerun == "same" and adds and any(self.tensors[tensor]["residence"] == "resident" for tensor in adds):
-            rerun = {"read_only": [tensor for tensor in adds if self.tensors[tensor]["residence"] == "resident"]}
-        time_us, workspace = self.cost(operation) if made else (0.0, 0)
-        return self.add(
-            operation,
-            operation.group,
-            operation.stage,
-            f"aten.{operation.name}",
-            reads=[tensor for tensor in reads if tensor not in adds],
-            writes=writes,
+        costs = [self.cost(part) if part.makes else (0.0, 0) for part in makers]
+        scratch = self.scratch(parts, inner, dict(zip(map(id, makers), costs, strict=True)))
+        main = max(zip(costs, range(len(makers)), strict=True))[1] if makers else 0
+        first = makers[main] if makers else parts[0]
+        rerun: Any = self.rerun(parts)
+        residents = [tensor for tensor in adds if self.tensors[tensor]["residence"] == "resident"]
+        if rerun == "same" and residents:
+            rerun = {"read_only": residents}
+        keyed = self.times.blocks.get(key_of(first)) if makers and self.times is not None and len(makers) == 1 else None
+        index = self.add(
+            first,
+            first.group,
+            first.stage,
+            f"aten.{first.name}",
+            reads=[tensor for tensor in reads if tensor not in adds and tensor not in inner],
+            writes=[tensor for tensor in made if tensor not in adds and tensor not in inner],
             adds=adds,
-            time_us=time_us,
-            workspace_bytes=-(-workspace // self.granule) * self.granule,
-            workspaces=self.times.blocks.get(key_of(operation)) if made and self.times is not None else None,
-            rerun=rerun if made else "never",
+            time_us=sum(time_us for time_us, _ in costs),
+            workspace_bytes=-(-scratch // self.granule) * self.granule,
+            workspaces=keyed,
+            rerun=rerun if makers else "never",
         )
+        self.parts[index] = parts
+        return index
 
-    def rerun(self, operation: Operation, reads: list[int]) -> str:
-        """Whether an operation may run again from what can be found again when the backward pass runs."""
+    def scratch(self, parts: list[Operation], inner: set[int], costs: dict[int, tuple[float, int]]) -> int:
+        """The most that a call takes beside its results: workspaces, and tensors that only it has."""
+        last: dict[int, int] = {}
+        for place, part in enumerate(parts):
+            for value in (*part.reads, *part.makes):
+                if self.of.get(value) in inner:
+                    last[self.of[value]] = place
+        most, there = 0, set()
+        for place, part in enumerate(parts):
+            there.update(self.of[value] for value in part.makes if self.of.get(value) in inner)
+            held = sum(int(self.tensors[tensor]["bytes"]) for tensor in there)
+            most = max(most, held + costs.get(id(part), (0.0, 0))[1])
+            there = {tensor for tensor in there if last[tensor] > place}
+        return most
+
+    def rerun(self, parts: list[Operation]) -> str:
+        """Whether a call may run again from what can be found again when the backward pass runs."""
+        if parts[0].stage != "forward":
+            return "never"
         if self.may_rerun is not None:
-            return "same" if operation.stage == "forward" and self.may_rerun(operation) else "never"
-        if operation.stage != "forward" or not may_run_again(operation):
+            return "same" if all(map(self.may_rerun, parts)) else "never"
+        number = parts[0].call
+        if number < 0 or parts[0].group in self.recorder.unnoted or self.recorder.marked[number].function not in self.functions:
             return "never"
-        statistics = _statistics(operation)
-        if any(value not in self.of for value in operation.reads):
+        if not all(map(may_run_again, parts)):
             return "never"
-        for view in operation.arguments:
-            if not isinstance(view, View) or view.storage in statistics:
-                continue
-            named = self.externals.get(self.of[(view.storage, view.writes)])
-            if named is not None and (view.writes != self.last_writes[view.storage] or not self.found_again(external_of(named, view))):
+        saved = self.saved_in.get(number, set())
+        made = {value for part in parts for value in part.makes}
+        casts = {
+            view.storage
+            for part in parts
+            if part.name == "_to_copy" and any(value[0] in saved for value in part.makes)
+            for view in part.arguments
+            if isinstance(view, View)
+        }
+        for part in parts:
+            statistics = _statistics(part)
+            for value in part.reads:
+                storage = self.recorder.storages[value[0]]
+                if value in made or value[0] in statistics or storage.bytes <= SMALL_BYTES:
+                    continue
+                if value not in self.of:
+                    return "never"
+                # What exists before the step, and is too large for a copy, must be what autograd keeps.
+                if self.of[value] in self.externals and value[0] not in saved and value[0] not in casts:
+                    return "never"
+            if any(self.of.get(value) in self.externals and value[0] not in statistics for value in part.makes):
                 return "never"
-        if not self.proofs.proves(operation):
-            return "never"
-        if any(self.of.get(value) in self.externals and value[0] not in statistics for value in operation.makes):
-            return "never"
         return "same"
-
-    def found_again(self, external: External | None) -> bool:
-        """Whether a pass can tell that it reads the same: an input, or a tensor of a module whose call it sees."""
-        if external is None:
-            return False
-        what, which, _ = external
-        return what == "input" or (what in ("parameter", "buffer") and which.rpartition(".")[0] in self.called)
 
     def cost(self, operation: Operation) -> tuple[float, int]:
         """Time of a call in us, and bytes of its workspace: as measured, or else as its kind has for its size at most."""
@@ -274,6 +323,7 @@ def build(
     may_rerun: Callable[[Operation], bool] | None = None,
     between_bytes: int = 0,
     before_bytes: int = 0,
+    recomputes: bool = True,
 ) -> Step:
     """Makes the step of a finished recording.
 
@@ -301,37 +351,69 @@ def build(
         Bytes that the program needs between the passes beside what was recorded there.
     before_bytes
         Bytes of the outputs of the pass before, which are there until the model has given its own.
+    recomputes
+        Whether anything may run again.
     """
     rates = rates_of(device)
-    builder = _Builder(recorder, device, rates, times, may_rerun)
+    builder = _Builder(recorder, device, rates, times, may_rerun, recomputes)
     link = times.rates if times is not None else {}
     builder.add_tensors(gradients)
+    for value, tensor in builder.of.items():
+        builder.values.setdefault(tensor, []).append(value)
     held = _held(recorder)
     packs = [(-1, -1)] * len(recorder.packs)
     unpacks: list[tuple[int, int]] = []
     outputs, given = _outputs_before(builder, before_bytes), 0
-    for position, (event, number) in enumerate(recorder.timeline):
+
+    def add_pack(event: str, number: int) -> None:
+        pack = recorder.packs[number]
+        tensor = builder.of.get((pack.view.storage, pack.view.writes), -1)
+        operation = -1
+        if tensor >= 0 and tensor not in builder.externals:
+            stage = "forward" if event == "pack" else "backward"
+            operation = builder.add(None, pack.group, stage, event, reads=[tensor])
+        if event == "pack":
+            packs[number] = (tensor, operation)
+        else:
+            unpacks.append((number, operation))
+
+    spans = _calls(recorder)
+    position = 0
+    while position < len(recorder.timeline):
+        event, number = recorder.timeline[position]
         if position == recorder.given:
             if outputs:
                 builder.add(None, "", "forward", "held", reads=outputs)
             given = len(builder.operations)
+        end = spans.get(position, position + 1)
+        events = recorder.timeline[position:end]
+        parts = [recorder.operations[one] for kind, one in events if kind == "operation"]
+        if len(parts) > 1:
+            # A call: what it saves of others comes before it, and what it saves of its own behind it.
+            made = {builder.of.get(value, -1) for part in parts for value in part.makes}
+            own = [one for kind, one in events if kind == "pack" and _tensor_of(builder, one) in made]
+            dying = [storage for at in range(position, end) for storage, _ in held.get(at, [])]
+            known = {_tensor_of(builder, one) for one in own}
+            inner = {builder.of[(storage, recorder.storages[storage].writes)] for storage in dying if (storage, recorder.storages[storage].writes) in builder.of}
+            inner = {one for one in inner & made - known if builder.tensors[one]["residence"] == "temporary" and _made_anew(builder, one, parts)}
+            for kind, one in events:
+                if kind == "pack" and one not in own:
+                    add_pack(kind, one)
+            builder.add_call(parts, inner)
+            for one in own:
+                add_pack("pack", one)
+            _hold(builder, [(storage, start) for at in range(position, end) for storage, start in held.get(at, []) if _current(builder, storage) not in inner])
+            position = end
+            continue
         if event == "operation":
             if between_bytes and recorder.operations[number].stage == "backward":
                 builder.add(None, "", "backward", "between the passes", workspace_bytes=between_bytes)
                 between_bytes = 0
             builder.add_operation(recorder.operations[number])
         else:
-            pack = recorder.packs[number]
-            tensor = builder.of.get((pack.view.storage, pack.view.writes), -1)
-            operation = -1
-            if tensor >= 0 and tensor not in builder.externals:
-                stage = "forward" if event == "pack" else "backward"
-                operation = builder.add(None, pack.group, stage, event, reads=[tensor])
-            if event == "pack":
-                packs[number] = (tensor, operation)
-            else:
-                unpacks.append((number, operation))
+            add_pack(event, number)
         _hold(builder, held.get(position, []))
+        position += 1
     _update(builder, gradients, optimizer, outside_bytes)
     data = {
         "tightfit_step": 1,
@@ -352,10 +434,36 @@ def build(
         },
     }
     assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
-    of = builder.of
-    proofs = {of[value]: nodes for value, nodes in builder.proofs.nodes.items() if value in of}
-    witnesses = {of[value]: of[other] for value, other in builder.proofs.witnesses.items() if value in of and other in of}
-    return Step(data, packs, unpacks, builder.recorded, of, builder.externals, assumed, given, proofs, witnesses)
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed, given, builder.parts)
+
+
+def _calls(recorder: Recorder) -> dict[int, int]:
+    """Where in the timeline calls of functions begin that have several operations, and where they end."""
+    found: dict[int, int] = {}
+    first, call, count = 0, -1, 0
+    for position, (event, number) in enumerate([*recorder.timeline, ("end", -1)]):
+        of = -1
+        if event == "operation":
+            of = recorder.operations[number].call
+        elif event == "pack":
+            of = recorder.packs[number].call
+        if of != call or of < 0:
+            if call >= 0 and count > 1:
+                found[first] = position
+            first, call, count = position, of, 0
+        count += event == "operation"
+    return found
+
+
+def _tensor_of(builder: _Builder, pack: int) -> int:
+    view = builder.recorder.packs[pack].view
+    return builder.of.get((view.storage, view.writes), -1)
+
+
+def _made_anew(builder: _Builder, tensor: int, parts: list[Operation]) -> bool:
+    """Whether all of a tensor's life is in one call."""
+    makes = {value for part in parts for value in part.makes}
+    return all(value in makes for value in builder.values[tensor])
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:

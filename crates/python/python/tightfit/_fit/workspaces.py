@@ -20,7 +20,7 @@ import torch
 
 from ..errors import Error
 from ..limits import set_limits
-from .program import CONVOLUTIONS
+from .rerun import CONVOLUTIONS
 from .recorder import Recorder
 from .times import Times, chosen_limit, key_of
 

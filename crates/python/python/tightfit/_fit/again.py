@@ -1,0 +1,225 @@
+"""Runs noted calls again, to make what a pass has given up.
+
+A rerun has the state of its call: the same function, numbers and objects, the same settings, gradients on, and running statistics of its
+own. What was one object is one object again. Results that nothing needs any more are dropped on the way.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .functions import IN_PLACE
+from .noting import Call, Held, Nest, Scratch, Value
+
+if TYPE_CHECKING:
+    from .passes import Pass
+    from .slots import Slot
+
+__all__ = ["run_again"]
+
+_KINDS = ("cuda", "cpu")
+
+
+def run_again(active: Pass, slot: Slot) -> None:
+    """Makes a slot's tensor, by the calls that it needs; other given-up tensors that the plan makes with it stay as well."""
+    if slot.call is None:
+        raise RuntimeError(f"tightfit: saved tensor {slot.number} was lost; please report this")
+    rerun = _Rerun(active, slot)
+    with _settings_kept():
+        rerun.run()
+    active.counts.rebuilt += 1
+
+
+class _Rerun:
+    def __init__(self, active: Pass, slot: Slot) -> None:
+        self.active = active
+        self.slot = slot
+        self.stay = active.bound.stay.get((slot.number, slot.round), frozenset())
+        # How often each call's results are still read, and the results.
+        self.uses: dict[Call, int] = {}
+        self.made: dict[Call, list[Any]] = {}
+        # Storages of results that something else reads as well: a slot, a view, or what was there before.
+        self.shared: set[int] = set()
+
+    def order(self) -> list[Call]:
+        """The calls to run, each behind those whose results it reads."""
+        assert self.slot.call is not None
+        found: list[Call] = []
+        self.uses[self.slot.call] = 0
+        stack: list[tuple[Call, bool]] = [(self.slot.call, False)]
+        entered: set[Call] = set()
+        while stack:
+            call, is_done = stack.pop()
+            if is_done:
+                found.append(call)
+                continue
+            if call in entered:
+                continue
+            entered.add(call)
+            stack.append((call, True))
+            for ref in {id(ref): ref for ref in call.tensors}.values():
+                if type(ref) is Value and not self.is_there(ref):
+                    self.uses[ref.call] = self.uses.get(ref.call, 0) + 1
+                    if ref.call not in entered:
+                        stack.append((ref.call, False))
+        return found
+
+    def is_there(self, ref: Value) -> bool:
+        if ref.base is not None:
+            return True
+        slot = ref.found()
+        return slot is not None and (slot.tensor is not None or slot.host is not None)
+
+    def run(self) -> None:
+        for call in self.order():
+            self.one(call)
+
+    def one(self, call: Call) -> None:
+        wanted = [slot for slot in (reference() for reference in call.slots) if slot is not None and self.fills(slot)]
+        tensors: dict[int, Tensor] = {}
+        writes = bool(call.flags & IN_PLACE)
+        for position, (ref, grad) in enumerate(zip(call.tensors, call.grads, strict=True)):
+            if id(ref) not in tensors:
+                tensor, is_own = self.find(ref)
+                if writes and position == 0:
+                    tensor = tensor if is_own else tensor.clone()
+                elif grad and not writes:
+                    tensor = tensor.detach().requires_grad_()
+                else:
+                    tensor = tensor.detach()
+                tensors[id(ref)] = tensor
+        saved: list[Tensor] = []
+        set_state(call.state)
+        torch._C._set_grad_enabled(not writes)
+        hooks = torch._C._autograd
+        keeps = any(slot.place < 0 for slot in wanted)
+        hooks._push_saved_tensors_default_hooks(_keeper(saved) if keeps else _forget, _give)
+        try:
+            out = call.function(*[_given(value, tensors) for value in call.args], **{
+                name: _given(value, tensors) for name, value in (call.kwargs or {}).items()
+            })
+        finally:
+            hooks._pop_saved_tensors_default_hooks()
+        given = {_storage_of(tensor) for tensor in tensors.values()}
+        del tensors
+        outputs = [value.detach() if type(value) is Tensor else None for value in (out if isinstance(out, tuple | list) else (out,))]
+        del out
+        self.active.counts.calls += 1
+        if keeps and len(saved) != call.packs:
+            raise RuntimeError(f"tightfit: {call.function} saved {call.packs} tensors, and {len(saved)} when it ran again; please report this")
+        for value in outputs:
+            if value is not None and not writes and (_storage_of(value) in given or keeps):
+                self.shared.add(_storage_of(value))
+        for slot in wanted:
+            slot.tensor = outputs[slot.place] if slot.place >= 0 else saved[-1 - slot.place]
+            slot.kept = False
+            self.shared.add(_storage_of(slot.tensor))
+            slot.round += 1
+            if slot.round >= self.active.bound.rounds.get(slot.number, 1):
+                # From here on it is kept, even if the graph is retained.
+                slot.call = None
+        if self.uses.get(call, 0) > 0:
+            self.made[call] = outputs
+
+    def fills(self, slot: Slot) -> bool:
+        if slot.tensor is not None or slot.host is not None:
+            return False
+        return slot is self.slot or slot.number in self.stay
+
+    def find(self, ref: Any) -> tuple[Tensor, bool]:
+        """The tensor for an argument, and whether nothing else has it."""
+        if type(ref) is Scratch:
+            return ref.tensor.clone(), True
+        made = self.made.get(ref.call) if type(ref) is Value else None
+        if made is not None:
+            tensor = made[ref.index]
+            self.uses[ref.call] -= 1
+            if not self.uses[ref.call]:
+                del self.made[ref.call]
+                return tensor, _storage_of(tensor) not in self.shared
+            return tensor, False
+        tensor = self.active.held(ref)
+        if tensor is None:
+            raise RuntimeError(f"tightfit: what {ref} stands for was lost; please report this")
+        return tensor, False
+
+
+def _storage_of(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _given(value: Any, tensors: dict[int, Tensor]) -> Any:
+    kind = type(value)
+    if kind is Value or kind is Held:
+        return tensors[id(value)]
+    if kind is Scratch:
+        return value.tensor.clone()
+    if kind is Nest:
+        return value.kind(_given(item, tensors) for item in value.items)
+    return value
+
+
+def _keeper(saved: list[Tensor]) -> Any:
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor.detach())
+        return tensor
+
+    return keep
+
+
+def _forget(tensor: Tensor) -> None:
+    return None
+
+
+def _give(packed: Any) -> Any:
+    return packed
+
+
+@contextmanager
+def _settings_kept() -> Iterator[None]:
+    """Puts the settings back that reruns change."""
+    get = torch._C
+    grad = torch.is_grad_enabled()
+    casts = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS]
+    cached = torch.is_autocast_cache_enabled()
+    settings = [read() for read, _ in _SETTINGS]
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        get._set_grad_enabled(grad)
+        torch.set_autocast_cache_enabled(cached)
+        for kind, enabled, dtype in casts:
+            torch.set_autocast_enabled(kind, enabled)
+            torch.set_autocast_dtype(kind, dtype)
+        for (read, write), value in zip(_SETTINGS, settings, strict=True):
+            if read() != value:
+                write(value)
+
+
+_SETTINGS: tuple[tuple[Any, Any], ...] = (
+    (torch._C._get_cublas_allow_tf32, torch._C._set_cublas_allow_tf32),
+    (torch._C._get_cudnn_allow_tf32, torch._C._set_cudnn_allow_tf32),
+    (torch._C._get_deterministic_algorithms, torch._C._set_deterministic_algorithms),
+    (torch._C._get_cudnn_deterministic, torch._C._set_cudnn_deterministic),
+    (torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark),
+)
+
+
+def set_state(state: tuple[Any, ...]) -> None:
+    """Makes the settings those of a call."""
+    kind, dtype, *values = state
+    for other in _KINDS:
+        enabled = other == kind and dtype is not None
+        if torch.is_autocast_enabled(other) != enabled:
+            torch.set_autocast_enabled(other, enabled)
+    if dtype is not None:
+        torch.set_autocast_dtype(kind, dtype)
+    for (read, write), value in zip(_SETTINGS, values, strict=True):
+        if read() != value:
+            write(value)
