@@ -82,7 +82,12 @@ class _Rerun:
     def one(self, call: Call) -> None:
         wanted = [slot for slot in (reference() for reference in call.slots) if slot is not None and self.fills(slot)]
         tensors: dict[int, Tensor] = {}
+        keeps = any(slot.place < 0 for slot in wanted)
+        kwargs = call.kwargs or {}
         writes = bool(call.flags & IN_PLACE)
+        if writes and "inplace" in kwargs and (keeps or not self.owns(call.tensors[0])):
+            # The same numbers, in a tensor of their own.
+            writes, kwargs = False, {**kwargs, "inplace": False}
         for position, (ref, grad) in enumerate(zip(call.tensors, call.grads, strict=True)):
             if id(ref) not in tensors:
                 tensor, is_own = self.find(ref)
@@ -97,11 +102,10 @@ class _Rerun:
         set_state(call.state)
         torch._C._set_grad_enabled(not writes)
         hooks = torch._C._autograd
-        keeps = any(slot.place < 0 for slot in wanted)
         hooks._push_saved_tensors_default_hooks(_keeper(saved) if keeps else _forget, _give)
         try:
             out = call.function(*[_given(value, tensors) for value in call.args], **{
-                name: _given(value, tensors) for name, value in (call.kwargs or {}).items()
+                name: _given(value, tensors) for name, value in kwargs.items()
             })
         finally:
             hooks._pop_saved_tensors_default_hooks()
@@ -130,6 +134,11 @@ class _Rerun:
         if slot.tensor is not None or slot.host is not None:
             return False
         return slot is self.slot or slot.number in self.stay
+
+    def owns(self, ref: Any) -> bool:
+        """Whether a result is read once more, and nothing else has it."""
+        made = self.made.get(ref.call) if type(ref) is Value else None
+        return made is not None and self.uses[ref.call] == 1 and _storage_of(made[ref.index]) not in self.shared
 
     def find(self, ref: Any) -> tuple[Tensor, bool]:
         """The tensor for an argument, and whether nothing else has it."""

@@ -206,6 +206,10 @@ class _Binder:
             bound.stay[(tensor, round)] = frozenset(stay)
         bound.leaves[tensor] = sorted(leaves)
 
+    def entries(self) -> list[dict[str, Any]]:
+        """All reruns."""
+        return [entry for decision in self.decisions.values() for entry in decision["rebuilt"]]
+
     def stays(self, tensor: int, before: int) -> bool:
         """Whether a recomputed tensor stays when it is made before an operation."""
         decision = self.decisions.get(tensor)
@@ -217,6 +221,13 @@ class _Binder:
         """Finds the modules at which noting begins or ends."""
         bound = self.bound
         names = {save.name for save in recorder.saves} | {""}
+        # Reshapings of what is made again are noted as well.
+        involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
+        involved |= {made for entry in self.entries() for index in entry["operations"] for made in self.lives.operations[index]["writes"]}
+        storages = {storage for (storage, _), tensor in self.step.tensors.items() if tensor in involved}
+        for operation in recorder.operations:
+            if operation.stage == "forward" and not operation.makes and any(storage in storages for storage, _ in operation.reads):
+                bound.noted.add(operation.group)
         bound.noted -= recorder.unnoted
         for name in sorted(names - {""}):
             parent = name

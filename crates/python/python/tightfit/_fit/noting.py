@@ -81,6 +81,10 @@ class Call:
     slots: list[Any]
     packs: int
 
+    def makes_saved(self) -> bool:
+        """Whether it saves the same again: a call in place is run on a tensor of its own instead, if it says how."""
+        return not self.flags & IN_PLACE or bool(self.kwargs) and "inplace" in self.kwargs
+
     def can_run(self) -> bool:
         """Whether everything that it needs is held, or can be made again."""
         if not self.ready:

@@ -226,7 +226,7 @@ class Pass:
             slot.call, slot.place, slot.view = value.call, value.index, view_of(base)
             if value.slot is None:
                 value.slot = weakref.ref(slot)
-        elif call is not None and handle.version == tensor._version and not self._is_outside(tensor, call, pairs):
+        elif call is not None and handle.version == tensor._version and call.makes_saved() and not self._is_outside(tensor, call, pairs):
             slot.call, slot.place = call, -1 - (k - self.noting.first if self.noting is not None else 0)
         else:
             del self.slots[number], self.alive[number]

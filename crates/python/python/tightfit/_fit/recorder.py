@@ -87,6 +87,8 @@ class Recorder(TorchDispatchMode):
         # What calls of modules have saved, and those that have not ended: their names, and how many packs came before.
         self.saves: list[ModuleSaves] = []
         self._inside: list[tuple[str, int]] = []
+        # The last packs, and how many nodes had been made by then.
+        self._packed: list[tuple[int, int]] = []
         self.timeline: list[tuple[str, int]] = []
         # Where in it the model has given its outputs.
         self.given: int | None = None
@@ -143,6 +145,7 @@ class Recorder(TorchDispatchMode):
         number = len(self.packs)
         leaf = tensor.requires_grad and tensor.is_leaf
         self.packs.append(Pack(self.view(tensor), leaf, self.group, self.current))
+        self._packed.append((number, torch._C._autograd._get_sequence_nr()))
         self.timeline.append(("pack", number))
         return number
 
@@ -182,6 +185,8 @@ class Recorder(TorchDispatchMode):
             if storage.number not in changes:
                 storage.writes += 1
                 changes.append(storage.number)
+        if changes:
+            self._write_saved(changes)
         known = {number for number, _ in reads}
         makes = [(number, self.storages[number].writes) for number in changes]
         outputs: list[View | None] = []
@@ -203,6 +208,15 @@ class Recorder(TorchDispatchMode):
             )
         )
         return out
+
+    def _write_saved(self, changes: list[int]) -> None:
+        """Notes what an operation has written that autograd saved for it before it ran."""
+        now = torch._C._autograd._get_sequence_nr()
+        self._packed = [(number, nodes) for number, nodes in self._packed if nodes == now]
+        for number, _ in self._packed:
+            pack = self.packs[number]
+            if pack.view.storage in changes:
+                pack.view = pack.view._replace(writes=self.storages[pack.view.storage].writes)
 
     def innermost(self) -> bool:
         """Whether operations come to this recorder first."""
