@@ -79,6 +79,8 @@ class Bound:
         Length of the arena.
     small
         Small tensors that passes copied, weakly: the next one copies them at once.
+    keeps
+        Small tensors that calls read, weakly, and whether autograd saved them then.
     outcome
         The prediction.
     """
@@ -105,6 +107,7 @@ class Bound:
     keep_until_filled: set[int] = field(default_factory=set)
     host_bytes: int = 0
     small: dict[int, Any] = field(default_factory=dict)
+    keeps: dict[int, Any] = field(default_factory=dict)
     decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from .recorder import Recorder
     from .slots import Slot
 
-__all__ = ["SMALL_BYTES", "Call", "Held", "Marks", "Nest", "Noting", "Scratch", "Value", "active_modes", "is_cast", "take_away", "view_of"]
+__all__ = ["Call", "Held", "Marks", "Nest", "Noting", "Scratch", "Value", "active_modes", "is_cast", "is_small", "take_away", "view_of"]
 
-# What a call reads from outside of the noted calls and is no larger is copied before the call, so that later writes do no harm.
-SMALL_BYTES = 1 << 20
+# What a call reads from outside of the noted calls and is no larger is copied before the call, so that later writes do no harm: vectors, such
+# as biases, and others.
+VECTOR_BYTES, SMALL_BYTES = 1 << 20, 64 << 10
 # Arguments that are the same whenever they are read.
 _PLAIN = frozenset(
     [
@@ -311,7 +312,9 @@ class Noting(_Parts):
         if tensor.layout is not torch.strided or tensor.is_nested:
             raise _CannotNote
         held = Held(tensor)
-        if tensor.numel() * tensor.itemsize <= SMALL_BYTES:
+        known = self.active.bound.keeps.get(id(tensor))
+        is_kept = known is not None and known[1] and known[0]() is tensor
+        if not is_kept and is_small(tensor.dim(), tensor.numel() * tensor.itemsize, tensor.is_leaf):
             held.base, held.is_copy = self.active.small(tensor), True
         else:
             held.slot = self.active.slot_of(tensor)
@@ -379,6 +382,7 @@ class Noting(_Parts):
                 call.missing.append(ref)
         if self.on_gpu and torch._C._cuda_getCurrentRawStream(self.device.index or 0) != self.stream:
             same = False
+        self.active.note_kept(pairs)
         if call.missing and same:
             self.active.find_missing(call, pairs)
         call.ready = same and not call.missing and all(
@@ -398,6 +402,13 @@ class Noting(_Parts):
         """The noted output that a tensor is."""
         value = self.values.get(id(tensor))
         return value if value is not None and value.version == tensor._version and value.tensor() is tensor else None
+
+
+def is_small(dimensions: int, size: int, is_leaf: bool) -> bool:
+    """Whether a tensor of so many bytes from outside of the noted calls is copied. What the program computes is no larger than a number."""
+    if not is_leaf:
+        return size <= 256
+    return size <= (VECTOR_BYTES if dimensions < 2 else SMALL_BYTES)
 
 
 def active_modes() -> list[Any]:

@@ -39,6 +39,11 @@ HARMLESS_BYTES = 1 << 20
 _nodes_made = torch._C._autograd._get_sequence_nr
 
 
+def _stays(tensor: Tensor) -> bool:
+    """Whether a saved tensor stays where it is, whatever the plan says: a parameter, or one without plain bytes."""
+    return tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor
+
+
 class Pass:
     """One forward pass under a plan."""
 
@@ -64,7 +69,7 @@ class Pass:
         # Saved tensors by identity, of those that reruns read or that are moved; entries count while the tensor is there.
         self.saved: dict[int, Slot] = {}
         # Handles that wait until the operation that saves them has returned, and how many nodes there were then.
-        self.pending: list[tuple[Handle, Tensor]] = []
+        self.pending: list[tuple[Handle | None, Tensor]] = []
         self.nodes = 0
         self.released: set[int] = set()
         self.strange_bytes = 0
@@ -120,7 +125,7 @@ class Pass:
         if k < self.known and tensor.numel() == self.kept[k]:
             noting = self.noting
             if noting is not None and noting.now is not None:
-                self.pending.append((None, tensor))  # type: ignore[arg-type]
+                self.pending.append((None, tensor))
             return tensor if tensor.is_leaf else tensor.detach(), tensor._version, k
         return self._undecided(tensor, k)
 
@@ -131,11 +136,16 @@ class Pass:
             self._act(answer[2])
         if answer is not None and answer[0] == KEEP and (
             tensor.numel() == answer[1] or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
-        ):
-            return unowned(tensor), tensor._version, k
-        if tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor:
+        ) or _stays(tensor):
+            if self.noting is not None and self.noting.now is not None:
+                self.pending.append((None, tensor))
             return unowned(tensor), tensor._version, k
         handle = Handle(k, tensor)
+        slot = self.slots.get(answer[3]) if answer is not None and answer[0] != KEEP else None
+        if slot is not None and slot.origin is not None and self._has(slot, tensor):
+            # The same value was decided before.
+            self._join(handle, slot, tensor)
+            return handle
         self.pending.append((handle, tensor))
         self.nodes = _nodes_made()
         return handle
@@ -154,6 +164,17 @@ class Pass:
             for handle, tensor in pending:
                 if handle is not None:
                     self._decide(handle, tensor, call, pairs, outputs)
+
+    def note_kept(self, pairs: Any) -> None:
+        """Remembers which small tensors autograd saves itself: later passes need no copies of them."""
+        keeps = self.bound.keeps
+        for tensor, ref in pairs:
+            if type(ref) is Held and ref.is_copy and tensor.is_leaf and id(tensor) not in keeps:
+                storage = tensor.untyped_storage()._cdata
+                kept = any(saved is tensor or saved.untyped_storage()._cdata == storage for _, saved in self.pending)
+                keeps[id(tensor)] = weakref.ref(tensor), kept
+                if kept:
+                    self.bound.small.pop(id(tensor), None)
 
     def find_missing(self, call: Call, pairs: Any) -> None:
         """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
@@ -204,7 +225,7 @@ class Pass:
             return None
         slot = self._slot(number)
         if slot.origin is not None:
-            if slot.storage() is tensor.untyped_storage() and slot.version == tensor._version:
+            if self._has(slot, tensor):
                 self._join(handle, slot, tensor)
             elif kind != LEAF:
                 self._stranger(handle, tensor)
@@ -221,8 +242,8 @@ class Pass:
         if value is not None and self._is(value, tensor):
             slot.call, slot.place = value.call, value.index
             value.slot = weakref.ref(slot)
-        elif value is not None and (base := value.tensor()) is not None and self._is_whole(base):
-            # A view of a noted output: that is what runs again.
+        elif value is not None and (base := value.tensor()) is not None:
+            # A view of a noted output: that is what runs again, and has the same layout then.
             slot.call, slot.place, slot.view = value.call, value.index, view_of(base)
             if value.slot is None:
                 value.slot = weakref.ref(slot)
@@ -254,7 +275,17 @@ class Pass:
         for other in outputs:
             if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
                 return noting.value_of(other)
+        # Saved by what is not noted, such as a view that it has made of a noted output.
+        for value in reversed(noting.values.values()):
+            there = value.tensor()
+            if there is not None and there._version == tensor._version == value.version and there.untyped_storage()._cdata == storage:
+                return value
         return None
+
+    @staticmethod
+    def _has(slot: Slot, tensor: Tensor) -> bool:
+        """Whether a slot answers for a tensor's storage as it is now."""
+        return slot.storage() is tensor.untyped_storage() and slot.version == tensor._version
 
     @staticmethod
     def _is(value: Value, tensor: Tensor) -> bool:
@@ -265,11 +296,6 @@ class Pass:
         """Whether a saved tensor is one that a call has read from outside: running the call again would need it."""
         storage = tensor.untyped_storage()._cdata
         return any(type(ref) is not Value and other.untyped_storage()._cdata == storage for other, ref in pairs)
-
-    @staticmethod
-    def _is_whole(tensor: Tensor) -> bool:
-        """Whether a tensor is all of its storage."""
-        return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
 
     def _join(self, handle: Handle, slot: Slot, tensor: Tensor) -> None:
         """Lets a slot answer for a handle."""
@@ -295,7 +321,7 @@ class Pass:
         number = self.bound.answers[handle.k][3]
         slot = self._slot(number)
         if slot.origin is not None:
-            if slot.storage() is tensor.untyped_storage() and slot.version == tensor._version:
+            if self._has(slot, tensor):
                 self._join(handle, slot, tensor)
                 return slot
             # Two values at one place: this one gets a place of its own.

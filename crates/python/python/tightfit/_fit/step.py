@@ -18,7 +18,7 @@ import torch
 from .allocator import ROUND
 from .cost import Rates, bytes_of_call, estimate, rates_of
 from .functions import kinds_of
-from .noting import SMALL_BYTES
+from .noting import is_small
 from .recorded import External, Operation, Step, View
 from .recorder import Other, Recorder
 from .rerun import BATCH_NORMS, may_run_again
@@ -277,7 +277,8 @@ class _Builder:
             statistics = _statistics(part)
             for value in part.reads:
                 storage = self.recorder.storages[value[0]]
-                if value in made or value[0] in statistics or storage.bytes <= SMALL_BYTES:
+                named = storage.named[0].view if storage.named else None
+                if value in made or value[0] in statistics or is_small(len(named.shape) if named else 2, storage.bytes, named is not None):
                     continue
                 if value not in self.of:
                     return "never"
