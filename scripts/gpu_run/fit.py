@@ -90,7 +90,7 @@ class Case:
         self.plain_trace = self.traced_from = None
         torch.manual_seed(0)
         model, x, self.loss, self.blocks = build(options.case)
-        layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
+        layout = {5: torch.channels_last_3d, 4: torch.channels_last}.get(x.dim(), torch.contiguous_format)
         self.model = model.cuda().to(memory_format=layout).train()
         self.x = x.cuda().to(memory_format=layout)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True)

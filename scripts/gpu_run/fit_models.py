@@ -193,6 +193,17 @@ def build(case):
         x = torch.randn(batch, 4, 64, 64)
         noise = x.cuda()
         return Unet2d(), x, lambda y: F.mse_loss(y.float(), noise), (TimedBlock, Transformer)
+    if name == "gpt2":
+        import transformers
+
+        shape = transformers.GPT2Config(n_layer=24, n_embd=1024, n_head=16, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+        tokens = torch.randint(50257, (batch, 1024), device="cuda")
+
+        def loss(outputs):
+            return F.cross_entropy(outputs.logits.float().flatten(0, 1), tokens.flatten())
+
+        block = transformers.models.gpt2.modeling_gpt2.GPT2Block
+        return transformers.GPT2LMHeadModel(shape), tokens, loss, (block,)
     import torchvision
 
     # Any other classifier of torchvision by its name, with no checkpoints.

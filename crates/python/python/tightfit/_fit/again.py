@@ -6,15 +6,13 @@ own. What was one object is one object again. Results that nothing needs any mor
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .functions import IN_PLACE
-from .noting import Call, Held, Nest, Scratch, Value
+from .noting import Call, Held, Nest, Scratch, Value, settings
 
 if TYPE_CHECKING:
     from .passes import Pass
@@ -22,16 +20,25 @@ if TYPE_CHECKING:
 
 __all__ = ["run_again"]
 
-_KINDS = ("cuda", "cpu")
-
-
 def run_again(active: Pass, slot: Slot) -> None:
     """Makes a slot's tensor, by the calls that it needs; other given-up tensors that the plan makes with it stay as well."""
     if slot.call is None:
         raise RuntimeError(f"tightfit: saved tensor {slot.number} was lost; please report this")
     rerun = _Rerun(active, slot)
-    with _settings_kept():
-        rerun.run()
+    before = settings(active.copies.device.type)
+    grad = torch.is_grad_enabled()
+    now = before
+    try:
+        for call in rerun.order():
+            if call.state is not now:
+                if call.state != now:
+                    change_settings(now, call.state)
+                now = call.state
+            rerun.one(call)
+    finally:
+        torch._C._set_grad_enabled(grad)
+        if now != before:
+            change_settings(now, before)
     active.counts.rebuilt += 1
 
 
@@ -43,7 +50,8 @@ class _Rerun:
         # How often each call's results are still read, and the results.
         self.uses: dict[Call, int] = {}
         self.made: dict[Call, list[Any]] = {}
-        # Storages of results that something else reads as well: a slot, a view, or what was there before.
+        # Whether a call works in place; then, storages of results that something else reads as well: a slot, a view, or what was there before.
+        self.tracks = False
         self.shared: set[int] = set()
 
     def order(self) -> list[Call]:
@@ -61,9 +69,12 @@ class _Rerun:
             if call in entered:
                 continue
             entered.add(call)
+            self.tracks = self.tracks or call.flags & IN_PLACE > 0
             stack.append((call, True))
-            for ref in {id(ref): ref for ref in call.tensors}.values():
-                if type(ref) is Value and not self.is_there(ref):
+            seen: list[Any] = []
+            for ref in call.tensors:
+                if type(ref) is Value and ref not in seen and not self.is_there(ref):
+                    seen.append(ref)
                     self.uses[ref.call] = self.uses.get(ref.call, 0) + 1
                     if ref.call not in entered:
                         stack.append((ref.call, False))
@@ -75,23 +86,19 @@ class _Rerun:
         slot = ref.found()
         return slot is not None and (slot.tensor is not None or slot.host is not None)
 
-    def run(self) -> None:
-        for call in self.order():
-            self.one(call)
-
     def one(self, call: Call) -> None:
         wanted = [slot for slot in (reference() for reference in call.slots) if slot is not None and self.fills(slot)]
         tensors: dict[int, Tensor] = {}
         keeps = any(slot.place < 0 for slot in wanted)
-        kwargs = call.kwargs or {}
-        writes = bool(call.flags & IN_PLACE)
-        if writes and "inplace" in kwargs and (keeps or not self.owns(call.tensors[0])):
+        kwargs = call.kwargs
+        writes = call.flags & IN_PLACE > 0
+        if writes and kwargs and "inplace" in kwargs and (keeps or not self.owns(call.tensors[0])):
             # The same numbers, in a tensor of their own.
             writes, kwargs = False, {**kwargs, "inplace": False}
-        for position, (ref, grad) in enumerate(zip(call.tensors, call.grads, strict=True)):
+        for ref, grad in zip(call.tensors, call.grads, strict=True):
             if id(ref) not in tensors:
                 tensor, is_own = self.find(ref)
-                if writes and position == 0:
+                if writes and not tensors:
                     tensor = tensor if is_own else tensor.clone()
                 elif grad and not writes:
                     tensor = tensor.detach().requires_grad_()
@@ -99,30 +106,31 @@ class _Rerun:
                     tensor = tensor.detach()
                 tensors[id(ref)] = tensor
         saved: list[Tensor] = []
-        set_state(call.state)
         torch._C._set_grad_enabled(not writes)
         hooks = torch._C._autograd
         hooks._push_saved_tensors_default_hooks(_keeper(saved) if keeps else _forget, _give)
         try:
-            out = call.function(*[_given(value, tensors) for value in call.args], **{
-                name: _given(value, tensors) for name, value in kwargs.items()
-            })
+            args = [_given(value, tensors) for value in call.args]
+            out = call.function(*args, **{name: _given(value, tensors) for name, value in kwargs.items()}) if kwargs else call.function(*args)
         finally:
             hooks._pop_saved_tensors_default_hooks()
-        given = {_storage_of(tensor) for tensor in tensors.values()}
-        del tensors
+        del args
         outputs = [value.detach() if type(value) is Tensor else None for value in (out if isinstance(out, tuple | list) else (out,))]
         del out
         self.active.counts.calls += 1
         if keeps and len(saved) != call.packs:
             raise RuntimeError(f"tightfit: {call.function} saved {call.packs} tensors, and {len(saved)} when it ran again; please report this")
-        for value in outputs:
-            if value is not None and not writes and (_storage_of(value) in given or keeps):
-                self.shared.add(_storage_of(value))
+        if self.tracks and not writes:
+            given = {_storage_of(tensor) for tensor in tensors.values()}
+            self.shared.update(
+                storage for storage in (_storage_of(value) for value in outputs if value is not None) if keeps or storage in given
+            )
+        del tensors
         for slot in wanted:
             slot.tensor = outputs[slot.place] if slot.place >= 0 else saved[-1 - slot.place]
             slot.kept = False
-            self.shared.add(_storage_of(slot.tensor))
+            if self.tracks:
+                self.shared.add(_storage_of(slot.tensor))
             slot.round += 1
             if slot.round >= self.active.bound.rounds.get(slot.number, 1):
                 # From here on it is kept, even if the graph is retained.
@@ -189,28 +197,6 @@ def _give(packed: Any) -> Any:
     return packed
 
 
-@contextmanager
-def _settings_kept() -> Iterator[None]:
-    """Puts the settings back that reruns change."""
-    get = torch._C
-    grad = torch.is_grad_enabled()
-    casts = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS]
-    cached = torch.is_autocast_cache_enabled()
-    settings = [read() for read, _ in _SETTINGS]
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        get._set_grad_enabled(grad)
-        torch.set_autocast_cache_enabled(cached)
-        for kind, enabled, dtype in casts:
-            torch.set_autocast_enabled(kind, enabled)
-            torch.set_autocast_dtype(kind, dtype)
-        for (read, write), value in zip(_SETTINGS, settings, strict=True):
-            if read() != value:
-                write(value)
-
-
 _SETTINGS: tuple[tuple[Any, Any], ...] = (
     (torch._C._get_cublas_allow_tf32, torch._C._set_cublas_allow_tf32),
     (torch._C._get_cudnn_allow_tf32, torch._C._set_cudnn_allow_tf32),
@@ -220,15 +206,15 @@ _SETTINGS: tuple[tuple[Any, Any], ...] = (
 )
 
 
-def set_state(state: tuple[Any, ...]) -> None:
-    """Makes the settings those of a call."""
-    kind, dtype, *values = state
-    for other in _KINDS:
-        enabled = other == kind and dtype is not None
-        if torch.is_autocast_enabled(other) != enabled:
-            torch.set_autocast_enabled(other, enabled)
-    if dtype is not None:
-        torch.set_autocast_dtype(kind, dtype)
-    for (read, write), value in zip(_SETTINGS, values, strict=True):
-        if read() != value:
+def change_settings(now: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
+    """Makes the settings those of a call. Casts of parameters are not kept: they would stay in the program's own."""
+    kind, dtype = wanted[:2]
+    if dtype != now[1]:
+        torch.set_autocast_enabled(kind, dtype is not None)
+        if dtype is not None:
+            torch.set_autocast_dtype(kind, dtype)
+    if wanted[2] != now[2]:
+        torch.set_autocast_cache_enabled(wanted[2])
+    for (_, write), is_on, value in zip(_SETTINGS, now[3:], wanted[3:], strict=True):
+        if is_on != value:
             write(value)

@@ -170,11 +170,13 @@ class _Binder:
         self.place()
         releases = self.releases()
         forgets = self.forgets()
+        made = {(view.storage, view.writes): view for one in recorder.operations if one.makes for view in one.outputs if view is not None}
         for number, (tensor, _) in enumerate(self.step.packs):
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            if kind in (REBUILD, LEAF):
+            if kind in (REBUILD, LEAF) and made.get((view.storage, view.writes)) != view:
+                # What is saved is no output that the program has, which is known where it is made.
                 bound.noted.add(packs[number].group)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])

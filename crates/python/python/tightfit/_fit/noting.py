@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .recorder import Recorder
     from .slots import Slot
 
-__all__ = ["Call", "Held", "Marks", "Nest", "Noting", "Scratch", "Value", "active_modes", "is_cast", "is_small", "take_away", "view_of"]
+__all__ = ["Call", "Held", "Marks", "Nest", "Noting", "Scratch", "Value", "active_modes", "is_cast", "is_small", "settings", "take_away", "view_of"]
 
 # What a call reads from outside of the noted calls and is no larger is copied before the call, so that later writes do no harm: vectors, such
 # as biases, and others.
@@ -227,6 +227,8 @@ class Noting(_Parts):
         self.kinds = kinds
         self.active = active
         self.device = device
+        self.kind = device.type
+        self.state: tuple[Any, ...] = ()
         self.on = True
         # The call that runs, and what it has saved so far.
         self.now: Call | None = None
@@ -261,7 +263,8 @@ class Noting(_Parts):
         call.function, call.flags, call.slots, call.missing = function, flags, [], None
         call.tensors = [ref for _, ref in pairs]
         call.grads = [tensor.requires_grad for tensor, _ in pairs]
-        call.state = self._state()
+        state = settings(self.kind, False)
+        call.state = self.state = self.state if state == self.state else state
         if self.active.pending:
             self.active.flush()
         drawn = self._generators() if flags & CHECKED else None
@@ -340,21 +343,6 @@ class Noting(_Parts):
                 found.append(self._refer(value, pairs))
         return tuple(found), {name: self._refer(value, pairs) for name, value in kwargs.items()}
 
-    def _state(self) -> tuple[Any, ...]:
-        """The settings that choose kernels."""
-        kind = self.device.type
-        autocast = torch.is_autocast_enabled(kind)
-        get = torch._C
-        return (
-            kind,
-            torch.get_autocast_dtype(kind) if autocast else None,
-            get._get_cublas_allow_tf32(),
-            get._get_cudnn_allow_tf32(),
-            get._get_deterministic_algorithms(),
-            get._get_cudnn_deterministic(),
-            get._get_cudnn_benchmark(),
-        )
-
     def _generators(self) -> Any:
         if self.on_gpu:
             return torch.cuda.default_generators[self.device.index or 0].get_offset(), None
@@ -425,6 +413,22 @@ def take_away(mode: TorchFunctionMode) -> None:
             others.append(top)
     for other in reversed(others):
         torch._C._push_on_torch_function_stack(other)
+
+
+def settings(kind: str, caches: bool | None = None) -> tuple[Any, ...]:
+    """The settings that choose kernels: the type to which autocast casts, whether it keeps casts of parameters, which reruns do not, and how
+    matrices and convolutions are computed."""
+    get = torch._C
+    return (
+        kind,
+        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
+        torch.is_autocast_cache_enabled() if caches is None else caches,
+        get._get_cublas_allow_tf32(),
+        get._get_cudnn_allow_tf32(),
+        get._get_deterministic_algorithms(),
+        get._get_cudnn_deterministic(),
+        get._get_cudnn_benchmark(),
+    )
 
 
 def view_of(tensor: Tensor) -> tuple[Any, ...]:

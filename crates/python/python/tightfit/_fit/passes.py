@@ -416,11 +416,12 @@ class Pass:
         if noting is None:
             return
         noting.on = notes
-        modes = active_modes()
-        if notes and not any(mode is noting for mode in modes):
-            noting.__enter__()
-        elif not notes and modes and modes[-1] is noting:
-            noting.__exit__(None, None, None)
+        count = torch._C._len_torch_function_stack()
+        is_top = count > 0 and torch._C._get_function_stack_at(count - 1) is noting
+        if notes and not is_top and not any(mode is noting for mode in active_modes()):
+            torch._C._push_on_torch_function_stack(noting)
+        elif not notes and is_top:
+            torch._C._pop_torch_function_stack()
 
     def stop_noting(self) -> None:
         """Takes the mode away, wherever it is among those of others."""

@@ -18,6 +18,7 @@ import torch
 from .allocator import ROUND
 from .cost import Rates, bytes_of_call, estimate, rates_of
 from .functions import kinds_of
+from .host import rerun_us
 from .noting import is_small
 from .recorded import External, Operation, Step, View
 from .recorder import Other, Recorder
@@ -33,6 +34,8 @@ SLOWDOWN = 1.015
 # The group of operations that no submodule runs.
 OUTSIDE = "outside modules"
 GRANULE = {"cuda": ROUND}
+# Devices that compute beside the host.
+HOSTED = {"cuda"}
 _KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
 
 
@@ -235,6 +238,9 @@ class _Builder:
             workspaces=keyed,
             rerun=rerun if makers else "never",
         )
+        if rerun != "never" and makers and self.may_rerun is None and self.device.type in HOSTED:
+            # The host may be what a step waits for.
+            self.operations[index]["rerun_time_us"] = max(self.operations[index]["time_us"], rerun_us(self.device))
         self.parts[index] = parts
         return index
 
