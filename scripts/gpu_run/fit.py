@@ -86,6 +86,7 @@ class Case:
     def __init__(self, options):
         self.case, self.count, self.bits, self.long, self.save = options.case, options.steps, options.bits, options.long, options.save
         self.cast = options.types == "bf16"
+        self.recompute = not options.keep
         self.blocks_saved = options.blocks and options.save is not None
         self.plain_trace = self.traced_from = None
         torch.manual_seed(0)
@@ -305,9 +306,9 @@ class Case:
     def within(self, share, budget):
         """Measures training within a budget; returns the plan, or None where there is none."""
         self.last = {}
-        tt.fit(self.model, budget, optimizer=self.optimizer, loss=self.loss)
+        tt.fit(self.model, budget, optimizer=self.optimizer, loss=self.loss, recompute=self.recompute)
         session = session_of(self.model)
-        figures = {"share": share, "budget_bytes": budget}
+        figures = {"share": share, "budget_bytes": budget, "recompute": self.recompute}
         fitted = None
         try:
             torch.cuda.reset_peak_memory_stats()
@@ -411,6 +412,7 @@ def main():
     parser.add_argument("--sweep", action="store_true", help="budgets in steps of 5%% from 100%% down to the least, and whether figures are monotonic")
     parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the recorded step of each budget that is met, for `tightfit plan --step`")
+    parser.add_argument("--keep", action="store_true", help="compute nothing again: tensors are kept or moved")
     parser.add_argument("--blocks", action="store_true", help="with --save, write what PyTorch's allocator does in a step within each budget too")
     parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
     options = parser.parse_args()

@@ -42,6 +42,7 @@ def fit(
     optimizer: Any = None,
     loss: Callable[[Any], Tensor] | None = None,
     host_budget: int | str | None = None,
+    recompute: bool = True,
 ) -> nn.Module:
     """Trains a model within a budget of bytes: weights, gradients, optimizer state, and what the passes need.
 
@@ -68,6 +69,8 @@ def fit(
         Maps the model's outputs to a scalar, for the prediction; a mean over the outputs is assumed if none is given.
     host_budget
         Bytes of host memory for what is moved there, such as ``"16GiB"``; a share of what is free if none is given.
+    recompute
+        Whether anything is computed again. If not, tensors are kept or moved alone.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def fit(
     if fitted_by(model) is not None:
         raise BadInput("the model is fitted already; call tightfit.torch.unfit(model) first")
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
-    session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss, host_budget=host)
+    session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss, host_budget=host, recomputes=recompute)
     install(model, session)
     return model
 
@@ -225,6 +228,7 @@ def plan(
     loss: Callable[[Any], Tensor] | None = None,
     kwargs: dict[str, Any] | None = None,
     host_budget: int | str | None = None,
+    recompute: bool = True,
 ) -> Plan:
     """Plans a training step and runs nothing: the model, its statistics and the random states are left as they are.
 
@@ -243,7 +247,7 @@ def plan(
         A tensor, or a tuple of the positional arguments of ``forward``.
     budget
         As for :func:`fit`; without one, nothing is moved or computed again.
-    optimizer, loss, host_budget
+    optimizer, loss, host_budget, recompute
         As for :func:`fit`.
     kwargs
         Keyword arguments of ``forward``.
@@ -272,10 +276,10 @@ def plan(
     grows = budget is not None and may_grow(device)
     most, there = (most_reserved(limit), there_on(device)) if grows else (None, There())
     try:
-        fitted = make_plan(rehearsal, device, name, limit, outside, started, times, host, 0, most, there, must_have_room=True)
+        fitted = make_plan(rehearsal, device, name, limit, outside, started, times, host, 0, most, there, must_have_room=True, recomputes=recompute)
         fits = True
     except DoesNotFit as error:
-        fitted = make_plan(rehearsal, device, name, error.needed_bytes, outside, started, times, host, 0, most, there)
+        fitted = make_plan(rehearsal, device, name, error.needed_bytes, outside, started, times, host, 0, most, there, recomputes=recompute)
         fitted.budget = limit
         fits = False
     ranks = f"DistributedDataParallel has {text(buckets)} of buckets" if buckets else ""
@@ -323,7 +327,7 @@ _blocks_of: weakref.WeakKeyDictionary[nn.Module, dict[Any, Budget]] = weakref.We
 
 
 def budget(
-    budget: int | str, *models: nn.Module, optimizer: Any = None, name: str | None = None
+    budget: int | str, *models: nn.Module, optimizer: Any = None, name: str | None = None, recompute: bool = True
 ) -> Budget:
     """Plans whatever autograd saves inside a ``with`` block: forward passes of several models, and their losses.
 
@@ -342,7 +346,7 @@ def budget(
         As for :func:`fit`.
     *models
         The models whose parameters are used; without them, nothing that depends on parameters is computed again.
-    optimizer
+    optimizer, recompute
         As for :func:`fit`.
     name
         Tells blocks apart, instead of their place in the program.
@@ -357,13 +361,13 @@ def budget(
     """
     frame = sys._getframe(1)
     place = name or f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    key = (place, tuple(id(model) for model in models), budget)
+    key = (place, tuple(id(model) for model in models), budget, recompute)
     blocks = _blocks_of.setdefault(models[0], {}) if models else _blocks
     found = blocks.get(key)
     if found is None:
         device = _device(nn.ModuleList(models))
         label = name or f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        session = Session(label, budget_bytes(budget, device), optimizer)
+        session = Session(label, budget_bytes(budget, device), optimizer, recomputes=recompute)
         found = blocks[key] = Budget(session, models)
     return found
 
