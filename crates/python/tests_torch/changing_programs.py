@@ -4,24 +4,11 @@ A program is a number: its blocks, its changes and its plan come from generators
 program that fails can be made smaller by leaving some out.
 """
 
-import contextlib
-import copy
-import dataclasses
-import os
-import random
-
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
-
-import tightfit.torch as tt
-from tightfit._fit import bound, decide, fitted, noting, passes, rebuild, simulate, step
-from tightfit._fit.doors import session_of
-from tightfit.errors import DoesNotFit
-
-STEPS = 6
 
 
 class Clock:
@@ -355,7 +342,8 @@ def _through_data(b, x):
 ACTIVATIONS = [nn.ReLU, nn.SiLU, nn.Hardswish, nn.LeakyReLU, nn.ELU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.RReLU, nn.Mish, nn.Hardsigmoid, nn.Dropout,
                nn.Dropout2d, nn.Softplus, nn.ReLU6, nn.SELU]  # fmt: skip
 IN_PLACE = {nn.ReLU, nn.SiLU, nn.Hardswish, nn.LeakyReLU, nn.ELU, nn.RReLU, nn.Mish, nn.Dropout, nn.ReLU6, nn.SELU}
-OPERATORS = [lambda x, s: x + s, lambda x, s: x * s, lambda x, s: torch.sigmoid(x - s), lambda x, s: torch.addcmul(x, x, s), lambda x, s: x / (s * s + 1)]
+OPERATORS = [lambda x, s: x + s, lambda x, s: x * s, lambda x, s: torch.sigmoid(x - s), lambda x, s: torch.addcmul(x, x, s),
+             lambda x, s: x / (s * s + 1)]  # fmt: skip
 
 
 def _activation(rng):
@@ -421,9 +409,9 @@ def block(rng, c, clock, depth=0):
         lambda: make(_numbers, kind=rng.randrange(8)),
         lambda: make(_numbers, kind=rng.randrange(8)),
         lambda: make(_hooked),
-        lambda: make(_attended, kind=rng.randrange(5), both=flip(), norm=nn.LayerNorm(c), project=nn.Linear(c, 3 * c),
-                     attention=rng.choice([nn.MultiheadAttention(c, 2, dropout=rng.choice([0.0, 0.1]), batch_first=True),
-                                           nn.TransformerEncoderLayer(c, 2, 16, batch_first=True)])),
+        lambda: make(_attended, kind=rng.randrange(1, 4), both=flip(), norm=nn.LayerNorm(c), project=nn.Linear(c, 3 * c)),
+        lambda: make(_attended, kind=0, norm=nn.LayerNorm(c), attention=nn.MultiheadAttention(c, 2, rng.choice([0.0, 0.1]), batch_first=True)),
+        lambda: make(_attended, kind=4, norm=nn.LayerNorm(c), attention=nn.TransformerEncoderLayer(c, 2, 16, batch_first=True)),
         lambda: make(_recurrent, cells=rng.choice([nn.LSTM, nn.GRU])(c, c, batch_first=True), both=flip()),
         lambda: make(_embedded, table=nn.Embedding(16, max(c, 8))),
         lambda: make(_linear, inner=nn.Linear(c, c), kind=rng.randrange(2)),
@@ -440,7 +428,8 @@ def block(rng, c, clock, depth=0):
         lambda: make(_raises, inner=inner(), both=flip()),
         lambda: make(_ungraded, inner=inner()),
         lambda: make(_checkpointed, inner=nn.Sequential(inner(), inner()), both=flip()),
-        lambda: make(_cast, inner=nn.Sequential(_convolution(rng, c), inner()), both=flip(), kind=rng.choice([(False, True), (True, False), (True, True)])),
+        lambda: make(_cast, inner=nn.Sequential(_convolution(rng, c), inner()), both=flip(),
+                     kind=rng.choice([(False, True), (True, False), (True, True)])),
         lambda: make(lambda b, x: b.inner(torch.sigmoid(b.inner(x))), inner=inner()),
         lambda: nn.Sequential(inner(), inner(), inner()),
     ]  # fmt: skip
@@ -450,10 +439,10 @@ def block(rng, c, clock, depth=0):
 class Root(nn.Module):
     """Calls its blocks one after another: some as modules, and some by what they compute, as a program's own functions."""
 
-    def __init__(self, blocks, inline, clock):
+    def __init__(self, blocks, inline, channels, clock):
         super().__init__()
-        self.blocks, self.inline, self.clock = nn.ModuleList(blocks), inline, clock
-        self.first = nn.Conv2d(3, blocks[0].channels if blocks else 4, 3, padding=1)
+        self.first, self.blocks = nn.Conv2d(3, channels, 3, padding=1), nn.ModuleList(blocks)
+        self.inline, self.clock = inline, clock
 
     def forward(self, x):
         self.clock.calls += 1
@@ -461,3 +450,31 @@ class Root(nn.Module):
         for part, inline in zip(self.blocks, self.inline, strict=True):
             x = part.run(part, x) if inline and isinstance(part, Block) else part(x)
         return x
+
+
+def root(rng_of, seed, left_out=()):
+    """The network of a program, and what it is of, in words; `rng_of` gives the generator of a part of the program by its number."""
+    rng, clock = rng_of("network"), Clock()
+    channels, count = rng.choice([4, 6, 8]), rng.randint(2, 8)
+    blocks, inline, words = [], [], []
+    for number in range(count):
+        torch.manual_seed(seed * 1000 + number)
+        if number not in left_out:
+            of_block = rng_of(number)
+            blocks.append(block(of_block, channels, clock))
+            inline.append(of_block.random() < 0.3)
+            words.append(f"{number}:{in_words(blocks[-1])}{' inline' if inline[-1] else ''}")
+    torch.manual_seed(seed)
+    return Root(blocks, inline, channels, clock), words
+
+
+def in_words(part):
+    """What a block is."""
+    if isinstance(part, Block):
+        name = getattr(part.run, "__name__", "").strip("_<>")
+        own = [str(getattr(part, key)) for key in ("kind", "both", "tanh", "toggles") if isinstance(getattr(part, key, None), bool | int | str)]
+        found = f"{name}({' '.join(own)}{' often' if part.often else f' at {part.at}'})"
+    else:
+        found = type(part).__name__
+    inner = [in_words(child) for name, child in part.named_children() if isinstance(child, Block | nn.Sequential) or isinstance(part, nn.Sequential)]
+    return f"{found}[{', '.join(inner)}]" if inner else found

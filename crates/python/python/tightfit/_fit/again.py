@@ -50,6 +50,8 @@ class _Rerun:
         # How often each call's results are still read, and the results.
         self.uses: dict[Call, int] = {}
         self.made: dict[Call, list[Any]] = {}
+        # What is read of them: the reading call, and what stands for the tensor.
+        self.reads: set[tuple[int, int]] = set()
         # Whether a call works in place; then, storages of results that something else reads as well: a slot, a view, or what was there before.
         self.tracks = False
         self.shared: set[int] = set()
@@ -71,10 +73,9 @@ class _Rerun:
             entered.add(call)
             self.tracks = self.tracks or call.flags & IN_PLACE > 0
             stack.append((call, True))
-            seen: list[Any] = []
             for ref in call.tensors:
-                if type(ref) is Value and ref not in seen and not self.is_there(ref):
-                    seen.append(ref)
+                if type(ref) is Value and (id(call), id(ref)) not in self.reads and not self.is_there(ref):
+                    self.reads.add((id(call), id(ref)))
                     self.uses[ref.call] = self.uses.get(ref.call, 0) + 1
                     if ref.call not in entered:
                         stack.append((ref.call, False))
@@ -92,12 +93,12 @@ class _Rerun:
         keeps = any(slot.place < 0 for slot in wanted)
         kwargs = call.kwargs
         writes = call.flags & IN_PLACE > 0
-        if writes and kwargs and "inplace" in kwargs and (keeps or not self.owns(call.tensors[0])):
+        if writes and kwargs and "inplace" in kwargs and (keeps or not self.owns(call)):
             # The same numbers, in a tensor of their own.
             writes, kwargs = False, {**kwargs, "inplace": False}
         for ref, grad in zip(call.tensors, call.grads, strict=True):
             if id(ref) not in tensors:
-                tensor, is_own = self.find(ref)
+                tensor, is_own = self.find(call, ref)
                 if writes and not tensors:
                     tensor = tensor if is_own else tensor.clone()
                 elif grad and not writes:
@@ -143,27 +144,26 @@ class _Rerun:
             return False
         return slot is self.slot or slot.number in self.stay
 
-    def owns(self, ref: Any) -> bool:
-        """Whether a result is read once more, and nothing else has it."""
-        made = self.made.get(ref.call) if type(ref) is Value else None
-        return made is not None and self.uses[ref.call] == 1 and _storage_of(made[ref.index]) not in self.shared
+    def owns(self, call: Call) -> bool:
+        """Whether the result that a call works on is read once more, and nothing else has it."""
+        ref = call.tensors[0]
+        if (id(call), id(ref)) not in self.reads:
+            return False
+        return self.uses[ref.call] == 1 and _storage_of(self.made[ref.call][ref.index]) not in self.shared
 
-    def find(self, ref: Any) -> tuple[Tensor, bool]:
-        """The tensor for an argument, and whether nothing else has it."""
-        if type(ref) is Scratch:
-            return ref.tensor.clone(), True
-        made = self.made.get(ref.call) if type(ref) is Value else None
-        if made is not None:
-            tensor = made[ref.index]
+    def find(self, call: Call, ref: Any) -> tuple[Tensor, bool]:
+        """The tensor for an argument of a call, and whether nothing else has it."""
+        if (id(call), id(ref)) in self.reads:
+            tensor = self.made[ref.call][ref.index]
             self.uses[ref.call] -= 1
             if not self.uses[ref.call]:
                 del self.made[ref.call]
-                return tensor, _storage_of(tensor) not in self.shared
+                return tensor, self.tracks and _storage_of(tensor) not in self.shared
             return tensor, False
-        tensor = self.active.held(ref)
-        if tensor is None:
-            raise RuntimeError(f"tightfit: what {ref} stands for was lost; please report this")
-        return tensor, False
+        found = self.active.held(ref)
+        if found is None:
+            raise RuntimeError(f"tightfit: what {call.function} has read was lost; please report this")
+        return found, False
 
 
 def _storage_of(tensor: Tensor) -> int:

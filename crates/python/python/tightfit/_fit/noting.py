@@ -282,14 +282,31 @@ class Noting(_Parts):
             body = opened(function)
             with self:
                 return body(*args, **kwargs)  # type: ignore[misc]
-        # What is written through `.data` changes no version: whatever a note holds of the tensor is copied first.
-        held = self.helds.get(id(args[0])) if args else None
-        if held is not None and held.tensor() is args[0] and not held.is_copy and held.base is not None:
-            held.base, held.is_copy = held.base.clone(), True
-        value = self.values.get(id(args[0])) if args else None
-        if value is not None and value.tensor() is args[0] and value.base is not None:
-            value.base = value.base.clone()
+        if args and isinstance(args[0], Tensor) and args[0].layout is torch.strided:
+            self._is_written_unseen(args[0])
         return function(*args, **kwargs)
+
+    def _is_written_unseen(self, tensor: Tensor) -> None:
+        """A program takes a tensor's `.data`: what it writes there changes no version. Notes keep the bytes as they were; what autograd has
+        saved shows the writes, as in plain PyTorch."""
+        storage = tensor.untyped_storage()._cdata
+
+        def is_in(other: Tensor | None) -> bool:
+            return other is not None and other.untyped_storage()._cdata == storage
+
+        for refs in (self.values, self.helds):
+            for key, ref in list(refs.items()):  # type: ignore[attr-defined]
+                origin = ref.tensor()
+                if not is_in(origin):
+                    continue
+                slot = ref.found() if type(ref) is Value else ref.slot
+                if not (type(ref) is Held and ref.is_copy) and (ref.base is not None or slot is not None):
+                    ref.base, ref.slot = origin.detach().clone(), None
+                    ref.tensor, ref.version = weakref.ref(ref.base), ref.base._version
+                    if type(ref) is Held:
+                        ref.is_copy, ref.transposed = True, False
+                del refs[key]  # type: ignore[attr-defined]
+        self.active.keep_storage(storage)
 
     # Arguments.
 

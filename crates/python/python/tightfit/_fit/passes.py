@@ -203,6 +203,16 @@ class Pass:
                 still.append(held)
         call.missing = still
 
+    def keep_storage(self, storage: int) -> None:
+        """Keeps what was saved of a storage on the device, whatever the plan says."""
+        self.flush()
+        for reference in self.alive.values():
+            slot = reference()
+            origin = slot.origin() if slot is not None and slot.origin is not None else None
+            if slot is not None and origin is not None and origin.untyped_storage()._cdata == storage:
+                slot.tensor, slot.kept, slot.view = origin.detach(), True, view_of(origin)
+                slot.host = slot.ticket = slot.call = None
+
     def slot_of(self, tensor: Tensor) -> Slot | None:
         """The slot of a tensor that was saved before."""
         slot = self.saved.get(id(tensor))

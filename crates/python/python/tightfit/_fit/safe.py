@@ -27,43 +27,58 @@ class SafePass:
     def __init__(self, recorder: Recorder | None, counts: Counts) -> None:
         self.recorder = recorder
         self.counts = counts
+        # What waits until the operation that saves it has returned, since it may be written first; and how many nodes there were then.
+        self.pending: list[tuple[_Waiting, Tensor]] = []
+        self.nodes = 0
 
     def pack(self, tensor: Tensor) -> Any:
+        if self.pending and torch._C._autograd._get_sequence_nr() > self.nodes:
+            self.flush()
         recorder = self.recorder
         number = -1
         external = False
         if other_layout(tensor):
-            return number, unowned(tensor), tensor._version, None
+            return _Waiting(number, unowned(tensor))
         if recorder is not None:
             number = recorder.saved(tensor)
             external = recorder.storage(tensor).external is not None
         leaf = tensor.requires_grad and tensor.is_leaf
+        waiting = _Waiting(number, unowned(tensor))
         if leaf or external or type(tensor) is not Tensor or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None:
-            return number, unowned(tensor), tensor._version, None
-        with _paused(recorder), torch.no_grad():
-            # Strides may be 0 or overlap: what is moved is what lies between the first element and the last.
-            spanned = tensor.as_strided((_span(tensor),), (1,))
-            host = torch.empty(spanned.shape, dtype=tensor.dtype)
-            host.copy_(spanned)
-        return number, host, tensor._version, (weakref.ref(tensor), tensor.device, tensor.shape, tensor.stride())
+            return waiting
+        self.pending.append((waiting, tensor))
+        self.nodes = torch._C._autograd._get_sequence_nr()
+        return waiting
 
-    def unpack(self, handle: Any) -> Tensor:
-        number, tensor, version, moved = handle
-        recorder = self.recorder
+    def flush(self) -> None:
+        """Moves what waits."""
+        pending, self.pending = self.pending, []
+        for waiting, tensor in pending:
+            with _paused(self.recorder), torch.no_grad():
+                # Strides may be 0 or overlap: what is moved is what lies between the first element and the last.
+                spanned = tensor.as_strided((_span(tensor),), (1,))
+                host = torch.empty(spanned.shape, dtype=tensor.dtype)
+                host.copy_(spanned)
+            waiting.tensor, waiting.version = host, tensor._version
+            waiting.moved = weakref.ref(tensor), tensor.device, tensor.shape, tensor.stride()
+
+    def unpack(self, waiting: Any) -> Tensor:
+        self.flush()
+        recorder, number = self.recorder, waiting.number
         if recorder is not None and number >= 0:
             recorder.group = recorder.packs[number].group
             recorder.unpacking(number)
-        if moved is None:
-            if tensor._version != version:
-                raise modified(tensor, version)
-            return tensor
-        reference, device, shape, stride = moved
+        if waiting.moved is None:
+            if waiting.tensor._version != waiting.version:
+                raise modified(waiting.tensor, waiting.version)
+            return waiting.tensor  # type: ignore[no-any-return]
+        reference, device, shape, stride = waiting.moved
         origin = reference()
-        if origin is not None and origin._version != version:
-            raise modified(origin, version)
+        if origin is not None and origin._version != waiting.version:
+            raise modified(origin, waiting.version)
         with _paused(recorder), torch.no_grad():
-            back = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-            back.copy_(tensor)
+            back = torch.empty(waiting.tensor.shape, dtype=waiting.tensor.dtype, device=device)
+            back.copy_(waiting.tensor)
             back = back.as_strided(shape, stride)
         if recorder is not None and number >= 0:
             recorder.restored(number, back)
@@ -71,7 +86,17 @@ class SafePass:
         return back
 
     def seal(self) -> None:
-        pass
+        self.flush()
+
+
+class _Waiting:
+    """What autograd holds of a tensor: that, until it was moved; then its copy, and where that came from."""
+
+    __slots__ = ("moved", "number", "tensor", "version")
+
+    def __init__(self, number: int, tensor: Tensor) -> None:
+        self.number, self.tensor, self.version = number, tensor, tensor._version
+        self.moved: Any = None
 
 
 def _span(tensor: Tensor) -> int:

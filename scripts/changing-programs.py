@@ -1,0 +1,602 @@
+#!/usr/bin/env python3
+"""Runs random programs that change, plain and fitted, and compares every bit.
+
+    changing-programs.py FROM TO [--jobs N] [--limit SECONDS]
+    changing-programs.py SEED --shrink
+
+Prints a line for each program that fails, and a table at the end. A program is a number: see ``tests_torch/changing_programs.py``.
+"""
+
+import argparse
+import contextlib
+import copy
+import dataclasses
+import json
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1] / "crates" / "python" / "tests_torch"
+sys.path.insert(0, str(TESTS))
+os.environ.setdefault("TIGHTFIT_QUIET", "1")
+
+import changing_programs  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+import tightfit.torch as tt  # noqa: E402
+from tightfit._fit import bound, decide, fitted, rebuild, simulate  # noqa: E402
+from tightfit._fit.doors import session_of  # noqa: E402
+from tightfit.errors import DoesNotFit  # noqa: E402
+
+# Changes have numbers from here on, behind those of blocks.
+CHANGES = 100
+LIMIT_SECONDS = 60
+
+
+class Lost(Exception):
+    """What a program raises on purpose."""
+
+
+class Program:
+    """A program and its changes."""
+
+    def __init__(self, seed, left_out=()):
+        self.seed, self.left_out = seed, frozenset(left_out)
+        self.model, self.words = changing_programs.root(self.rng, seed, self.left_out)
+        rng = self.rng("program")
+        self.steps = rng.randint(4, 7)
+        self.adam = rng.random() < 0.4
+        self.batch, self.size = rng.choice([2, 3, 4]), rng.choice([8, 10, 12])
+        self.input_grad = rng.random() < 0.3
+        self.changes = []
+        for number in range(CHANGES, CHANGES + rng.choice([0, 1, 1, 2, 3])):
+            if number not in self.left_out:
+                of_change = self.rng(number)
+                name = of_change.choice(sorted(ACTIONS))
+                self.changes.append((name, of_change.randint(1, 4), of_change.randrange(1 << 20)))
+                self.words.append(f"{number}:{name} at {self.changes[-1][1]}")
+
+    def rng(self, part):
+        """The generator of a part of the program."""
+        return random.Random(f"{self.seed}/{part}")
+
+
+class Side:
+    """A program as it runs plain, or fitted."""
+
+    def __init__(self, program, model):
+        self.program, self.model = program, model
+        parameters = list(model.parameters())
+        if program.adam:
+            self.optimizer = torch.optim.AdamW(parameters, lr=1e-2)
+        else:
+            self.optimizer = torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
+        self.loss_of, self.forward_of, self.kept = plain_loss, plain_forward, []
+        self.steps_itself = False
+        self.seen = {}
+
+    def parts(self, number):
+        """A part of the model, by any number."""
+        found = [module for name, module in self.model.named_modules() if name and not name.startswith("blocks.0.parametrizations")]
+        return found[number % len(found)]
+
+    def input(self, n):
+        program = self.program
+        batch, size = program.batch, program.size
+        for name, at, number in program.changes:
+            if name == "shape" and n >= at:
+                batch, size = (batch + 1, size) if number % 3 == 0 else (batch, size + 2) if number % 3 == 1 else (max(1, batch - n % 2), size)
+        x = torch.randn(batch, 3, size, size)
+        return x.requires_grad_() if program.input_grad else x
+
+    def step(self, n):
+        """Takes a step; answers all that it has left behind."""
+        self.model.clock.step, self.seen = n, {}
+        torch.manual_seed(self.program.seed * 100 + n)
+        self.loss_of, self.forward_of = plain_loss, plain_forward
+        for name, at, number in self.program.changes:
+            ACTIONS[name](self, n - at, number)
+        x = self.input(n)
+        if not self.steps_itself:
+            self.optimizer.zero_grad(set_to_none=bool(n % 2))
+        loss = self.loss_of(self, x)
+        found = self.seen
+        if loss is not None:
+            found["loss"] = loss.detach().clone()
+        if x.grad is not None:
+            found["input gradient"] = x.grad
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                found[f"gradient of {name}"] = parameter.grad.clone()
+        if not self.steps_itself:
+            self.optimizer.step()
+        for name, value in self.model.state_dict().items():
+            found[name] = value.clone()
+        found["random state"] = torch.get_rng_state()
+        return found
+
+
+def plain_forward(side, x):
+    return side.model(x)
+
+
+def plain_loss(side, x):
+    loss = side.forward_of(side, x).float().square().mean()
+    loss.backward()
+    return loss
+
+
+def retained(side, x):
+    """Runs a graph twice."""
+    loss = side.forward_of(side, x).float().square().mean()
+    loss.backward(retain_graph=True)
+    (loss * 0.5).backward()
+    return loss
+
+
+def penalized(side, x):
+    """A gradient penalty."""
+    x = x.detach().requires_grad_()
+    y = side.forward_of(side, x).float()
+    (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    loss = y.square().mean() + grad.square().mean()
+    loss.backward()
+    return loss
+
+
+def partly(side, x):
+    """Gradients of parts first."""
+    loss = side.forward_of(side, x).float().square().mean()
+    wanted = [p for p in side.model.parameters() if p.requires_grad][::2]
+    found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
+    side.seen.update({f"part {place}": grad for place, grad in enumerate(found) if grad is not None})
+    loss.backward()
+    return loss
+
+
+def in_pieces(side, x):
+    """Backward passes of two parts of an output."""
+    y = torch.sigmoid(side.forward_of(side, x).float())
+    first, second = y.flatten().chunk(2)
+    first.square().sum().backward(retain_graph=True)
+    second.exp().mean().backward()
+    return y.sum()
+
+
+def accumulated(side, x):
+    """Two forward passes before two backward passes, the second first."""
+    first = side.forward_of(side, x).float().square().mean()
+    second = side.forward_of(side, x.detach() * 0.5).float().mean()
+    second.backward()
+    first.backward()
+    return first + second
+
+
+def together(side, x):
+    """Two forward passes before one backward pass."""
+    loss = side.forward_of(side, x).float().square().mean() + side.forward_of(side, x.detach().flip(0)).float().mean()
+    loss.backward()
+    return loss
+
+
+def dropped(side, x):
+    """A graph that no backward pass reads, behind which another step comes."""
+    side.kept = [side.forward_of(side, x)]
+    return plain_loss(side, x)
+
+
+def behind(side, x):
+    """A backward pass of an earlier graph, when the next forward pass has ended."""
+    y = side.forward_of(side, x).float().square().mean()
+    before, side.kept = side.kept, [y]
+    for one in before:
+        if one.dim() == 0:
+            one.backward()
+    return y
+
+
+def read_on(side, x):
+    """Readers behind `detach`, and the output written in place."""
+    y = side.forward_of(side, x)
+    side.seen["read"] = y.detach().exp().sum()
+    loss = y.float().square().mean()
+    loss.backward()
+    with torch.no_grad():
+        y.add_(1.0)
+    return loss
+
+
+def written_between(side, x):
+    """Something is written between the passes."""
+    loss = side.forward_of(side, x).float().square().mean()
+    values = [*side.model.parameters(), *(b for b in side.model.buffers() if b.is_floating_point())]
+    with torch.no_grad():
+        values[side.model.clock.step * 7 % len(values)].add_(0.05)
+    loss.backward()
+    return loss
+
+
+def cast_forward(side, x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return side.model(x)
+
+
+def twice_cast(side, x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return side.model(x) + side.model(x * 0.5)
+
+
+def broken_forward(side, x):
+    """A forward pass that raises in the middle, and then another."""
+    place = side.parts(side.model.clock.step * 31)
+
+    def stop(module, args):
+        raise Lost
+
+    handle = place.register_forward_pre_hook(stop)
+    with contextlib.suppress(Lost):
+        side.model(x)
+    handle.remove()
+    return side.model(x)
+
+
+def with_loss(loss, rule=lambda since: since >= 0):
+    def act(side, since, number):
+        if rule(since) if number % 2 else since == 0:
+            side.loss_of = loss
+
+    return act
+
+
+def with_forward(forward):
+    def act(side, since, number):
+        if since >= 0 if number % 2 else since % 2 == 0:
+            side.forward_of = forward
+
+    return act
+
+
+def freeze(side, since, number):
+    if since in (0, 2):
+        for place, parameter in enumerate(side.model.parameters()):
+            if (number >> place % 16) & 1:
+                parameter.requires_grad_(since == 2)
+
+
+def evaluate(side, since, number):
+    if since in (0, 2):
+        (side.model if number % 5 == 0 else side.parts(number)).train(since == 2)
+
+
+def overwrite(side, since, number):
+    """Parameters written through `.data`, and in place, between the steps."""
+    if since >= 0:
+        parameters = list(side.model.parameters())
+        parameters[(number + since) % len(parameters)].data.mul_(1.1)
+        with torch.no_grad():
+            parameters[(number + since + 1) % len(parameters)].add_(0.01)
+
+
+def replace(side, since, number):
+    """A parameter or a buffer replaced between the steps."""
+    if since in (0, 1):
+        owners = [module for module in side.model.modules() if module._parameters or module._buffers]
+        module = owners[number % len(owners)]
+        for name, value in module._parameters.items():
+            if value is not None:
+                module._parameters[name] = nn.Parameter(value.detach() * 0.9, requires_grad=bool(number & 2))
+        for name, value in module._buffers.items():
+            if value is not None and value.is_floating_point():
+                module._buffers[name] = value * 1.1
+
+
+def hooked_output(side, since, number):
+    """A forward hook of the program, whose number changes."""
+    if since == 0:
+        clock = side.model.clock
+        side.parts(number).register_forward_hook(lambda module, args, out: out * (1 + 0.1 * clock.step) if isinstance(out, torch.Tensor) else None)
+
+
+def hooked_gradient(side, since, number):
+    if since == 0:
+        module = side.parts(number)
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_hook(lambda grad: grad * 0.5)
+
+
+def steps_in_hooks(side, since, number):
+    """An optimizer that steps in backward hooks."""
+    if since == 0 and not side.steps_itself:
+        side.steps_itself = True
+        for parameter in side.model.parameters():
+            if parameter.requires_grad:
+                own = torch.optim.SGD([parameter], lr=1e-2, momentum=0.5)
+
+                def update(parameter, own=own):
+                    own.step()
+                    own.zero_grad()
+
+                parameter.register_post_accumulate_grad_hook(update)
+
+
+def tries(side, since, number):
+    """An evaluation between the steps."""
+    if since >= 0:
+        side.model.train(bool(number % 2))
+        with torch.no_grad():
+            side.seen["tried"] = side.model(torch.ones(2, 3, side.program.size, side.program.size))
+        side.model.train()
+
+
+def nothing(side, since, number):
+    """An input's form: see `input`."""
+
+
+ACTIONS = {
+    "retained": with_loss(retained), "penalized": with_loss(penalized), "partly": with_loss(partly), "in_pieces": with_loss(in_pieces),
+    "accumulated": with_loss(accumulated), "together": with_loss(together), "dropped": with_loss(dropped), "behind": with_loss(behind),
+    "read_on": with_loss(read_on), "written_between": with_loss(written_between), "cast": with_forward(cast_forward),
+    "twice_cast": with_forward(twice_cast), "broken": with_forward(broken_forward), "freeze": freeze, "evaluate": evaluate,
+    "overwrite": overwrite, "replace": replace, "hooked_output": hooked_output, "hooked_gradient": hooked_gradient,
+    "steps_in_hooks": steps_in_hooks, "tries": tries, "shape": nothing,
+}  # fmt: skip
+
+
+def random_decisions(rng, built, lives, recorder):
+    """Decisions for a random part of what may be given up, as they are carried out; each is one that the planner might make."""
+    share, reruns = rng.choice([0.3, 0.7, 1.0, 1.0]), rng.choice([0.0, 0.5, 0.8, 1.0, 1.0])
+    decisions = {}
+    wanted = [tensor for tensor, movable in enumerate(lives.movable) if movable and lives.saved[tensor] and lives.first_backward[tensor] >= 0]
+    rng.shuffle(wanted)
+    for tensor in wanted:
+        if rng.random() > share:
+            continue
+        for kind in ("recompute", "offload") if rng.random() < reruns else ("offload",):
+            try:
+                tried = {**decisions, tensor: decision(rng, lives, tensor, kind)}
+                simulate.simulate(lives, tried)
+                bound.bind(built, lives, tried, recorder)
+            except rebuild.Impossible:
+                continue
+            decisions = tried
+            break
+    return decisions
+
+
+def decision(rng, lives, tensor, kind):
+    first, last = lives.first_backward[tensor], lives.last_forward[tensor]
+    if kind == "offload":
+        begin = max(lives.first[tensor], 0)
+        fetch = rng.choice([first, max(lives.turn, first - rng.randint(0, 12))])
+        return {"tensor": tensor, "decision": kind, "offload_after": begin, "release_after": last, "prefetch_before": fetch, "rebuilt": []}
+    operations = rebuild.closure(lives, tensor)
+    entries = [{"before": first, "operations": operations}]
+    readers = [index for index in range(first + 1, len(lives.operations)) if tensor in lives.operations[index]["reads"]]
+    if readers and rng.random() < 0.3:
+        entries.append({"before": rng.choice(readers), "operations": operations})
+    return {"tensor": tensor, "decision": kind, "offload_after": None, "release_after": last, "prefetch_before": None, "rebuilt": entries}
+
+
+@contextlib.contextmanager
+def settings(rng):
+    """Thresholds for small tensors, and plans at random instead of the planner's, in part of the programs; answers whether they are."""
+    at_random = rng.random() < 0.75
+    values = {
+        "LEAST_BYTES": rng.choice([64, 256, 1024]),
+        "HARMLESS_BYTES": rng.choice([64, 256, 1024, 1 << 20]),
+        "SMALL_BYTES": rng.choice([64, 256, 1024, 1 << 20]),
+    }
+    # Modules that import a threshold have one of their own.
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("tightfit._fit.")]
+    changes = [(module, name, value) for module in ours for name, value in values.items() if hasattr(module, name)]
+    changes += [(decide, "HURRIED_SECONDS", (0.05, 0.05)), (decide, "FEW_SECONDS", 0.05), (decide, "PLAN_SECONDS", 0.05)]
+    changes += [(decide, "LONG_SECONDS", 0.05), (decide, "LEAST_SECONDS", (0.2, 0.2))]
+    if at_random:
+
+        def within(budget, built, lives, recorder, *others):
+            decisions = random_decisions(rng, built, lives, recorder)
+            plain = simulate.simulate(lives, {})
+            found = bound.bind(built, lives, decisions, recorder) if decisions else None
+            return decide.Decided(decisions, dataclasses.replace(found.outcome if found else plain, peak=1), plain, True), found
+
+        changes.append((fitted, "_within", within))
+    before = [(place, name, getattr(place, name)) for place, name, _ in changes]
+    for place, name, value in changes:
+        setattr(place, name, value)
+    try:
+        yield at_random
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+
+
+def budget_of(rng, program, at_random):
+    if at_random:
+        return 1 << 40
+    with torch.random.fork_rng():
+        planned = tt.plan(copy.deepcopy(program.model), Side(program, program.model).input(0), optimizer=Side(program, program.model).optimizer)
+        return int(planned.least * rng.choice([1.02, 1.1, 1.3]))
+
+
+def bits(tensor):
+    return tensor.detach().contiguous().flatten().view(torch.uint8)
+
+
+def difference(one, other):
+    """The first that two steps have left behind otherwise, in words."""
+    if one.keys() != other.keys():
+        return f"{sorted(one.keys() ^ other.keys())[:3]} on one side only"
+    for name, value in one.items():
+        if value.shape != other[name].shape or value.dtype != other[name].dtype:
+            return f"{name} has another form"
+        if not torch.equal(bits(value), bits(other[name])):
+            return f"{name} is off by {(value.double() - other[name].double()).abs().max().item():.3g}"
+    return None
+
+
+def compare(seed, left_out=()):
+    """Runs a program plain and fitted; answers what came of it: equal, plain raised, fitted only raised, wrong bits, or no plan."""
+    program = Program(seed, left_out)
+    rng = program.rng("plan")
+    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "strangers": 0}
+    with settings(rng) as at_random:
+        try:
+            budget = budget_of(rng, program, at_random)
+        except Exception as error:
+            return {**report, "result": "no plan", "what": str(error)}
+        plain, under = Side(program, program.model), Side(program, copy.deepcopy(program.model))
+        again = copy.deepcopy(program.model)
+        host = rng.choice(["1KiB", None]) if not at_random else None
+        tt.fit(under.model, budget, optimizer=under.optimizer, host_budget=host)
+        try:
+            report.update(_steps(program, plain, under))
+        finally:
+            last = session_of(under.model).last
+            if last is not None:
+                report.update(calls=last.counts.calls, fetched=last.counts.fetched, strangers=last.counts.strangers)
+            tt.unfit(under.model)
+    if report["result"] == "wrong bits" and not _repeats(program, again):
+        report["result"] = "not the same twice"
+    return report
+
+
+def _steps(program, plain, under):
+    for n in range(program.steps):
+        try:
+            wanted = plain.step(n)
+        except Exception as error:
+            return {"result": "plain raised", "what": f"step {n}: {str(error)[:150]}"}
+        try:
+            found = under.step(n)
+        except DoesNotFit as error:
+            return {"result": "does not fit", "what": f"step {n}: {str(error)[:150]}"}
+        except Exception as error:
+            where = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)][-4:]
+            return {"result": "fitted only raised", "what": f"step {n}: {type(error).__name__} {str(error)[:300]} at {' '.join(where)}"}
+        if what := difference(wanted, found):
+            return {"result": "wrong bits", "what": f"step {n}: {what}"}
+    return {}
+
+
+def _repeats(program, model):
+    """Whether the plain program has the same bits twice."""
+    one, other = Side(program, model), Side(program, copy.deepcopy(model))
+    try:
+        return all(difference(one.step(n), other.step(n)) is None for n in range(program.steps))
+    except Exception:
+        return True
+
+
+FAILURES = ("fitted only raised", "wrong bits", "hang", "crash")
+
+
+def shrink(seed):
+    """Leaves out parts of a program that fails as long as it fails."""
+    left_out, report = set(), compare(seed)
+    wanted = report["result"]
+    for number in [*range(CHANGES, CHANGES + 3), *range(8)]:
+        tried = compare(seed, left_out | {number})
+        if tried["result"] == wanted:
+            left_out.add(number)
+            report = tried
+    return sorted(left_out), report
+
+
+def work():
+    """Runs the programs whose numbers come on standard input."""
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        try:
+            report = compare(int(line))
+        except Exception:
+            report = {"seed": int(line), "result": "crash", "what": traceback.format_exc()[-600:].replace("\n", " "), "program": "", "calls": 0, "fetched": 0}
+        print(json.dumps(report), flush=True)
+
+
+def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None):
+    """Runs programs in processes of their own, each within a time limit; answers their reports."""
+    waiting, reports = queue.SimpleQueue(), []
+    for seed in seeds:
+        waiting.put(seed)
+
+    def start():
+        return subprocess.Popen([sys.executable, __file__, "--work"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def serve():
+        worker = start()
+        while True:
+            try:
+                seed = waiting.get_nowait()
+            except queue.Empty:
+                break
+            timer = threading.Timer(limit, worker.kill)
+            timer.start()
+            worker.stdin.write(f"{seed}\n")
+            worker.stdin.flush()
+            line = worker.stdout.readline()
+            late = not timer.is_alive()
+            timer.cancel()
+            if line:
+                report = json.loads(line)
+            else:
+                result = "hang" if late else "crash"
+                report = {"seed": seed, "result": result, "what": f"over {limit} s" if late else "the process ended", "program": "", "calls": 0, "fetched": 0}
+                worker = start()
+            reports.append(report)
+            told(report)
+        worker.stdin.close()
+        worker.wait()
+
+    threads = [threading.Thread(target=serve) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return reports
+
+
+def table(reports):
+    """What came of programs, as lines."""
+    rows = [("programs", len(reports)), ("with something run again", sum(report["calls"] > 0 for report in reports)),
+            ("with something offloaded", sum(report["fetched"] > 0 for report in reports))]  # fmt: skip
+    for result in ("equal", "plain raised", "does not fit", "no plan", "not the same twice", *FAILURES):
+        rows.append((result, sum(report["result"] == result for report in reports)))
+    return "\n".join(f"{name:26} {count:7}" for name, count in rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("first", type=int, nargs="?")
+    parser.add_argument("last", type=int, nargs="?")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds for each program")
+    parser.add_argument("--shrink", action="store_true", help="makes one program that fails smaller")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        return work()
+    if options.first is None:
+        parser.error("give the first and the last number")
+    if options.shrink:
+        left_out, report = shrink(options.first)
+        print(f"left out {left_out}\n{report}")
+        return None
+
+    def told(report):
+        if report["result"] in FAILURES:
+            print(f"{report['seed']}: {report['result']}: {report['what']} | {report['program']}", flush=True)
+
+    reports = run_all(range(options.first, options.last), options.jobs, options.limit, told)
+    print(table(reports))
+    return sys.exit(any(report["result"] in FAILURES for report in reports))
+
+
+if __name__ == "__main__":
+    main()
