@@ -1,8 +1,8 @@
 //! `run --budget`: a Python that the command starts reads our `sitecustomize`, which fits its models once torch is imported.
 //!
-//! The Python package does the work (`tightfit/_fit`), so it must be installed where torch is. Whether the command's Python reads us is
-//! asked of it, with the same options and variables; if it does not (`-I`, `-E`, `-S`, `env -i`), it is started with a program of ours that
-//! runs the user's. What a command starts behind that is watched by a process beside it, which says so where a budget was not applied.
+//! The Python package does the work (`tightfit/_fit`), so it must be installed where torch is. We first ask the command's Python, with the
+//! same options and variables, whether it reads us. If it does not (`-I`, `-E`, `-S`, `env -i`), our program starts in it and runs the
+//! user's. A process beside the command watches all that the command starts, and reports a budget that was not applied.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;

@@ -425,7 +425,7 @@ fn failing_tests_between_epochs_are_warnings_and_the_last_one_fails() {
     std::fs::write(folder.path().join("val/b/one.png"), "no image").unwrap();
     let train = "train tiny.json --batch 2 --budget 1MiB --data . --epochs 3 --save net.safetensors";
     let message = folder.fail(train, 1);
-    assert_eq!(message.matches("is not a complete PNG or JPEG image").count(), 3, "{message}");
+    assert_eq!(message.matches("is not a complete image").count(), 3, "{message}");
     assert_eq!(message.matches("warning: ").count(), 2, "{message}");
     assert_eq!(step(&folder.path().join("net.safetensors")), 3);
 }

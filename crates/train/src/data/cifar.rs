@@ -194,7 +194,7 @@ mod tests {
             &[b'N', b'N', b'N', b'J', 255, 255, 255, 255, b'J', 255, 255, 255, 255, b'K', 0, b't', b'b', 0x89, b'T'],
             &(content.len() as u32).to_le_bytes(),
             &content,
-            &[b't', b'b'],
+            b"tb",
             &text(key),
             &[b']', b'q', 4, b'('],
             &list,

@@ -4,7 +4,6 @@
 //! folder/cat/1.png  folder/cat/2.jpg  folder/dog/1.jpg         or  folder/train/cat/..  folder/test/cat/..
 //! folder/1.png  folder/2.jpg  cat.png                          without labels
 //! ```
-//!
 //! Files and folders whose names begin with a point are none, nor is what macOS puts into archives (`__MACOSX`).
 
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ use crate::Error;
 /// The names of image files, as torchvision reads them.
 const EXTENSIONS: [&str; 9] = ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
 
-/// What a folder without images is told.
+/// The words of an error for a folder without images.
 const NO_IMAGES: &str = "no images (.jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp)";
 
 /// Image files, read on demand: scaled so that they just cover the sample, then cropped at the center.
@@ -40,7 +39,7 @@ pub struct Images {
 struct Listed {
     /// The images with their labels.
     files: Vec<(PathBuf, u32)>,
-    /// How many files of other kinds are beside them, by extension.
+    /// Counts of other files, by extension.
     left_out: BTreeMap<String, usize>,
 }
 
@@ -153,7 +152,7 @@ fn list<'a>(folder: &Path, classes: impl Iterator<Item = (u32, &'a OsString)>) -
             return Err(file::bad(&class, format!("the class has {NO_IMAGES}{}", listed.beside())));
         }
     }
-    // What is beside the classes is of none.
+    // Files beside the class folders have no label.
     for (path, _) in entries(folder)?.into_iter().filter(|(path, _)| !path.is_dir()) {
         listed.leave_out(&path);
     }

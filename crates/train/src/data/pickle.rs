@@ -262,7 +262,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Gives an array its extents and content, which stand in a tuple of version, extents, type, order and bytes.
+    /// Fills an array with its extents and content, from a tuple of version, extents, type, order and bytes.
     fn build(&mut self) -> Result<(), String> {
         let (state, object) = (self.pop()?, *self.stack.last().ok_or(UNREADABLE)?);
         match (&self.values[object], &self.values[state]) {

@@ -23,7 +23,7 @@ __all__ = ["HERE", "begin", "note"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The package that this file is part of.
 _PACKAGE = os.path.dirname(os.path.dirname(HERE))
-# Its name where `tightfit` is another module: one of the program, beside its script.
+# Its name if the program has a module of its own called `tightfit`.
 _ELSEWHERE = "_tightfit_of_run"
 _FAILED = 1
 

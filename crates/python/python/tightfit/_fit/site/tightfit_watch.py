@@ -1,8 +1,8 @@
-"""Says that a budget was not applied, where nobody else can: started by `tightfit run --budget` beside the command, as ``PID FILE``.
+"""Reports a budget that was not applied. `tightfit run --budget` starts this beside the command, as ``PID FILE``.
 
-The processes that read `tightfit_start.py` note in the file how far they have come. One that has torch loaded and has noted nothing was started
-with an environment of its own, or by a Python that ignores it: it is named as soon as it is seen. When the command has ended, a line says
-so if no model was met.
+The processes that read `tightfit_start.py` note in the file how far they have come. A process with torch and no note was started with an
+environment of its own, or by a Python that ignores the environment. A line names it as soon as it is seen. After the command, a line reports
+that no model was met.
 """
 
 from __future__ import annotations
