@@ -376,7 +376,7 @@ fn images_without_labels_are_predicted_with_the_names_of_the_classes() {
         ("photos --data own", 2, "cannot be used with"),
         ("photos --top 0", 2, "a whole number from 1"),
         ("photos lost.png", 1, "lost.png: cannot be read"),
-        ("own", 1, "own: has no .png"),
+        ("own", 1, "own: has no images"),
     ] {
         let message = folder.fail(&predict(of), code);
         assert!(message.contains(part), "{of}: {message}");
