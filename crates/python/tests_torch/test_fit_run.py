@@ -1,5 +1,8 @@
 """Unmodified programs under a budget, as `tightfit run --budget` starts them: what they import, save and replace."""
 
+import subprocess
+import sys
+
 import pytest
 
 from fit_support import PROGRAM, launched
@@ -102,3 +105,15 @@ def test_a_model_is_saved_and_scripted_as_without_a_budget(tmp_path, monkeypatch
     assert "0 bytes offloaded" in fitted.stderr
     read = launched(tmp_path, "", "import torch; print(len(torch.load('model.pt', weights_only=False)))")
     assert read.stdout == "6\n", read.stderr
+
+
+@pytest.mark.parametrize("options", ["", "-I", "-E"])
+def test_a_python_that_ignores_its_environment_is_held_to_its_budget_beside_a_file_of_our_name(options, tmp_path):
+    """The other ways of starting a program are in `tests/test_run_budget.py`, with packages that stand in for torch."""
+    (tmp_path / "tightfit.py").write_text("note = 'my first try'\n")
+    (tmp_path / "program.py").write_text("import sys, tightfit; print(sys.flags.isolated or tightfit.note)\n" + PROGRAM)
+    command = [sys.executable, "-I", "-m", "tightfit", "run", "--budget", "1MiB", "--", sys.executable, *options.split(), str(tmp_path / "program.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    # An isolated Python does not import from the folder of the script.
+    assert (ran.returncode, ran.stdout) == (3, "1\n" if options == "-I" else "my first try\n"), ran.stderr
+    assert "Model does not fit in 1.00 MiB" in ran.stderr

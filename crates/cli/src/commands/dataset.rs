@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use tightfit_core::network::Shape;
 use tightfit_core::report::count;
-use tightfit_train::data::{self, Dataset, Normalization};
+use tightfit_train::data::{self, Dataset, Normalization, Source};
 
 use crate::failure::Failure;
+use crate::message;
 use crate::options::PixelOptions;
 
 /// Labeled data as the options name it, for a network that takes such samples.
@@ -36,6 +37,9 @@ impl Labeled<'_> {
         if let Some(test) = test {
             opened.test = Some(data::open_test(test, name, sample, classes, seed)?);
         }
+        for source in std::iter::once(&opened.train).chain(&opened.test) {
+            say_left_out(&**source, name);
+        }
         normalized(opened, pixels)
     }
 
@@ -63,7 +67,15 @@ pub fn open_images(paths: &[PathBuf], pixels: &PixelOptions, sample: Shape) -> R
         [path] => path.display().to_string(),
         _ => count(paths.len(), "path"),
     };
-    normalized(data::open_unlabeled(&name, paths, sample)?, pixels)
+    let opened = data::open_unlabeled(&name, paths, sample)?;
+    say_left_out(&*opened.train, &name);
+    normalized(opened, pixels)
+}
+
+fn say_left_out(source: &dyn Source, name: &str) {
+    if let Some(line) = source.left_out() {
+        message::note(format_args!("{name}: {line}"));
+    }
 }
 
 fn normalized(opened: Dataset, pixels: &PixelOptions) -> Result<Dataset, Failure> {

@@ -18,7 +18,8 @@ use tightfit_core::Bytes;
 use tightfit_core::report::count;
 use tightfit_core::survey::Sizes;
 
-use super::{run_budget, run_report};
+use super::run_budget::Budgeted;
+use super::run_report;
 use crate::failure::Failure;
 use crate::message;
 use crate::options::{AutoOrBytes, Common, RunOptions, Tune, of_environment};
@@ -44,26 +45,28 @@ const REPORT: &str = "TIGHTFIT_REPORT";
 const LAUNCHED: &str = "TIGHTFIT_RUN";
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
-    supported()?;
     let devices = devices(common)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let tune = options.tune().map_err(Failure::Usage)?;
-    let python = python_of(&options.command);
-    let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
-        Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels include cuDNN; otherwise, name its folder with --cudnn"))
-    })?;
-    let preload = Preload::over(&cudnn)?;
-    let mut variables = variables(options, common, (limit, sizes, tune), &cudnn, &preload)?;
-    let [program, arguments @ ..] = &options.command[..] else {
+    let found = match preloaded(options, common) {
+        // What a budget needs is Python's.
+        Err(_) if options.budget.is_some() && !asks_for_cudnn(options, common) => None,
+        found => Some(found?),
+    };
+    let over = found.as_ref().map(|(cudnn, preload)| (&**cudnn, preload));
+    let mut variables = variables(options, common, (limit, sizes, tune), over)?;
+    let budgeted = options.budget.map(|budget| Budgeted::prepare(budget, &options.command)).transpose()?;
+    let command = budgeted.as_ref().map_or(&options.command, |budgeted| &budgeted.command);
+    let [program, arguments @ ..] = &command[..] else {
         return Err(Failure::Usage("no command to run".to_owned()));
     };
-    if let Some(budget) = options.budget {
-        variables.extend(run_budget::variables(budget, python.as_deref())?);
+    if let Some(budgeted) = &budgeted {
+        variables.extend(budgeted.variables.iter().cloned());
     }
-    if let Some(report) = report(options) {
+    if let (Some(report), Some((cudnn, _))) = (report(options), over) {
         // If the command does not exist, keep the report of an earlier one.
         if find_program(program).is_some() {
-            match run_report::write(&report, limit, &cudnn) {
+            match run_report::write(&report, limit, cudnn) {
                 Err(failure) if options.report.is_some() => return Err(failure),
                 Err(_) => message::say(format_args!(
                     "tightfit: cannot write the report {}; continuing without it",
@@ -75,7 +78,12 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         variables.push((REPORT, report.into()));
     }
     if !options.quiet {
-        message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes, tune), &cudnn, &preload)));
+        match over {
+            Some(over) => {
+                message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes, tune), over)));
+            }
+            None => message::say(format_args!("tightfit: no cuDNN to preload for; workspaces are the program's own")),
+        }
     }
     let mut command = Command::new(program);
     // Remove the limit that was not chosen, the old name of the sizes, devices that cannot be read, and another command's number.
@@ -85,13 +93,45 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     if let Some(devices) = devices {
         variables.push((DEVICES, devices.into()));
     }
-    let error = command.args(arguments).envs(variables).exec();
+    command.args(arguments).envs(variables);
+    if let Some(budgeted) = &budgeted {
+        budgeted.watch();
+    }
+    let error = command.exec();
+    if let Some(budgeted) = &budgeted {
+        budgeted.forget();
+    }
     let next = match error.kind() {
         ErrorKind::NotFound => "; is it installed, and on PATH?",
         ErrorKind::PermissionDenied => "; is it executable?",
         _ => "",
     };
     Err(Failure::Wrong(format!("cannot start {}: {error}{next}", program.to_string_lossy())))
+}
+
+/// cuDNN, and the library to preload in front of it.
+///
+/// # Errors
+/// [`Failure::Wrong`] if one of them is not found, or on another processor.
+fn preloaded(options: &RunOptions, common: &Common) -> Result<(PathBuf, Preload), Failure> {
+    supported()?;
+    let python = python_of(&options.command);
+    let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
+        Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels include cuDNN; otherwise, name its folder with --cudnn"))
+    })?;
+    let preload = Preload::over(&cudnn)?;
+    Ok((cudnn, preload))
+}
+
+/// Whether something is asked for that only the preloaded library does.
+fn asks_for_cudnn(options: &RunOptions, common: &Common) -> bool {
+    common.cudnn.is_some()
+        || options.workspace.is_some()
+        || options.total_workspace.is_some()
+        || options.report.is_some()
+        || NAMES
+            .into_iter()
+            .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "auto"))
 }
 
 /// The devices to work on, as given; none means all. Device names in the environment are for `split`.
@@ -143,29 +183,18 @@ fn variables(
     options: &RunOptions,
     common: &Common,
     (limit, sizes, tune): (Limit, Sizes, Tune),
-    cudnn: &Path,
-    preload: &Preload,
+    over: Option<(&Path, &Preload)>,
 ) -> Result<Vec<(&'static str, OsString)>, Failure> {
-    let mut libraries = preload.path.clone().into_os_string();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        libraries.push(":");
-        libraries.push(others);
-    }
-    if preload.path.to_string_lossy().contains([':', ' ']) {
-        let path = preload.path.display();
-        return Err(Failure::Wrong(format!(
-            "{path}: LD_PRELOAD does not support paths with a colon or a space; set TIGHTFIT_PRELOAD to another folder, \
-             with the library in it"
-        )));
+    let mut variables: Vec<(&'static str, OsString)> = Vec::new();
+    if let Some((cudnn, preload)) = over {
+        variables.extend([("LD_PRELOAD", libraries(preload)?), ("TIGHTFIT_CUDNN", cudnn.into())]);
     }
     let (name, size) = match limit {
         Limit::PerKernel(each) => (NAMES[0], each.to_string()),
         Limit::Total(total) => (NAMES[1], AutoOrBytes::Bytes(total).to_string()),
     };
     let way = tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let mut variables: Vec<(&'static str, OsString)> = vec![
-        ("LD_PRELOAD", libraries),
-        ("TIGHTFIT_CUDNN", cudnn.into()),
+    variables.extend([
         (name, size.into()),
         ("TIGHTFIT_SIZES", sizes.name().into()),
         ("TIGHTFIT_DIVIDE", options.divide.get().name().into()),
@@ -173,7 +202,7 @@ fn variables(
         ("TIGHTFIT_TUNE_BUDGET", options.tune_budget.to_string().into()),
         // Absolute, since the command may change folders first.
         ("TIGHTFIT_CACHE", cache_path(common).map_or_else(|| "none".into(), |path| absolute(&path).into())),
-    ];
+    ]);
     match &options.shipped {
         Some(shipped) if shipped.as_os_str() == "none" => variables.push((SHIPPED, "none".into())),
         Some(shipped) => variables.push((SHIPPED, absolute(shipped).into())),
@@ -198,6 +227,26 @@ fn variables(
     Ok(variables)
 }
 
+/// What the loader preloads: our library, then what it did before.
+///
+/// # Errors
+/// [`Failure::Wrong`] for a path that the loader cannot read.
+fn libraries(preload: &Preload) -> Result<OsString, Failure> {
+    if preload.path.to_string_lossy().contains([':', ' ']) {
+        let path = preload.path.display();
+        return Err(Failure::Wrong(format!(
+            "{path}: LD_PRELOAD does not support paths with a colon or a space; set TIGHTFIT_PRELOAD to another folder, \
+             with the library in it"
+        )));
+    }
+    let mut libraries = preload.path.clone().into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        libraries.push(":");
+        libraries.push(others);
+    }
+    Ok(libraries)
+}
+
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -207,8 +256,7 @@ fn summary(
     options: &RunOptions,
     common: &Common,
     (limit, sizes, tune): (Limit, Sizes, Tune),
-    cudnn: &Path,
-    preload: &Preload,
+    (cudnn, preload): (&Path, &Preload),
 ) -> String {
     let limit = match limit {
         Limit::PerKernel(AutoOrBytes::Auto) => "the workspace of the program's own choices".to_owned(),

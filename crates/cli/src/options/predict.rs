@@ -36,7 +36,7 @@ pub struct ForwardOptions {
 pub struct TestOptions {
     #[command(flatten)]
     pub forward: ForwardOptions,
-    /// Data: digits, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class); its test part, or
+    /// Data: digits, or a folder (CIFAR, MNIST, or images in one subfolder per class); its test part, or
     /// all of it if it has none
     #[arg(long, value_name = "DATA")]
     pub data: String,
@@ -46,10 +46,10 @@ pub struct TestOptions {
 pub struct PredictOptions {
     #[command(flatten)]
     pub forward: ForwardOptions,
-    /// Images (.png, .jpg), and folders with images in them
+    /// Images (.png, .jpg, .webp, .bmp, .tif, ..), and folders with images in them
     #[arg(value_name = "IMAGES", required_unless_present = "data", conflicts_with = "data")]
     pub images: Vec<PathBuf>,
-    /// Data instead of images: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per
+    /// Data instead of images: digits, synthetic, or a folder (CIFAR, MNIST, or images in one subfolder per
     /// class); its test part, or all of it if it has none
     #[arg(long, value_name = "DATA")]
     pub data: Option<String>,

@@ -61,7 +61,7 @@ pub struct TrainOptions {
     /// Use a plan written by `tightfit plan --out` instead of making one
     #[arg(long, value_name = "PLAN")]
     pub plan: Option<PathBuf>,
-    /// Training data: digits, synthetic, or a folder (CIFAR-10 binary, MNIST idx, or images in one subfolder per class)
+    /// Training data: digits, synthetic, or a folder (CIFAR, MNIST, or images in one subfolder per class)
     #[arg(long, value_name = "DATA")]
     pub data: String,
     /// Hold back this share of the training samples for testing, such as 0.1

@@ -1,10 +1,12 @@
 //! What `run` and `doctor --preload` look for: our library, cuDNN, and the Python interpreter that a command starts.
 
+mod call;
 mod carried;
 mod elf;
 mod library;
 mod python;
 
+pub use call::PythonCall;
 pub use elf::Elf;
 pub use library::{Form, Preload, found, supported};
 pub use python::{Environment, find_program, python_of};

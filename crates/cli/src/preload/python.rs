@@ -24,11 +24,15 @@ pub fn find_program(word: &OsStr) -> Option<PathBuf> {
     load::on_path(word, &std::env::var_os("PATH").unwrap_or_default())
 }
 
-fn first_line(file: &Path) -> Option<String> {
+/// The first line of a file, if it is read within 256 bytes.
+pub(super) fn first_line(file: &Path) -> Option<String> {
     let mut start = [0; 256];
     let length = fs::File::open(file).ok()?.read(&mut start).ok()?;
     String::from_utf8_lossy(&start[..length]).lines().next().map(str::to_owned)
 }
+
+/// Where the answer of a Python begins.
+const MARK: &str = "tightfit-environment";
 
 /// A Python and its packages.
 #[derive(Debug)]
@@ -44,14 +48,16 @@ pub struct Environment {
 impl Environment {
     /// Queries a Python, given by path or by name; `None` if it cannot be run.
     pub fn ask(python: &OsStr) -> Option<Environment> {
-        let questions =
-            "import sys; print(sys.executable, sys.version.split()[0], *(p for p in sys.path if p), sep='\\n')";
+        let questions = format!(
+            "import sys; print('{MARK}', sys.executable, sys.version.split()[0], *(p for p in sys.path if p), sep='\\n')"
+        );
         let mut command = Command::new(python);
         // This child does not need a preloaded cuDNN.
-        command.args(["-c", questions]).env_remove("LD_PRELOAD").stdin(Stdio::null()).stderr(Stdio::null());
+        command.args(["-c", &questions]).env_remove("LD_PRELOAD").stdin(Stdio::null()).stderr(Stdio::null());
         let output = command.output().ok().filter(|output| output.status.success())?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let mut lines = text.lines();
+        // A customization of the site may print before it.
+        let mut lines = text.rsplit_once(MARK).map_or(&*text, |(_, answer)| answer.trim_start()).lines();
         let (python, version) = (PathBuf::from(lines.next()?), lines.next()?.to_owned());
         Some(Environment { python, version, folders: lines.map(PathBuf::from).filter(|path| path.is_dir()).collect() })
     }

@@ -141,8 +141,8 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     let place = Place::new(REAL);
     let (cudnn, packages) = (place.cudnn().display().to_string(), place.path("packages"));
     let python = place.path("python3");
-    let script = "#!/bin/sh\ncase \"$1\" in -c) printf '%s\\n' \"$0\" 3.12.0 ";
-    fs::write(&python, format!("{script}{};; *) env;; esac\n", packages.display())).unwrap();
+    let asked = "case \"$1$2\" in -c*tightfit_start*) echo True;; -c*) printf '%s\\n' \"$0\" 3.12.0 ";
+    fs::write(&python, format!("#!/bin/sh\n{asked}{};; *) env;; esac\n", packages.display())).unwrap();
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
     let python = python.display().to_string();
     let run = |options: &[&str], variables: &[(&str, &str)]| {
@@ -179,9 +179,21 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     let auto = run(&[], &[("TIGHTFIT_BUDGET", "auto")]);
     assert_eq!(seen(&auto, "TIGHTFIT_BUDGET").as_deref(), Some("auto"));
     assert_eq!(seen(&run(&[], &[]), "PYTHONPATH"), None);
-    let other = place.run("--budget 8GiB", "env");
-    assert_eq!(other.status.code(), Some(2));
-    assert!(text(&other.stderr).contains("starts no Python"), "{}", text(&other.stderr));
+    let mut other = place.tightfit(&["run", "--budget", "8GiB", "--", "/bin/sh", "-c", "echo started"]);
+    let other = other.env("PATH", &packages).output().unwrap();
+    assert_eq!((other.status.code(), &other.stdout[..]), (Some(1), &b""[..]));
+    assert!(text(&other.stderr).contains("/bin/sh names no Python"), "{}", text(&other.stderr));
+    // A budget needs no cuDNN, unless its workspaces are to be limited.
+    let missing = place.path("missing").display().to_string();
+    let without = |options: &[&str]| {
+        let arguments = [&["run", "--budget", "8GiB"], options, &["--", &python, "train.py"]].concat();
+        place.tightfit(&arguments).env("TIGHTFIT_PRELOAD", &missing).output().unwrap()
+    };
+    assert_eq!(seen(&without(&[]), "TIGHTFIT_BUDGET").as_deref(), Some("8589934592B"));
+    assert_eq!(seen(&without(&[]), "LD_PRELOAD"), None);
+    for options in [&["--workspace", "64MiB"][..], &["--cudnn", &cudnn], &["--report", "run.json"]] {
+        assert_eq!(without(options).status.code(), Some(1), "{options:?}");
+    }
 }
 
 #[test]

@@ -376,7 +376,7 @@ fn images_without_labels_are_predicted_with_the_names_of_the_classes() {
         ("photos --data own", 2, "cannot be used with"),
         ("photos --top 0", 2, "a whole number from 1"),
         ("photos lost.png", 1, "lost.png: cannot be read"),
-        ("own", 1, "own: has no .png"),
+        ("own", 1, "own: has no images"),
     ] {
         let message = folder.fail(&predict(of), code);
         assert!(message.contains(part), "{of}: {message}");
@@ -425,7 +425,7 @@ fn failing_tests_between_epochs_are_warnings_and_the_last_one_fails() {
     std::fs::write(folder.path().join("val/b/one.png"), "no image").unwrap();
     let train = "train tiny.json --batch 2 --budget 1MiB --data . --epochs 3 --save net.safetensors";
     let message = folder.fail(train, 1);
-    assert_eq!(message.matches("is not a complete PNG or JPEG image").count(), 3, "{message}");
+    assert_eq!(message.matches("is not a complete image").count(), 3, "{message}");
     assert_eq!(message.matches("warning: ").count(), 2, "{message}");
     assert_eq!(step(&folder.path().join("net.safetensors")), 3);
 }

@@ -4,8 +4,10 @@
 //! folder/cat/1.png  folder/cat/2.jpg  folder/dog/1.jpg         or  folder/train/cat/..  folder/test/cat/..
 //! folder/1.png  folder/2.jpg  cat.png                          without labels
 //! ```
+//! Files and folders whose names begin with a point are none, nor is what macOS puts into archives (`__MACOSX`).
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::DirEntry;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -17,20 +19,35 @@ use tightfit_core::network::Shape;
 use super::{Crop, Part, Source, file, pixel};
 use crate::Error;
 
-/// PNG and JPEG files, read on demand: scaled so that they just cover the sample, then cropped at the center.
+/// The names of image files, as torchvision reads them.
+const EXTENSIONS: [&str; 9] = ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
+
+/// The words of an error for a folder without images.
+const NO_IMAGES: &str = "no images (.jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp)";
+
+/// Image files, read on demand: scaled so that they just cover the sample, then cropped at the center.
 #[derive(Clone, Debug)]
 pub struct Images {
     shape: Shape,
     /// The classes; none for images without labels.
     names: Vec<OsString>,
+    listed: Listed,
+}
+
+/// The files of folders.
+#[derive(Clone, Debug, Default)]
+struct Listed {
+    /// The images with their labels.
     files: Vec<(PathBuf, u32)>,
+    /// Counts of other files, by extension.
+    left_out: BTreeMap<String, usize>,
 }
 
 impl Images {
     /// Opens the images of a folder, scaled to `shape` (one channel: gray, three: color). Training uses `train`, and
     /// testing uses `test` or `val` if present; without `train`, all images are for training.
     ///
-    /// Classes are numbered in the order of their folder names. Ignores files other than `.png`, `.jpg` and `.jpeg`.
+    /// Classes are numbered in the order of their folder names. The images of a class may be in folders of its folder.
     ///
     /// # Errors
     /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is not a
@@ -40,8 +57,8 @@ impl Images {
         let part = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());
         let train = part("train").unwrap_or_else(|| folder.to_owned());
         let names = classes(&train)?;
-        let files = list(&train, (0..).zip(&names))?;
-        let images = Images { shape, names, files };
+        let listed = list(&train, (0..).zip(&names))?;
+        let images = Images { shape, names, listed };
         let Some(test) = part("test").or_else(|| part("val")).filter(|_| train != folder) else {
             return Ok((images, None));
         };
@@ -59,7 +76,7 @@ impl Images {
         let part = |of: &Path, name: &str| Some(of.join(name)).filter(|path| path.is_dir());
         let train = part(training, "train").unwrap_or_else(|| training.to_owned());
         let own = part(folder, "test").or_else(|| part(folder, "val")).unwrap_or_else(|| folder.to_owned());
-        let images = Images { shape, names: classes(&train)?, files: Vec::new() };
+        let images = Images { shape, names: classes(&train)?, listed: Listed::default() };
         images.of_classes(&own, &train)
     }
 
@@ -69,22 +86,22 @@ impl Images {
     /// [`Error::Data`] for a path that cannot be read, a folder without images, an image that is not a regular file, and
     /// a shape that is not a gray or color image.
     pub fn open_unlabeled(paths: &[PathBuf], shape: Shape) -> Result<Images, Error> {
-        let mut files = Vec::new();
+        let mut listed = Listed::default();
         for path in paths {
             check_shape(path, shape)?;
             let metadata = std::fs::metadata(path).map_err(|source| file::failed(path, "cannot be read", source))?;
             if !metadata.is_dir() {
                 file::check(path, &metadata)?;
-                files.push((path.clone(), 0));
+                listed.files.push((path.clone(), 0));
                 continue;
             }
-            let before = files.len();
-            add_images(path, 0, &mut files)?;
-            if files.len() == before {
-                return Err(file::bad(path, "has no .png, .jpg or .jpeg files"));
+            let before = listed.files.len();
+            listed.add(path, 0, false, &mut Vec::new())?;
+            if listed.files.len() == before {
+                return Err(file::bad(path, format!("has {NO_IMAGES}{}", listed.beside())));
             }
         }
-        Ok(Images { shape, names: Vec::new(), files })
+        Ok(Images { shape, names: Vec::new(), listed })
     }
 
     /// The images of a folder with some of the classes of these, which are in `train`.
@@ -94,8 +111,8 @@ impl Images {
             let what = format!("class {} is missing from {}", unknown.to_string_lossy(), train.display());
             return Err(file::bad(folder, what));
         }
-        let files = list(folder, (0..).zip(&self.names).filter(|(_, name)| others.contains(name)))?;
-        Ok(Images { files, ..self.clone() })
+        let listed = list(folder, (0..).zip(&self.names).filter(|(_, name)| others.contains(name)))?;
+        Ok(Images { listed, ..self.clone() })
     }
 }
 
@@ -110,7 +127,8 @@ fn classes(folder: &Path) -> Result<Vec<OsString>, Error> {
     match names.is_empty() {
         true => Err(file::bad(
             folder,
-            "contains no data_batch_1.bin (CIFAR-10), train-images-idx3-ubyte (MNIST), or folder of images per class",
+            "contains no files of CIFAR-10 or CIFAR-100 (data_batch_1.bin, train.bin, or those of Python), of MNIST \
+             (train-images-idx3-ubyte), or folder of images per class",
         )),
         false => Ok(names),
     }
@@ -124,30 +142,75 @@ fn check_shape(folder: &Path, shape: Shape) -> Result<(), Error> {
 }
 
 /// The images of every class, in order, each class with its label.
-fn list<'a>(folder: &Path, classes: impl Iterator<Item = (u32, &'a OsString)>) -> Result<Vec<(PathBuf, u32)>, Error> {
-    let mut files = Vec::new();
+fn list<'a>(folder: &Path, classes: impl Iterator<Item = (u32, &'a OsString)>) -> Result<Listed, Error> {
+    let mut listed = Listed::default();
     for (label, name) in classes {
         let class = folder.join(name);
-        let before = files.len();
-        add_images(&class, label, &mut files)?;
-        if files.len() == before {
-            return Err(file::bad(&class, "the class has no .png, .jpg or .jpeg files"));
+        let before = listed.files.len();
+        listed.add(&class, label, true, &mut Vec::new())?;
+        if listed.files.len() == before {
+            return Err(file::bad(&class, format!("the class has {NO_IMAGES}{}", listed.beside())));
         }
     }
-    Ok(files)
+    // Files beside the class folders have no label.
+    for (path, _) in entries(folder)?.into_iter().filter(|(path, _)| !path.is_dir()) {
+        listed.leave_out(&path);
+    }
+    Ok(listed)
 }
 
-/// Adds the images that are directly in a folder, in order.
-fn add_images(folder: &Path, label: u32, files: &mut Vec<(PathBuf, u32)>) -> Result<(), Error> {
-    for (path, entry) in entries(folder)?.into_iter().filter(|(path, _)| is_image(path)) {
-        let failed = |source| file::failed(&path, "cannot be read", source);
-        // The folder entry usually has the type, which saves a million calls for a million files.
-        if !entry.file_type().map_err(failed)?.is_file() {
-            file::check(&path, &std::fs::metadata(&path).map_err(failed)?)?;
+impl Listed {
+    /// Adds the images that are in a folder, in order, then those in its folders if `is_deep`; `around` are the folders around it.
+    fn add(&mut self, folder: &Path, label: u32, is_deep: bool, around: &mut Vec<PathBuf>) -> Result<(), Error> {
+        let failed = |path: &Path, source| file::failed(path, "cannot be read", source);
+        let mut folders = Vec::new();
+        for (path, entry) in entries(folder)? {
+            // The folder entry usually has the type, which saves a million calls for a million files.
+            let kind = entry.file_type().map_err(|source| failed(&path, source))?;
+            if is_image(&path) && !kind.is_dir() {
+                if !kind.is_file() {
+                    file::check(&path, &std::fs::metadata(&path).map_err(|source| failed(&path, source))?)?;
+                }
+                self.files.push((path, label));
+            } else if kind.is_dir() || kind.is_symlink() && path.is_dir() {
+                folders.push(path);
+            } else {
+                self.leave_out(&path);
+            }
         }
-        files.push((path, label));
+        if !is_deep || folders.is_empty() {
+            return Ok(());
+        }
+        around.push(std::fs::canonicalize(folder).map_err(|source| failed(folder, source))?);
+        for inner in folders {
+            let place = std::fs::canonicalize(&inner).map_err(|source| failed(&inner, source))?;
+            if around.contains(&place) {
+                return Err(file::bad(&inner, "is a link to a folder that it is in"));
+            }
+            self.add(&inner, label, is_deep, around)?;
+        }
+        around.pop();
+        Ok(())
     }
-    Ok(())
+
+    fn leave_out(&mut self, path: &Path) {
+        let extension = path.extension().map_or_else(
+            || "without extension".to_owned(),
+            |extension| format!(".{}", extension.to_string_lossy().to_lowercase()),
+        );
+        *self.left_out.entry(extension).or_default() += 1;
+    }
+
+    /// The files of other kinds, as words: `4 .txt, 1 .gif`.
+    fn others(&self) -> String {
+        let words: Vec<String> =
+            self.left_out.iter().map(|(extension, count)| format!("{count} {extension}")).collect();
+        words.join(", ")
+    }
+
+    fn beside(&self) -> String {
+        if self.left_out.is_empty() { String::new() } else { format!(", but files of other kinds: {}", self.others()) }
+    }
 }
 
 /// Whether a folder has images and no folders of classes.
@@ -156,26 +219,32 @@ pub(super) fn is_without_classes(folder: &Path) -> bool {
         .is_ok_and(|all| all.iter().any(|(path, _)| is_image(path)) && !all.iter().any(|(path, _)| path.is_dir()))
 }
 
+/// The entries of a folder that are not hidden, in order.
 fn entries(folder: &Path) -> Result<Vec<(PathBuf, DirEntry)>, Error> {
     let failed = |source| file::failed(folder, "cannot be listed", source);
     let entries = std::fs::read_dir(folder).map_err(failed)?.map(|entry| entry.map(|entry| (entry.path(), entry)));
     let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    entries.retain(|(_, entry)| !is_hidden(&entry.file_name()));
     entries.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(entries)
 }
 
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".") || name == "__MACOSX"
+}
+
 fn is_image(path: &Path) -> bool {
     let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| ["png", "jpg", "jpeg"].iter().any(|known| extension == *known))
+    extension.is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
 }
 
 impl Images {
     /// The picture in a file. The content decides the format, not the name.
     fn decode(&self, index: usize) -> Result<DynamicImage, Error> {
-        let path = &self.files[index].0;
+        let path = &self.listed.files[index].0;
         let opened = image::ImageReader::new(BufReader::new(file::open(path)?)).with_guessed_format();
         let opened = opened.map_err(|source| file::failed(path, "cannot be read", source))?;
-        opened.decode().map_err(|source| file::failed(path, "is not a complete PNG or JPEG image", source))
+        opened.decode().map_err(|source| file::failed(path, "is not a complete image of a kind that is read", source))
     }
 
     /// Writes a picture of the sample's extents to a sample.
@@ -203,7 +272,7 @@ impl Source for Images {
     }
 
     fn len(&self) -> usize {
-        self.files.len()
+        self.listed.files.len()
     }
 
     fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error> {
@@ -211,7 +280,7 @@ impl Source for Images {
         // The extents of a layer are below 2^31.
         let picture = self.decode(index)?.resize_to_fill(width as u32, height as u32, FilterType::Triangle);
         self.fill(picture, sample);
-        Ok(self.files[index].1)
+        Ok(self.listed.files[index].1)
     }
 
     fn read_part(&self, index: usize, crop: Crop, sample: &mut [f32]) -> Result<u32, Error> {
@@ -220,11 +289,11 @@ impl Source for Images {
         let part = picture.crop_imm(left as u32, top as u32, width as u32, height as u32);
         let [_, height, width] = self.shape.extents3();
         self.fill(part.resize_exact(width as u32, height as u32, FilterType::Triangle), sample);
-        Ok(self.files[index].1)
+        Ok(self.listed.files[index].1)
     }
 
     fn name(&self, index: usize) -> String {
-        self.files[index].0.display().to_string()
+        self.listed.files[index].0.display().to_string()
     }
 
     fn class_names(&self) -> Vec<String> {
@@ -233,6 +302,11 @@ impl Source for Images {
 
     fn is_labeled(&self) -> bool {
         !self.names.is_empty()
+    }
+
+    fn left_out(&self) -> Option<String> {
+        let listed = &self.listed;
+        (!listed.left_out.is_empty()).then(|| format!("files that are no images are left out: {}", listed.others()))
     }
 
     fn threads(&self) -> usize {
@@ -314,10 +388,56 @@ mod tests {
         assert_eq!(images.name(1), at("cat/white.png").display().to_string());
         let (labeled, _) = Images::open(folder.path(), shape).unwrap();
         assert_eq!((labeled.class_names(), labeled.is_labeled()), (vec!["cat".to_owned(), "dog".to_owned()], true));
-        for (path, part) in [(folder.path().to_owned(), "has no .png"), (at("lost.png"), "cannot be read")] {
+        for (path, part) in [(folder.path().to_owned(), "has no images (.jpg,"), (at("lost.png"), "cannot be read")] {
             let error = Images::open_unlabeled(&[path], shape).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn all_kinds_in_all_folders_of_a_class_are_read_and_what_is_hidden_is_none() {
+        let folder = folder("");
+        let at = |name: &str| folder.path().join(name);
+        for name in [".ipynb_checkpoints", "__MACOSX/cat", "dog/more/deep", "dog/.cache", "cat/__MACOSX"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["a.bmp", "b.tif", "c.TIFF", "d.webp", "e.ppm", "more/f.pgm", "more/deep/g.jpeg"] {
+            let path = at("dog").join(name);
+            match name {
+                "more/f.pgm" => GrayImage::from_pixel(8, 8, Luma([255])).save(path).unwrap(),
+                _ => RgbImage::from_pixel(8, 8, Rgb([255; 3])).save(path).unwrap(),
+            }
+        }
+        for name in [
+            ".ipynb_checkpoints/0.png",
+            "__MACOSX/cat/0.png",
+            "dog/._a.png",
+            "dog/.cache/0.png",
+            "cat/__MACOSX/0.png",
+            ".DS_Store",
+        ] {
+            std::fs::write(at(name), "hidden").unwrap();
+        }
+        for name in ["dog/more/x.GIF", "cat/LABELS", "list.txt"] {
+            std::fs::write(at(name), "left out").unwrap();
+        }
+        let (train, _) = Images::open(folder.path(), Shape::image(3, 4, 4)).unwrap();
+        let left_out = "files that are no images are left out: 1 .gif, 2 .txt, 1 without extension";
+        assert_eq!(
+            (train.class_names(), train.left_out().as_deref()),
+            (vec!["cat".to_owned(), "dog".to_owned()], Some(left_out))
+        );
+        let mut sample = [0.0; 48];
+        let labels: Vec<u32> = (0..train.len()).map(|index| train.read(index, &mut sample).unwrap()).collect();
+        assert_eq!(labels, [0, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert!(train.name(8).ends_with("dog/more/deep/g.jpeg") && sample.iter().all(|value| *value > 0.98));
+        std::os::unix::fs::symlink("..", at("dog/more/loop")).unwrap();
+        let error = Images::open(folder.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
+        assert!(error.contains("dog/more/loop: is a link to a folder that it is in"), "{error}");
+        std::fs::create_dir_all(at("bird")).unwrap();
+        std::fs::write(at("bird/x.gif"), "left out").unwrap();
+        let error = Images::open(folder.path(), Shape::image(3, 4, 4)).unwrap_err().to_string();
+        assert!(error.contains("bird: the class has no images") && error.contains("other kinds: 1 .gif"), "{error}");
     }
 
     #[test]
@@ -373,7 +493,7 @@ mod tests {
             std::fs::write(&white, bytes).unwrap();
             let (train, _) = Images::open(good.path(), Shape::image(3, 4, 4)).unwrap();
             let error = train.read(0, &mut [0.0; 48]).unwrap_err().to_string();
-            assert!(error.contains("white.png: is not a complete PNG or JPEG image"), "{error}");
+            assert!(error.contains("white.png: is not a complete image"), "{error}");
         }
     }
 }

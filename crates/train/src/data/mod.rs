@@ -9,13 +9,15 @@
 //! from -1 (black) to 1.
 
 mod augment;
-mod cifar10;
+mod cifar;
 mod crop;
 mod digits;
 pub(crate) mod file;
+mod folder;
 mod images;
 mod loader;
 mod mnist;
+mod pickle;
 mod synthetic;
 mod view;
 
@@ -27,7 +29,7 @@ use tightfit_core::network::Shape;
 use crate::Error;
 
 pub use augment::Augmentation;
-pub use cifar10::Cifar10;
+pub use cifar::Cifar;
 pub use crop::{Crop, Part};
 pub use digits::Digits;
 pub use images::Images;
@@ -77,6 +79,11 @@ pub trait Source: Send + Sync {
     /// The names of the classes, by label; none if they have only numbers.
     fn class_names(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// A line on the files of its folders that are no samples, if there are any. Hidden ones are not counted.
+    fn left_out(&self) -> Option<String> {
+        None
     }
 
     /// Whether the samples have labels; [`Source::read`] returns 0 if they have none.
@@ -147,8 +154,8 @@ impl Dataset {
     }
 }
 
-/// Opens the data named `digits` or `synthetic`, or a folder: CIFAR-10 binary files, MNIST idx files, or images with
-/// one subfolder per class. The data must suit a network with input shape `sample` and `classes` classes.
+/// Opens the data named `digits` or `synthetic`, or a folder: files of CIFAR-10, CIFAR-100 or MNIST, in it or where torchvision
+/// puts them in it, or images with one subfolder per class. The data must suit a network with input shape `sample` and `classes` classes.
 ///
 /// Synthetic samples have that shape, and images of a folder are scaled to it. The other data sets have fixed shapes.
 ///
@@ -162,12 +169,7 @@ pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Data
         _ if !path.is_dir() => {
             return Err(file::bad(path, "not a folder; use digits, synthetic, or a folder of data"));
         }
-        _ if cifar10::is_in(path) => Dataset::new("cifar10", Cifar10::train(path)?, Cifar10::test(path)?),
-        _ if mnist::is_in(path) => Dataset::new("mnist", Mnist::train(path)?, Mnist::test(path)?),
-        _ => {
-            let (train, test) = Images::open(path, sample)?;
-            Dataset::new("images", train, test)
-        }
+        _ => folder::open(path, sample, classes)?,
     };
     let (given, known) = (data.train.shape(), data.train.classes());
     if given != sample {
@@ -192,8 +194,8 @@ pub fn open_test(
     seed: u64,
 ) -> Result<Arc<dyn Source>, Error> {
     let (path, train) = (Path::new(what), Path::new(training));
-    let is_images = |path: &Path| path.is_dir() && !cifar10::is_in(path) && !mnist::is_in(path);
-    if is_images(path) && is_images(train) {
+    let is_images = |path: &Path| Ok::<_, Error>(path.is_dir() && folder::is_of_images(path)?);
+    if is_images(path)? && is_images(train)? {
         return Ok(Arc::new(Images::open_tests(path, train, sample)?));
     }
     let opened = open(what, sample, classes, seed)?;
@@ -210,8 +212,7 @@ pub fn open_unlabeled(name: &str, paths: &[PathBuf], sample: Shape) -> Result<Da
 
 /// Whether this is a file, or a folder with images and no folders of classes: both are without labels.
 pub fn is_unlabeled(path: &Path) -> bool {
-    let has_labels = || cifar10::is_in(path) || mnist::is_in(path);
-    path.is_file() || path.is_dir() && !has_labels() && images::is_without_classes(path)
+    path.is_file() || path.is_dir() && folder::is_of_images(path).unwrap_or(false) && images::is_without_classes(path)
 }
 
 /// Converts a gray value to a number from -1 to 1.

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -37,8 +38,10 @@ _DOES_NOT_FIT = 3
 class _Launched:
     """The sessions of a program, by model."""
 
-    def __init__(self, budget: str) -> None:
+    def __init__(self, budget: str, met: Callable[[], None] | None) -> None:
         self.budget = budget
+        # Called when the first model runs with gradients.
+        self.met = met
         self.sessions: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
         self.state = threading.local()
         # Whether a model has run that fits, or that is left alone: then training may have begun.
@@ -78,6 +81,9 @@ class _Launched:
         session = self.session(module)
         if session is None or not session.applies(module):
             return
+        if self.met is not None:
+            self.met()
+            self.met = None
         frame = sys._getframe(1)
         state.outermost, state.frame = module, frame
         known = session.planner.optimizer
@@ -141,9 +147,9 @@ def _keywords(frame: FrameType | None, module: nn.Module) -> dict[str, Any]:
     return {}
 
 
-def install() -> None:
-    """Installs the hooks, for the budget in ``TIGHTFIT_BUDGET``."""
-    launched = _Launched(os.environ["TIGHTFIT_BUDGET"])
+def install(met: Callable[[], None] | None = None) -> None:
+    """Installs the hooks, for the budget in ``TIGHTFIT_BUDGET``; ``met`` is called when the first model runs with gradients."""
+    launched = _Launched(os.environ["TIGHTFIT_BUDGET"], met)
     launched.note_optimizers()
     register_module_forward_pre_hook(launched.before)
     register_module_forward_hook(launched.after, always_call=True)

@@ -1,4 +1,4 @@
-"""Waits for torch to be imported. Read before torch and tightfit are, so it imports neither."""
+"""Waits for torch, or another module, to be imported. Read before torch and tightfit are, so it imports neither."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ["AfterTorch"]
 
 
 class AfterTorch:
-    """A finder of modules that calls a function once torch has been imported; never imports torch itself.
+    """A finder of modules that calls a function once torch, or the module named, has been imported; never imports it itself.
 
-    It stays in `sys.meta_path` until then: programs also look for torch without importing it.
+    It stays in `sys.meta_path` until then: programs also look for modules without importing them.
     """
 
-    def __init__(self, then: Callable[[], None]) -> None:
+    def __init__(self, then: Callable[[], None], name: str = "torch") -> None:
         self.then = then
+        self.name = name
         # Threads that are asking the other finders.
         self.asking: set[int] = set()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         thread = get_ident()
-        if name != "torch" or thread in self.asking:
+        if name != self.name or thread in self.asking:
             return None
         self.asking.add(thread)
         try:
