@@ -27,11 +27,25 @@ TABLE = ROOT / "crates/core/src/network/onnx/operators.tsv"
 # Largest difference of a probability: both compute in 32 bits, in other orders.
 NEAR = 2e-5
 
-# Where ONNX's reference evaluator is known to be wrong, or not to compute; ONNX Runtime computes these as we do.
-REFERENCE_FAULTS: dict[str, str] = {}
-
-# Where ONNX Runtime is known to be wrong, or not to compute.
-RUNTIME_FAULTS: dict[str, str] = {}
+# Graphs that another implementation is known not to compute, or to compute wrong.
+FAULTS = {
+    **{
+        ("runtime", f"Conv {{'auto_pad': 'SAME_LOWER', 'dilations': [2, 1]}}@{version}"): "it has no automatic padding of dilated windows"
+        for version in (7, 11, 22)
+    },
+    **{
+        ("reference", f"MaxPool {{'kernel_shape': [3, 2], 'strides': [3, 2], 'auto_pad': 'SAME_LOWER'}}@{version}"): "its output is smaller"
+        for version in (7, 8, 10, 12, 22)
+    },
+    ("reference", "BatchNormalization {}@7"): "it returns no array",
+    ("reference", "BatchNormalization {'spatial': 1, 'momentum': 0.5}@7"): "it returns no array",
+    ("reference", "BatchNormalization {'epsilon': 0.25}@9"): "it normalizes by the mini-batch",
+    **{
+        ("reference", f"LRN {attributes}@{version}"): "its sum leaves channels out"
+        for attributes in ({"size": 3, "alpha": 0.5}, {"size": 5, "alpha": 2.0})
+        for version in (7, 13)
+    },
+}
 
 
 def rows() -> list[dict[str, str]]:
@@ -170,16 +184,90 @@ def predicted(binary: str, folder: Path, case: graphs.Case) -> np.ndarray | str:
     """Probabilities of the classes of every picture, or what is said instead."""
     path = folder / f"{abs(hash(str(case)))}.onnx"
     path.write_bytes(graphs.model(case, head=True).SerializeToString())
-    arguments = [binary, "predict", str(path), str(folder / "images"), "--batch", "3", "--backend", "cpu", "--top", "10", "--format", "json"]
+    arguments = [binary, "predict", str(path), str(folder / "images"), "--batch", "3", "--backend", "cpu", "--policy", "baseline", "--top", "10", "--format", "json"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIGHTFIT_")}
     environment["TIGHTFIT_CACHE"] = "none"
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         return done.stderr
-    samples = json.loads(done.stdout)["samples"]
+    samples = json.loads(done.stdout)["predictions"]
     return np.array([[top["probability"] for top in sorted(sample["top"], key=lambda top: top["class"])] for sample in samples])
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits - logits.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def binary() -> str:
+    found = os.environ.get("TIGHTFIT_COMMAND", str(ROOT / "target/debug/tightfit"))
+    if not Path(found).exists():
+        pytest.skip(f"{found} is not built")
+    return found
+
+
+def references(made: onnx.ModelProto, samples: np.ndarray) -> dict[str, np.ndarray | Exception]:
+    """What other implementations compute, or why they do not."""
+
+    def runtime() -> np.ndarray:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(made.SerializeToString(), options, ["CPUExecutionProvider"])
+        return session.run(None, {"x": samples})[0]
+
+    compute = {"reference": lambda: ReferenceEvaluator(made).run(None, {"x": samples})[0]}
+    try:
+        import onnxruntime
+
+        compute["runtime"] = runtime
+    except ImportError:
+        pass
+    found: dict[str, np.ndarray | Exception] = {}
+    for name, of in compute.items():
+        try:
+            found[name] = np.asarray(of())
+        except Exception as error:
+            found[name] = error
+    return found
+
+
+def test_graphs_are_computed_as_by_another_implementation_or_refused_by_name(binary, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(1).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
+    (tmp_path / "images").mkdir()
+    for at, picture in enumerate(pixels):
+        image.fromarray(picture).save(tmp_path / "images" / f"{at}.png")
+    samples = (pixels.astype(np.float32) / 255 * 2 - 1).transpose(0, 3, 1, 2)
+    cases = graphs.cases()
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda case: predicted(binary, tmp_path, case), cases))
+    wrong: list[str] = []
+    compared, largest = set(), 0.0
+    for case, answer in zip(cases, answers):
+        if case.refused:
+            if not isinstance(answer, str) or case.refused not in answer:
+                wrong.append(f"{case}: not refused with {case.refused!r}: {answer}")
+            continue
+        if isinstance(answer, str):
+            wrong.append(f"{case}: {answer}")
+            continue
+        by = references(graphs.model(case, head=True), samples)
+        for name, logits in by.items():
+            fault = FAULTS.get((name, str(case)))
+            if isinstance(logits, Exception):
+                wrong += [] if fault else [f"{case}: {name} does not compute it: {logits}"]
+                continue
+            expected = softmax(np.log(logits) if case.loss and "Log" not in case.name else logits)
+            difference = float(np.abs(answer - expected).max()) if expected.shape == answer.shape else np.inf
+            if fault:
+                wrong += [] if difference > NEAR else [f"{case}: {name} computes it now, without the fault {fault!r}"]
+            elif not difference <= NEAR:
+                wrong.append(f"{case}: {difference:.2g} from {name}")
+            else:
+                compared.add(str(case))
+                largest = max(largest, difference)
+    assert not wrong, "\n".join(wrong)
+    assert len(compared) >= 150, len(compared)
+    print(f"{len(compared)} graphs compared, largest difference {largest:.2g}; {sum(bool(case.refused) for case in cases)} refused")

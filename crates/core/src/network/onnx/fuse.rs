@@ -131,7 +131,8 @@ fn operator(graph: &Graph<'_>, nodes: &[usize]) -> Option<&'static str> {
     match () {
         () if has("Erf") => Some("Gelu"),
         () if has("Softplus") || has("Exp") && has("Log") => has("Tanh").then_some("Mish"),
-        () if has("Tanh") => Some("Gelu"),
+        () if has("Tanh") && !has("Sigmoid") => Some("Gelu"),
+        () if has("Tanh") => None,
         () if has("HardSigmoid") || has("Clip") => Some("HardSwish"),
         () if has("Sigmoid") => Some("Silu"),
         () => None,

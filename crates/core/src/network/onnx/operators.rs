@@ -209,6 +209,10 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
         let in_place = keeps_size && !inputs;
         values.push(layers.other(call, dims, |other| {
             (other.reads_inputs, other.reads_output, other.in_place) = (inputs, output, in_place);
+            // Scales and regions are not learned, also where they are initializers.
+            if matches!(operator, "Resize" | "Upsample") {
+                other.parameters = 0;
+            }
             other.function.clone_from(&function);
         })?);
     }
