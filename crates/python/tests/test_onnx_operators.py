@@ -37,6 +37,17 @@ FAULTS = {
         ("reference", f"MaxPool {{'kernel_shape': [3, 2], 'strides': [3, 2], 'auto_pad': 'SAME_LOWER'}}@{version}"): "its output is smaller"
         for version in (7, 8, 10, 12, 22)
     },
+    **{
+        ("reference", f"GlobalMaxPool of {dimensions}@13"): "it takes the largest of two dimensions alone"
+        for dimensions in (1, 3)
+    },
+    **{
+        (
+            "reference",
+            f"AveragePool {{'kernel_shape': [3, 3], 'strides': [2, 2], 'auto_pad': 'SAME_UPPER', 'ceil_mode': 1}}@{version}",
+        ): "it has no automatic padding with ceil_mode"
+        for version in (10, 22)
+    },
     ("reference", "BatchNormalization {}@7"): "it returns no array",
     ("reference", "BatchNormalization {'spatial': 1, 'momentum': 0.5}@7"): "it returns no array",
     ("reference", "BatchNormalization {'epsilon': 0.25}@9"): "it normalizes by the mini-batch",
