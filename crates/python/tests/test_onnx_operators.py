@@ -17,6 +17,7 @@ import tightfit
 onnx = pytest.importorskip("onnx")
 
 import numpy as np  # noqa: E402
+import onnx_cases  # noqa: E402
 import onnx_graphs as graphs  # noqa: E402
 from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
@@ -30,11 +31,17 @@ NEAR = 2e-5
 # Graphs that another implementation is known not to compute, or to compute wrong.
 FAULTS = {
     **{
-        ("runtime", f"Conv {{'auto_pad': 'SAME_LOWER', 'dilations': [2, 1]}}@{version}"): "it has no automatic padding of dilated windows"
+        (
+            "runtime",
+            f"Conv {{'auto_pad': 'SAME_LOWER', 'dilations': [2, 1]}}@{version}",
+        ): "it has no automatic padding of dilated windows"
         for version in (7, 11, 22)
     },
     **{
-        ("reference", f"MaxPool {{'kernel_shape': [3, 2], 'strides': [3, 2], 'auto_pad': 'SAME_LOWER'}}@{version}"): "its output is smaller"
+        (
+            "reference",
+            f"MaxPool {{'kernel_shape': [3, 2], 'strides': [3, 2], 'auto_pad': 'SAME_LOWER'}}@{version}",
+        ): "its output is smaller"
         for version in (7, 8, 10, 12, 22)
     },
     **{
@@ -152,7 +159,11 @@ def refusal(model: onnx.ModelProto, path: Path) -> str:
 
 def test_an_attribute_that_an_operator_does_not_have_is_refused_by_name(tmp_path):
     path = tmp_path / "net.onnx"
-    operators = [row for row in rows() if row["kind"] == "operator" and row["operator"] not in ("Constant", "RandomUniform", "RandomNormal")]
+    operators = [
+        row
+        for row in rows()
+        if row["kind"] == "operator" and row["operator"] not in ("Constant", "RandomUniform", "RandomNormal")
+    ]
     for row in operators:
         for version in {versions(row)[0], versions(row)[-1]}:
             said = refusal(one_node(row["operator"], version, later=1), path)
@@ -177,7 +188,7 @@ def test_operators_of_versions_that_have_them_not_are_refused(tmp_path):
 
 
 def test_every_attribute_of_what_runs_is_in_a_graph_that_is_compared():
-    cases = graphs.cases()
+    cases = onnx_cases.cases()
     given = {(node.op_type, attribute.name) for case in cases for node in case.nodes for attribute in node.attribute}
     running = {row["operator"] for row in rows() if row["kind"] == "operator" and row["read"] == "runs"}
     assert running == running & {node.op_type for case in cases for node in case.nodes}
@@ -195,7 +206,22 @@ def predicted(binary: str, folder: Path, case: graphs.Case) -> np.ndarray | str:
     """Probabilities of the classes of every picture, or what is said instead."""
     path = folder / f"{abs(hash(str(case)))}.onnx"
     path.write_bytes(graphs.model(case, head=True).SerializeToString())
-    arguments = [binary, "predict", str(path), str(folder / "images"), "--batch", "3", "--backend", "cpu", "--policy", "baseline", "--top", "10", "--format", "json"]
+    arguments = [
+        binary,
+        "predict",
+        str(path),
+        str(folder / "images"),
+        "--batch",
+        "3",
+        "--backend",
+        "cpu",
+        "--policy",
+        "baseline",
+        "--top",
+        "10",
+        "--format",
+        "json",
+    ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIGHTFIT_")}
     environment["TIGHTFIT_CACHE"] = "none"
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True)
@@ -251,7 +277,7 @@ def test_graphs_are_computed_as_by_another_implementation_or_refused_by_name(bin
     for at, picture in enumerate(pixels):
         image.fromarray(picture).save(tmp_path / "images" / f"{at}.png")
     samples = (pixels.astype(np.float32) / 255 * 2 - 1).transpose(0, 3, 1, 2)
-    cases = graphs.cases()
+    cases = onnx_cases.cases()
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda case: predicted(binary, tmp_path, case), cases))
     wrong: list[str] = []
@@ -281,4 +307,6 @@ def test_graphs_are_computed_as_by_another_implementation_or_refused_by_name(bin
                 largest = max(largest, difference)
     assert not wrong, "\n".join(wrong)
     assert len(compared) >= 150, len(compared)
-    print(f"{len(compared)} graphs compared, largest difference {largest:.2g}; {sum(bool(case.refused) for case in cases)} refused")
+    print(
+        f"{len(compared)} graphs compared, largest difference {largest:.2g}; {sum(bool(case.refused) for case in cases)} refused"
+    )

@@ -10,7 +10,7 @@ use super::value::{Constant, Dims, Map, Value};
 pub struct Call<'a> {
     /// The node.
     pub node: &'a NodeProto,
-    /// What the node gives of what its operator has.
+    /// The node's attributes, inputs and outputs, by the table of operators.
     pub given: Given<'a>,
     /// What its inputs stand for; none where an optional one is left out.
     pub inputs: Vec<Option<Value>>,
@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
         dims.len() > 1 && dims[0] == self.batch
     }
 
-    /// What to say of extents that are not those of one sample after another.
+    /// A reason for extents whose first one is not that of the samples.
     pub fn not_of_samples(&self, dims: &[usize]) -> Option<String> {
         let what = || format!("its input of {dims:?} does not have the samples, {}, along its first axis", self.batch);
         (!self.is_of_samples(dims)).then(what)

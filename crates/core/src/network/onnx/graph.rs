@@ -139,7 +139,7 @@ impl<'a> Graph<'a> {
         &self.proto.node[at]
     }
 
-    /// What one node gives of what its operator has.
+    /// One node's attributes, by the table of operators.
     pub fn given(&self, at: usize) -> Given<'a> {
         Given::of(self.node(at), self.version)
     }

@@ -51,7 +51,7 @@ pub struct Field {
     pub name: &'static str,
     /// The type of an attribute; `one`, `optional` or `many` for inputs and outputs.
     pub of: &'static str,
-    /// The value that is meant where it is left out: `-` if there is none, `!` if it must be there, `1 ..` for ones.
+    /// The default: `-` for no default, `!` for a field that must be given, `1 ..` for ones.
     pub usual: &'static str,
     /// What becomes of other values.
     pub read: Read,
@@ -80,7 +80,7 @@ pub fn operator(name: &str) -> Option<&'static Operator> {
     TABLE.get(name)
 }
 
-/// The operators of a table; lines that are none are left out, which a test finds.
+/// Reads the operators of a table. Other lines are left out, which a test finds.
 fn read(text: &'static str) -> HashMap<&'static str, Operator> {
     let mut all: HashMap<&str, Operator> = HashMap::new();
     for line in text.lines().skip(1) {
@@ -116,7 +116,7 @@ fn read_of(text: &str) -> Option<Read> {
     })
 }
 
-/// Refuses a version whose operators are not known; none was stated by files from before version 2.
+/// Refuses a version whose operators are not known.
 pub fn check_version(version: Option<i64>) -> Result<i64, String> {
     let (first, last) = KNOWN_VERSIONS.into_inner();
     let next = format!("versions {first} to {last} are known: export the model with opset_version={last} or below");

@@ -43,8 +43,8 @@ fn what_an_operator_does_not_have_is_refused_by_name() {
                 "MaxPool",
                 &["x"],
                 &[
-                    ("kernel_shape", Is::Ints(&[2, 2])),
-                    ("strides", Is::Ints(&[3, 3])),
+                    ("kernel_shape", Is::Ints(&[3, 3])),
+                    ("strides", Is::Ints(&[2, 2])),
                     ("ceil_mode", Is::Int(1)),
                     ("auto_pad", Is::Text("VALID")),
                 ],
