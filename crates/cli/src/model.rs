@@ -56,11 +56,13 @@ pub fn must_run(opened: &Opened, what: &str) -> Result<(), Failure> {
     let network = &opened.network;
     let reason = |layer| opened.model.as_ref().and_then(|model| model.reason(layer));
     let mut why = operators(network, reason, |other| other.function.is_none());
-    for (id, loss) in network.iter().filter(|(_, layer)| layer.kind == LayerKind::SoftmaxLoss) {
-        if loss.shape.len() > loss.shape.channels() {
-            why.push(format!("output of {}: it must be a vector, one number per class", loss.shape));
+    for (id, layer) in network.iter() {
+        if layer.kind == LayerKind::SoftmaxLoss && layer.shape.len() > layer.shape.channels() {
+            why.push(format!("output of {}: it must be a vector, one number per class", layer.shape));
         }
-        why.extend(reason(id).map(str::to_owned));
+        if !matches!(layer.kind, LayerKind::Other(_)) {
+            why.extend(reason(id).map(str::to_owned));
+        }
     }
     refuse(
         &why,

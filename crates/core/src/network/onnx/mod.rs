@@ -45,7 +45,7 @@ use self::call::Call;
 use self::given::{Given, is_standard};
 use self::graph::{Graph, Input, shown};
 use self::layers::{Layers, Reason, name_of};
-use self::proto::{ModelProto, OperatorSetIdProto};
+use self::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 use self::stream::Stream;
 use self::value::Value;
 pub use self::weights::{Numbers, Slot, Source};
@@ -98,6 +98,12 @@ impl Model {
         let shape = value::sample(&input.dims, input.dims[0]).map_err(bad)?;
         let kind = LayerKind::Input { shape, batch: None };
         let samples = layers.map("input", kind, &[], input.dims.clone()).map_err(bad)?;
+        if let (Some(of), Some(map)) = (element_type(&proto, input.name), samples.map())
+            && !operators::is_floating(of)
+        {
+            let what = format!("its elements are of type {of}, and samples are floating-point numbers");
+            layers.cannot_run(map.layer, format!("input {}: {what}", shown(input.name)));
+        }
         graph.set(input.name, samples);
         let mut seen = Seen::default();
         check(&mut graph, version).map_err(|fault| fault.of(path))?;
@@ -172,6 +178,12 @@ fn decode(path: &Path, longest: usize, most: u64) -> Result<ModelProto, Error> {
         (None, Err(error)) => Err(wrong("is not an ONNX model, or is cut off or damaged", error.into())),
         (None, Ok(model)) => Ok(model),
     }
+}
+
+/// The type of an input's elements, where the file states it.
+fn element_type(proto: &GraphProto, input: &str) -> Option<i32> {
+    let info = proto.input.iter().find(|info| info.name == input)?;
+    Some(info.r#type.as_ref()?.tensor_type.as_ref()?.elem_type).filter(|of| *of != 0)
 }
 
 fn file_error(path: &Path, what: String) -> Error {

@@ -174,7 +174,7 @@ pub fn pooling(call: &Call<'_>, layers: &mut Layers, method: PoolingMethod) -> R
     let counts = method == PoolingMethod::Average && call.int("count_include_pad").is_some_and(|counts| counts != 0);
     let why = if all_in_padding {
         Some("windows may lie in the padding alone".to_owned())
-    } else if counts && (is_padded || is_cut) {
+    } else if counts && is_padded {
         Some(not("count_include_pad", "1", "0"))
     } else {
         call.given.unlike()

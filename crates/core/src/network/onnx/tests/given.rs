@@ -138,6 +138,23 @@ fn values_that_are_left_out_are_those_of_the_version() {
 }
 
 #[test]
+fn samples_of_whole_numbers_are_planned_and_named() {
+    for (of, floating) in
+        [(0, true), (data_type::FLOAT, true), (data_type::FLOAT16, true), (2, false), (data_type::INT64, false)]
+    {
+        let mut net = model(&[-1, 4], vec![], vec![node("Relu", &["x"], &["y"], &[])]);
+        let info = net.graph.as_mut().unwrap().input[0].r#type.as_mut().unwrap();
+        info.tensor_type.as_mut().unwrap().elem_type = of;
+        let (_folder, path) = file(&bytes(&net));
+        let model = Model::read(&path).unwrap();
+        let (samples, _) = model.network().iter().next().unwrap();
+        let reason = model.reason(samples).map(str::to_owned);
+        let named = format!("input `x`: its elements are of type {of}");
+        assert_eq!(reason.is_some_and(|reason| reason.starts_with(&named)), !floating, "{of}");
+    }
+}
+
+#[test]
 fn layers_of_samples_are_not_taken_where_other_extents_come_first() {
     let numbers = || vec![integers("s", &[-1, 2]), weights("w", &[3, 2])];
     let nodes = || {
