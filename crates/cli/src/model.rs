@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tightfit_core::network::onnx::{self, Model, Numbers};
-use tightfit_core::network::{LayerKind, Network, Other};
+use tightfit_core::network::onnx::{Model, Numbers};
+use tightfit_core::network::{LayerId, LayerKind, Network, Other};
 
 use crate::failure::Failure;
-use crate::message;
 
 /// How many names a message lists.
 const SHOWN: usize = 3;
@@ -20,7 +19,7 @@ pub struct Opened {
     pub model: Option<Model>,
 }
 
-/// Opens a built-in network or a file. Warns of an ONNX model whose operators are of a version that is not tested.
+/// Opens a built-in network or a file.
 ///
 /// # Errors
 /// Those of [`Network::open`].
@@ -28,13 +27,6 @@ pub fn open(name: &str) -> Result<Opened, Failure> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "onnx") {
         let model = Model::read(path)?;
-        let (first, last) = onnx::TESTED_VERSIONS.into_inner();
-        if let Some(version) = model.version().filter(|version| !(first..=last).contains(version)) {
-            message::warn(format_args!(
-                "{name} has operators of version {version}; versions {first} to {last} are tested: check its layers with \
-                 `tightfit networks {name}`, or export it with opset_version={last}"
-            ));
-        }
         return Ok(Opened { network: model.network().clone(), model: Some(model) });
     }
     Ok(Opened { network: Network::open(name)?, model: None })
@@ -60,11 +52,17 @@ impl Opened {
 ///
 /// # Errors
 /// [`Failure::Usage`].
-pub fn must_run(network: &Network, what: &str) -> Result<(), Failure> {
-    let mut why = operators(network, |other| other.function.is_none());
-    let loss = network.layers().iter().find(|layer| layer.kind == LayerKind::SoftmaxLoss);
-    if let Some(loss) = loss.filter(|loss| loss.shape.len() > loss.shape.channels()) {
-        why.push(format!("output of {}: it must be a vector, one number per class", loss.shape));
+pub fn must_run(opened: &Opened, what: &str) -> Result<(), Failure> {
+    let network = &opened.network;
+    let reason = |layer| opened.model.as_ref().and_then(|model| model.reason(layer));
+    let mut why = operators(network, reason, |other| other.function.is_none());
+    for (id, layer) in network.iter() {
+        if layer.kind == LayerKind::SoftmaxLoss && layer.shape.len() > layer.shape.channels() {
+            why.push(format!("output of {}: it must be a vector, one number per class", layer.shape));
+        }
+        if !matches!(layer.kind, LayerKind::Other(_)) {
+            why.extend(reason(id).map(str::to_owned));
+        }
     }
     refuse(
         &why,
@@ -81,22 +79,30 @@ pub fn must_run_on(backend: &str, network: &Network, what: &str) -> Result<(), F
     if backend == "cpu" {
         return Ok(());
     }
-    let why = operators(network, |_| true);
+    let why = operators(network, |_| None, |_| true);
     let cannot = format_args!("`{what}` cannot run {} on {backend}", network.name());
     refuse(&why, cannot, "they run on the CPU: add --backend cpu")
 }
 
-/// The operators of other layers that match, each with its layers.
-fn operators(network: &Network, matches: impl Fn(&Other) -> bool) -> Vec<String> {
-    let mut layers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for layer in network.layers() {
+/// The operators of other layers that match, each with its layers and what `reason` says of them.
+fn operators<'a>(
+    network: &'a Network,
+    reason: impl Fn(LayerId) -> Option<&'a str>,
+    matches: impl Fn(&Other) -> bool,
+) -> Vec<String> {
+    let mut layers: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for (id, layer) in network.iter() {
         if let LayerKind::Other(other) = &layer.kind
             && matches(other)
         {
-            layers.entry(&other.operator).or_default().push(&layer.name);
+            layers.entry((&other.operator, reason(id).unwrap_or_default())).or_default().push(&layer.name);
         }
     }
-    layers.iter().map(|(operator, layers)| format!("{operator}: {}", listed(layers))).collect()
+    let line = |((operator, reason), layers): (&(&str, &str), &Vec<&str>)| {
+        let because = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+        format!("{operator}: {}{because}", listed(layers))
+    };
+    layers.iter().map(line).collect()
 }
 
 fn refuse(why: &[String], cannot: std::fmt::Arguments<'_>, next: &str) -> Result<(), Failure> {

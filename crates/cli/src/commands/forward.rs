@@ -79,7 +79,7 @@ pub fn run<R: Report>(
 ) -> Result<(), Failure> {
     // Check all options before measuring anything.
     let network = opened.network.clone();
-    must_run(&network, what)?;
+    must_run(opened, what)?;
     let ends = ends(&network)?;
     let dataset = open(&ends)?;
     let start = Start::read(options.load.as_deref(), None, opened, options.model.random_weights)?;

@@ -38,7 +38,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     solver::check_schedule(options)?;
     let opened = model::open(&options.model.network)?;
     let network = opened.network.clone();
-    must_run(&network, "train")?;
+    must_run(&opened, "train")?;
     let Ends { sample, classes, has_loss: true } = ends(&network)? else {
         return Err(Failure::Usage(format!("{} has no loss layer, so it cannot be trained", network.name())));
     };

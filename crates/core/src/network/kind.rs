@@ -133,6 +133,9 @@ impl LayerKind {
                 }
                 for axis in &pooling.axes {
                     axis.check()?;
+                    if axis.dilation != 1 {
+                        return Err(format!("a window with holes, dilation {}, cannot be pooled", axis.dilation));
+                    }
                     if axis.pad_before.max(axis.pad_after) >= axis.reach() {
                         return Err(format!("a window of {} could lie entirely in the padding", axis.reach()));
                     }

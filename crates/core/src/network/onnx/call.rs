@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::given::{Given, is_standard};
 use super::proto::{AttributeProto, NodeProto};
 use super::value::{Constant, Dims, Map, Value};
 
@@ -9,6 +10,8 @@ use super::value::{Constant, Dims, Map, Value};
 pub struct Call<'a> {
     /// The node.
     pub node: &'a NodeProto,
+    /// The node's attributes, inputs and outputs, by the table of operators.
+    pub given: Given<'a>,
     /// What its inputs stand for; none where an optional one is left out.
     pub inputs: Vec<Option<Value>>,
     /// The number that stands for the mini-batch in extents.
@@ -25,7 +28,7 @@ impl<'a> Call<'a> {
 
     /// Whether the operator is one of ONNX's own, which other domains may have too and mean something else.
     pub fn is_standard(&self) -> bool {
-        matches!(self.node.domain.as_str(), "" | "ai.onnx")
+        is_standard(self.node)
     }
 
     /// An input that may be left out.
@@ -61,9 +64,20 @@ impl<'a> Call<'a> {
         known.map(Some).ok_or_else(|| format!("input {at} is not known before the model runs"))
     }
 
-    /// Whole numbers from an input or, in older models, from an attribute.
+    /// Whole numbers from an input or, in versions that have it, from an attribute.
     pub fn integers(&self, at: usize, attribute: &str) -> Result<Option<Vec<i64>>, String> {
         Ok(self.integers_in(at)?.or_else(|| self.ints(attribute)))
+    }
+
+    /// Whether these are extents of one sample after another.
+    pub fn is_of_samples(&self, dims: &[usize]) -> bool {
+        dims.len() > 1 && dims[0] == self.batch
+    }
+
+    /// A reason for extents whose first one is not that of the samples.
+    pub fn not_of_samples(&self, dims: &[usize]) -> Option<String> {
+        let what = || format!("its input of {dims:?} does not have the samples, {}, along its first axis", self.batch);
+        (!self.is_of_samples(dims)).then(what)
     }
 
     /// The constants among the inputs.
@@ -79,33 +93,29 @@ impl<'a> Call<'a> {
         self.inputs.iter().flatten().filter_map(Value::map).collect()
     }
 
-    fn attribute(&self, name: &str) -> Option<&'a AttributeProto> {
-        self.node.attribute.iter().find(|attribute| attribute.name == name)
-    }
-
-    /// A whole number.
+    /// A whole number, or the usual one.
     pub fn int(&self, name: &str) -> Option<i64> {
-        self.attribute(name).map(|attribute| attribute.i)
+        self.given.int(name)
     }
 
-    /// Whole numbers.
+    /// Whole numbers, where they are given.
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
-        self.attribute(name).map(|attribute| attribute.ints.clone())
+        self.given.ints(name)
     }
 
-    /// A floating-point number.
+    /// A floating-point number, or the usual one.
     pub fn float(&self, name: &str) -> Option<f32> {
-        self.attribute(name).map(|attribute| attribute.f)
+        self.given.float(name)
     }
 
-    /// A text.
+    /// A text, or the usual one.
     pub fn text(&self, name: &str) -> Option<String> {
-        self.attribute(name).map(|attribute| String::from_utf8_lossy(&attribute.s).into_owned())
+        self.given.text(name)
     }
 
     /// The attribute of a `Constant` or `ConstantOfShape` node, whatever its type.
     pub fn value(&self) -> Option<&'a AttributeProto> {
-        self.node.attribute.iter().find(|attribute| attribute.name.starts_with("value"))
+        self.given.value()
     }
 }
 

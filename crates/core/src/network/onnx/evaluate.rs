@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use super::given::Given;
 use super::graph::Graph;
-use super::proto::NodeProto;
 use super::tensor;
 use super::value::Value;
 use crate::network::{Activation, Function};
@@ -28,16 +28,14 @@ pub fn activation(graph: &Graph<'_>, nodes: &[usize], x: &str) -> Option<Functio
 /// The layer normalization along the last axis that the nodes compute from `x`, which has `rank` axes; none of them may
 /// scale or shift its result.
 pub fn layer_norm(graph: &Graph<'_>, nodes: &[usize], x: &str, rank: usize) -> Option<Function> {
-    let is_last = |node: &NodeProto| {
-        let of_input = node.input.get(1).and_then(|name| numbers(graph, name));
-        let of_attribute = || {
-            let axes = node.attribute.iter().find(|attribute| attribute.name == "axes")?;
-            Some(axes.ints.iter().map(|&axis| axis as f64).collect())
-        };
+    let is_last = |given: Given<'_>| {
+        let of_input = given.node.input.get(1).and_then(|name| numbers(graph, name));
+        let of_attribute = || given.ints("axes").map(|axes| axes.into_iter().map(|axis| axis as f64).collect());
         let axes: Vec<f64> = of_input.or_else(of_attribute).unwrap_or_default();
-        axes == [-1.0] || axes == [rank as f64 - 1.0]
+        // Without the axis, means would be stretched along others.
+        given.int("keepdims") == Some(1) && (axes == [-1.0] || axes == [rank as f64 - 1.0])
     };
-    let means = nodes.iter().map(|&at| graph.node(at)).filter(|node| node.op_type == "ReduceMean");
+    let means = nodes.iter().map(|&at| graph.given(at)).filter(|given| given.node.op_type == "ReduceMean");
     if !means.clone().all(is_last) {
         return None;
     }
@@ -70,7 +68,7 @@ fn compute(graph: &Graph<'_>, nodes: &[usize], x: &str, points: &[f64]) -> Optio
             .map(|name| known.get(name.as_str()).cloned().or_else(|| numbers(graph, name)))
             .collect::<Option<_>>()?;
         let output = node.output.first()?;
-        known.insert(output, apply(node, &inputs)?);
+        known.insert(output, apply(graph.given(at), &inputs)?);
         last = Some(output.as_str());
     }
     known.remove(last?).filter(|all| all.len() == points.len())
@@ -93,9 +91,8 @@ fn numbers(graph: &Graph<'_>, name: &str) -> Option<Vec<f64>> {
 }
 
 /// One node, element by element; single numbers are stretched.
-fn apply(node: &NodeProto, inputs: &[Vec<f64>]) -> Option<Vec<f64>> {
-    let number =
-        |name: &str| node.attribute.iter().find(|attribute| attribute.name == name).map(|one| f64::from(one.f));
+fn apply(given: Given<'_>, inputs: &[Vec<f64>]) -> Option<Vec<f64>> {
+    let number = |name: &str| given.float(name).map(f64::from);
     let first = inputs.first()?;
     let each = |function: &dyn Fn(f64) -> f64| Some(first.iter().map(|&x| function(x)).collect());
     let both = |function: &dyn Fn(f64, f64) -> f64| {
@@ -107,7 +104,7 @@ fn apply(node: &NodeProto, inputs: &[Vec<f64>]) -> Option<Vec<f64>> {
             .then(|| (0..length).map(|i| function(at(first, i), at(second, i))).collect())
     };
     let value = |activation: Activation| each(&|x| activation.value(x));
-    match node.op_type.as_str() {
+    match given.node.op_type.as_str() {
         "Add" => both(&|a, b| a + b),
         "Sub" => both(&|a, b| a - b),
         "Mul" => both(&|a, b| a * b),

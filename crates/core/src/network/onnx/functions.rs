@@ -1,12 +1,19 @@
 //! The functions of single nodes, as far as they can run.
 
 use super::call::{Call, axis};
+use super::given::not;
 use super::shapes;
 use super::value::{Constant, Map, Value};
 use crate::network::{Activation, Function, Sampling};
 
-/// The function of a node, if it is one that can run.
-pub fn of(call: &Call<'_>) -> Option<Function> {
+/// The function of a node; none for an operator that never runs. An error says why this node of one that does cannot run.
+pub fn of(call: &Call<'_>) -> Result<Option<Function>, String> {
+    if !call.given.runs() {
+        return Ok(None);
+    }
+    if let Some(why) = call.given.unlike() {
+        return Err(why);
+    }
     let number = |name: &str, usual: f32| call.float(name).unwrap_or(usual);
     let activation = match call.operator() {
         "Sigmoid" => Activation::Sigmoid,
@@ -16,40 +23,56 @@ pub fn of(call: &Call<'_>) -> Option<Function> {
         "LeakyRelu" => Activation::LeakyRelu { slope: number("alpha", 0.01) },
         "Elu" => Activation::Elu { alpha: number("alpha", 1.0) },
         "HardSwish" => Activation::HardSwish,
-        "Swish" if number("alpha", 1.0) == 1.0 => Activation::Silu,
+        "Swish" => match number("alpha", 1.0) {
+            1.0 => Activation::Silu,
+            alpha => return Err(not("alpha", &alpha.to_string(), "1")),
+        },
         "Gelu" => match call.text("approximate").as_deref() {
             None | Some("" | "none") => Activation::Gelu,
             Some("tanh") => Activation::GeluTanh,
-            Some(_) => return None,
+            Some(other) => return Err(not("approximate", other, "`none` or `tanh`")),
         },
         "Softplus" => Activation::Softplus,
         "Mish" => Activation::Mish,
-        "Mul" => return product(call),
-        "LayerNormalization" => return layer_norm(call),
-        "Transpose" => return transpose(call),
-        "Resize" => return resize(call),
-        _ => return None,
+        "Mul" => return product(call).map(Some),
+        "LayerNormalization" => return layer_norm(call).map(Some),
+        "Transpose" => return transpose(call).map(Some),
+        "Resize" => return resize(call).map(Some),
+        "Cast" => return Err(not("to", &call.int("to").unwrap_or(0).to_string(), "a type of floating-point numbers")),
+        "BatchNormalization" | "LRN" => return Err(call.not_of_samples(call.input(0)?.dims()).unwrap_or_default()),
+        _ => return Ok(None),
     };
-    Some(Function::Activation(activation))
+    activation.check()?;
+    Ok(Some(Function::Activation(activation)))
 }
 
-/// A bound of a `Clip`: an input or, in older models, an attribute.
-fn bound(call: &Call<'_>, at: usize, attribute: &str, usual: f32) -> Option<f32> {
+/// A bound of a `Clip`: an input or, in older versions, an attribute.
+fn bound(call: &Call<'_>, at: usize, name: &str, usual: f32) -> Result<f32, String> {
     match call.optional(at) {
-        Some(Value::Constant(constant)) => Some(constant.floats()?.first().copied()? as f32),
-        Some(Value::Map(_)) => None,
-        None => Some(call.float(attribute).unwrap_or(usual)),
+        Some(Value::Constant(constant)) => {
+            let known = constant.floats().filter(|all| all.len() == 1).map(|all| all[0] as f32);
+            known.ok_or_else(|| format!("input {at} (`{name}`) is not known before the model runs"))
+        }
+        Some(Value::Map(_)) => Err(format!("input {at} (`{name}`) depends on the samples")),
+        None => Ok(call.float(name).unwrap_or(usual)),
     }
 }
 
 /// A product of two maps, or of a map and a learned number for each channel.
-fn product(call: &Call<'_>) -> Option<Function> {
-    match (call.optional(0)?, call.optional(1)?) {
-        (Value::Map(left), Value::Map(right)) => (left.dims.len() == right.dims.len()).then_some(Function::Multiply),
-        (Value::Map(x), Value::Constant(factor)) | (Value::Constant(factor), Value::Map(x)) => {
-            is_per_channel(factor, x).then_some(Function::Scale)
+fn product(call: &Call<'_>) -> Result<Function, String> {
+    match (call.input(0)?, call.input(1)?) {
+        (Value::Map(left), Value::Map(right)) if left.dims.len() == right.dims.len() => Ok(Function::Multiply),
+        (Value::Map(x), Value::Constant(factor)) | (Value::Constant(factor), Value::Map(x))
+            if is_per_channel(factor, x) =>
+        {
+            Ok(Function::Scale)
         }
-        _ => None,
+        (left, right) => {
+            let (left, right) = (left.dims(), right.dims());
+            Err(format!(
+                "its factors of {left:?} and {right:?} are not maps of one shape, or one learned for each channel"
+            ))
+        }
     }
 }
 
@@ -63,49 +86,75 @@ fn is_per_channel(factor: &Constant, x: &Map) -> bool {
 }
 
 /// Normalization along the last axis, with a learned factor and offset for each place.
-fn layer_norm(call: &Call<'_>) -> Option<Function> {
-    let x = call.map(0).ok()?;
-    let along = axis(call.int("axis").unwrap_or(-1), x.dims.len()).ok()?;
-    let is_last = along + 1 == x.dims.len() && along > 0;
-    let per_place = |at| call.constant(at).is_ok_and(|numbers| numbers.dims == x.dims[along..]);
-    let epsilon = call.float("epsilon").unwrap_or(1e-5);
-    (is_last && per_place(1) && per_place(2)).then_some(Function::LayerNorm { epsilon })
+fn layer_norm(call: &Call<'_>) -> Result<Function, String> {
+    let x = call.map(0)?;
+    let given = call.int("axis").unwrap_or(-1);
+    let along = axis(given, x.dims.len())?;
+    if along + 1 != x.dims.len() || along == 0 {
+        return Err(not("axis", &given.to_string(), "the last axis"));
+    }
+    for (at, name) in [(1, "Scale"), (2, "B")] {
+        if call.constant(at)?.dims != x.dims[along..] {
+            return Err(format!("input {at} (`{name}`) is not one number for each place of the last axis"));
+        }
+    }
+    Ok(Function::LayerNorm { epsilon: call.float("epsilon").unwrap_or(1e-5) })
 }
 
 /// An exchange of axes within each sample.
-fn transpose(call: &Call<'_>) -> Option<Function> {
-    let x = call.map(0).ok()?;
-    let order = shapes::permutation(call, x.dims.len()).ok()?;
-    let (first, others) = order.split_first()?;
+fn transpose(call: &Call<'_>) -> Result<Function, String> {
+    let x = call.map(0)?;
+    let order = shapes::permutation(call, x.dims.len())?;
+    let moved = || not("perm", &format!("{order:?}"), "an order of the axes of samples of three or four");
+    let (first, others) = order.split_first().ok_or_else(moved)?;
     // Samples of other ranks have extents that the file does not name, or fewer.
     let fits = *first == 0 && x.dims[0] == call.batch && matches!(others.len(), 3 | 4);
-    fits.then(|| Function::Transpose { order: others.iter().map(|axis| axis - 1).collect() })
+    if !fits {
+        return Err(moved());
+    }
+    Ok(Function::Transpose { order: others.iter().map(|axis| axis - 1).collect() })
 }
 
 /// A change of the extents of each channel, as PyTorch exports `interpolate`.
-fn resize(call: &Call<'_>) -> Option<Function> {
-    let x = call.map(0).ok()?;
-    let output = shapes::of(call).ok()??.into_iter().next()?;
-    let (from, to) = (x.dims.get(2..)?, output.get(2..)?);
-    let keeps_others = x.dims[..2] == output[..2] && x.dims[0] == call.batch && call.ints("axes").is_none();
+fn resize(call: &Call<'_>) -> Result<Function, String> {
+    if call.given.version() < 11 {
+        return Err("in version 10 of the operators it does not say where elements are taken from".to_owned());
+    }
+    let x = call.map(0)?;
+    let output = shapes::of(call)?.and_then(|all| all.into_iter().next()).unwrap_or_default();
+    let (Some(from), Some(to)) = (x.dims.get(2..), output.get(2..)) else {
+        return Err(format!("its input has extents of {:?}", x.dims));
+    };
+    if let Some(axes) = call.ints("axes") {
+        return Err(not("axes", &format!("{axes:?}"), "left out"));
+    }
+    if x.dims[..2] != output[..2] || x.dims[0] != call.batch || !matches!(from.len(), 2 | 3) {
+        return Err(format!("it brings {:?} to {output:?}; only the last two or three extents may change", x.dims));
+    }
     // Scales that do not give whole extents put the places elsewhere than extents do.
     let is_whole = |(scale, (from, to)): (&f64, (&usize, &usize))| (*from as f64 * scale - *to as f64).abs() < 1e-6;
     let scales = match call.optional(2) {
-        Some(Value::Constant(constant)) => constant.floats()?,
+        Some(Value::Constant(constant)) => constant.floats().ok_or("its scales are not known before the model runs")?,
         _ => Vec::new(),
     };
-    let fits = scales.is_empty() || scales.iter().zip(x.dims.iter().zip(&output)).all(is_whole);
-    let text = |name: &str, usual: &str| call.text(name).unwrap_or_else(|| usual.to_owned());
-    let (mode, places) = (text("mode", "nearest"), text("coordinate_transformation_mode", "half_pixel"));
+    if !scales.iter().zip(x.dims.iter().zip(&output)).all(is_whole) {
+        return Err(format!("its scales {scales:?} do not give whole extents"));
+    }
+    let text = |name: &str| call.text(name).unwrap_or_default();
+    let (mode, places, nearest) = (text("mode"), text("coordinate_transformation_mode"), text("nearest_mode"));
     let sampling = match (mode.as_str(), places.as_str()) {
-        ("nearest", "asymmetric") if text("nearest_mode", "round_prefer_floor") == "floor" => Sampling::Nearest,
+        ("nearest", "asymmetric") if nearest == "floor" => Sampling::Nearest,
         ("linear", "half_pixel") => Sampling::Linear,
         ("linear", "pytorch_half_pixel") if !to.contains(&1) => Sampling::Linear,
         ("linear", "align_corners") => Sampling::LinearAligned,
-        _ => return None,
+        _ => {
+            let given = format!("`{mode}` at `{places}`, `{nearest}`");
+            return Err(not(
+                "mode",
+                &given,
+                "`nearest` at `asymmetric`, `floor`, or `linear` at half pixels or corners",
+            ));
+        }
     };
-    let is_smoothed = call.int("antialias").is_some_and(|smooth| smooth != 0);
-    let extents = to.to_vec();
-    (keeps_others && fits && !is_smoothed && matches!(from.len(), 2 | 3))
-        .then_some(Function::Resize { sampling, extents })
+    Ok(Function::Resize { sampling, extents: to.to_vec() })
 }

@@ -10,6 +10,7 @@
 use std::collections::HashSet;
 
 use super::evaluate;
+use super::given::is_standard;
 use super::graph::Graph;
 use super::value::Value;
 use super::weights::Slot;
@@ -61,7 +62,7 @@ pub fn find(graph: &Graph<'_>, start: usize, x: &str) -> Option<Fused> {
     let mut inside: HashSet<&str> = HashSet::from([x]);
     for at in (start..graph.len()).take(LONGEST * 4) {
         let node = graph.node(at);
-        if !graph.is_reached(at) || !is_part(&node.op_type) || !node.domain.is_empty() {
+        if !graph.is_reached(at) || !is_part(&node.op_type) || !is_standard(node) {
             continue;
         }
         let names = || node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
@@ -130,7 +131,8 @@ fn operator(graph: &Graph<'_>, nodes: &[usize]) -> Option<&'static str> {
     match () {
         () if has("Erf") => Some("Gelu"),
         () if has("Softplus") || has("Exp") && has("Log") => has("Tanh").then_some("Mish"),
-        () if has("Tanh") => Some("Gelu"),
+        () if has("Tanh") && !has("Sigmoid") => Some("Gelu"),
+        () if has("Tanh") => None,
         () if has("HardSigmoid") || has("Clip") => Some("HardSwish"),
         () if has("Sigmoid") => Some("Silu"),
         () => None,
@@ -153,7 +155,7 @@ fn with_affine(graph: &Graph<'_>, mut nodes: Vec<usize>, operator: &str) -> Vec<
         && !graph.is_output(output)
     {
         let node = graph.node(*reader);
-        let fits = node.op_type == "Mul" || node.op_type == "Add" && normalizes;
+        let fits = is_standard(node) && (node.op_type == "Mul" || node.op_type == "Add" && normalizes);
         let others = node.input.iter().filter(|name| *name != output);
         if !fits || node.input.len() != 2 || !others.clone().all(|name| graph.is_constant(name)) || others.count() != 1
         {

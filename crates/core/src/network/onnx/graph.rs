@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use super::given::Given;
 use super::proto::{GraphProto, NodeProto, ValueInfoProto};
 use super::tensor;
 use super::value::{Constant, Dims, Value};
@@ -26,6 +27,8 @@ pub struct Graph<'a> {
     /// Whether each node contributes to an output.
     reached: Vec<bool>,
     stated: HashMap<&'a str, &'a ValueInfoProto>,
+    /// The version of ONNX's own operators.
+    pub version: i64,
 }
 
 /// The samples that a model takes.
@@ -52,6 +55,7 @@ impl<'a> Graph<'a> {
             outputs: proto.output.iter().map(|output| output.name.as_str()).collect(),
             reached: vec![false; proto.node.len()],
             stated: proto.value_info.iter().chain(&proto.output).map(|info| (info.name.as_str(), info)).collect(),
+            version: 0,
         };
         for initializer in &proto.initializer {
             let constant = tensor::initializer(initializer)
@@ -133,6 +137,11 @@ impl<'a> Graph<'a> {
     /// One node.
     pub fn node(&self, at: usize) -> &'a NodeProto {
         &self.proto.node[at]
+    }
+
+    /// One node's attributes, by the table of operators.
+    pub fn given(&self, at: usize) -> Given<'a> {
+        Given::of(self.node(at), self.version)
     }
 
     /// The operator of one node.

@@ -18,17 +18,26 @@ pub struct Layers {
     names: HashMap<String, usize>,
     batch: usize,
     sources: Vec<Source>,
+    reasons: Vec<Reason>,
 }
+
+/// Why a layer cannot run.
+pub type Reason = (LayerId, String);
 
 impl Layers {
     /// None yet; `batch` is the number that stands for the mini-batch in extents.
     pub fn new(network: &str, batch: usize) -> Layers {
-        Layers { net: Builder::new(network), names: HashMap::new(), batch, sources: Vec::new() }
+        Layers { net: Builder::new(network), names: HashMap::new(), batch, sources: Vec::new(), reasons: Vec::new() }
     }
 
-    /// The network of these layers, and where their parameters are.
-    pub fn finish(self) -> Result<(Network, Vec<Source>), Error> {
-        Ok((self.net.finish()?, self.sources))
+    /// The network of these layers, where their parameters are, and why layers cannot run.
+    pub fn finish(self) -> Result<(Network, Vec<Source>, Vec<Reason>), Error> {
+        Ok((self.net.finish()?, self.sources, self.reasons))
+    }
+
+    /// Notes why a layer cannot run.
+    pub fn cannot_run(&mut self, layer: LayerId, why: String) {
+        self.reasons.push((layer, why));
     }
 
     /// The output shape of a layer.
@@ -62,6 +71,21 @@ impl Layers {
         let shapes: Vec<Shape> = inputs.iter().map(|input| self.shape(*input)).collect();
         of.function = of.function.take().filter(|function| function.check(&of, &shapes).is_ok());
         self.map(&name_of(call), LayerKind::Other(Box::new(of)), &inputs, dims)
+    }
+
+    /// The same for a layer that cannot run.
+    pub fn planned(
+        &mut self,
+        call: &Call<'_>,
+        dims: Dims,
+        why: String,
+        other: impl FnOnce(&mut Other),
+    ) -> Result<Value, String> {
+        let value = self.other(call, dims, other)?;
+        if let Value::Map(map) = &value {
+            self.cannot_run(map.layer, why);
+        }
+        Ok(value)
     }
 
     /// Notes which initializers hold the parameters of a layer.

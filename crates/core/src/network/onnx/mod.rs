@@ -17,6 +17,7 @@ mod evaluate;
 mod fold;
 mod functions;
 mod fuse;
+mod given;
 mod graph;
 mod layers;
 mod operators;
@@ -26,6 +27,7 @@ mod proto;
 mod random;
 mod shapes;
 mod stream;
+mod table;
 mod tensor;
 mod value;
 mod weights;
@@ -40,18 +42,18 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use self::call::Call;
+use self::given::{Given, is_standard};
 use self::graph::{Graph, Input, shown};
-use self::layers::{Layers, name_of};
-use self::proto::ModelProto;
+use self::layers::{Layers, Reason, name_of};
+use self::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 use self::stream::Stream;
 use self::value::Value;
 pub use self::weights::{Numbers, Slot, Source};
 use super::{Function, LayerId, LayerKind, Network};
 use crate::{Bytes, Error};
 
-/// The versions of ONNX's own operators ("opset") that are tested. Others are read alike, but an operator whose
-/// attributes have become inputs or changed their meaning may be read wrong or refused.
-pub const TESTED_VERSIONS: RangeInclusive<i64> = 13..=20;
+/// The versions of ONNX's own operators ("opset") that are known, attribute by attribute. Files of others are refused.
+pub const KNOWN_VERSIONS: RangeInclusive<i64> = 7..=28;
 
 /// Most bytes of a graph without its weights.
 const MOST_GRAPH: Bytes = Bytes::mib(32);
@@ -67,6 +69,7 @@ pub struct Model {
     version: Option<i64>,
     is_for_inference: bool,
     sources: Vec<Source>,
+    reasons: Vec<Reason>,
 }
 
 impl Model {
@@ -80,10 +83,14 @@ impl Model {
     /// [`Error::BadNode`] for a node that cannot become a layer.
     pub fn read(path: &Path) -> Result<Model, Error> {
         let model = decode(path, LONGEST, MOST_GRAPH.0)?;
-        let mut versions = model.opset_import.iter().filter(|import| ["", "ai.onnx"].contains(&import.domain.as_str()));
-        let version = versions.next().map(|import| import.version);
+        let is_own = |import: &&OperatorSetIdProto| ["", "ai.onnx"].contains(&import.domain.as_str());
+        let versions: Vec<i64> = model.opset_import.iter().filter(is_own).map(|import| import.version).collect();
+        let version = versions.first().copied();
         let proto = model.graph.ok_or_else(|| file_error(path, "is not an ONNX model: it has no graph".to_owned()))?;
         let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
+        if versions.iter().any(|other| Some(*other) != version) {
+            return Err(bad(format!("it names several versions of ONNX's operators: {versions:?}")));
+        }
         let mut graph = Graph::of(&proto).map_err(bad)?;
         let input = graph.input().map_err(bad)?;
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
@@ -91,12 +98,26 @@ impl Model {
         let shape = value::sample(&input.dims, input.dims[0]).map_err(bad)?;
         let kind = LayerKind::Input { shape, batch: None };
         let samples = layers.map("input", kind, &[], input.dims.clone()).map_err(bad)?;
+        if let (Some(of), Some(map)) = (element_type(&proto, input.name), samples.map())
+            && !operators::is_floating(of)
+        {
+            let what = format!("its elements are of type {of}, and samples are floating-point numbers");
+            layers.cannot_run(map.layer, format!("input {}: {what}", shown(input.name)));
+        }
         graph.set(input.name, samples);
         let mut seen = Seen::default();
+        check(&mut graph, version).map_err(|fault| fault.of(path))?;
         read_nodes(&mut graph, &input, &mut layers, &mut seen).map_err(|fault| fault.of(path))?;
-        end(&graph, &mut layers).map_err(bad)?;
-        let (network, sources) = layers.finish()?;
-        Ok(Model { path: path.to_owned(), network, version, is_for_inference: seen.is_for_inference(), sources })
+        end(&graph, &mut layers, input.dims[0]).map_err(bad)?;
+        let (network, sources, reasons) = layers.finish()?;
+        Ok(Model {
+            path: path.to_owned(),
+            network,
+            version,
+            is_for_inference: seen.is_for_inference(),
+            sources,
+            reasons,
+        })
     }
 
     /// The network.
@@ -118,6 +139,11 @@ impl Model {
     /// convolutions, or there is no normalization of any kind.
     pub fn is_for_inference(&self) -> bool {
         self.is_for_inference
+    }
+
+    /// Why a layer cannot run, if its operator can but not as the file has it.
+    pub fn reason(&self, layer: LayerId) -> Option<&str> {
+        self.reasons.iter().find(|(of, _)| *of == layer).map(|(_, why)| why.as_str())
     }
 
     /// The name that the file has for each slot of a layer, where it holds the numbers in the order of the slot.
@@ -152,6 +178,12 @@ fn decode(path: &Path, longest: usize, most: u64) -> Result<ModelProto, Error> {
         (None, Err(error)) => Err(wrong("is not an ONNX model, or is cut off or damaged", error.into())),
         (None, Ok(model)) => Ok(model),
     }
+}
+
+/// The type of an input's elements, where the file states it.
+fn element_type(proto: &GraphProto, input: &str) -> Option<i32> {
+    let info = proto.input.iter().find(|info| info.name == input)?;
+    Some(info.r#type.as_ref()?.tensor_type.as_ref()?.elem_type).filter(|of| *of != 0)
 }
 
 fn file_error(path: &Path, what: String) -> Error {
@@ -192,6 +224,19 @@ impl Seen {
     }
 }
 
+/// Refuses nodes with attributes, inputs or outputs that are not known in the file's version of ONNX's operators.
+fn check(graph: &mut Graph<'_>, version: Option<i64>) -> Result<(), Fault> {
+    for at in (0..graph.len()).filter(|&at| graph.is_reached(at)).collect::<Vec<usize>>() {
+        let node = graph.node(at);
+        let fault = |what| Fault { node: shown(&node.name), operator: shown(&node.op_type), what };
+        if is_standard(node) {
+            graph.version = table::check_version(version).map_err(fault)?;
+            graph.given(at).check().map_err(fault)?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads the nodes that contribute to an output, in order.
 fn read_nodes<'a>(graph: &mut Graph<'a>, input: &Input<'a>, layers: &mut Layers, seen: &mut Seen) -> Result<(), Fault> {
     let mut done = vec![false; graph.len()];
@@ -203,7 +248,7 @@ fn read_nodes<'a>(graph: &mut Graph<'a>, input: &Input<'a>, layers: &mut Layers,
         let fault = |what| Fault { node: shown(&node.name), operator: shown(&node.op_type), what };
         let stated = node.output.first().and_then(|name| graph.stated(name, input));
         let inputs = graph.inputs(node).map_err(fault)?;
-        let call = Call { node, inputs, batch: input.dims[0], stated };
+        let call = Call { node, given: graph.given(at), inputs, batch: input.dims[0], stated };
         let (nodes, values) = together(graph, at, call, layers).map_err(fault)?;
         for &at in &nodes {
             done[at] = true;
@@ -211,8 +256,11 @@ fn read_nodes<'a>(graph: &mut Graph<'a>, input: &Input<'a>, layers: &mut Layers,
         }
         seen.normalizations += usize::from(nodes.len() > 2 && fuse::is_normalization(graph, &nodes));
         let last = nodes.last().map_or(node, |&last| graph.node(last));
-        for (name, value) in last.output.iter().zip(values) {
-            graph.set(name, value);
+        let given = Given::of(last, graph.version);
+        for (at, (name, value)) in last.output.iter().zip(values).enumerate() {
+            if !given.is_refused(at) {
+                graph.set(name, value);
+            }
         }
     }
     Ok(())
@@ -239,7 +287,7 @@ fn together(
         let parameters = parameters.fold(0usize, usize::saturating_add);
         let (function, slots) = fused.function(graph, x, map.dims.len());
         let inputs = vec![Some(Value::Map(map.clone()))];
-        let whole = Call { node, inputs, batch: call.batch, stated: None };
+        let whole = Call { inputs, stated: None, ..call };
         let value = layers.other(&whole, map.dims.clone(), |other| {
             fused.operator.clone_into(&mut other.operator);
             other.parameters = parameters;
@@ -249,12 +297,14 @@ fn together(
         layers.learn_function(&value, slots);
         return Ok((fused.nodes, vec![value]));
     }
-    if call.operator() == "Mul"
+    if call.is_standard()
+        && call.operator() == "Mul"
         && let Some(value) = masked(graph, &call, layers)?
     {
         return Ok((vec![at], vec![value]));
     }
-    if call.operator() == "MatMul"
+    if call.is_standard()
+        && call.operator() == "MatMul"
         && !call.maps().is_empty()
         && let Some((adding, bias)) = bias_after(graph, node.output.first().map_or("", String::as_str))
         // Longer numbers would stretch the product.
@@ -298,7 +348,7 @@ fn masked(graph: &Graph<'_>, call: &Call<'_>, layers: &mut Layers) -> Result<Opt
 fn bias_after(graph: &Graph<'_>, product: &str) -> Option<(usize, Value)> {
     let [adding] = graph.readers(product) else { return None };
     let node = graph.node(*adding);
-    if node.op_type != "Add" || graph.is_output(product) {
+    if node.op_type != "Add" || !is_standard(node) || graph.is_output(product) {
         return None;
     }
     let bias = node.input.iter().find(|name| name.as_str() != product)?;
@@ -309,18 +359,30 @@ fn bias_after(graph: &Graph<'_>, product: &str) -> Option<(usize, Value)> {
 /// Whether this is the softmax of a network's only output, which its loss computes.
 fn is_final_softmax(graph: &Graph<'_>, call: &Call<'_>) -> bool {
     let is_only = graph.outputs().count() == 1 && call.node.output.iter().any(|name| graph.is_output(name));
-    let over_features = call.map(0).is_ok_and(|x| x.dims.len() == 2);
-    matches!(call.operator(), "Softmax" | "LogSoftmax") && is_only && over_features
+    // Over the samples, or over parts of them, it is another function than that of the loss.
+    let over_features = || {
+        let along = call.int("axis").and_then(|axis| call::axis(axis, 2).ok());
+        call.map(0).is_ok_and(|x| x.dims.len() == 2 && call.is_of_samples(&x.dims)) && along == Some(1)
+    };
+    call.is_standard() && matches!(call.operator(), "Softmax" | "LogSoftmax") && is_only && over_features()
 }
 
 /// Ends the network in a loss over its outputs; several are joined first.
-fn end(graph: &Graph<'_>, layers: &mut Layers) -> Result<(), String> {
+fn end(graph: &Graph<'_>, layers: &mut Layers, batch: usize) -> Result<(), String> {
     let mut outputs: Vec<LayerId> = Vec::new();
+    let maps = graph.outputs().filter_map(|name| graph.value(name)?.map());
+    let mixed = maps.filter(|map| map.dims.len() > 1 && map.dims[0] != batch).map(|map| map.dims.clone()).next();
     for name in graph.outputs() {
         match graph.value(name) {
             Some(Value::Map(map)) if !outputs.contains(&map.layer) => outputs.push(map.layer),
             Some(_) => {}
-            None => return Err(format!("no node writes its output {}", shown(name))),
+            None => {
+                let writer = graph.writer(name).map(|node| shown(&node.op_type));
+                return Err(match writer {
+                    Some(operator) => format!("its output {} is one of {operator} that is not supported", shown(name)),
+                    None => format!("no node writes its output {}", shown(name)),
+                });
+            }
         }
     }
     let last = match outputs[..] {
@@ -334,5 +396,9 @@ fn end(graph: &Graph<'_>, layers: &mut Layers) -> Result<(), String> {
             layers.add("outputs", LayerKind::Concat, &flat)?
         }
     };
-    layers.add("loss", LayerKind::SoftmaxLoss, &[last]).map(|_| ())
+    let loss = layers.add("loss", LayerKind::SoftmaxLoss, &[last])?;
+    if let Some(dims) = mixed {
+        layers.cannot_run(loss, format!("output of {dims:?}: its first extent is not that of the samples, {batch}"));
+    }
+    Ok(())
 }

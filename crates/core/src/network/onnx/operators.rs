@@ -37,16 +37,20 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
         "AveragePool" => one(windows::pooling(call, layers, PoolingMethod::Average)),
         "GlobalMaxPool" => one(windows::global(call, layers, PoolingMethod::Maximum)),
         "GlobalAveragePool" => one(windows::global(call, layers, PoolingMethod::Average)),
-        "ReduceMean" if is_over_positions(call)? => one(mean(call, layers)),
+        // Values that the layers below do not compute with.
+        _ if call.given.unlike().is_some() => plain(call, layers),
         "Gemm" => one(products::gemm(call, layers)),
         "MatMul" => one(products::matmul(call, None, layers)),
-        "BatchNormalization" => batch_norm(call, layers),
+        "ReduceMean" if is_over_positions(call)? => one(mean(call, layers)),
+        "BatchNormalization" | "LRN" if call.not_of_samples(call.input(0)?.dims()).is_some() => plain(call, layers),
+        "BatchNormalization" => one(batch_norm(call, layers)),
         "LRN" => one(lrn(call, layers)),
         "Relu" => {
             let x = call.map(0)?;
             one(layers.map(&name_of(call), LayerKind::Relu, &[x.layer], x.dims.clone()))
         }
-        "Dropout" => dropout(call, layers),
+        "Dropout" => one(dropout(call, layers)),
+        "Cast" | "CastLike" if !keeps_numbers(call) => plain(call, layers),
         "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => view(call, layers),
         // Exporters spell out factors that functions have, also where they are 1.
         "Mul" | "Div" if is_by_one(call) => Ok(vec![Value::Map(call.map(0)?.clone())]),
@@ -128,7 +132,8 @@ fn constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
     if let Some(dims) = all.iter().find(|dims| elements(dims).is_none()) {
         return Err(format!("an output of {dims:?} has more than 2^60 elements"));
     }
-    let data = all.first().map_or(Data::Unknown, |dims| fold(call, dims));
+    let is_known = call.given.unlike().is_none();
+    let data = all.first().filter(|_| is_known).map_or(Data::Unknown, |dims| fold(call, dims));
     let origin = origin(call, all.first().map_or(&[], Vec::as_slice));
     let mut all: Vec<Constant> =
         all.into_iter().map(|dims| Constant { dims, data: Data::Unknown, origin: None }).collect();
@@ -194,15 +199,25 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
             _ => (true, false),
         },
     };
-    let function = functions::of(call);
+    let (function, why) = match functions::of(call) {
+        Ok(function) => (function, None),
+        Err(why) => (None, Some(why)),
+    };
     let mut values = Vec::new();
     for dims in all {
         let keeps_size = is_alone && maps[0].dims == dims && pointwise::of(operator).is_some();
         let in_place = keeps_size && !inputs;
         values.push(layers.other(call, dims, |other| {
             (other.reads_inputs, other.reads_output, other.in_place) = (inputs, output, in_place);
+            // Scales and regions are not learned, also where they are initializers.
+            if matches!(operator, "Resize" | "Upsample") {
+                other.parameters = 0;
+            }
             other.function.clone_from(&function);
         })?);
+    }
+    if let (Some(why), Some(Value::Map(map))) = (why, values.first()) {
+        layers.cannot_run(map.layer, why);
     }
     if let (Some(function), Some(value)) = (&function, values.first()) {
         let constants = || call.inputs.iter().flatten().filter(|input| matches!(input, Value::Constant(_)));
@@ -219,6 +234,18 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
 fn view(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let dims = shapes::of(call)?.and_then(|all| all.into_iter().next()).ok_or_else(|| unknown(call))?;
     Ok(vec![layers.view(&name_of(call), call.map(0)?, dims)?])
+}
+
+/// Whether a cast gives floating-point numbers: layers compute with these, in 32 bits.
+fn keeps_numbers(call: &Call<'_>) -> bool {
+    match call.optional(1) {
+        Some(Value::Constant(like)) => {
+            let is_learned = like.origin.as_ref().is_some_and(|origin| origin.learned);
+            is_learned || matches!(like.data, Data::Floats(_))
+        }
+        Some(Value::Map(_)) => false,
+        None => call.int("to").and_then(|to| i32::try_from(to).ok()).is_some_and(is_floating),
+    }
 }
 
 /// Whether the second factor or the divisor is the number 1.
@@ -248,7 +275,7 @@ fn concat(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
         let inputs: Vec<_> = maps.iter().map(|map| map.layer).collect();
         return layers.map(&name_of(call), LayerKind::Concat, &inputs, dims);
     }
-    layers.other(call, dims, |_| {})
+    layers.planned(call, dims, format!("it joins along axis {along}, or constants"), |_| {})
 }
 
 /// A transposition; if only extents of 1 move, it moves no data.
@@ -260,7 +287,14 @@ fn transpose(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
     if moved.is_sorted() {
         return layers.view(&name_of(call), x, dims);
     }
-    layers.other(call, dims, |other| other.function = functions::of(call))
+    let (function, why) = match functions::of(call) {
+        Ok(function) => (function, None),
+        Err(why) => (None, Some(why)),
+    };
+    match why {
+        Some(why) => layers.planned(call, dims, why, |_| {}),
+        None => layers.other(call, dims, |other| other.function = function),
+    }
 }
 
 /// Whether a reduction takes together all positions of each channel, and nothing else.
@@ -279,7 +313,7 @@ fn mean(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
 }
 
 /// Batch normalization in its training or inference form: in training, both compute statistics of the mini-batch.
-fn batch_norm(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
+fn batch_norm(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
     let x = call.map(0)?;
     let channels = *x.dims.get(1).ok_or("its input has no channels")?;
     for at in 1..5 {
@@ -296,10 +330,7 @@ fn batch_norm(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String
     let layer = layers.add(&name, LayerKind::BatchNorm { epsilon }, &[x.layer])?;
     let slots = [Slot::Scale, Slot::Shift, Slot::Mean, Slot::Variance];
     layers.learn(layer, slots.into_iter().zip(1..).map(|(slot, at)| (slot, call.optional(at))));
-    let mut values = vec![layers.view(&name, &Map { layer, dims: x.dims.clone() }, x.dims.clone())?];
-    // Running statistics, and in old models those of the mini-batch.
-    values.extend((1..call.node.output.len()).map(|_| Value::constant(vec![channels], Data::Unknown)));
-    Ok(values)
+    layers.view(&name, &Map { layer, dims: x.dims.clone() }, x.dims.clone())
 }
 
 fn lrn(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
@@ -314,23 +345,22 @@ fn lrn(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
 }
 
 /// Dropout in its training or inference form: training drops elements in both.
-fn dropout(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
+fn dropout(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
     let x = call.map(0)?;
-    let stated = match call.optional(1) {
-        Some(Value::Constant(ratio)) => ratio.floats().and_then(|all| all.first().copied()).map(|ratio| ratio as f32),
-        _ => call.float("ratio"),
+    let rate = match call.optional(1) {
+        Some(_) => {
+            let known = call.constant(1)?.floats().filter(|all| all.len() == 1);
+            known.ok_or("input 1 (`ratio`) is not known before the model runs")?[0] as f32
+        }
+        None => call.float("ratio").unwrap_or(0.5),
     };
-    let rate = stated.unwrap_or(0.5);
     if !(0.0..1.0).contains(&rate) {
         return Err(format!("a ratio of {rate}; it must be from 0 to below 1"));
     }
-    let mut values = vec![match rate {
-        0.0 => Value::Map(x.clone()),
-        rate => layers.map(&name_of(call), LayerKind::Dropout { rate }, &[x.layer], x.dims.clone())?,
-    }];
-    // The mask.
-    values.extend((1..call.node.output.len()).map(|_| Value::constant(x.dims.clone(), Data::Unknown)));
-    Ok(values)
+    match rate {
+        0.0 => Ok(Value::Map(x.clone())),
+        rate => layers.map(&name_of(call), LayerKind::Dropout { rate }, &[x.layer], x.dims.clone()),
+    }
 }
 
 /// Whether numbers of this type can be learned.

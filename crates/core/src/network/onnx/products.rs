@@ -1,6 +1,7 @@
 //! Matrix products: fully connected layers where a vector meets a learned matrix, else planned by their sizes.
 
 use super::call::Call;
+use super::given::not;
 use super::layers::{Layers, name_of};
 use super::value::{Constant, Dims, Map, Value, broadcast, elements};
 use super::weights::Slot;
@@ -32,13 +33,28 @@ pub fn gemm(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
         return Err(format!("{:?} and {:?} cannot be multiplied", a.dims(), b.dims()));
     }
     let factor = |name: &str| call.float(name).unwrap_or(1.0);
-    let is_plain = !turns("transA") && factor("alpha") == 1.0 && (call.optional(2).is_none() || factor("beta") == 1.0);
+    let has_bias = call.optional(2).is_some();
+    let unlike = [
+        (turns("transA"), "transA", "1", "0"),
+        (factor("alpha") != 1.0, "alpha", &factor("alpha").to_string(), "1"),
+        (has_bias && factor("beta") != 1.0, "beta", &factor("beta").to_string(), "1"),
+    ];
+    let unlike =
+        unlike.into_iter().find(|(differs, ..)| *differs).map(|(_, name, value, usual)| not(name, value, usual));
+    let why = unlike.or_else(|| call.not_of_samples(&[rows, columns])).or_else(|| {
+        let bias = call.optional(2).filter(|_| !is_bias(call.optional(2), columns))?;
+        Some(format!("input 2 of {:?} is not one constant for each of {columns} outputs", bias.dims()))
+    });
     match (a, b) {
-        (Value::Map(x), Value::Constant(matrix)) if is_plain && is_bias(call.optional(2), columns) => {
+        (Value::Map(x), Value::Constant(matrix)) if why.is_none() => {
             let matrix = if turns("transB") { Some(b.clone()) } else { turned(matrix) };
             connected(call, layers, x, (matrix.as_ref(), call.optional(2)), columns, vec![rows, columns])
         }
-        _ => product(call, layers, vec![rows, columns], depth),
+        (Value::Map(_), Value::Constant(_)) => {
+            let why = why.unwrap_or_default();
+            product(call, layers, vec![rows, columns], depth, &why)
+        }
+        _ => product(call, layers, vec![rows, columns], depth, "input 1 is not a constant"),
     }
 }
 
@@ -68,6 +84,7 @@ pub fn matmul(call: &Call<'_>, bias: Option<&Value>, layers: &mut Layers) -> Res
     dims.extend((b.len() > 1).then_some(*columns));
     if let (Value::Map(x), Value::Constant(matrix), 2, 2) = (call.input(0)?, call.input(1)?, a.len(), b.len())
         && is_bias(bias, *columns)
+        && call.is_of_samples(a)
     {
         return connected(call, layers, x, (turned(matrix).as_ref(), bias), *columns, dims);
     }
@@ -104,8 +121,12 @@ fn connected(
     layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
 }
 
-fn product(call: &Call<'_>, layers: &mut Layers, dims: Dims, depth: usize) -> Result<Value, String> {
-    product_with(call, layers, dims, depth, 0, None)
+fn product(call: &Call<'_>, layers: &mut Layers, dims: Dims, depth: usize, why: &str) -> Result<Value, String> {
+    let value = product_with(call, layers, dims, depth, 0, None)?;
+    if let Value::Map(map) = &value {
+        layers.cannot_run(map.layer, why.to_owned());
+    }
+    Ok(value)
 }
 
 fn product_with(

@@ -68,6 +68,9 @@ pub struct AttributeProto {
     pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
+    /// 0 in files from before types were written.
+    #[prost(int32, tag = "20")]
+    pub r#type: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -5,6 +5,7 @@
 //! x ------------------------------------------------ Mul      keeps with probability p, scaled by 1 / p
 //! ```
 
+use super::given::{Given, is_standard};
 use super::graph::Graph;
 use super::value::Value;
 
@@ -15,7 +16,7 @@ const LONGEST: usize = 8;
 pub fn rate(graph: &Graph<'_>, name: &str) -> Option<f32> {
     let (mut name, mut factor) = (name, 1.0);
     for _ in 0..LONGEST {
-        let node = graph.writer(name)?;
+        let node = graph.writer(name).filter(|node| is_standard(node))?;
         let input = |at: usize| node.input.get(at).map(String::as_str);
         match node.op_type.as_str() {
             "Cast" | "CastLike" | "Identity" => {}
@@ -36,12 +37,10 @@ pub fn rate(graph: &Graph<'_>, name: &str) -> Option<f32> {
 /// Whether these are random numbers from 0 to 1.
 fn is_uniform(graph: &Graph<'_>, name: &str) -> bool {
     let Some(node) = graph.writer(name) else { return false };
-    let bound = |name: &str, usual: f32| {
-        node.attribute.iter().find(|attribute| attribute.name == name).map_or(usual, |attribute| attribute.f)
-    };
+    let given = Given::of(node, graph.version);
     matches!(node.op_type.as_str(), "RandomUniform" | "RandomUniformLike")
-        && bound("low", 0.0) == 0.0
-        && bound("high", 1.0) == 1.0
+        && given.float("low") == Some(0.0)
+        && given.float("high") == Some(1.0)
 }
 
 /// A single number that is known.

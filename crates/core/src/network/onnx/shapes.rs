@@ -23,9 +23,12 @@ pub fn of(call: &Call<'_>) -> Result<Option<Vec<Dims>>, String> {
         | "RandomUniformLike"
         | "RandomNormalLike"
         | "Bernoulli" => one(first()?.to_vec()),
-        "LayerNormalization" | "GroupNormalization" | "InstanceNormalization" | "RMSNormalization" => {
-            one(first()?.to_vec())
-        }
+        "LayerNormalization"
+        | "GroupNormalization"
+        | "InstanceNormalization"
+        | "RMSNormalization"
+        | "BatchNormalization"
+        | "LRN" => one(first()?.to_vec()),
         "Identity" | "Cast" | "CastLike" => one(first()?.to_vec()),
         "Reshape" => one(reshaped(call, first()?)?),
         "Flatten" => one(flattened(call, first()?)?),
@@ -173,6 +176,9 @@ fn joined(call: &Call<'_>) -> Result<Dims, String> {
 fn split(call: &Call<'_>, dims: &[usize]) -> Result<Vec<Dims>, String> {
     let along = axis(call.int("axis").unwrap_or(0), dims.len())?;
     let outputs = call.node.output.len().max(1);
+    if let Some(number) = call.int("num_outputs").filter(|&number| number != outputs as i64) {
+        return Err(format!("num_outputs is {number}, and it has {outputs} outputs"));
+    }
     let sizes = match call.integers(1, "split")? {
         Some(sizes) => counts(sizes, "split")?,
         None => {
@@ -257,8 +263,8 @@ fn padded(call: &Call<'_>, dims: &[usize]) -> Result<Dims, String> {
 }
 
 fn resized(call: &Call<'_>, dims: &[usize]) -> Result<Dims, String> {
-    // Older models have the scales where newer ones have a region.
-    let scales_at = if call.inputs.len() < 3 { 1 } else { 2 };
+    // Older versions have the scales where newer ones have a region.
+    let scales_at = if call.given.version() < 11 { 1 } else { 2 };
     let along = match call.ints("axes") {
         Some(given) => given.iter().map(|&at| axis(at, dims.len())).collect::<Result<Vec<usize>, String>>()?,
         None => (0..dims.len()).collect(),
@@ -275,12 +281,7 @@ fn resized(call: &Call<'_>, dims: &[usize]) -> Result<Dims, String> {
     }
     let scales = match call.optional(scales_at) {
         Some(super::value::Value::Constant(constant)) => constant.floats(),
-        _ => call
-            .node
-            .attribute
-            .iter()
-            .find(|attribute| attribute.name == "scales")
-            .map(|attribute| attribute.floats.iter().map(|&scale| f64::from(scale)).collect()),
+        _ => call.given.floats("scales"),
     };
     let scales = scales.ok_or("its scales are not known before the model runs")?;
     if scales.len() != along.len() {

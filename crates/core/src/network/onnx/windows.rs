@@ -1,8 +1,10 @@
 //! Convolutions, transposed convolutions and pooling: everything that slides windows over the spatial axes.
 
 use super::call::{Call, extent};
+use super::given::not;
+use super::graph::shown;
 use super::layers::{Layers, name_of};
-use super::value::{Dims, Map, Value};
+use super::value::{Dims, Map, Value, elements};
 use super::weights::Slot;
 use crate::network::{LayerKind, Pooling, PoolingMethod};
 use crate::{Axis, Convolution};
@@ -15,22 +17,27 @@ fn spatial(dims: &[usize]) -> Result<&[usize], String> {
     }
 }
 
+/// An attribute with this many numbers.
+fn numbers(call: &Call<'_>, name: &str, usual: usize, count: usize) -> Result<Vec<usize>, String> {
+    let Some(given) = call.ints(name).filter(|given| !given.is_empty()) else { return Ok(vec![usual; count]) };
+    if given.len() != count {
+        return Err(format!("{name} has {} numbers, not {count}", given.len()));
+    }
+    given.into_iter().map(|number| extent(number, name)).collect()
+}
+
 /// One axis per spatial dimension, from the attributes of the node.
 fn windows(call: &Call<'_>, inputs: &[usize], filters: &[usize]) -> Result<Vec<Axis>, String> {
     let rank = inputs.len();
-    let counted = |name: &str, usual: usize, count: usize| -> Result<Vec<usize>, String> {
-        let Some(given) = call.ints(name).filter(|given| !given.is_empty()) else { return Ok(vec![usual; count]) };
-        if given.len() != count {
-            return Err(format!("{name} has {} numbers, not {count}", given.len()));
-        }
-        given.into_iter().map(|number| extent(number, name)).collect()
-    };
     if filters.len() != rank {
         return Err(format!("windows of {} dimensions over {rank}", filters.len()));
     }
-    let (strides, dilations) = (counted("strides", 1, rank)?, counted("dilations", 1, rank)?);
-    let pads = counted("pads", 0, 2 * rank)?;
+    let (strides, dilations) = (numbers(call, "strides", 1, rank)?, numbers(call, "dilations", 1, rank)?);
+    let pads = numbers(call, "pads", 0, 2 * rank)?;
     let auto = call.text("auto_pad").unwrap_or_default();
+    if !matches!(auto.as_str(), "" | "NOTSET") && pads.iter().any(|&pad| pad > 0) {
+        return Err(format!("attribute `pads` = {pads:?} and auto_pad `{auto}` exclude each other"));
+    }
     let mut axes = Vec::new();
     for at in 0..rank {
         let (input, filter, stride, dilation) = (inputs[at], filters[at], strides[at], dilations[at]);
@@ -51,7 +58,7 @@ fn windows(call: &Call<'_>, inputs: &[usize], filters: &[usize]) -> Result<Vec<A
                 let (less, more) = (all / 2, all - all / 2);
                 (pad_before, pad_after) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
             }
-            other => return Err(format!("auto_pad is `{other}`")),
+            other => return Err(format!("auto_pad is {}", shown(other))),
         }
         let axis = Axis { input, filter, pad_before, pad_after, stride, dilation };
         axis.check()?;
@@ -79,16 +86,29 @@ pub fn convolution(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String
     if depth.checked_mul(groups) != Some(x.dims[1]) {
         return Err(format!("{groups} groups of filters {:?} over {} channels", filters.dims, x.dims[1]));
     }
+    must_have_extents(call, extents)?;
     let axes = windows(call, inputs, extents)?;
     let dims: Dims = [x.dims[0], *count].into_iter().chain(axes.iter().map(Axis::output)).collect();
     let convolution = Convolution::new(x.dims[1], *count, groups, &at_least_two(axes));
     let convolution = convolution.map_err(|error| error.to_string())?;
     // Without batch normalization after it, an exporter may give it a constant of zeros.
+    if call.optional(2).is_some() && elements(&call.constant(2)?.dims) != Some(*count) {
+        return Err(format!("biases of {:?} for {count} filters", call.constant(2)?.dims));
+    }
     let bias = matches!(call.optional(2), Some(Value::Constant(bias)) if bias.origin.is_some());
     let name = name_of(call);
     let layer = layers.add(&name, LayerKind::Convolution { convolution, bias }, &[x.layer])?;
     layers.learn(layer, [(Slot::Weight, call.optional(1)), (Slot::Bias, call.optional(2))]);
     layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
+}
+
+/// Refuses a `kernel_shape` that is not that of the filters.
+fn must_have_extents(call: &Call<'_>, filters: &[usize]) -> Result<(), String> {
+    let given = call.ints("kernel_shape").filter(|given| !given.is_empty());
+    match given.filter(|given| !given.iter().copied().eq(filters.iter().map(|&filter| filter as i64))) {
+        Some(given) => Err(format!("attribute `kernel_shape` = {given:?}, but the filters have {filters:?}")),
+        None => Ok(()),
+    }
 }
 
 /// A transposed convolution: planned by its sizes.
@@ -102,21 +122,26 @@ pub fn transposed(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String>
     if *channels != x.dims[1] || extents.len() != inputs.len() {
         return Err(format!("filters of {:?} over {:?}", filters.dims, x.dims));
     }
-    let numbers = |name: &str, usual: usize, count: usize| -> Result<Vec<usize>, String> {
-        let given = call.ints(name).filter(|given| given.len() == count).unwrap_or_else(|| vec![usual as i64; count]);
-        given.into_iter().map(|number| extent(number, name)).collect()
-    };
+    must_have_extents(call, extents)?;
     let rank = inputs.len();
-    let (strides, dilations) = (numbers("strides", 1, rank)?, numbers("dilations", 1, rank)?);
-    let (pads, more) = (numbers("pads", 0, 2 * rank)?, numbers("output_padding", 0, rank)?);
-    let stated = call.ints("output_shape");
-    let is_same = call.text("auto_pad").is_some_and(|auto| auto.starts_with("SAME"));
+    let (strides, dilations) = (numbers(call, "strides", 1, rank)?, numbers(call, "dilations", 1, rank)?);
+    let (pads, more) = (numbers(call, "pads", 0, 2 * rank)?, numbers(call, "output_padding", 0, rank)?);
+    let stated = call.ints("output_shape").filter(|given| !given.is_empty());
+    let auto = call.text("auto_pad").unwrap_or_default();
+    if !["", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"].contains(&auto.as_str()) {
+        return Err(format!("auto_pad is {}", shown(&auto)));
+    }
+    if !matches!(auto.as_str(), "" | "NOTSET") && pads.iter().any(|&pad| pad > 0) {
+        return Err(format!("attribute `pads` = {pads:?} and auto_pad `{auto}` exclude each other"));
+    }
+    let is_same = auto.starts_with("SAME");
     let mut dims = vec![x.dims[0], per_group.saturating_mul(groups)];
     for at in 0..rank {
         let reach = (extents[at].max(1) - 1).saturating_mul(dilations[at]).saturating_add(1 + more[at]);
         let all = (inputs[at].max(1) - 1).saturating_mul(strides[at]).saturating_add(reach);
         let output = match &stated {
             Some(stated) if stated.len() == rank => extent(stated[at], "output_shape")?,
+            Some(stated) => return Err(format!("output_shape has {} numbers, not {rank}", stated.len())),
             _ if is_same => inputs[at].saturating_mul(strides[at]),
             _ => all.checked_sub(pads[at].saturating_add(pads[at + rank])).ok_or("the pads cut everything off")?,
         };
@@ -139,10 +164,22 @@ pub fn pooling(call: &Call<'_>, layers: &mut Layers, method: PoolingMethod) -> R
     let kernel = kernel.into_iter().map(|number| extent(number, "kernel_shape")).collect::<Result<Vec<_>, _>>()?;
     let axes = windows(call, inputs, &kernel)?;
     let is_padded = axes.iter().any(|axis| axis.pad_before + axis.pad_after > 0);
-    let ceil = call.int("ceil_mode") == Some(1);
+    let ceil = call.int("ceil_mode") != Some(0) && call.given.version() >= 10;
+    let pooling = Pooling { method, axes: three(&axes), ceil };
+    let is_cut = ceil && pooling.outputs() != Pooling { ceil: false, ..pooling }.outputs();
+    if is_cut && call.text("auto_pad").as_deref() == Some("VALID") {
+        return Err("attribute `ceil_mode` = 1 and auto_pad `VALID` contradict each other".to_owned());
+    }
     let all_in_padding = axes.iter().any(|axis| axis.pad_before.max(axis.pad_after) >= axis.reach());
-    let counts_padding = method == PoolingMethod::Average && is_padded && call.int("count_include_pad") == Some(1);
-    pool(call, layers, Pooling { method, axes: three(&axes), ceil }, all_in_padding || counts_padding)
+    let counts = method == PoolingMethod::Average && call.int("count_include_pad").is_some_and(|counts| counts != 0);
+    let why = if all_in_padding {
+        Some("windows may lie in the padding alone".to_owned())
+    } else if counts && is_padded {
+        Some(not("count_include_pad", "1", "0"))
+    } else {
+        call.given.unlike()
+    };
+    pool(call, layers, pooling, why)
 }
 
 /// Pooling over the whole of each channel.
@@ -152,7 +189,7 @@ pub fn global(call: &Call<'_>, layers: &mut Layers, method: PoolingMethod) -> Re
     for axis in &axes {
         axis.check()?;
     }
-    pool(call, layers, Pooling { method, axes: three(&axes), ceil: false }, false)
+    pool(call, layers, Pooling { method, axes: three(&axes), ceil: false }, None)
 }
 
 fn three(axes: &[Axis]) -> [Axis; 3] {
@@ -161,14 +198,14 @@ fn three(axes: &[Axis]) -> [Axis; 3] {
     all
 }
 
-/// A pooling layer; one that `differs` from what can be run is planned by its sizes.
-fn pool(call: &Call<'_>, layers: &mut Layers, pooling: Pooling, differs: bool) -> Result<Value, String> {
+/// A pooling layer; one that cannot run, and why, is planned by its sizes.
+fn pool(call: &Call<'_>, layers: &mut Layers, pooling: Pooling, why: Option<String>) -> Result<Value, String> {
     let x = call.map(0)?;
     let outputs = pooling.outputs();
     let dims: Dims = x.dims[..2].iter().chain(&outputs[3 - (x.dims.len() - 2)..]).copied().collect();
-    if differs {
+    if let Some(why) = why.or_else(|| call.not_of_samples(&x.dims)) {
         let maximum = pooling.method == PoolingMethod::Maximum;
-        return layers.other(call, dims, |other| (other.reads_inputs, other.reads_output) = (maximum, maximum));
+        return layers.planned(call, dims, why, |other| (other.reads_inputs, other.reads_output) = (maximum, maximum));
     }
     layers.map(&name_of(call), LayerKind::Pooling(pooling), &[x.layer], dims)
 }

@@ -2,6 +2,7 @@
 //! helpers serves all of it.
 
 mod damage;
+mod given;
 
 use std::path::PathBuf;
 
@@ -24,11 +25,11 @@ fn node(operator: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, 
     let attribute = |(name, is): &(&str, Is<'_>)| {
         let mut attribute = AttributeProto { name: (*name).to_owned(), ..AttributeProto::default() };
         match is {
-            Is::Int(number) => attribute.i = *number,
-            Is::Ints(all) => attribute.ints = all.to_vec(),
-            Is::Float(number) => attribute.f = *number,
-            Is::Text(text) => attribute.s = text.as_bytes().to_vec().into(),
-            Is::Tensor(tensor) => attribute.t = Some(tensor.clone()),
+            Is::Int(number) => (attribute.i, attribute.r#type) = (*number, 2),
+            Is::Ints(all) => (attribute.ints, attribute.r#type) = (all.to_vec(), 7),
+            Is::Float(number) => (attribute.f, attribute.r#type) = (*number, 1),
+            Is::Text(text) => (attribute.s, attribute.r#type) = (text.as_bytes().to_vec().into(), 3),
+            Is::Tensor(tensor) => (attribute.t, attribute.r#type) = (Some(tensor.clone()), 4),
         }
         attribute
     };
@@ -79,7 +80,17 @@ fn model(input: &[i64], initializer: Vec<TensorProto>, node: Vec<NodeProto>) -> 
     let output = node.last().into_iter().flat_map(|last| &last.output);
     let output = output.map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect();
     let graph = GraphProto { node, initializer, input: vec![value("x", input)], output, value_info: Vec::new() };
-    ModelProto { graph: Some(graph), opset_import: Vec::new() }
+    ModelProto { graph: Some(graph), opset_import: vec![import("", 12)] }
+}
+
+/// A version of the operators of a domain.
+fn import(domain: &str, version: i64) -> OperatorSetIdProto {
+    OperatorSetIdProto { domain: domain.to_owned(), version }
+}
+
+/// The same model with operators of another version.
+fn at(version: i64, model: ModelProto) -> ModelProto {
+    ModelProto { opset_import: vec![import("", version)], ..model }
 }
 
 fn bytes(model: &ModelProto) -> Vec<u8> {
@@ -191,7 +202,7 @@ fn batch_normalization_is_taken_in_both_forms_and_the_last_softmax_is_the_loss()
     for (outputs, training) in [(&["n"][..], 0), (&["n", "mean", "variance"][..], 1)] {
         let mut initializers = vec![weights("w", &[4, 2, 1, 1])];
         initializers.extend(numbers.clone());
-        let read = read(&model(
+        let model = model(
             &[-1, 2, 6, 6],
             initializers,
             vec![
@@ -205,8 +216,8 @@ fn batch_normalization_is_taken_in_both_forms_and_the_last_softmax_is_the_loss()
                 node("ReduceMean", &["n"], &["p"], &[("axes", Is::Ints(&[-2, -1])), ("keepdims", Is::Int(0))]),
                 node("Softmax", &["p"], &["y"], &[]),
             ],
-        ));
-        let network = read.unwrap();
+        );
+        let network = read(&at(14, model)).unwrap();
         let names: Vec<&str> = network.layers().iter().map(|layer| layer.kind.name()).collect();
         assert_eq!(names, ["input", "convolution", "batch-norm", "average-pooling", "flatten", "softmax-loss"]);
         assert_eq!(network.layers()[2].kind, LayerKind::BatchNorm { epsilon: 0.25 });
@@ -407,7 +418,7 @@ fn errors_name_the_file_the_node_and_the_operator() {
             model(&[-1, 4, 2, 2], vec![], vec![node("Conv", &["x", "x"], &["y"], &[])]),
             &["input 1 depends on the samples"],
         ),
-        (model(&[-1, 4, 2, 2], vec![], vec![node("Conv", &["x"], &["y"], &[])]), &["input 1 is missing"]),
+        (model(&[-1, 4, 2, 2], vec![], vec![node("Conv", &["x"], &["y"], &[])]), &["input 1 (`W`) is missing"]),
         (
             model(&[-1, 4, 2, 2], vec![none()], vec![node("Loop", &["x", "w"], &["y"], &[])]),
             &["operator `Loop`", "not supported"],
@@ -431,16 +442,27 @@ fn errors_name_the_file_the_node_and_the_operator() {
 
 #[test]
 fn the_version_of_the_operators_is_that_of_the_own_domain() {
-    let import = |domain: &str, version| OperatorSetIdProto { domain: domain.to_owned(), version };
-    for (imports, version) in [
-        (vec![], None),
-        (vec![import("", 7)], Some(7)),
-        (vec![import("com.microsoft", 1), import("ai.onnx", 24)], Some(24)),
-        (vec![import("com.microsoft", 1)], None),
-    ] {
+    let read = |imports| {
         let model = ModelProto { opset_import: imports, ..flatten_by_arithmetic(-1) };
         let (_folder, path) = file(&bytes(&model));
-        assert_eq!(Model::read(&path).unwrap().version(), version);
+        Model::read(&path).map(|model| model.version())
+    };
+    for (imports, version) in [
+        (vec![import("", 7)], 7),
+        (vec![import("com.microsoft", 1), import("ai.onnx", 12)], 12),
+        (vec![import("", 12), import("ai.onnx", 12)], 12),
+    ] {
+        assert_eq!(read(imports).unwrap(), Some(version));
+    }
+    for (imports, why) in [
+        (vec![], "the file does not say the version of its operators"),
+        (vec![import("com.microsoft", 12)], "the file does not say the version of its operators"),
+        (vec![import("", 6)], "node `the Shape`, operator `Shape`: its operators are of version 6; versions 7 to 28"),
+        (vec![import("", 29)], "export the model with opset_version=28"),
+        (vec![import("", 12), import("ai.onnx", 13)], "several versions of ONNX's operators: [12, 13]"),
+    ] {
+        let error = read(imports).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
     }
 }
 
@@ -494,7 +516,8 @@ fn large_weights_are_skipped_unread() {
     let graph = graph.encode_to_vec();
     let tensor = [key(5, tensor.len() as u64 + (3 << 30)), tensor].concat();
     let whole = (graph.len() + tensor.len()) as u64 + (3 << 30);
-    let head = [key(7, whole), graph, tensor].concat();
+    let version = import("", 12).encode_to_vec();
+    let head = [key(8, version.len() as u64), version, key(7, whole), graph, tensor].concat();
     let (_folder, path) = file(&head);
     let open = || Network::open(path.to_str().unwrap());
     let cut = open().unwrap_err().to_string();
