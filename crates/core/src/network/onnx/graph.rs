@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::proto::{GraphProto, NodeProto, ValueInfoProto};
+use super::control::captured;
+use super::proto::{DimensionProto, GraphProto, NodeProto, ValueInfoProto};
 use super::tensor;
 use super::value::{Constant, Dims, Value};
 
@@ -53,6 +54,11 @@ impl<'a> Graph<'a> {
             reached: vec![false; proto.node.len()],
             stated: proto.value_info.iter().chain(&proto.output).map(|info| (info.name.as_str(), info)).collect(),
         };
+        let sparse = proto.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref()).next();
+        if let Some(sparse) = sparse {
+            let name = shown(&sparse.name);
+            return Err(format!("initializer {name} is sparse, which is not supported; store it as a dense tensor"));
+        }
         for initializer in &proto.initializer {
             let constant = tensor::initializer(initializer)
                 .map_err(|what| format!("initializer {}: {what}", shown(&initializer.name)))?;
@@ -60,11 +66,12 @@ impl<'a> Graph<'a> {
         }
         for (at, node) in proto.node.iter().enumerate() {
             for name in node.output.iter().filter(|name| !name.is_empty()) {
-                if graph.writers.insert(name, at).is_some() {
+                if graph.writers.insert(name, at).is_some() || graph.values.contains_key(name.as_str()) {
                     return Err(format!("{} is written twice", shown(name)));
                 }
             }
-            for name in node.input.iter().filter(|name| !name.is_empty()) {
+            let read = node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
+            for name in read.chain(captured(node)) {
                 graph.readers.entry(name).or_default().push(at);
             }
         }
@@ -74,6 +81,7 @@ impl<'a> Graph<'a> {
                 && !std::mem::replace(&mut graph.reached[writer], true)
             {
                 open.extend(proto.node[writer].input.iter().map(String::as_str));
+                open.extend(captured(&proto.node[writer]));
             }
         }
         Ok(graph)
@@ -103,15 +111,19 @@ impl<'a> Graph<'a> {
         let mut dims = Vec::new();
         let mut batch = None;
         for (at, dim) in shape.dim.iter().enumerate() {
-            dims.push(match dim.dim_value {
+            dims.push(match fixed(dim) {
                 Some(dim) if (1..=1 << 31).contains(&dim) => dim as usize,
-                Some(dim) => return Err(format!("extent {at} of input {name} is {dim}")),
+                Some(dim) => return Err(format!("extent {at} of input {name} is {dim}; it must be 1 to 2^31")),
                 None if at == 0 => {
                     batch = Some(dim.dim_param.as_str()).filter(|name| !name.is_empty());
                     STAND_IN
                 }
                 None => {
-                    let free = if dim.dim_param.is_empty() { String::new() } else { format!(" ({})", shown(&dim.dim_param)) };
+                    let free = match dim.dim_value {
+                        Some(dim) => format!(" ({dim})"),
+                        None if dim.dim_param.is_empty() => String::new(),
+                        None => format!(" ({})", shown(&dim.dim_param)),
+                    };
                     return Err(format!(
                         "extent {at}{free} of input {name} is not fixed; only the mini-batch, extent 0, may be free: export \
                          the model with a fixed sample size"
@@ -177,7 +189,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    fn constant(&self, name: &str) -> Option<&Constant> {
+    /// The constant that a name stands for.
+    pub fn constant(&self, name: &str) -> Option<&Constant> {
         match self.values.get(name) {
             Some(Value::Constant(constant)) => Some(constant),
             _ => None,
@@ -190,9 +203,34 @@ impl<'a> Graph<'a> {
         self.constant(name).is_some() || is_stated()
     }
 
-    /// Whether a name stands for learned parameters.
+    /// Whether a name stands for what layers learn: floating-point numbers, more than one, whatever they come from.
     pub fn is_learned(&self, name: &str) -> bool {
-        self.constant(name).is_some_and(|constant| constant.parameters() > 0)
+        self.constant(name).is_some_and(Constant::is_learnable)
+    }
+
+    /// Whether all that a node reads is known and does not depend on the samples.
+    pub fn has_constants_only(&self, node: &NodeProto) -> bool {
+        node.input.iter().all(|name| name.is_empty() || self.constant(name).is_some())
+    }
+
+    /// The nodes that write values which depend on these and on no sample: every such node once, with each value.
+    pub fn constants_behind(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> impl Iterator<Item = (&'a str, Option<&'a NodeProto>)> {
+        let mut seen = HashSet::new();
+        let mut open: Vec<&str> = names.collect();
+        std::iter::from_fn(move || {
+            loop {
+                let name = open.pop()?;
+                if self.constant(name).is_none() || !seen.insert(name) {
+                    continue;
+                }
+                let writer = self.writer(name);
+                open.extend(writer.iter().flat_map(|node| &node.input).map(String::as_str));
+                return Some((name, writer));
+            }
+        })
     }
 
     /// What the inputs of a node stand for; an error names the one that nothing has written.
@@ -205,7 +243,12 @@ impl<'a> Graph<'a> {
                     "it reads {}, which only a later node writes; nodes must be in order, without cycles",
                     shown(name)
                 ),
-                Some(&writer) => format!("output {} of {} is not supported", shown(name), self.operator(writer)),
+                Some(&writer) => format!(
+                    "it reads {}, an output of node {}, whose operator {} is not supported; export the model without it",
+                    shown(name),
+                    shown(&self.node(writer).name),
+                    shown(self.operator(writer))
+                ),
                 None => format!("it reads {}, but no node, input or initializer has that name", shown(name)),
             }),
         };
@@ -217,16 +260,31 @@ impl<'a> Graph<'a> {
         self.proto.node[node].output.first().is_some_and(|name| self.values.contains_key(name.as_str()))
     }
 
+    /// The extents of the first of these values, which does not depend on the samples.
+    pub fn stated_without_batch(&self, names: &[String]) -> Option<Dims> {
+        let stated = self.stated.get(names.first()?.as_str())?;
+        let shape = stated.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;
+        let dims = shape.dim.iter().map(|dim| usize::try_from(dim.dim_value?).ok().filter(|dim| *dim <= 1 << 31));
+        dims.collect()
+    }
+
     /// The extents of a value as the file states them, if all of them are known.
     pub fn stated(&self, name: &str, input: &Input<'_>) -> Option<Dims> {
         let shape = self.stated.get(name)?.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;
-        let dims = shape.dim.iter().enumerate().map(|(at, dim)| match dim.dim_value {
+        let dims = shape.dim.iter().enumerate().map(|(at, dim)| match fixed(dim) {
             Some(dim) => usize::try_from(dim).ok().filter(|dim| (1..=1 << 31).contains(dim)),
-            None if at == 0 || input.batch == Some(dim.dim_param.as_str()) => Some(input.dims[0]),
+            None if at == 0 || !dim.dim_param.is_empty() && input.batch == Some(dim.dim_param.as_str()) => {
+                Some(input.dims[0])
+            }
             None => None,
         });
         dims.collect()
     }
+}
+
+/// The extent that a file fixes: some exporters write a free one as -1 or 0.
+fn fixed(dim: &DimensionProto) -> Option<i64> {
+    dim.dim_value.filter(|dim| *dim != -1 && *dim != 0)
 }
 
 /// A name from the file as messages show it: control characters spelled out, and not too long.

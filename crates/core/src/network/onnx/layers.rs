@@ -60,17 +60,23 @@ impl Layers {
         other(&mut of);
         let inputs: Vec<LayerId> = call.maps().iter().map(|map| map.layer).collect();
         let shapes: Vec<Shape> = inputs.iter().map(|input| self.shape(*input)).collect();
+        // What a function learns counts, also where the file computes it from fewer numbers.
+        let learns = of.function.as_ref().map(|function| function.parameter_kinds(&shapes)).unwrap_or_default();
+        if !learns.is_empty() {
+            of.parameters = learns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
+        }
         of.function = of.function.take().filter(|function| function.check(&of, &shapes).is_ok());
         self.map(&name_of(call), LayerKind::Other(Box::new(of)), &inputs, dims)
     }
 
-    /// Notes which initializers hold the parameters of a layer.
+    /// Notes which values of the graph are the parameters of a layer.
     pub fn learn<'a>(&mut self, layer: LayerId, slots: impl IntoIterator<Item = (Slot, Option<&'a Value>)>) {
         for (slot, value) in slots {
             if let Some(Value::Constant(constant)) = value
                 && let Some(Origin { name, order, .. }) = &constant.origin
             {
-                self.sources.push(Source { layer, slot, initializer: name.clone(), order: *order });
+                let (value, order) = (name.clone(), *order);
+                self.sources.push(Source { layer, slot, value, order, is_initializer: false, is_computed: false });
             }
         }
     }

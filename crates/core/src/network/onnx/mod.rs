@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! file --stream--> messages --graph--> nodes in order --operators--> layers
-//!                                        |  fold: what does not depend on the samples, as shapes computed from shapes
+//!                                        |  control: the branches that are taken
+//!                                        |  constants: what does not depend on the samples: shapes, and computed weights
 //!                                        |  fuse: activations that are spelled out in several nodes
 //! ```
 //!
@@ -13,8 +14,9 @@
 //! [`Model::weights`].
 
 mod call;
+mod constants;
+mod control;
 mod evaluate;
-mod fold;
 mod functions;
 mod fuse;
 mod graph;
@@ -25,6 +27,7 @@ mod products;
 mod proto;
 mod random;
 mod shapes;
+mod shared;
 mod stream;
 mod tensor;
 mod value;
@@ -40,12 +43,16 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use self::call::Call;
+use self::control::Branch;
 use self::graph::{Graph, Input, shown};
 use self::layers::{Layers, name_of};
-use self::proto::ModelProto;
+use self::proto::{GraphProto, ModelProto, NodeProto};
+pub use self::shared::Shared;
+use self::shared::Uses;
 use self::stream::Stream;
-use self::value::Value;
-pub use self::weights::{Numbers, Slot, Source};
+use self::value::{Order, Origin, Value};
+use self::weights::Weights;
+pub use self::weights::{Numbers, Slot};
 use super::{Function, LayerId, LayerKind, Network};
 use crate::{Bytes, Error};
 
@@ -66,7 +73,8 @@ pub struct Model {
     network: Network,
     version: Option<i64>,
     is_for_inference: bool,
-    sources: Vec<Source>,
+    weights: Weights,
+    uses: Uses,
 }
 
 impl Model {
@@ -82,21 +90,23 @@ impl Model {
         let model = decode(path, LONGEST, MOST_GRAPH.0)?;
         let mut versions = model.opset_import.iter().filter(|import| ["", "ai.onnx"].contains(&import.domain.as_str()));
         let version = versions.next().map(|import| import.version);
-        let proto = model.graph.ok_or_else(|| file_error(path, "is not an ONNX model: it has no graph".to_owned()))?;
+        let mut proto =
+            model.graph.ok_or_else(|| file_error(path, "is not an ONNX model: it has no graph".to_owned()))?;
         let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
-        let mut graph = Graph::of(&proto).map_err(bad)?;
-        let input = graph.input().map_err(bad)?;
-        let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        let mut layers = Layers::new(&name, input.dims[0]);
-        let shape = value::sample(&input.dims, input.dims[0]).map_err(bad)?;
-        let kind = LayerKind::Input { shape, batch: None };
-        let samples = layers.map("input", kind, &[], input.dims.clone()).map_err(bad)?;
-        graph.set(input.name, samples);
-        let mut seen = Seen::default();
-        read_nodes(&mut graph, &input, &mut layers, &mut seen).map_err(|fault| fault.of(path))?;
-        end(&graph, &mut layers).map_err(bad)?;
-        let (network, sources) = layers.finish()?;
-        Ok(Model { path: path.to_owned(), network, version, is_for_inference: seen.is_for_inference(), sources })
+        let mut branches = Vec::new();
+        loop {
+            match read_graph(path, &proto)? {
+                Found::Network { network, mut weights, uses, is_for_inference } => {
+                    weights.branches = branches;
+                    return Ok(Model { path: path.to_owned(), network, version, is_for_inference, weights, uses });
+                }
+                Found::Branches(found) => {
+                    control::inline(&mut proto, &found).map_err(bad)?;
+                    branches.extend(found);
+                    control::check(branches.len(), &proto).map_err(bad)?;
+                }
+            }
+        }
     }
 
     /// The network.
@@ -122,19 +132,79 @@ impl Model {
 
     /// The name that the file has for each slot of a layer, where it holds the numbers in the order of the slot.
     pub fn names(&self) -> impl Iterator<Item = (LayerId, Slot, &str)> {
-        let same = self.sources.iter().filter(|source| source.order == value::Order::Same);
-        same.map(|source| (source.layer, source.slot, source.initializer.as_str()))
+        let sources = self.weights.sources.iter();
+        let same = sources.filter(|source| source.order == Order::Same && source.is_initializer);
+        same.map(|source| (source.layer, source.slot, source.value.as_str()))
     }
 
-    /// Reads the weights that the file, or files beside it, hold for the layers that run here.
+    /// The numbers that several layers use as one: training adds up their gradients. They are those of an initializer, or
+    /// computed once.
+    ///
+    /// # Errors
+    /// [`Error::File`] where layers use the same numbers in different ways, so that they cannot be trained as one: in
+    /// another order, through different computations, or as statistics of batch normalization and as weights.
+    pub fn shared(&self) -> Result<Vec<Shared>, Error> {
+        self.uses.shared(&self.network).map_err(|what| file_error(&self.path, what))
+    }
+
+    /// The layers whose parameters the file computes, each with the value that it computes for them. Training changes what
+    /// is computed, not what it is computed from.
+    pub fn computed(&self) -> impl Iterator<Item = (LayerId, Slot, &str)> {
+        let computed = self.weights.sources.iter().filter(|source| source.is_computed);
+        computed.map(|source| (source.layer, source.slot, source.value.as_str()))
+    }
+
+    /// Reads the weights that the file, or files beside it, hold for the layers that run here, and computes those that the
+    /// file computes.
     ///
     /// - Cost: the memory and time of reading all of them.
     ///
     /// # Errors
-    /// [`Error::File`] if they cannot be read, with the layer and the name of the weights.
+    /// [`Error::File`] for the first layer that has parameters without numbers, with the name of these and why: they cannot
+    /// be read, or a node cannot be computed.
     pub fn weights(&self) -> Result<Vec<Numbers>, Error> {
-        weights::read(&self.path, &self.network, &self.sources)
+        self.weights.read(&self.path, &self.network)
     }
+}
+
+/// What reading a graph gives.
+enum Found {
+    /// The network.
+    Network { network: Network, weights: Weights, uses: Uses, is_for_inference: bool },
+    /// Branches that take the place of their nodes, before the graph is read again.
+    Branches(Vec<Branch>),
+}
+
+fn read_graph(path: &Path, proto: &GraphProto) -> Result<Found, Error> {
+    let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
+    let mut graph = Graph::of(proto).map_err(bad)?;
+    let mut done = vec![false; graph.len()];
+    let branches = read_constants(&mut graph, &mut done).map_err(|fault| fault.of(path))?;
+    if !branches.is_empty() {
+        return Ok(Found::Branches(branches));
+    }
+    let input = graph.input().map_err(bad)?;
+    let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let mut layers = Layers::new(&name, input.dims[0]);
+    let shape = value::sample(&input.dims, input.dims[0]).map_err(bad)?;
+    let kind = LayerKind::Input { shape, batch: None };
+    let samples = layers.map("input", kind, &[], input.dims.clone()).map_err(bad)?;
+    graph.set(input.name, samples);
+    let mut seen = Seen::default();
+    let branch = read_nodes(&mut graph, &input, &mut layers, &mut seen, &mut done).map_err(|fault| fault.of(path))?;
+    if let Some(branch) = branch {
+        return Ok(Found::Branches(vec![branch]));
+    }
+    end(&graph, &mut layers).map_err(bad)?;
+    let (network, mut sources) = layers.finish()?;
+    for source in &mut sources {
+        let writer = graph.writer(&source.value);
+        source.is_initializer = writer.is_none();
+        source.is_computed = writer.is_some_and(|node| node.op_type != "Constant");
+    }
+    let uses = Uses::of(&graph, &sources);
+    let weights = Weights::of(&graph, sources);
+    Ok(Found::Network { network, weights, uses, is_for_inference: seen.is_for_inference() })
 }
 
 /// Decodes a file; payloads over `longest` bytes become empty, and at most `most` bytes are read.
@@ -166,6 +236,10 @@ struct Fault {
 }
 
 impl Fault {
+    fn at(node: &NodeProto, what: String) -> Fault {
+        Fault { node: shown(&node.name), operator: shown(&node.op_type), what }
+    }
+
     fn of(self, path: &Path) -> Error {
         let Fault { node, operator, what } = self;
         Error::BadNode { path: path.to_owned(), node, operator, what }
@@ -192,15 +266,81 @@ impl Seen {
     }
 }
 
-/// Reads the nodes that contribute to an output, in order.
-fn read_nodes<'a>(graph: &mut Graph<'a>, input: &Input<'a>, layers: &mut Layers, seen: &mut Seen) -> Result<(), Fault> {
-    let mut done = vec![false; graph.len()];
+/// Reads the nodes that depend on no sample and on no shape of one. Returns the `If` among them, last first, without reading on
+/// from them.
+fn read_constants(graph: &mut Graph<'_>, done: &mut [bool]) -> Result<Vec<Branch>, Fault> {
+    let mut branches = Vec::new();
+    for at in 0..graph.len() {
+        let node = graph.node(at);
+        if !graph.is_reached(at) || !graph.has_constants_only(node) {
+            continue;
+        }
+        if control::graphs(node).next().is_some() {
+            branches.extend(branch(graph, at));
+            continue;
+        }
+        let fault = |what| Fault::at(node, what);
+        let inputs = graph.inputs(node).map_err(fault)?;
+        // Their extents follow from their inputs.
+        let call = Call { node, inputs, batch: 1, stated: graph.stated_without_batch(&node.output) };
+        let values = operators::of_constants(&call).map_err(fault)?;
+        done[at] = true;
+        set(graph, node, values);
+    }
+    branches.reverse();
+    Ok(branches)
+}
+
+/// The branch that an `If` takes, if its condition is known.
+fn branch(graph: &Graph<'_>, at: usize) -> Option<Branch> {
+    let node = graph.node(at);
+    let condition = graph.constant(node.input.first()?)?.integers()?;
+    let is_if = node.op_type == "If" && matches!(node.domain.as_str(), "" | "ai.onnx");
+    (is_if && condition.len() == 1).then_some(Branch { node: at, holds: condition[0] != 0 })
+}
+
+/// Why a node that holds graphs cannot be read.
+fn holds_graphs(node: &NodeProto) -> String {
+    match node.op_type.as_str() {
+        "If" => {
+            "its condition is not known before the model runs; export the model so that every run takes the same branch"
+        }
+        _ => "it runs a graph of its own, which is not supported; export the model without it, a loop step by step",
+    }
+    .to_owned()
+}
+
+/// Says what the outputs of a node stand for.
+fn set<'a>(graph: &mut Graph<'a>, node: &'a NodeProto, values: Vec<Value>) {
+    for (name, value) in node.output.iter().zip(values) {
+        let named = match value {
+            Value::Constant(constant) if constant.origin.is_none() => {
+                let origin = Some(Origin { name: name.clone(), order: Order::Same, learned: 0 });
+                Value::Constant(value::Constant { origin, ..(*constant).clone() }.into())
+            }
+            value => value,
+        };
+        graph.set(name, named);
+    }
+}
+
+/// Reads the other nodes that contribute to an output, in order; stops at an `If` whose branch is known.
+fn read_nodes<'a>(
+    graph: &mut Graph<'a>,
+    input: &Input<'a>,
+    layers: &mut Layers,
+    seen: &mut Seen,
+    done: &mut [bool],
+) -> Result<Option<Branch>, Fault> {
     for at in 0..graph.len() {
         if done[at] || !graph.is_reached(at) {
             continue;
         }
         let node = graph.node(at);
-        let fault = |what| Fault { node: shown(&node.name), operator: shown(&node.op_type), what };
+        let fault = |what| Fault::at(node, what);
+        if control::graphs(node).next().is_some() {
+            return branch(graph, at).map(Some).ok_or_else(|| fault(holds_graphs(node)));
+        }
         let stated = node.output.first().and_then(|name| graph.stated(name, input));
         let inputs = graph.inputs(node).map_err(fault)?;
         let call = Call { node, inputs, batch: input.dims[0], stated };
@@ -211,11 +351,9 @@ fn read_nodes<'a>(graph: &mut Graph<'a>, input: &Input<'a>, layers: &mut Layers,
         }
         seen.normalizations += usize::from(nodes.len() > 2 && fuse::is_normalization(graph, &nodes));
         let last = nodes.last().map_or(node, |&last| graph.node(last));
-        for (name, value) in last.output.iter().zip(values) {
-            graph.set(name, value);
-        }
+        set(graph, last, values);
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Reads a node, with those that form one operation with it; the values are those of the last one's outputs.

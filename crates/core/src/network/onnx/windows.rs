@@ -2,7 +2,7 @@
 
 use super::call::{Call, extent};
 use super::layers::{Layers, name_of};
-use super::value::{Dims, Map, Value};
+use super::value::{Constant, Dims, Map, Value};
 use super::weights::Slot;
 use crate::network::{LayerKind, Pooling, PoolingMethod};
 use crate::{Axis, Convolution};
@@ -84,10 +84,12 @@ pub fn convolution(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String
     let convolution = Convolution::new(x.dims[1], *count, groups, &at_least_two(axes));
     let convolution = convolution.map_err(|error| error.to_string())?;
     // Without batch normalization after it, an exporter may give it a constant of zeros.
-    let bias = matches!(call.optional(2), Some(Value::Constant(bias)) if bias.origin.is_some());
+    let is_nothing =
+        |bias: &Constant| bias.parameters() == 0 && bias.floats().is_some_and(|all| all.iter().all(|&x| x == 0.0));
+    let bias = matches!(call.optional(2), Some(Value::Constant(bias)) if !is_nothing(bias));
     let name = name_of(call);
     let layer = layers.add(&name, LayerKind::Convolution { convolution, bias }, &[x.layer])?;
-    layers.learn(layer, [(Slot::Weight, call.optional(1)), (Slot::Bias, call.optional(2))]);
+    layers.learn(layer, [(Slot::Weight, call.optional(1)), (Slot::Bias, call.optional(2).filter(|_| bias))]);
     layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
 }
 
