@@ -163,6 +163,23 @@ CONV = {
             small("z", 8, kind=numpy.uint8),
         ],
     ),
+    "int4": (
+        [node("DequantizeLinear", ["q", "s"], ["w"])],
+        [helper.make_tensor("q", TensorProto.INT4, F, random.integers(-8, 8, 216)), one("s", 0.05)],
+    ),
+    "blocks": (
+        [node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=0, block_size=4)],
+        [small("q", *F), w("s", 2, 3, 3, 3), small("z", 2, 3, 3, 3)],
+    ),
+    "quantized": (
+        [node("QuantizeLinear", ["v", "s", "z"], ["q"], axis=0), node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=0)],
+        [w("v", *F), floats("s", *(0.002 * (1 + k) for k in range(8))), small("z", 8)],
+    ),
+    "cumulated": ([node("CumSum", ["v", "axis"], ["w"])], [w("v", *F), numpy_helper.from_array(numpy.int64(2), "axis")]),
+    "remainders": (
+        [node("Abs", ["v"], ["a"]), node("Mod", ["a", "number"], ["m"], fmod=1), node("Sign", ["v"], ["s"]), node("Mul", ["m", "s"], ["w"])],
+        [w("v", *F), one("number", 0.3)],
+    ),
     "int32-per-axis-1": (
         [node("DequantizeLinear", ["q", "s"], ["w"])],
         [whole("q", *range(-100, 116), kind=numpy.int32), floats("s", 0.01, 0.02, 0.005)],
@@ -283,6 +300,8 @@ def written(folder, nodes, weights, batch="N", version=13):
     # Where the reference computes them as the standard says: its older batch normalization mixes in other statistics.
     least = {"Trilu": 14, "BatchNormalization": 15, "DequantizeLinear": 19}
     version = max([version, *(least.get(node.op_type, 0) for node in nodes)])
+    newest = any(tensor.data_type == TensorProto.INT4 for tensor in given) or "block_size" in str(nodes)
+    version = 21 if newest else version
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=10)
     onnx.save(model, folder / "net.onnx")
     pixels = random.integers(0, 256, (8, 8, 3)).astype(numpy.uint8)
@@ -320,14 +339,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("operator", REFUSED)
-@pytest.mark.parametrize("command", ["predict", "train"])
+@pytest.mark.parametrize("command", ["predict", "test", "train"])
 def test_a_layer_whose_weights_cannot_be_had_is_refused(tmp_path, operator, command):
     nodes, weights = REFUSED[operator]
     model, _ = written(tmp_path, [*nodes, plain(), *tail()], weights)
     graph = model.graph
     graph.value_info.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, F))
     onnx.save(model, tmp_path / "net.onnx")
-    arguments = PREDICT if command == "predict" else ("train", "net.onnx", "--batch", "2", "--data", "synthetic", "--steps", "1", "--backend", "cpu")
+    options = ("net.onnx", "--batch", "2", "--data", "synthetic", "--backend", "cpu")
+    arguments = {"predict": PREDICT, "test": ("test", *options), "train": ("train", *options, "--steps", "1")}[command]
     run = tightfit(tmp_path, *arguments)
     assert run.returncode == 1, run.stderr
     for part in ["layer conv: the weights `w` are computed by node", f"`{operator}`", "add --random-weights"]:

@@ -11,8 +11,8 @@ use super::value::{Constant, Dims, Value};
 /// More nodes than any model has.
 const MOST_NODES: usize = 50_000;
 
-/// A prime that stands for a mini-batch without a fixed size, so that no extent is taken for it by accident.
-const STAND_IN: usize = 61;
+/// Primes that stand for a mini-batch without a fixed size, so that no extent is taken for it by accident.
+pub const STAND_INS: [usize; 2] = [61, 67];
 
 /// A model's graph while it is read.
 pub struct Graph<'a> {
@@ -87,8 +87,8 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// The one input that samples come in by.
-    pub fn input(&self) -> Result<Input<'a>, String> {
+    /// The one input that samples come in by; `stand_in` stands for a mini-batch without a fixed size.
+    pub fn input(&self, stand_in: usize) -> Result<Input<'a>, String> {
         let is_read = |name: &str| self.readers(name).iter().any(|&reader| self.reached[reader]);
         let given = self.proto.input.iter().filter(|input| !self.values.contains_key(input.name.as_str()));
         let given: Vec<&ValueInfoProto> = given.filter(|input| is_read(&input.name)).collect();
@@ -116,7 +116,7 @@ impl<'a> Graph<'a> {
                 Some(dim) => return Err(format!("extent {at} of input {name} is {dim}; it must be 1 to 2^31")),
                 None if at == 0 => {
                     batch = Some(dim.dim_param.as_str()).filter(|name| !name.is_empty());
-                    STAND_IN
+                    stand_in
                 }
                 None => {
                     let free = match dim.dim_value {
@@ -195,12 +195,6 @@ impl<'a> Graph<'a> {
             Some(Value::Constant(constant)) => Some(constant),
             _ => None,
         }
-    }
-
-    /// Whether a name stands for a constant, now or once its node is read.
-    pub fn is_constant(&self, name: &str) -> bool {
-        let is_stated = || self.writers.get(name).is_some_and(|&writer| self.operator(writer) == "Constant");
-        self.constant(name).is_some() || is_stated()
     }
 
     /// Whether a name stands for what layers learn: floating-point numbers, more than one, whatever they come from.

@@ -44,7 +44,7 @@ use prost::Message;
 
 use self::call::Call;
 use self::control::Branch;
-use self::graph::{Graph, Input, shown};
+use self::graph::{Graph, Input, STAND_INS, shown};
 use self::layers::{Layers, name_of};
 use self::proto::{GraphProto, ModelProto, NodeProto};
 pub use self::shared::Shared;
@@ -95,9 +95,16 @@ impl Model {
         let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
         let mut branches = Vec::new();
         loop {
-            match read_graph(path, &proto)? {
+            match read_graph(path, &proto, STAND_INS[0])? {
                 Found::Network { network, mut weights, uses, is_for_inference } => {
                     weights.branches = branches;
+                    if weights.follow_from_shapes() {
+                        // With another mini-batch: what changes with it has no value before the model runs.
+                        match read_graph(path, &proto, STAND_INS[1]) {
+                            Ok(Found::Network { weights: other, .. }) => weights.forget_changed(Some(&other)),
+                            _ => weights.forget_changed(None),
+                        }
+                    }
                     return Ok(Model { path: path.to_owned(), network, version, is_for_inference, weights, uses });
                 }
                 Found::Branches(found) => {
@@ -175,7 +182,8 @@ enum Found {
     Branches(Vec<Branch>),
 }
 
-fn read_graph(path: &Path, proto: &GraphProto) -> Result<Found, Error> {
+/// Reads a graph; `stand_in` stands for a mini-batch without a fixed size.
+fn read_graph(path: &Path, proto: &GraphProto, stand_in: usize) -> Result<Found, Error> {
     let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
     let mut graph = Graph::of(proto).map_err(bad)?;
     let mut done = vec![false; graph.len()];
@@ -183,7 +191,7 @@ fn read_graph(path: &Path, proto: &GraphProto) -> Result<Found, Error> {
     if !branches.is_empty() {
         return Ok(Found::Branches(branches));
     }
-    let input = graph.input().map_err(bad)?;
+    let input = graph.input(stand_in).map_err(bad)?;
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let mut layers = Layers::new(&name, input.dims[0]);
     let shape = value::sample(&input.dims, input.dims[0]).map_err(bad)?;
@@ -270,7 +278,7 @@ impl Seen {
 /// from them.
 fn read_constants(graph: &mut Graph<'_>, done: &mut [bool]) -> Result<Vec<Branch>, Fault> {
     let mut branches = Vec::new();
-    for at in 0..graph.len() {
+    for (at, done) in done.iter_mut().enumerate() {
         let node = graph.node(at);
         if !graph.is_reached(at) || !graph.has_constants_only(node) {
             continue;
@@ -284,7 +292,7 @@ fn read_constants(graph: &mut Graph<'_>, done: &mut [bool]) -> Result<Vec<Branch
         // Their extents follow from their inputs.
         let call = Call { node, inputs, batch: 1, stated: graph.stated_without_batch(&node.output) };
         let values = operators::of_constants(&call).map_err(fault)?;
-        done[at] = true;
+        *done = true;
         set(graph, node, values);
     }
     branches.reverse();

@@ -8,14 +8,21 @@ use super::call::Call;
 use super::constants::{self, MOST_COMPUTED};
 use super::control::{self, Branch};
 use super::graph::{Graph, shown};
-use super::proto::{EXTERNAL, GraphProto, NodeProto, TensorProto};
-use super::value::{Constant, Data, Order, Value, elements};
+use super::proto::{EXTERNAL, GraphProto, NodeProto, TensorProto, data_type};
+use super::value::{Constant, Data, Dims, Order, Value, elements};
 use super::{decode, file_error, operators, tensor};
 use crate::network::{LayerId, LayerKind, Network, ParameterKind};
+use crate::problem::Storage;
 use crate::{Bytes, Error};
 
 /// Most bytes of weights to read.
 const MOST: Bytes = Bytes::gib(64);
+
+/// The most elements of all computed values together.
+const MOST_KEPT: usize = 2 * MOST_COMPUTED;
+
+/// The most elements for all nodes to read.
+const MOST_READ: usize = 32 * MOST_COMPUTED;
 
 /// What a layer keeps from step to step, one list of numbers each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,6 +91,20 @@ impl Weights {
         Weights { sources, branches: Vec::new(), known }
     }
 
+    /// Whether any weights are computed from the shapes of samples.
+    pub fn follow_from_shapes(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// Forgets the values that are others with another mini-batch.
+    pub fn forget_changed(&mut self, other: Option<&Weights>) {
+        for (name, constant) in &mut self.known {
+            if other.and_then(|other| other.known.get(name)).is_none_or(|other| other.data != constant.data) {
+                constant.data = Data::Unknown;
+            }
+        }
+    }
+
     /// Reads the numbers of all sources from a file and the files beside it that hold its weights.
     pub fn read(&self, path: &Path, network: &Network) -> Result<Vec<Numbers>, Error> {
         self.must_be_all(path, network)?;
@@ -98,12 +119,9 @@ impl Weights {
                 let (layer, slot) = (&network.layer(source.layer).name, source.slot.words());
                 file_error(path, format!("layer {layer}: the {slot} {} {what}", shown(&source.value)))
             };
-            let constant = values.value(&source.value).map_err(wrong)?;
-            let unknown = || wrong("are not known before the model runs".to_owned());
-            let numbers = constant.floats().ok_or_else(unknown)?;
-            let mut numbers: Vec<f32> = numbers.into_iter().map(|number| number as f32).collect();
+            let (dims, mut numbers) = values.numbers(&source.value).map_err(wrong)?;
             if source.order == Order::Transposed {
-                numbers = transposed(&constant.dims, &numbers).map_err(wrong)?;
+                numbers = transposed(&dims, &numbers).map_err(wrong)?;
             }
             all.push(Numbers { layer: source.layer, slot: source.slot, numbers });
         }
@@ -165,12 +183,14 @@ struct Values<'a> {
     computed: HashMap<&'a str, Result<Rc<Constant>, String>>,
     /// Elements of all computed values.
     elements: usize,
+    /// Elements that nodes have read.
+    read: usize,
 }
 
 impl<'a> Values<'a> {
     fn new(path: &'a Path, graph: &'a GraphProto, known: &'a BTreeMap<String, Constant>) -> Values<'a> {
         let tensors = graph.initializer.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-        Values { path, graph, tensors, known, computed: HashMap::new(), elements: 0 }
+        Values { path, graph, tensors, known, computed: HashMap::new(), elements: 0, read: 0 }
     }
 
     /// Computes these values, and those between them and the initializers.
@@ -216,13 +236,18 @@ impl<'a> Values<'a> {
         {
             return Ok(vec![made]);
         }
+        let read: usize = call.constants().filter_map(|constant| elements(&constant.dims)).sum();
+        self.read = self.read.saturating_add(read);
+        if self.read > MOST_READ {
+            return Err(format!("all nodes that compute weights read more than {MOST_READ} elements"));
+        }
         let dims = constants::dims(&call)?.ok_or("the operator is not supported")?;
         let all = constants::compute(&call, &dims, MOST_COMPUTED)?;
         for constant in &all {
             self.elements = self.elements.saturating_add(elements(&constant.dims).unwrap_or(usize::MAX));
         }
-        if self.elements > MOST_COMPUTED {
-            return Err(format!("all computed weights have more than {MOST_COMPUTED} elements"));
+        if self.elements > MOST_KEPT {
+            return Err(format!("all computed weights have more than {MOST_KEPT} elements"));
         }
         Ok(all.into_iter().map(Rc::new).collect())
     }
@@ -248,19 +273,47 @@ impl<'a> Values<'a> {
             return result.clone();
         }
         if let Some(constant) = self.known.get(name) {
-            return Ok(Rc::new(constant.clone()));
+            return match constant.data {
+                Data::Unknown => Err(format!("its input {} depends on the size of the mini-batch", shown(name))),
+                _ => Ok(Rc::new(constant.clone())),
+            };
         }
         self.tensor(self.tensors.get(name).ok_or("are not in the file")?)
     }
 
+    /// The extents and elements of one value, in 32 bits.
+    fn numbers(&self, name: &str) -> Result<(Dims, Vec<f32>), String> {
+        let held = self.tensors.get(name).filter(|tensor| tensor.data_type == data_type::FLOAT);
+        if let Some(tensor) = held.filter(|_| !self.computed.contains_key(name)) {
+            // Most weights: large, and as they are.
+            let (dims, count) = tensor::extents(tensor)?;
+            let external = self.external(tensor, count)?;
+            let bytes = external.as_deref().unwrap_or(if tensor.raw_data.is_empty() {
+                &tensor.float_data
+            } else {
+                &tensor.raw_data
+            });
+            if bytes.len() / 4 == count && bytes.len() % 4 == 0 {
+                return Ok((dims, Storage::F32.decode(bytes)));
+            }
+        }
+        let constant = self.value(name)?;
+        let numbers = constant.floats().ok_or("are not known before the model runs")?;
+        Ok((constant.dims.clone(), numbers.into_iter().map(|number| number as f32).collect()))
+    }
+
     fn tensor(&self, tensor: &TensorProto) -> Result<Rc<Constant>, String> {
         let (dims, count) = tensor::extents(tensor)?;
-        let external = match tensor.data_location {
-            EXTERNAL => Some(read_external(self.path, tensor, tensor::size(tensor, count)?)?),
-            _ => None,
-        };
-        let data = tensor::numbers(tensor, external.as_deref())?;
+        let data = tensor::numbers(tensor, self.external(tensor, count)?.as_deref())?;
         Ok(Rc::new(Constant { dims, of: tensor.data_type, data, origin: None }))
+    }
+
+    /// The bytes of a tensor that another file has.
+    fn external(&self, tensor: &TensorProto, count: usize) -> Result<Option<Vec<u8>>, String> {
+        match tensor.data_location {
+            EXTERNAL => read_external(self.path, tensor, tensor::size(tensor, count)?).map(Some),
+            _ => Ok(None),
+        }
     }
 }
 

@@ -149,6 +149,9 @@ pub fn transpose(call: &Call<'_>, input: &Constant, dims: &[usize]) -> Result<Da
 
 /// Repeats a tensor along its axes.
 pub fn tile(input: &Constant, dims: &[usize]) -> Result<Data, String> {
+    if elements(dims) == Some(0) {
+        return pick(&input.data, std::iter::empty());
+    }
     let maps: Vec<Vec<Option<usize>>> =
         input.dims.iter().zip(dims).map(|(&own, &dim)| (0..dim).map(|at| at.checked_rem(own)).collect()).collect();
     mapped(input, dims, &maps, None)
@@ -156,6 +159,10 @@ pub fn tile(input: &Constant, dims: &[usize]) -> Result<Data, String> {
 
 /// Adds elements before and after those of each axis, or takes some away.
 pub fn pad(call: &Call<'_>, input: &Constant, dims: &[usize]) -> Result<Data, String> {
+    // Other extents may be large where one is 0.
+    if elements(dims) == Some(0) {
+        return pick(&input.data, std::iter::empty());
+    }
     let pads = call.integers(1, "pads")?.ok_or("its pads are missing")?;
     let along = match call.integers_in(3)? {
         Some(given) => given.iter().map(|&at| axis(at, dims.len())).collect::<Result<Vec<usize>, String>>()?,

@@ -23,8 +23,8 @@ use super::proto::data_type;
 use super::shapes;
 use super::value::{Constant, Data, Dims, Value, elements as count};
 
-/// The most elements of a constant that is computed, and multiply-adds of a product.
-pub const MOST_COMPUTED: usize = 1 << 28;
+/// The most elements of a constant that is computed.
+pub const MOST_COMPUTED: usize = 1 << 27;
 
 /// Attributes that say how an operation is written, not what it computes.
 const SILENT: [&str; 2] = ["doc_string", "consumed_inputs"];
@@ -98,14 +98,23 @@ pub fn compute(call: &Call<'_>, outputs: &[Dims], most: usize) -> Result<Vec<Con
         "Clip" => elements::clip(call)?,
         "DequantizeLinear" => quantized::dequantized(call)?,
         "QuantizeLinear" => quantized::quantized(call, of)?,
-        "MatMul" => Data::Floats(reduce::matmul(input, call.constant(1)?, most.saturating_mul(64))?),
-        "Gemm" => Data::Floats(reduce::gemm(call, first, most.saturating_mul(64))?),
+        "MatMul" => Data::Floats(reduce::matmul(input, call.constant(1)?, most.saturating_mul(8))?),
+        "Gemm" => Data::Floats(reduce::gemm(call, first, most.saturating_mul(8))?),
         "BatchNormalization" => reduce::batch_norm(call, input)?,
         "CumSum" => reduce::cumulate(call, input)?,
         operator if operator.starts_with("Reduce") => reduce::reduce(call, input)?,
         _ => elements::apply(call, first)?,
     };
-    Ok(vec![Constant { dims: first.clone(), of, data: types::fit(of, data)?, origin: None }])
+    let data = types::fit(of, data)?;
+    let length = match &data {
+        Data::Integers(all) => all.len(),
+        Data::Floats(all) => all.len(),
+        Data::Unknown => 0,
+    };
+    match count(first) == Some(length) {
+        true => Ok(vec![Constant { dims: first.clone(), of, data, origin: None }]),
+        false => Err(format!("it gives {length} numbers, not those of {first:?}")),
+    }
 }
 
 /// The attributes that an operation on constants may have; `None` for one that is not computed.

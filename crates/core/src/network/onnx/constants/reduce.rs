@@ -75,7 +75,7 @@ pub fn cumulate(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     }
     let along = axis(super::number(call, 1)? as i64, input.dims.len())?;
     let step = strides(&input.dims)[along] as usize;
-    let first = |at: usize| at / step % input.dims[along] == 0;
+    let first = |at: usize| (at / step).is_multiple_of(input.dims[along]);
     match &input.data {
         Data::Unknown => Err("its input is not known".to_owned()),
         Data::Integers(all) => {
@@ -191,7 +191,7 @@ pub fn batch_norm(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     let trains = call.int("training_mode").unwrap_or(0) != 0;
     let (mut means, mut variances) = (numbers(3)?, numbers(4)?);
     let epsilon = f64::from(call.float("epsilon").unwrap_or(1e-5));
-    if [&scales, &shifts, &means, &variances].iter().any(|all| all.len() != channels) || positions == 0 {
+    if [&scales, &shifts, &means, &variances].iter().any(|all| all.len() != channels) || channels * positions == 0 {
         return Err(format!("statistics that do not match {channels} channels"));
     }
     let channel = |at: usize| at / positions % channels;

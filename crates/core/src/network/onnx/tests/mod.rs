@@ -17,7 +17,7 @@ enum Is<'a> {
     Ints(&'a [i64]),
     Float(f32),
     Text(&'a str),
-    Tensor(TensorProto),
+    Tensor(Box<TensorProto>),
 }
 
 fn node(operator: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, Is<'_>)]) -> NodeProto {
@@ -29,7 +29,7 @@ fn node(operator: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, 
             Is::Ints(all) => attribute.ints = all.to_vec(),
             Is::Float(number) => attribute.f = *number,
             Is::Text(text) => attribute.s = text.as_bytes().to_vec().into(),
-            Is::Tensor(tensor) => attribute.t = Some(tensor.clone()),
+            Is::Tensor(tensor) => attribute.t = Some((**tensor).clone()),
         }
         attribute
     };
@@ -159,7 +159,7 @@ fn one_dimension_is_a_row_and_three_stay_three() {
 
 /// Shape -> Gather -> Concat -> Reshape, as exporters write `x.view(x.size(0), -1)`.
 fn flatten_by_arithmetic(batch: i64) -> ModelProto {
-    let zero = Is::Tensor(TensorProto { dims: vec![], ..integers("", &[0]) });
+    let zero = Is::Tensor(TensorProto { dims: vec![], ..integers("", &[0]) }.into());
     model(
         &[batch, 2, 3, 4],
         vec![weights("fc.weight", &[10, 24]), weights("fc.bias", &[10]), integers("rest", &[-1])],

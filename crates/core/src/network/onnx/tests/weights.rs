@@ -24,7 +24,7 @@ fn only(model: &ModelProto) -> Vec<f32> {
 fn filters_are_computed_from_constants() {
     let v = || floats("v", &[2, 2, 1, 1], &[1.0, 2.0, 3.0, 4.0]);
     let two = || floats("two", &[], &[2.0]);
-    let constant = Is::Tensor(v());
+    let constant = Is::Tensor(v().into());
     for (nodes, expected) in [
         (vec![node("Constant", &[], &["w"], &[("value", constant)])], [1.0, 2.0, 3.0, 4.0]),
         (vec![node("Mul", &["v", "two"], &["w"], &[])], [2.0, 4.0, 6.0, 8.0]),
@@ -174,8 +174,8 @@ fn branches_that_are_known_take_the_place_of_their_nodes() {
     ];
     let kinds = text(&read(&chooses(shape, vec![integers("one", &[1]), integers("two", &[2])])).unwrap());
     assert_eq!(kinds.iter().filter(|kind| kind.contains("relu")).count(), 2, "{kinds:?}");
-    let samples = vec![node("ReduceMax", &["c"], &["most"], &[]), node("Greater", &["most", "zero"], &["yes"], &[])];
-    let error = error(&chooses(samples, vec![floats("zero", &[], &[0.0])]));
+    let samples = vec![node("Cast", &["c"], &["yes"], &[("to", Is::Int(9))])];
+    let error = error(&chooses(samples, vec![]));
     assert!(
         error.contains("node `the If`, operator `If`: its condition is not known before the model runs"),
         "{error}"
@@ -190,6 +190,25 @@ fn free_mini_batches_are_written_in_several_ways() {
         input.tensor_type.as_mut().unwrap().shape.as_mut().unwrap().dim[0].dim_value = Some(free);
         assert_eq!(text(&read(&model).unwrap())[1], "the_Conv convolution 2x3x3");
     }
+}
+
+#[test]
+fn weights_may_follow_from_the_shape_of_samples_but_not_from_their_number() {
+    let by_extent = |batch: i64, at: i64| {
+        let nodes = vec![
+            node("Shape", &["x"], &["dims"], &[]),
+            node("Gather", &["dims", "at"], &["extent"], &[]),
+            node("Cast", &["extent"], &["number"], &[("to", Is::Int(1))]),
+            node("Mul", &["v", "number"], &["w"], &[]),
+        ];
+        let mut model = filters(nodes, vec![weights("v", &[2, 2, 1, 1]), integers("at", &[at])]);
+        model.graph.as_mut().unwrap().input = vec![value("x", &[batch, 2, 3, 3])];
+        model
+    };
+    assert_eq!(only(&by_extent(-1, 2)), [1.5; 4]);
+    assert_eq!(only(&by_extent(4, 0)), [2.0; 4]);
+    let error = weights_of(&by_extent(-1, 0)).unwrap_err().to_string();
+    assert!(error.contains("an operator `Cast`: its input `extent` depends on the size of the mini-batch"), "{error}");
 }
 
 /// Two convolutions by these filters.
