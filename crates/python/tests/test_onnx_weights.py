@@ -143,8 +143,8 @@ CONV = {
         [w("v", *F), w("u", *F), one("number", -0.3)],
     ),
     "sum-of-products": (
-        [node("Gemm", ["a", "b", "c"], ["m"], alpha=0.5, beta=2.0, transA=1), node("Reshape", ["m", "shape"], ["w"])],
-        [w("a", 3, 8), w("b", 3, 27), w("c", 27), whole("shape", *F)],
+        [node("Gemm", ["a", "b", "more"], ["m"], alpha=0.5, beta=2.0, transA=1), node("Reshape", ["m", "shape"], ["w"])],
+        [w("a", 3, 8), w("b", 3, 27), w("more", 27), whole("shape", *F)],
     ),
     "low-rank": (
         [node("MatMul", ["a", "b"], ["m"]), node("Reshape", ["m", "shape"], ["d"]), node("Add", ["d", "v"], ["w"])],
@@ -309,6 +309,15 @@ def written(folder, nodes, weights, batch="N", version=13):
     return model, (pixels.astype(numpy.float32) / 255 * 2 - 1).transpose(2, 0, 1)[None]
 
 
+def pictures(folder):
+    """A picture of each class, in ``data``."""
+    all = random.integers(0, 256, (10, 8, 8, 3)).astype(numpy.uint8)
+    for label, pixels in enumerate(all):
+        (folder / f"data/c{label}").mkdir(parents=True)
+        PIL.fromarray(pixels).save(folder / f"data/c{label}/0.png")
+    return all
+
+
 def tightfit(folder, *arguments):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIGHTFIT_")}
     environment["TIGHTFIT_CACHE"] = "none"
@@ -346,7 +355,8 @@ def test_a_layer_whose_weights_cannot_be_had_is_refused(tmp_path, operator, comm
     graph = model.graph
     graph.value_info.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, F))
     onnx.save(model, tmp_path / "net.onnx")
-    options = ("net.onnx", "--batch", "2", "--data", "synthetic", "--backend", "cpu")
+    pictures(tmp_path)
+    options = ("net.onnx", "--batch", "2", "--data", "data", "--backend", "cpu")
     arguments = {"predict": PREDICT, "test": ("test", *options), "train": ("train", *options, "--steps", "1")}[command]
     run = tightfit(tmp_path, *arguments)
     assert run.returncode == 1, run.stderr
@@ -392,10 +402,7 @@ def test_one_initializer_is_trained_and_saved_as_one_tensor(tmp_path):
     torch = pytest.importorskip("torch")
     safetensors = pytest.importorskip("safetensors.numpy")
     model, _ = shared(tmp_path)
-    pictures = random.integers(0, 256, (10, 8, 8, 3)).astype(numpy.uint8)
-    for label, pixels in enumerate(pictures):
-        (tmp_path / f"data/c{label}").mkdir(parents=True)
-        PIL.fromarray(pixels).save(tmp_path / f"data/c{label}/0.png")
+    pixels = pictures(tmp_path)
     train = "train net.onnx --batch 10 --data data --backend cpu --learning-rate 0.2 --momentum 0.9 --weight-decay 0.01".split()
     run = tightfit(tmp_path, *train, "--steps", "3", "--save", "w.safetensors")
     assert run.returncode == 0, run.stderr
@@ -407,7 +414,7 @@ def test_one_initializer_is_trained_and_saved_as_one_tensor(tmp_path):
 
     learned = {name: tensor.requires_grad_() for name, tensor in state.items() if "running" not in name}
     solver = torch.optim.SGD(learned.values(), lr=0.2, momentum=0.9, weight_decay=0.01)
-    x = torch.tensor(pictures).permute(0, 3, 1, 2).float() / 255 * 2 - 1
+    x = torch.tensor(pixels).permute(0, 3, 1, 2).float() / 255 * 2 - 1
     for _ in range(3):
         y = torch.nn.functional.conv2d(x, state["a.weight"], padding=1)
         for use in range(2):

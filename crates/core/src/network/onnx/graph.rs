@@ -207,24 +207,19 @@ impl<'a> Graph<'a> {
         node.input.iter().all(|name| name.is_empty() || self.constant(name).is_some())
     }
 
-    /// The nodes that write values which depend on these and on no sample: every such node once, with each value.
-    pub fn constants_behind(
-        &self,
-        names: impl Iterator<Item = &'a str>,
-    ) -> impl Iterator<Item = (&'a str, Option<&'a NodeProto>)> {
+    /// These values and those that they are computed from, each once, as far as no sample is among them.
+    pub fn constants_behind<'n>(&self, names: impl Iterator<Item = &'n str>) -> HashSet<&'n str>
+    where
+        'a: 'n,
+    {
         let mut seen = HashSet::new();
         let mut open: Vec<&str> = names.collect();
-        std::iter::from_fn(move || {
-            loop {
-                let name = open.pop()?;
-                if self.constant(name).is_none() || !seen.insert(name) {
-                    continue;
-                }
-                let writer = self.writer(name);
-                open.extend(writer.iter().flat_map(|node| &node.input).map(String::as_str));
-                return Some((name, writer));
+        while let Some(name) = open.pop() {
+            if self.constant(name).is_some() && seen.insert(name) {
+                open.extend(self.writer(name).iter().flat_map(|node| &node.input).map(String::as_str));
             }
-        })
+        }
+        seen
     }
 
     /// What the inputs of a node stand for; an error names the one that nothing has written.

@@ -60,9 +60,9 @@ impl Layers {
         other(&mut of);
         let inputs: Vec<LayerId> = call.maps().iter().map(|map| map.layer).collect();
         let shapes: Vec<Shape> = inputs.iter().map(|input| self.shape(*input)).collect();
-        // What a function learns counts, also where the file computes it from fewer numbers.
-        let learns = of.function.as_ref().map(|function| function.parameter_kinds(&shapes)).unwrap_or_default();
-        if !learns.is_empty() {
+        // What a function learns counts, also where the file computes it from fewer numbers; scales and the like do not.
+        if let Some(function) = &of.function {
+            let learns = function.parameter_kinds(&shapes);
             of.parameters = learns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
         }
         of.function = of.function.take().filter(|function| function.check(&of, &shapes).is_ok());

@@ -70,18 +70,14 @@ pub fn made_of_nothing(call: &Call<'_>, most: usize) -> Result<Option<Value>, St
             match value.name.as_str() {
                 "value" => {
                     let tensor = value.t.as_ref().ok_or("its value is no tensor")?;
-                    let mut constant = tensor::constant(tensor)?;
-                    constant.origin = origin(call, constant.learnable());
-                    Value::Constant(Rc::new(constant))
+                    Value::Constant(Rc::new(tensor::constant(tensor)?))
                 }
                 "value_int" => Value::constant(vec![], Data::Integers(vec![value.i])),
                 "value_ints" => list(value.ints.clone()),
                 "value_float" => Value::constant(vec![], Data::Floats(vec![f64::from(value.f)])),
                 "value_floats" => {
                     let all: Vec<f64> = value.floats.iter().map(|&number| f64::from(number)).collect();
-                    let (dims, of) = (vec![all.len()], data_type::FLOAT);
-                    let constant = Constant { dims, of, data: Data::Floats(all), origin: None };
-                    Value::Constant(Rc::new(Constant { origin: origin(call, constant.learnable()), ..constant }))
+                    Value::constant(vec![all.len()], Data::Floats(all))
                 }
                 other => return Err(format!("a value of kind `{other}` is not supported")),
             }
@@ -160,11 +156,6 @@ pub fn of_constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
         first.origin = Some(passed);
     }
     Ok(constants.into_iter().map(|constant| Value::Constant(Rc::new(constant))).collect())
-}
-
-/// The value that a node's first output is.
-fn origin(call: &Call<'_>, learned: usize) -> Option<Origin> {
-    call.node.output.first().map(|name| Origin { name: name.clone(), order: Order::Same, learned })
 }
 
 /// The value whose elements a node passes on as they are, or with rows and columns exchanged.

@@ -1,6 +1,6 @@
 //! Numbers of a file that several layers use: as one tensor, or in ways that cannot be trained as one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::graph::{Graph, shown};
 use super::value::Constant;
@@ -66,6 +66,7 @@ impl Uses {
 
     /// Finds initializers that are part of the parameters of two layers through different nodes.
     fn computations(&mut self, graph: &Graph<'_>, by_value: &BTreeMap<&str, Vec<&Source>>) {
+        let learned = learned(graph);
         let mut owners: HashMap<&str, (&str, LayerId)> = HashMap::new();
         for (value, of) in by_value {
             let Some(layer) = of.first().map(|source| source.layer) else { continue };
@@ -76,7 +77,7 @@ impl Uses {
                 }
                 match owners.get(name) {
                     Some((owner, _)) if owner == value => continue,
-                    Some((_, other)) if graph.constant(name).is_some_and(|constant| constant.parameters() > 0) => {
+                    Some((_, other)) if learned.contains(name) => {
                         let how = "through different computations";
                         self.apart.push(Apart { name: name.to_owned(), layers: [*other, layer], how });
                         continue;
@@ -101,6 +102,20 @@ impl Uses {
         }
         Ok(self.shared.clone())
     }
+}
+
+/// The values that are made of floating-point numbers which the file holds, more than one: not those that fill a shape.
+fn learned<'a>(graph: &Graph<'a>) -> HashSet<&'a str> {
+    let learnable = |name: &str| graph.constant(name).is_some_and(Constant::is_learnable);
+    let mut all = HashSet::new();
+    for node in (0..graph.len()).map(|at| graph.node(at)) {
+        let held = node.input.iter().map(String::as_str).filter(|name| graph.writer(name).is_none() && learnable(name));
+        all.extend(held);
+        if node.op_type == "Constant" || node.input.iter().any(|name| all.contains(name.as_str())) {
+            all.extend(node.output.iter().map(String::as_str).filter(|name| learnable(name)));
+        }
+    }
+    all
 }
 
 /// What cannot be one tensor with the others: what gradients change, means, variances.

@@ -80,10 +80,17 @@ pub(super) struct Weights {
 impl Weights {
     /// The weights of these sources.
     pub fn of(graph: &Graph<'_>, sources: Vec<Source>) -> Weights {
+        // What no later node computes from constants alone.
+        let mut of_shapes: HashSet<&str> = HashSet::new();
+        for node in (0..graph.len()).map(|at| graph.node(at)) {
+            if !graph.has_constants_only(node) || node.input.iter().any(|name| of_shapes.contains(name.as_str())) {
+                of_shapes.extend(node.output.iter().map(String::as_str));
+            }
+        }
         let mut known = BTreeMap::new();
-        for (name, node) in graph.constants_behind(sources.iter().map(|source| source.value.as_str())) {
-            let of_samples = node.is_some_and(|node| !graph.has_constants_only(node));
-            if let Some(constant) = graph.constant(name).filter(|constant| of_samples && constant.data != Data::Unknown)
+        for name in graph.constants_behind(sources.iter().map(|source| source.value.as_str())) {
+            if let Some(constant) = graph.constant(name).filter(|constant| constant.data != Data::Unknown)
+                && of_shapes.contains(name)
             {
                 known.insert(name.to_owned(), constant.clone());
             }

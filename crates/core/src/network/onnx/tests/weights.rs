@@ -234,6 +234,15 @@ fn what_layers_use_as_one_is_shared_and_what_they_use_otherwise_is_refused() {
         let error = twice(first, second, halved()).shared().unwrap_err().to_string();
         assert!(error.contains("use `c.weight` through different computations"), "{error}");
     }
+    // The numbers of a node are no initializer, and shared all the same.
+    let held = |mut nodes: Vec<NodeProto>| {
+        let tensor = Is::Tensor(weights("", &[2, 2, 1, 1]).into());
+        nodes.insert(0, node("Constant", &[], &["k"], &[("value", tensor)]));
+        nodes
+    };
+    assert_eq!(twice("k", "k", held(vec![])).shared().unwrap().len(), 1);
+    let error = twice("k", "n", held(vec![node("Neg", &["k"], &["n"], &[])])).shared().unwrap_err().to_string();
+    assert!(error.contains("use `k` through different computations"), "{error}");
     let turned = vec![node("Mul", &["c.weight", "half"], &["h"], &[]), node("Neg", &["c.weight"], &["n"], &[])];
     assert!(twice("h", "n", turned).shared().unwrap_err().to_string().contains("cannot be trained as one"));
     assert_eq!(
