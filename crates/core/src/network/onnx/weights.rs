@@ -235,7 +235,11 @@ impl<'a> Values<'a> {
                 || self.known.contains_key(name)
                 || self.computed.contains_key(name.as_str());
             // What a type or a shape alone is taken from may depend on the samples.
-            inputs.push(if is_there { Some(Value::Constant(self.value(name)?)) } else { None });
+            let passed = |what: String| match what.starts_with("are ") {
+                true => what,
+                false => format!("the numbers of its input {} {what}", shown(name)),
+            };
+            inputs.push(if is_there { Some(Value::Constant(self.value(name).map_err(passed)?)) } else { None });
         }
         let call = Call { node, inputs, batch: 1, stated: None };
         if call.is_standard()
@@ -281,7 +285,7 @@ impl<'a> Values<'a> {
         }
         if let Some(constant) = self.known.get(name) {
             return match constant.data {
-                Data::Unknown => Err(format!("its input {} depends on the size of the mini-batch", shown(name))),
+                Data::Unknown => Err("depend on the size of the mini-batch".to_owned()),
                 _ => Ok(Rc::new(constant.clone())),
             };
         }

@@ -208,7 +208,7 @@ fn weights_may_follow_from_the_shape_of_samples_but_not_from_their_number() {
     assert_eq!(only(&by_extent(-1, 2)), [1.5; 4]);
     assert_eq!(only(&by_extent(4, 0)), [2.0; 4]);
     let error = weights_of(&by_extent(-1, 0)).unwrap_err().to_string();
-    assert!(error.contains("an operator `Cast`: its input `extent` depends on the size of the mini-batch"), "{error}");
+    assert!(error.contains("layer the_Conv: the weights `w` depend on the size of the mini-batch"), "{error}");
 }
 
 /// Two convolutions by these filters.
