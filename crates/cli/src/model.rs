@@ -1,9 +1,9 @@
 //! A network by name or path, and what commands that run it must know of an ONNX model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tightfit_core::network::onnx::{Model, Numbers};
+use tightfit_core::network::onnx::{Model, Numbers, Shared};
 use tightfit_core::network::{LayerId, LayerKind, Network, Other};
 
 use crate::failure::Failure;
@@ -46,6 +46,30 @@ impl Opened {
             _ => Ok(None),
         }
     }
+}
+
+/// What layers of an ONNX model share and train as one; notes it, and the parameters that the file computes.
+///
+/// # Errors
+/// Those of [`Model::shared`].
+pub fn shared(opened: &Opened) -> Result<Vec<Shared>, Failure> {
+    let Some(model) = &opened.model else { return Ok(Vec::new()) };
+    let shared = model.shared()?;
+    for one in &shared {
+        let layers: Vec<&str> = one.uses.iter().map(|(layer, _)| opened.network.layer(*layer).name.as_str()).collect();
+        message::note(format_args!("{} is one tensor for layers {}: it is trained as one", one.name, listed(&layers)));
+    }
+    let computed: BTreeSet<&str> =
+        model.computed().map(|(layer, _, _)| opened.network.layer(layer).name.as_str()).collect();
+    let computed: Vec<&str> = computed.into_iter().collect();
+    if !computed.is_empty() {
+        message::note(format_args!(
+            "{} computes parameters of layers {}: the results are trained and saved, not what they are computed from",
+            opened.network.name(),
+            listed(&computed)
+        ));
+    }
+    Ok(shared)
 }
 
 /// Refuses a network with layers that cannot run, and names them; `what` is the command's verb.

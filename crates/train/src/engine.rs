@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
+use tightfit_core::network::onnx::Shared;
 use tightfit_core::network::{LayerId, Part, Rule};
 use tightfit_core::plan::{
     Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Order, ParameterKind, Pass, Role, Schedule,
@@ -18,6 +19,8 @@ use crate::data::Batch;
 use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
+use crate::sharing::{SharedStatistics, first_of_shared, share};
+use crate::weights::replace_weights;
 
 /// Options of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +63,8 @@ pub struct Engine<M> {
     residents: BTreeMap<NetworkTensor, (Range<u64>, Storage)>,
     /// By layer, the elements of its parameters that the machine has in another order than files.
     turned: BTreeMap<LayerId, (Range<usize>, Order)>,
+    /// Running statistics that layers share.
+    statistics: Vec<SharedStatistics>,
     /// The location of the probabilities after a step, in sample order.
     probabilities: Vec<Range<u64>>,
     storage: Storage,
@@ -82,9 +87,25 @@ impl<M: Machine> Engine<M> {
     pub fn new(
         workload: &Workload<'_>,
         schedule: &Checked,
+        machine: M,
+        solver: Solver,
+        poison: Poison,
+    ) -> Result<Engine<M>, Error> {
+        Engine::with_shared(workload, schedule, machine, solver, poison, &[])
+    }
+
+    /// The same, where layers share numbers that are trained as one. They begin with equal ones; what
+    /// [`Engine::take_over`] puts there must be equal too.
+    ///
+    /// # Errors
+    /// Those of [`Engine::new`]; [`Error::Unsound`] if layers cannot share what they are said to.
+    pub fn with_shared(
+        workload: &Workload<'_>,
+        schedule: &Checked,
         mut machine: M,
         solver: Solver,
         poison: Poison,
+        shared: &[Shared],
     ) -> Result<Engine<M>, Error> {
         let lowered = workload.lower()?;
         if *schedule.step() != lowered.step {
@@ -96,17 +117,25 @@ impl<M: Machine> Engine<M> {
             check_memory(workload, &solver.rule)?;
         }
         let mut commands = resolve(workload, &lowered, schedule, poison)?;
+        share(&mut commands, workload, shared)?;
         machine.reserve(schedule.device_bytes, schedule.host_bytes, commands.events)?;
         let probabilities = probabilities(&commands);
         let tasks = std::mem::take(&mut commands.tasks);
         let tasks = tasks.into_iter().map(|task| machine.prepare(task)).collect::<Result<Vec<_>, Error>>()?;
         let input = workload.network.iter().find(|(_, layer)| layer.kind.behavior().part == Part::Input);
         let loss = workload.network.iter().find(|(_, layer)| layer.kind.behavior().part == Part::Loss);
+        let residents = residents(workload, &lowered, schedule);
+        let place = |tensor| residents.get(&tensor).map(|(range, _): &(Range<u64>, Storage)| range.clone());
+        let statistics = match workload.mode {
+            Mode::Training => SharedStatistics::of(workload, shared, place),
+            Mode::Inference => Vec::new(),
+        };
         let mut engine = Engine {
             machine,
             commands,
             tasks,
-            residents: residents(workload, &lowered, schedule),
+            residents,
+            statistics,
             turned: turned(workload),
             probabilities,
             storage: workload.types.storage(),
@@ -119,6 +148,12 @@ impl<M: Machine> Engine<M> {
             solver,
         };
         engine.initialize(workload)?;
+        let equal = first_of_shared(workload, shared, engine.solver.seed);
+        if !equal.is_empty() {
+            let mut learned = engine.learned()?;
+            replace_weights(workload, &mut learned, &equal)?;
+            engine.take_over(&learned)?;
+        }
         Ok(engine)
     }
 
@@ -188,6 +223,8 @@ impl<M: Machine> Engine<M> {
             loss_scale: self.solver.loss_scale,
         };
         let start = Instant::now();
+        let before = self.statistics.iter().map(|shared| shared.before(&mut self.machine));
+        let before = before.collect::<Result<Vec<_>, Error>>()?;
         let told = self.enqueue(&iteration);
         if told.is_ok()
             && let Some(next) = next()
@@ -198,6 +235,9 @@ impl<M: Machine> Engine<M> {
         // Wait for everything enqueued before an error, then report the error.
         let finished = self.machine.finish();
         finished.and(told)?;
+        for (shared, before) in self.statistics.iter().zip(&before) {
+            shared.after(&mut self.machine, before)?;
+        }
         let time = Nanos::from(start.elapsed());
         self.step += 1;
         let (loss, correct) = match self.classes {

@@ -17,6 +17,7 @@ pub mod machine;
 mod observe;
 mod rate;
 mod resolve;
+mod sharing;
 mod trace;
 mod weights;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tightfit_core::network::onnx::Shared;
 use tightfit_core::network::{Network, Rule, Shape};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count, lines};
@@ -53,6 +54,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
     must_change(options.flip, options.shift, dataset.train.shape())?;
     message::say(dataset::summary(&dataset));
     let names = start::names(&opened);
+    let shared = model::shared(&opened)?;
     let mut session = Session::open(common)?;
     must_compute(session.device(), options.graph, "train")?;
     must_run_on(&session.device().backend, &network, "train")?;
@@ -81,6 +83,7 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
         planning,
         start,
         names,
+        shared,
         seed,
         dataset,
         device,
@@ -125,6 +128,8 @@ pub struct Job<'a> {
     planning: Option<Nanos>,
     pub start: Start,
     pub names: Names,
+    /// What layers share and train as one.
+    pub shared: Vec<Shared>,
     /// Seed of the initial weights, of dropout and of the order of the data: that of a resumed run, if there is one.
     pub seed: u64,
     pub dataset: Dataset,
@@ -264,7 +269,8 @@ impl Job<'_> {
         workload: &Workload<'w>,
     ) -> Result<Engine<M>, Failure> {
         let poison = if self.options.check { Poison::Freed } else { Poison::Nothing };
-        Ok(Engine::new(workload, &self.plan.schedule, machine()?, self.solver(), poison)?)
+        let (schedule, solver) = (&self.plan.schedule, self.solver());
+        Ok(Engine::with_shared(workload, schedule, machine()?, solver, poison, &self.shared)?)
     }
 
     /// The mini-batches from the position of the run on.

@@ -81,7 +81,7 @@ pub fn save(
     progress: &Progress,
 ) -> Result<(), Error> {
     let mut tensors = Vec::new();
-    for slice in weight_slices(workload, names).into_iter().chain(solver_slices(workload, names)) {
+    for slice in saved(workload, names) {
         let numbers = slice.of(kept).ok_or_else(|| Error::Batch {
             what: format!("no numbers for {}", slice.name),
             wanted: format!("{} in shape {:?}", slice.elements(), slice.shape),
@@ -98,8 +98,14 @@ pub fn save(
 
 /// What the tensors in a file of [`save`] take; names and shapes come on top.
 pub fn size(workload: &Workload<'_>, names: &Names) -> Bytes {
-    let slices = weight_slices(workload, names).into_iter().chain(solver_slices(workload, names));
-    Bytes(slices.map(|slice| slice.elements() as u64 * WORD).sum())
+    Bytes(saved(workload, names).iter().map(|slice| slice.elements() as u64 * WORD).sum())
+}
+
+/// The tensors of a file, each once: layers that share one have equal copies.
+fn saved(workload: &Workload<'_>, names: &Names) -> Vec<Slice> {
+    let mut known = BTreeSet::new();
+    let all = weight_slices(workload, names).into_iter().chain(solver_slices(workload, names));
+    all.filter(|slice| known.insert(slice.name.clone())).collect()
 }
 
 impl Checkpoint {

@@ -1,6 +1,6 @@
 //! The tensors of a file, by name, and where the engine keeps their numbers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use tightfit_core::network::onnx::{Model, Slot};
@@ -27,12 +27,20 @@ impl Names {
         Names { layers: torchvision::names(network), slots: BTreeMap::new() }
     }
 
-    /// The names for an ONNX model: those of its initializers, as far as they are names and each is used once.
+    /// The names for an ONNX model: those of its initializers, as far as they are names. What layers share and train as one
+    /// has one name, so that it is one tensor in a file; what they use in different ways has a name for each.
     pub fn of_model(model: &Model) -> Names {
-        let mut uses: HashMap<&str, usize> = HashMap::new();
-        model.names().for_each(|(_, _, name)| *uses.entry(name).or_default() += 1);
+        let mut uses: HashMap<&str, BTreeSet<(Slot, &str)>> = HashMap::new();
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        for (layer, slot, name) in model.names() {
+            uses.entry(name).or_default().insert((slot, model.network().layer(layer).kind.name()));
+            *counts.entry(name).or_default() += 1;
+        }
+        let is_shared = model.shared().is_ok();
+        let is_one =
+            |name: &str| counts.get(name) == Some(&1) || is_shared && uses.get(name).is_some_and(|all| all.len() == 1);
         // Exporters make up names such as onnx::Conv_497 for weights that they changed.
-        let is_name = |name: &str| uses.get(name) == Some(&1) && !name.contains("::") && !name.starts_with(SOLVER);
+        let is_name = |name: &str| is_one(name) && !name.contains("::") && !name.starts_with(SOLVER);
         let named = model.names().filter(|(_, _, name)| is_name(name));
         let slots = named.map(|(layer, slot, name)| ((layer, slot), name.to_owned())).collect();
         Names { layers: HashMap::new(), slots }

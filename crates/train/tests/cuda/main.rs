@@ -4,6 +4,7 @@ mod feeding;
 mod lanes;
 mod limits;
 mod parts;
+mod shared;
 
 use std::collections::{BTreeMap, HashMap};
 

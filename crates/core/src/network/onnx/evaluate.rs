@@ -6,8 +6,6 @@ use std::collections::HashMap;
 
 use super::given::Given;
 use super::graph::Graph;
-use super::tensor;
-use super::value::Value;
 use crate::network::{Activation, Function};
 
 /// Largest difference from a function, as a share of the largest value.
@@ -74,20 +72,9 @@ fn compute(graph: &Graph<'_>, nodes: &[usize], x: &str, points: &[f64]) -> Optio
     known.remove(last?).filter(|all| all.len() == points.len())
 }
 
-/// The numbers of a constant, also of one whose node was not read yet.
+/// The numbers of a constant.
 fn numbers(graph: &Graph<'_>, name: &str) -> Option<Vec<f64>> {
-    if let Some(Value::Constant(constant)) = graph.value(name) {
-        return constant.floats();
-    }
-    let node = graph.writer(name).filter(|node| node.op_type == "Constant")?;
-    let value = node.attribute.iter().find(|attribute| attribute.name.starts_with("value"))?;
-    match value.name.as_str() {
-        "value" => tensor::constant(value.t.as_ref()?).ok()?.floats(),
-        "value_float" => Some(vec![f64::from(value.f)]),
-        "value_int" => Some(vec![value.i as f64]),
-        "value_ints" => Some(value.ints.iter().map(|&number| number as f64).collect()),
-        _ => None,
-    }
+    graph.constant(name)?.floats()
 }
 
 /// One node, element by element; single numbers are stretched.

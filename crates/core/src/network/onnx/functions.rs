@@ -76,10 +76,10 @@ fn product(call: &Call<'_>) -> Result<Function, String> {
     }
 }
 
-/// Whether these are learned numbers of the extents (c, 1, 1) for maps of (n, c, h, w), or alike.
+/// Whether these are floating-point numbers of the extents (c, 1, 1) for maps of (n, c, h, w), or alike.
 fn is_per_channel(factor: &Constant, x: &Map) -> bool {
     let Some((first, others)) = factor.dims.split_first() else { return false };
-    factor.parameters() == *first
+    factor.is_learnable()
         && x.dims.get(1) == Some(first)
         && others.len() + 2 == x.dims.len()
         && others.iter().all(|&extent| extent == 1)

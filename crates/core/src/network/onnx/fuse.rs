@@ -66,9 +66,7 @@ pub fn find(graph: &Graph<'_>, start: usize, x: &str) -> Option<Fused> {
             continue;
         }
         let names = || node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
-        let known = |name: &str| {
-            inside.contains(name) || matches!(graph.value(name), Some(Value::Constant(_))) || graph.is_constant(name)
-        };
+        let known = |name: &str| inside.contains(name) || graph.constant(name).is_some();
         if !names().any(|name| inside.contains(name)) || !names().all(known) {
             continue;
         }
@@ -157,7 +155,10 @@ fn with_affine(graph: &Graph<'_>, mut nodes: Vec<usize>, operator: &str) -> Vec<
         let node = graph.node(*reader);
         let fits = is_standard(node) && (node.op_type == "Mul" || node.op_type == "Add" && normalizes);
         let others = node.input.iter().filter(|name| *name != output);
-        if !fits || node.input.len() != 2 || !others.clone().all(|name| graph.is_constant(name)) || others.count() != 1
+        if !fits
+            || node.input.len() != 2
+            || !others.clone().all(|name| graph.constant(name).is_some())
+            || others.count() != 1
         {
             break;
         }

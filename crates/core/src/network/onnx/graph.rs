@@ -3,16 +3,17 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use super::control::captured;
 use super::given::Given;
-use super::proto::{GraphProto, NodeProto, ValueInfoProto};
+use super::proto::{DimensionProto, GraphProto, NodeProto, ValueInfoProto};
 use super::tensor;
 use super::value::{Constant, Dims, Value};
 
 /// More nodes than any model has.
 const MOST_NODES: usize = 50_000;
 
-/// A prime that stands for a mini-batch without a fixed size, so that no extent is taken for it by accident.
-const STAND_IN: usize = 61;
+/// Primes that stand for a mini-batch without a fixed size, so that no extent is taken for it by accident.
+pub const STAND_INS: [usize; 2] = [61, 67];
 
 /// A model's graph while it is read.
 pub struct Graph<'a> {
@@ -57,6 +58,11 @@ impl<'a> Graph<'a> {
             stated: proto.value_info.iter().chain(&proto.output).map(|info| (info.name.as_str(), info)).collect(),
             version: 0,
         };
+        let sparse = proto.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref()).next();
+        if let Some(sparse) = sparse {
+            let name = shown(&sparse.name);
+            return Err(format!("initializer {name} is sparse, which is not supported; store it as a dense tensor"));
+        }
         for initializer in &proto.initializer {
             let constant = tensor::initializer(initializer)
                 .map_err(|what| format!("initializer {}: {what}", shown(&initializer.name)))?;
@@ -64,11 +70,12 @@ impl<'a> Graph<'a> {
         }
         for (at, node) in proto.node.iter().enumerate() {
             for name in node.output.iter().filter(|name| !name.is_empty()) {
-                if graph.writers.insert(name, at).is_some() {
+                if graph.writers.insert(name, at).is_some() || graph.values.contains_key(name.as_str()) {
                     return Err(format!("{} is written twice", shown(name)));
                 }
             }
-            for name in node.input.iter().filter(|name| !name.is_empty()) {
+            let read = node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
+            for name in read.chain(captured(node)) {
                 graph.readers.entry(name).or_default().push(at);
             }
         }
@@ -78,13 +85,14 @@ impl<'a> Graph<'a> {
                 && !std::mem::replace(&mut graph.reached[writer], true)
             {
                 open.extend(proto.node[writer].input.iter().map(String::as_str));
+                open.extend(captured(&proto.node[writer]));
             }
         }
         Ok(graph)
     }
 
-    /// The one input that samples come in by.
-    pub fn input(&self) -> Result<Input<'a>, String> {
+    /// The one input that samples come in by; `stand_in` stands for a mini-batch without a fixed size.
+    pub fn input(&self, stand_in: usize) -> Result<Input<'a>, String> {
         let is_read = |name: &str| self.readers(name).iter().any(|&reader| self.reached[reader]);
         let given = self.proto.input.iter().filter(|input| !self.values.contains_key(input.name.as_str()));
         let given: Vec<&ValueInfoProto> = given.filter(|input| is_read(&input.name)).collect();
@@ -107,15 +115,19 @@ impl<'a> Graph<'a> {
         let mut dims = Vec::new();
         let mut batch = None;
         for (at, dim) in shape.dim.iter().enumerate() {
-            dims.push(match dim.dim_value {
+            dims.push(match fixed(dim) {
                 Some(dim) if (1..=1 << 31).contains(&dim) => dim as usize,
-                Some(dim) => return Err(format!("extent {at} of input {name} is {dim}")),
+                Some(dim) => return Err(format!("extent {at} of input {name} is {dim}; it must be 1 to 2^31")),
                 None if at == 0 => {
                     batch = Some(dim.dim_param.as_str()).filter(|name| !name.is_empty());
-                    STAND_IN
+                    stand_in
                 }
                 None => {
-                    let free = if dim.dim_param.is_empty() { String::new() } else { format!(" ({})", shown(&dim.dim_param)) };
+                    let free = match dim.dim_value {
+                        Some(dim) => format!(" ({dim})"),
+                        None if dim.dim_param.is_empty() => String::new(),
+                        None => format!(" ({})", shown(&dim.dim_param)),
+                    };
                     return Err(format!(
                         "extent {at}{free} of input {name} is not fixed; only the mini-batch, extent 0, may be free: export \
                          the model with a fixed sample size"
@@ -186,22 +198,37 @@ impl<'a> Graph<'a> {
         }
     }
 
-    fn constant(&self, name: &str) -> Option<&Constant> {
+    /// The constant that a name stands for.
+    pub fn constant(&self, name: &str) -> Option<&Constant> {
         match self.values.get(name) {
             Some(Value::Constant(constant)) => Some(constant),
             _ => None,
         }
     }
 
-    /// Whether a name stands for a constant, now or once its node is read.
-    pub fn is_constant(&self, name: &str) -> bool {
-        let is_stated = || self.writers.get(name).is_some_and(|&writer| self.operator(writer) == "Constant");
-        self.constant(name).is_some() || is_stated()
+    /// Whether a name stands for what layers learn: floating-point numbers, more than one, whatever they come from.
+    pub fn is_learned(&self, name: &str) -> bool {
+        self.constant(name).is_some_and(Constant::is_learnable)
     }
 
-    /// Whether a name stands for learned parameters.
-    pub fn is_learned(&self, name: &str) -> bool {
-        self.constant(name).is_some_and(|constant| constant.parameters() > 0)
+    /// Whether all that a node reads is known and does not depend on the samples.
+    pub fn has_constants_only(&self, node: &NodeProto) -> bool {
+        node.input.iter().all(|name| name.is_empty() || self.constant(name).is_some())
+    }
+
+    /// These values and those that they are computed from, each once, as far as no sample is among them.
+    pub fn constants_behind<'n>(&self, names: impl Iterator<Item = &'n str>) -> HashSet<&'n str>
+    where
+        'a: 'n,
+    {
+        let mut seen = HashSet::new();
+        let mut open: Vec<&str> = names.collect();
+        while let Some(name) = open.pop() {
+            if self.constant(name).is_some() && seen.insert(name) {
+                open.extend(self.writer(name).iter().flat_map(|node| &node.input).map(String::as_str));
+            }
+        }
+        seen
     }
 
     /// What the inputs of a node stand for; an error names the one that nothing has written.
@@ -214,7 +241,12 @@ impl<'a> Graph<'a> {
                     "it reads {}, which only a later node writes; nodes must be in order, without cycles",
                     shown(name)
                 ),
-                Some(&writer) => format!("output {} of {} is not supported", shown(name), self.operator(writer)),
+                Some(&writer) => format!(
+                    "it reads {}, an output of node {} ({}) that is not supported; export the model without it",
+                    shown(name),
+                    shown(&self.node(writer).name),
+                    shown(self.operator(writer))
+                ),
                 None => format!("it reads {}, but no node, input or initializer has that name", shown(name)),
             }),
         };
@@ -226,16 +258,31 @@ impl<'a> Graph<'a> {
         self.proto.node[node].output.first().is_some_and(|name| self.values.contains_key(name.as_str()))
     }
 
+    /// The extents of the first of these values, which does not depend on the samples.
+    pub fn stated_without_batch(&self, names: &[String]) -> Option<Dims> {
+        let stated = self.stated.get(names.first()?.as_str())?;
+        let shape = stated.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;
+        let dims = shape.dim.iter().map(|dim| usize::try_from(dim.dim_value?).ok().filter(|dim| *dim <= 1 << 31));
+        dims.collect()
+    }
+
     /// The extents of a value as the file states them, if all of them are known.
     pub fn stated(&self, name: &str, input: &Input<'_>) -> Option<Dims> {
         let shape = self.stated.get(name)?.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;
-        let dims = shape.dim.iter().enumerate().map(|(at, dim)| match dim.dim_value {
+        let dims = shape.dim.iter().enumerate().map(|(at, dim)| match fixed(dim) {
             Some(dim) => usize::try_from(dim).ok().filter(|dim| (1..=1 << 31).contains(dim)),
-            None if at == 0 || input.batch == Some(dim.dim_param.as_str()) => Some(input.dims[0]),
+            None if at == 0 || !dim.dim_param.is_empty() && input.batch == Some(dim.dim_param.as_str()) => {
+                Some(input.dims[0])
+            }
             None => None,
         });
         dims.collect()
     }
+}
+
+/// The extent that a file fixes: some exporters write a free one as -1 or 0.
+fn fixed(dim: &DimensionProto) -> Option<i64> {
+    dim.dim_value.filter(|dim| *dim != -1 && *dim != 0)
 }
 
 /// A name from the file as messages show it: control characters spelled out, and not too long.

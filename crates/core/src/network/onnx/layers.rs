@@ -69,6 +69,11 @@ impl Layers {
         other(&mut of);
         let inputs: Vec<LayerId> = call.maps().iter().map(|map| map.layer).collect();
         let shapes: Vec<Shape> = inputs.iter().map(|input| self.shape(*input)).collect();
+        // What a function learns counts, also where the file computes it from fewer numbers; scales and the like do not.
+        if let Some(function) = &of.function {
+            let learns = function.parameter_kinds(&shapes);
+            of.parameters = learns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
+        }
         of.function = of.function.take().filter(|function| function.check(&of, &shapes).is_ok());
         self.map(&name_of(call), LayerKind::Other(Box::new(of)), &inputs, dims)
     }
@@ -88,13 +93,14 @@ impl Layers {
         Ok(value)
     }
 
-    /// Notes which initializers hold the parameters of a layer.
+    /// Notes which values of the graph are the parameters of a layer.
     pub fn learn<'a>(&mut self, layer: LayerId, slots: impl IntoIterator<Item = (Slot, Option<&'a Value>)>) {
         for (slot, value) in slots {
             if let Some(Value::Constant(constant)) = value
                 && let Some(Origin { name, order, .. }) = &constant.origin
             {
-                self.sources.push(Source { layer, slot, initializer: name.clone(), order: *order });
+                let (value, order) = (name.clone(), *order);
+                self.sources.push(Source { layer, slot, value, order, is_initializer: false, is_computed: false });
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::call::{Call, axis, extent};
-use super::fold::{fold, range};
+use super::constants::{self, range};
 use super::functions;
 use super::graph::shown;
 use super::layers::{Layers, name_of};
@@ -11,7 +11,7 @@ use super::pointwise::{self, Reads};
 use super::proto::data_type;
 use super::shapes;
 use super::tensor;
-use super::value::{Constant, Data, Dims, Map, Order, Origin, Value, elements};
+use super::value::{Constant, Data, Dims, MOST_ELEMENTS, Map, Order, Origin, Value, elements, is_floating};
 use super::weights::Slot;
 use super::{products, windows};
 use crate::network::{Function, LayerKind, PoolingMethod};
@@ -20,15 +20,15 @@ use crate::network::{Function, LayerKind, PoolingMethod};
 pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let one = |value: Result<Value, String>| value.map(|value| vec![value]);
     if !call.is_standard() {
-        return if call.maps().is_empty() { constants(call) } else { plain(call, layers) };
+        return if call.maps().is_empty() { of_constants(call) } else { plain(call, layers) };
     }
-    if let Some(value) = made_of_nothing(call)? {
+    if let Some(value) = made_of_nothing(call, MOST_ELEMENTS)? {
         return Ok(vec![value]);
     }
     // A cast takes no more than the type of its second input.
     let is_constant = call.operator() == "CastLike" && call.map(0).is_err();
     if call.maps().is_empty() || is_constant {
-        return constants(call);
+        return of_constants(call);
     }
     match call.operator() {
         "Conv" => one(windows::convolution(call, layers)),
@@ -65,8 +65,8 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
     }
 }
 
-/// The values of `Constant`, `Shape` and the like, which need no data.
-fn made_of_nothing(call: &Call<'_>) -> Result<Option<Value>, String> {
+/// The values of `Constant`, `Shape` and the like, which need no data; those of more than `most` elements are not known.
+pub fn made_of_nothing(call: &Call<'_>, most: usize) -> Result<Option<Value>, String> {
     let list = |numbers: Vec<i64>| Value::constant(vec![numbers.len()], Data::Integers(numbers));
     Ok(Some(match call.operator() {
         "Constant" => {
@@ -100,63 +100,82 @@ fn made_of_nothing(call: &Call<'_>) -> Result<Option<Value>, String> {
             let all = elements(call.input(0)?.dims()).ok_or("too many elements")?;
             Value::constant(vec![], Data::Integers(vec![all as i64]))
         }
-        "ConstantOfShape" | "RandomUniform" | "RandomNormal" => {
+        "ConstantOfShape" => {
             let given = call.integers(0, "shape")?.ok_or("its shape is missing")?;
             let dims: Dims = given.iter().map(|&dim| extent(dim, "extent")).collect::<Result<_, _>>()?;
             let count = elements(&dims).ok_or("too many elements")?;
-            let filling = match call.value().and_then(|value| value.t.as_ref()).map(tensor::constant) {
-                Some(constant) => constant?.data,
-                None => Data::Floats(vec![0.0]),
+            let filling = match call.value().and_then(|value| value.t.as_ref()) {
+                Some(tensor) => tensor::constant(tensor)?,
+                None => Constant { dims: vec![], of: data_type::FLOAT, data: Data::Floats(vec![0.0]), origin: None },
             };
-            let data = match filling {
-                _ if count > super::value::MOST_ELEMENTS || call.operator() != "ConstantOfShape" => Data::Unknown,
+            let data = match filling.data {
+                _ if count > most => Data::Unknown,
                 Data::Integers(number) if number.len() == 1 => Data::Integers(vec![number[0]; count]),
                 Data::Floats(number) if number.len() == 1 => Data::Floats(vec![number[0]; count]),
                 _ => Data::Unknown,
             };
-            Value::constant(dims, data)
+            Value::Constant(Rc::new(Constant { dims, of: filling.of, data, origin: None }))
+        }
+        "RandomUniform" | "RandomNormal" => {
+            let given = call.integers(0, "shape")?.ok_or("its shape is missing")?;
+            let dims: Dims = given.iter().map(|&dim| extent(dim, "extent")).collect::<Result<_, _>>()?;
+            elements(&dims).ok_or("too many elements")?;
+            Value::constant(dims, Data::Unknown)
         }
         // Random numbers of the samples' extents, not of the samples.
         "RandomUniformLike" | "RandomNormalLike" => Value::constant(call.input(0)?.dims().to_vec(), Data::Unknown),
-        "Range" => list(range(call).ok_or("its bounds are not known before the model runs, or too far apart")?),
+        "Range" => Value::Constant(Rc::new(range(call, most)?)),
         _ => return Ok(None),
     }))
 }
 
 /// The outputs of a node none of whose inputs depends on the samples.
-fn constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
-    let all = match shapes::of(call)? {
+pub fn of_constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
+    if call.is_standard()
+        && let Some(value) = made_of_nothing(call, MOST_ELEMENTS)?
+    {
+        return Ok(vec![value]);
+    }
+    let all = match constants::dims(call)? {
         Some(all) => all,
         None => vec![call.stated.clone().ok_or_else(|| unknown(call))?],
     };
     if let Some(dims) = all.iter().find(|dims| elements(dims).is_none()) {
         return Err(format!("an output of {dims:?} has more than 2^60 elements"));
     }
-    let is_known = call.given.unlike().is_none();
-    let data = all.first().filter(|_| is_known).map_or(Data::Unknown, |dims| fold(call, dims));
-    let origin = origin(call, all.first().map_or(&[], Vec::as_slice));
-    let mut all: Vec<Constant> =
-        all.into_iter().map(|dims| Constant { dims, data: Data::Unknown, origin: None }).collect();
-    if let Some(first) = all.first_mut() {
-        (first.data, first.origin) = (data, origin);
+    // Its numbers may be read later, or never: here only those that are few must be known.
+    let mut constants = constants::compute(call, &all, MOST_ELEMENTS).unwrap_or_else(|_| {
+        let of = constants::type_of(call);
+        all.into_iter().map(|dims| Constant { dims, of, data: Data::Unknown, origin: None }).collect()
+    });
+    let learned: usize = call.constants().map(Constant::parameters).max().unwrap_or(0);
+    for (at, constant) in constants.iter_mut().enumerate() {
+        let learned = constant.learnable().min(learned);
+        constant.origin =
+            call.node.output.get(at).map(|name| Origin { name: name.clone(), order: Order::Same, learned });
     }
-    Ok(all.into_iter().map(|constant| Value::Constant(Rc::new(constant))).collect())
+    if let Some(first) = constants.first_mut()
+        && let Some(passed) = passed_on(call, first)
+    {
+        first.origin = Some(passed);
+    }
+    Ok(constants.into_iter().map(|constant| Value::Constant(Rc::new(constant))).collect())
 }
 
-/// The initializer that a node passes on.
-fn origin(call: &Call<'_>, dims: &[usize]) -> Option<Origin> {
+/// The value whose elements a node passes on as they are, or with rows and columns exchanged.
+fn passed_on(call: &Call<'_>, output: &Constant) -> Option<Origin> {
     let Some(Value::Constant(first)) = call.optional(0) else { return None };
     let mut origin = first.origin.clone()?;
-    let same = elements(dims) == elements(&first.dims);
+    let same = elements(&output.dims) == elements(&first.dims);
+    // Another order of a transposed matrix is a tensor of its own.
+    let is_plain = origin.order == Order::Same;
     match call.operator() {
-        "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Expand" if same => {}
-        "Transpose" => {
-            origin.order = match (origin.order, first.dims.len()) {
-                (order, 0 | 1) => order,
-                (Order::Same, 2) => Order::Transposed,
-                (Order::Transposed, 2) => Order::Same,
-                _ => Order::Permuted,
-            };
+        "Identity" => {}
+        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Expand" if same && is_plain => {}
+        "Cast" | "CastLike" if is_floating(first.of) && matches!(output.of, data_type::FLOAT | data_type::DOUBLE) => {}
+        "Transpose" if first.dims.len() < 2 => {}
+        "Transpose" if first.dims.len() == 2 && shapes::permutation(call, 2).ok()? == [1, 0] => {
+            origin.order = if is_plain { Order::Transposed } else { Order::Same };
         }
         _ => return None,
     }
@@ -166,6 +185,10 @@ fn origin(call: &Call<'_>, dims: &[usize]) -> Option<Origin> {
 /// What to say of an operator that is not known.
 pub fn unknown(call: &Call<'_>) -> String {
     let from = if call.is_standard() { String::new() } else { format!(" of {}", shown(&call.node.domain)) };
+    // A shape is taken for the first output alone.
+    if call.node.output.iter().skip(1).any(|name| !name.is_empty()) {
+        return format!("the operator{from} is not supported; export the model without it");
+    }
     format!(
         "the operator{from} is not supported, and the file does not state its output's shape; export the model without \
          it, or run shape inference (onnx.shape_inference) on the file"
@@ -239,10 +262,7 @@ fn view(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
 /// Whether a cast gives floating-point numbers: layers compute with these, in 32 bits.
 fn keeps_numbers(call: &Call<'_>) -> bool {
     match call.optional(1) {
-        Some(Value::Constant(like)) => {
-            let is_learned = like.origin.as_ref().is_some_and(|origin| origin.learned);
-            is_learned || matches!(like.data, Data::Floats(_))
-        }
+        Some(Value::Constant(like)) => is_floating(like.of),
         Some(Value::Map(_)) => false,
         None => call.int("to").and_then(|to| i32::try_from(to).ok()).is_some_and(is_floating),
     }
@@ -361,9 +381,4 @@ fn dropout(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
         0.0 => Ok(Value::Map(x.clone())),
         rate => layers.map(&name_of(call), LayerKind::Dropout { rate }, &[x.layer], x.dims.clone()),
     }
-}
-
-/// Whether numbers of this type can be learned.
-pub fn is_floating(of: i32) -> bool {
-    matches!(of, data_type::FLOAT | data_type::FLOAT16 | data_type::BFLOAT16 | data_type::DOUBLE)
 }

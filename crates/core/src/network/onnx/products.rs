@@ -14,10 +14,9 @@ fn turned(constant: &Constant) -> Option<Value> {
     origin.order = match origin.order {
         Order::Same => Order::Transposed,
         Order::Transposed => Order::Same,
-        Order::Permuted => Order::Permuted,
     };
     let dims = constant.dims.iter().rev().copied().collect();
-    Some(Value::Constant(Constant { dims, data: Data::Unknown, origin: Some(origin) }.into()))
+    Some(Value::Constant(Constant { dims, of: constant.of, data: Data::Unknown, origin: Some(origin) }.into()))
 }
 
 /// A · B + C, with factors and transpositions.

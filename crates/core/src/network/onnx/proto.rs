@@ -34,6 +34,14 @@ pub struct GraphProto {
     pub output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "15")]
+    pub sparse_initializer: Vec<SparseTensorProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SparseTensorProto {
+    #[prost(message, optional, tag = "1")]
+    pub values: Option<TensorProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -64,10 +72,14 @@ pub struct AttributeProto {
     pub s: Bytes,
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
+    #[prost(message, optional, tag = "6")]
+    pub g: Option<GraphProto>,
     #[prost(float, repeated, tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
+    #[prost(message, repeated, tag = "11")]
+    pub graphs: Vec<GraphProto>,
     /// 0 in files from before types were written.
     #[prost(int32, tag = "20")]
     pub r#type: i32,
@@ -81,14 +93,18 @@ pub struct TensorProto {
     pub data_type: i32,
     #[prost(bytes = "bytes", tag = "4")]
     pub float_data: Bytes,
-    #[prost(int32, repeated, tag = "5")]
-    pub int32_data: Vec<i32>,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub int32_data: Bytes,
     #[prost(int64, repeated, tag = "7")]
     pub int64_data: Vec<i64>,
     #[prost(string, tag = "8")]
     pub name: String,
     #[prost(bytes = "bytes", tag = "9")]
     pub raw_data: Bytes,
+    #[prost(bytes = "bytes", tag = "10")]
+    pub double_data: Bytes,
+    #[prost(uint64, repeated, tag = "11")]
+    pub uint64_data: Vec<u64>,
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
     #[prost(int32, tag = "14")]
@@ -98,12 +114,20 @@ pub struct TensorProto {
 /// Values of [`TensorProto::data_type`].
 pub mod data_type {
     pub const FLOAT: i32 = 1;
+    pub const UINT8: i32 = 2;
+    pub const INT8: i32 = 3;
+    pub const UINT16: i32 = 4;
+    pub const INT16: i32 = 5;
     pub const INT32: i32 = 6;
     pub const INT64: i32 = 7;
     pub const BOOL: i32 = 9;
     pub const FLOAT16: i32 = 10;
     pub const DOUBLE: i32 = 11;
+    pub const UINT32: i32 = 12;
+    pub const UINT64: i32 = 13;
     pub const BFLOAT16: i32 = 16;
+    pub const UINT4: i32 = 21;
+    pub const INT4: i32 = 22;
 }
 
 /// The value of [`TensorProto::data_location`] for numbers in another file.

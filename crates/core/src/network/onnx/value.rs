@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::proto::data_type;
 use crate::network::{LayerId, Shape};
 
 /// Constants with more elements keep their shape only.
@@ -33,32 +34,33 @@ pub struct Map {
 pub struct Constant {
     /// Extents; none for a single number.
     pub dims: Dims,
+    /// The type of the elements, one of [`data_type`].
+    pub of: i32,
     /// The elements.
     pub data: Data,
-    /// The initializer that it was made of without changing any element.
+    /// The value of the graph that has these elements.
     pub origin: Option<Origin>,
 }
 
-/// An initializer.
+/// A value of the graph that does not depend on the samples: an initializer, or computed from initializers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Its name.
     pub name: String,
     /// How its elements are ordered now.
     pub order: Order,
-    /// Whether training changes it: it holds floating-point numbers, and more than one.
-    pub learned: bool,
+    /// Number of learned parameters in it: those of initializers of more than one floating-point number, as far as it is
+    /// made of them.
+    pub learned: usize,
 }
 
-/// How the elements of an initializer are ordered, compared with the file.
+/// How the elements of a value are ordered, compared with the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As in the file.
+    /// As there.
     Same,
     /// Rows and columns are exchanged.
     Transposed,
-    /// In some other way.
-    Permuted,
 }
 
 /// The elements of a constant.
@@ -72,6 +74,11 @@ pub enum Data {
     Floats(Vec<f64>),
 }
 
+/// Whether this is the type of floating-point numbers that are read.
+pub fn is_floating(of: i32) -> bool {
+    matches!(of, data_type::FLOAT | data_type::FLOAT16 | data_type::BFLOAT16 | data_type::DOUBLE)
+}
+
 impl Value {
     /// Extents, the mini-batch included.
     pub fn dims(&self) -> &[usize] {
@@ -81,9 +88,10 @@ impl Value {
         }
     }
 
-    /// A constant without an origin.
+    /// A constant of 64-bit whole numbers, or of 32-bit floating-point ones.
     pub fn constant(dims: Dims, data: Data) -> Value {
-        Value::Constant(Rc::new(Constant { dims, data, origin: None }))
+        let of = if matches!(data, Data::Integers(_)) { data_type::INT64 } else { data_type::FLOAT };
+        Value::Constant(Rc::new(Constant { dims, of, data, origin: None }))
     }
 
     /// The layer output, if it is one.
@@ -98,8 +106,17 @@ impl Value {
 impl Constant {
     /// Number of learned parameters in it.
     pub fn parameters(&self) -> usize {
-        let learned = self.origin.as_ref().is_some_and(|origin| origin.learned);
-        if learned { self.dims.iter().product() } else { 0 }
+        self.origin.as_ref().map_or(0, |origin| origin.learned)
+    }
+
+    /// Whether it holds floating-point numbers, and more than one: what layers learn.
+    pub fn is_learnable(&self) -> bool {
+        is_floating(self.of) && elements(&self.dims).is_some_and(|count| count > 1)
+    }
+
+    /// Number of its elements if layers can learn it, else 0.
+    pub fn learnable(&self) -> usize {
+        if self.is_learnable() { elements(&self.dims).unwrap_or(0) } else { 0 }
     }
 
     /// The elements as whole numbers.

@@ -4,7 +4,7 @@ use super::call::{Call, extent};
 use super::given::not;
 use super::graph::shown;
 use super::layers::{Layers, name_of};
-use super::value::{Dims, Map, Value, elements};
+use super::value::{Constant, Dims, Map, Value, elements};
 use super::weights::Slot;
 use crate::network::{LayerKind, Pooling, PoolingMethod};
 use crate::{Axis, Convolution};
@@ -95,10 +95,12 @@ pub fn convolution(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String
     if call.optional(2).is_some() && elements(&call.constant(2)?.dims) != Some(*count) {
         return Err(format!("biases of {:?} for {count} filters", call.constant(2)?.dims));
     }
-    let bias = matches!(call.optional(2), Some(Value::Constant(bias)) if bias.origin.is_some());
+    let is_nothing =
+        |bias: &Constant| bias.parameters() == 0 && bias.floats().is_some_and(|all| all.iter().all(|&x| x == 0.0));
+    let bias = matches!(call.optional(2), Some(Value::Constant(bias)) if !is_nothing(bias));
     let name = name_of(call);
     let layer = layers.add(&name, LayerKind::Convolution { convolution, bias }, &[x.layer])?;
-    layers.learn(layer, [(Slot::Weight, call.optional(1)), (Slot::Bias, call.optional(2))]);
+    layers.learn(layer, [(Slot::Weight, call.optional(1)), (Slot::Bias, call.optional(2).filter(|_| bias))]);
     layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
 }
 

@@ -12,7 +12,7 @@ import json
 import time
 from typing import Any, TypeVar
 
-from tightfit import _native
+from .. import _native
 
 from .rebuild import Impossible, Lives, closure, leaves
 from .simulate import Outcome, outcome_of, simulate

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tightfit import _native
+from .. import _native
 
 __all__ = ["Call", "Impossible", "Lives", "calls", "closure", "leaves", "written"]
 

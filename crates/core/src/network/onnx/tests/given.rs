@@ -66,7 +66,10 @@ fn outputs_that_are_not_computed_are_refused_where_they_are_read() {
     read(&fine).unwrap();
     let cast = node("Cast", &["indices"], &["y"], &[("to", Is::Int(1))]);
     let message = error(&model(&[-1, 4, 6, 6], vec![], vec![pool.clone(), cast]));
-    assert!(message.contains("output `indices` of MaxPool is not supported"), "{message}");
+    assert!(
+        message.contains("it reads `indices`, an output of node `the MaxPool` (`MaxPool`) that is not supported"),
+        "{message}"
+    );
     let message = error(&model(&[-1, 4, 6, 6], vec![], vec![pool]));
     assert!(message.contains("its output `indices` is one of `MaxPool` that is not supported"), "{message}");
 }
