@@ -7,6 +7,7 @@ use tightfit_core::network::onnx::{Model, Numbers, Shared};
 use tightfit_core::network::{LayerId, LayerKind, Network, Other};
 
 use crate::failure::Failure;
+use crate::message;
 
 /// How many names a message lists.
 const SHOWN: usize = 3;

@@ -48,7 +48,7 @@ use prost::Message;
 use self::graph::STAND_INS;
 use self::layers::Reason;
 use self::proto::{ModelProto, OperatorSetIdProto};
-use self::reading::Found;
+use self::reading::{Found, Whole};
 pub use self::shared::Shared;
 use self::shared::Uses;
 use self::stream::Stream;
@@ -102,12 +102,13 @@ impl Model {
         let mut branches = Vec::new();
         loop {
             match reading::read(path, &proto, version, STAND_INS[0])? {
-                Found::Network { network, mut weights, uses, reasons, is_for_inference } => {
+                Found::Network(whole) => {
+                    let Whole { network, mut weights, uses, reasons, is_for_inference } = *whole;
                     weights.branches = branches;
                     if weights.follow_from_shapes() {
                         // With another mini-batch: what changes with it has no value before the model runs.
                         match reading::read(path, &proto, version, STAND_INS[1]) {
-                            Ok(Found::Network { weights: other, .. }) => weights.forget_changed(Some(&other)),
+                            Ok(Found::Network(other)) => weights.forget_changed(Some(&other.weights)),
                             _ => weights.forget_changed(None),
                         }
                     }

@@ -19,9 +19,19 @@ use crate::network::{Function, LayerId, LayerKind, Network};
 /// What reading a graph gives.
 pub(super) enum Found {
     /// The network.
-    Network { network: Network, weights: Weights, uses: Uses, reasons: Vec<Reason>, is_for_inference: bool },
+    Network(Box<Whole>),
     /// Branches that take the place of their nodes, before the graph is read again.
     Branches(Vec<Branch>),
+}
+
+/// A network, and what else its graph tells.
+pub(super) struct Whole {
+    pub network: Network,
+    pub weights: Weights,
+    pub uses: Uses,
+    /// Why layers cannot run.
+    pub reasons: Vec<Reason>,
+    pub is_for_inference: bool,
 }
 
 /// Reads a graph; `stand_in` stands for a mini-batch without a fixed size.
@@ -61,7 +71,8 @@ pub(super) fn read(path: &Path, proto: &GraphProto, version: Option<i64>, stand_
     }
     let uses = Uses::of(&graph, &sources);
     let weights = Weights::of(&graph, sources);
-    Ok(Found::Network { network, weights, uses, reasons, is_for_inference: seen.is_for_inference() })
+    let is_for_inference = seen.is_for_inference();
+    Ok(Found::Network(Whole { network, weights, uses, reasons, is_for_inference }.into()))
 }
 
 /// The type of an input's elements, where the file states it.
