@@ -23,6 +23,7 @@ import torch
 
 from .again import run_again
 from .bound import KEEP, LEAF, OFFLOAD, Bound
+from .entered import hooks_are_alone, pop_hooks, push_hooks
 from .noting import Call, Held, Noting, Value, active_modes, is_cast, take_away, view_of
 from .slots import Counts, Handle, Slot, modified, of_view, unowned
 
@@ -73,6 +74,8 @@ class Pass:
         self.nodes = 0
         self.released: set[int] = set()
         self.strange_bytes = 0
+        # The module that runs without hooks.
+        self.without: str | None = None
         self.watch: Watch | None = None
         self.thread = threading.get_ident()
         self.lock = threading.RLock()
@@ -403,23 +406,45 @@ class Pass:
 
     # Modules.
 
-    def begins(self, name: str, notes: bool) -> None:
-        """A module begins in which calls are noted, or are not any more."""
+    def begins(self, name: str) -> None:
+        """A module begins at which something changes."""
+        bound = self.bound
+        is_quiet = name in bound.quiet
+        notes = bound.switches.get(name)
+        if notes is None and not is_quiet:
+            # Of another plan of the model.
+            return
         self.flush()
         visit = self.visits.get(name, 0)
         self.visits[name] = visit + 1
-        places = self.bound.places.get(name)
-        if places is not None and visit < len(places):
+        places = bound.places[name]
+        if visit < len(places):
             self.k = places[visit][0]
-        self._note(notes)
+        if notes is not None:
+            self._note(notes)
+        if is_quiet and self.without is None and hooks_are_alone(self):
+            pop_hooks(self)
+            self.without = name
 
-    def ends(self, name: str, notes: bool) -> None:
+    def ends(self, name: str) -> None:
         """It has ended."""
+        bound = self.bound
+        notes = bound.switches.get(name)
+        if notes is None and name not in bound.quiet:
+            return
         self.flush()
-        places, visit = self.bound.places.get(name), self.visits.get(name, 1) - 1
-        if places is not None and visit < len(places):
+        places, visit = bound.places[name], self.visits.get(name, 1) - 1
+        if visit < len(places):
             self.k = places[visit][1]
-        self._note(notes)
+        if self.without == name:
+            push_hooks(self)
+            self.without = None
+        if notes is not None:
+            self._note(not notes)
+
+    def enter(self) -> None:
+        """The model begins."""
+        self._note("" in self.bound.noted)
 
     def _note(self, notes: bool) -> None:
         noting = self.noting
