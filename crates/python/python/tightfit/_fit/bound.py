@@ -86,6 +86,8 @@ class Bound:
         Small tensors that passes copied, weakly: the next one copies them at once.
     keeps
         Small tensors that calls read, weakly, and whether autograd saved them then.
+    casts, mark
+        The version of each parameter that autocast cast in the last pass, and a cast of ours that tells whether its context goes on.
     outcome
         The prediction.
     """
@@ -114,6 +116,8 @@ class Bound:
     host_bytes: int = 0
     small: dict[int, Any] = field(default_factory=dict)
     keeps: dict[int, Any] = field(default_factory=dict)
+    casts: dict[int, int] = field(default_factory=dict)
+    mark: Any = None
     decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
 

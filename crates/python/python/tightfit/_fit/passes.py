@@ -85,7 +85,14 @@ class Pass:
         self.visits: dict[str, int] = {}
         # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and its copy.
         self.copied: dict[int, tuple[Any, int, Tensor]] = {}
-        self._copy_small()
+        # Versions of parameters at which autocast may have kept casts of them, where its context goes on from the pass before.
+        self.cast_before: dict[int, int] = {}
+        self.cast_now: dict[int, int] = {}
+        if self.noting is not None:
+            self._copy_small()
+            if self.noting.goes_on(bound):
+                self.cast_before = bound.casts
+            bound.casts = self.cast_now
 
     # Small tensors.
 
@@ -331,8 +338,8 @@ class Pass:
 
     def _offloaded(self, handle: Handle, tensor: Tensor) -> Slot:
         """Moves a saved tensor's storage to its place on the host."""
-        number = self.bound.answers[handle.k][3]
-        slot = self._slot(number)
+        number = self.bound.answers[handle.k][3] if handle.k < self.known else -1
+        slot = self._slot(number) if number >= 0 else Slot(-1)
         if slot.origin is not None:
             if self._has(slot, tensor):
                 self._join(handle, slot, tensor)
