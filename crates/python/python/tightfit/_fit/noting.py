@@ -119,7 +119,8 @@ class Value:
         self.view: Any = None
 
     def is_held(self) -> bool:
-        return self.base is not None or self.found() is not None
+        """Whether its bytes stay as long as it is needed. A slot that is made again goes when autograd lets go of it."""
+        return self.base is not None or self.slot is not None and type(self.slot) is not weakref.ref
 
     def found(self) -> Slot | None:
         """What answers for its bytes, if that is still there."""

@@ -566,7 +566,7 @@ class Pass:
                 self.watch.backward_began()
         for number in bound.drop.get(turn, ()):
             slot = self.living(number)
-            if slot is not None and slot.call is not None:
+            if slot is not None and slot.call is not None and slot.call.can_run():
                 slot.tensor, slot.kept = None, False
         for number in bound.fetch.get(turn, ()):
             slot = self.living(number)
