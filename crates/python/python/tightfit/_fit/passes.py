@@ -73,6 +73,8 @@ class Pass:
         self.pending: list[tuple[Handle | None, Tensor]] = []
         self.nodes = 0
         self.released: set[int] = set()
+        # Tensors of the plan whose place on the host is taken.
+        self.placed: set[int] = set()
         self.strange_bytes = 0
         # The module that runs without hooks.
         self.without: str | None = None
@@ -347,7 +349,9 @@ class Pass:
             # Two values at one place: this one gets a place of its own.
             slot = Slot(-1)
         self._begin(slot, tensor)
-        place = self.bound.slots.get(number) if slot.number >= 0 else None
+        # A pass that does otherwise may save another value at the place of one that was moved.
+        place = self.bound.slots.get(number) if slot.number >= 0 and number not in self.placed else None
+        self.placed.add(number)
         length = tensor.untyped_storage().nbytes()
         if place is not None and length <= place[1]:
             if self.host is None:
