@@ -42,7 +42,9 @@ _nodes_made = torch._C._autograd._get_sequence_nr
 
 def _stays(tensor: Tensor) -> bool:
     """Whether a saved tensor stays where it is, whatever the plan says: a parameter, or one without plain bytes."""
-    return tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor
+    if tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor:
+        return True
+    return tensor.is_conj() or tensor.is_neg()
 
 
 class Pass:
@@ -101,7 +103,8 @@ class Pass:
     def _copy_small(self) -> None:
         """Copies at once what the pass before copied one by one."""
         bound = self.bound
-        tensors = [tensor for tensor in (place() for place in bound.small.values()) if tensor is not None]
+        # Passes of other threads note more.
+        tensors = [tensor for tensor in (place() for place in list(bound.small.values())) if tensor is not None]
         by_type: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
             if tensor.is_contiguous():

@@ -264,9 +264,9 @@ class Session:
     def _share(self, fitted: Fitted | None) -> None:
         """Lets backward passes run on this thread: it knows the algorithms of convolutions that run again, and hooks that autograd calls from
         a thread of its own take the host twice as long."""
-        planned = fitted is not None and fitted.bound is not None and self.here.where.type in SHARED
-        needs = planned and fitted is not None and fitted.bound is not None and fitted.bound.convolves and torch.backends.cudnn.benchmark
-        share(self, planned)
+        bound = fitted.bound if fitted is not None else None
+        needs = bound is not None and bound.convolves and torch.backends.cudnn.benchmark
+        share(self, needs or bound is not None and self.here.where.type in SHARED)
         if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:
             self._said.add("elsewhere")
             say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")
