@@ -352,21 +352,32 @@ ACTIONS = {
 def random_decisions(rng, built, lives, recorder):
     """Decisions for a random part of what may be given up, as they are carried out; each is one that the planner might make."""
     share, reruns = rng.choice([0.3, 0.7, 1.0, 1.0]), rng.choice([0.0, 0.5, 0.8, 1.0, 1.0])
-    decisions = {}
     wanted = [tensor for tensor, movable in enumerate(lives.movable) if movable and lives.saved[tensor] and lives.first_backward[tensor] >= 0]
+    wanted = [tensor for tensor in wanted if rng.random() < share]
     rng.shuffle(wanted)
-    for tensor in wanted:
-        if rng.random() > share:
-            continue
-        for kind in ("recompute", "offload") if rng.random() < reruns else ("offload",):
-            try:
-                tried = {**decisions, tensor: decision(rng, lives, tensor, kind)}
-                simulate.simulate(lives, tried)
-                bound.bind(built, lives, tried, recorder)
-            except rebuild.Impossible:
-                continue
+    kinds = {tensor: ("recompute", "offload") if rng.random() < reruns else ("offload",) for tensor in wanted}
+
+    def with_all(decisions, tensors, place):
+        """These decisions and others, if they can be carried out together."""
+        try:
+            tried = {**decisions, **{tensor: decision(rng, lives, tensor, kinds[tensor][place]) for tensor in tensors}}
+            simulate.simulate(lives, tried)
+            bound.bind(built, lives, tried, recorder)
+        except rebuild.Impossible:
+            return None
+        return tried
+
+    decisions = {}
+    several = max(1, len(wanted) // 12)
+    for begin in range(0, len(wanted), several):
+        group = wanted[begin : begin + several]
+        tried = with_all(decisions, group, 0)
+        if tried is not None:
             decisions = tried
-            break
+            continue
+        for tensor in group:
+            found = (with_all(decisions, [tensor], place) for place in range(len(kinds[tensor])))
+            decisions = next((one for one in found if one is not None), decisions)
     return decisions
 
 

@@ -171,17 +171,15 @@ def test_what_is_only_offloaded_may_be_computed_by_anything(monkeypatch):
     assert decided(last_plan(fitted))["offload"] > 0 and last_plan(fitted).counts.strangers == 0
 
 
-def test_a_model_that_never_repeats_itself_is_offloaded_for_good(monkeypatch, capfd):
+def test_a_model_that_never_repeats_itself_keeps_its_plan(monkeypatch, capfd):
     set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     model, x = Wanders((torch.relu, torch.sigmoid)).train(), image(4)
     fitted = fitted_copy(model, x, 0.7)
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     assert same_bits(train(model, 24, x), train(fitted, 24, x))
-    said = capfd.readouterr().err
-    assert "runs differently in every step (first at saved tensor " in said and "call tightfit.torch.unfit to stop" in said
-    assert re.search(r"took another path than the recorded one \(first [^)]+\); the next step is slow", said), said
-    assert session_of(fitted)._offloaded
+    assert "runs differently" not in capfd.readouterr().err, "what a pass does otherwise is noted, and right"
+    assert last_plan(fitted).counts.calls > 0
 
 
 class Swaps(nn.Module):
@@ -201,16 +199,13 @@ class Swaps(nn.Module):
         return x
 
 
-def test_layers_in_another_order_are_noticed_by_those_that_run_again(monkeypatch):
+def test_layers_in_another_order_run_again_in_that_order(monkeypatch):
     set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     model, x = Swaps().train(), image(4)
     fitted = fitted_copy(model, x, 0.7)
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
-    followed = last_plan(fitted).bound.followed
-    assert followed and followed < {"first", *(f"layers.{place}" for place in range(6))}, "the others are nobody's concern"
-    entries = [entry for *_, entry in session_of(fitted)._following.entries]
-    assert {entry.name for entry in entries if type(entry).__name__ == "_Called"} == followed
+    assert last_plan(fitted).counts.calls > 0
     assert not any(module._forward_pre_hooks for name, module in fitted.named_modules() if name), "they are there while it runs"
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
 

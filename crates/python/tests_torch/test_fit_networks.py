@@ -75,7 +75,7 @@ def test_nothing_is_rebuilt_while_autograd_holds_it(name, monkeypatch):
         if last in unpacks:
             del twice[tensor], decisions[tensor]
     assert decisions
-    outcomes = [bind(step, lives, given, fitted.recorder.packs, fitted.recorder.calls, fitted.recorder.saves).outcome for given in (twice, decisions)]
+    outcomes = [bind(step, lives, given, fitted.recorder).outcome for given in (twice, decisions)]
     assert outcomes[0] == outcomes[1]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .functions import kinds_of
@@ -25,6 +26,8 @@ __all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "
 
 KEEP, LEAF, OFFLOAD, REBUILD = range(4)
 ALIGNMENT = 512
+# Fewer saved tensors take less time with hooks than it takes to put the hooks away.
+QUIET = 4
 
 
 class Order(NamedTuple):
@@ -59,10 +62,12 @@ class Bound:
         Modules whose calls are noted; "" is the model itself.
     switches
         Modules at which noting begins or ends, and which of it.
+    quiet
+        Modules in which everything is just kept: they run without hooks on saved tensors.
     places
-        For each of these, the first pack of each of its calls, and the first one behind it.
+        For each of these modules, the first pack of each of its calls, and the first one behind it.
     unpacks
-        The pack that is unpacked at each turn of the backward pass.
+        The pack that is unpacked at each turn of the backward pass, of those with hooks.
     fetch, drop, busy
         By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
     on_demand
@@ -81,6 +86,8 @@ class Bound:
         Small tensors that passes copied, weakly: the next one copies them at once.
     keeps
         Small tensors that calls read, weakly, and whether autograd saved them then.
+    casts, mark
+        The version of each parameter that autocast cast in the last pass, and a cast of ours that tells whether its context goes on.
     outcome
         The prediction.
     """
@@ -91,6 +98,7 @@ class Bound:
     functions: dict[Any, int] = field(default_factory=dict)
     noted: set[str] = field(default_factory=set)
     switches: dict[str, bool] = field(default_factory=dict)
+    quiet: set[str] = field(default_factory=set)
     places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
@@ -108,6 +116,8 @@ class Bound:
     host_bytes: int = 0
     small: dict[int, Any] = field(default_factory=dict)
     keeps: dict[int, Any] = field(default_factory=dict)
+    casts: dict[int, int] = field(default_factory=dict)
+    mark: Any = None
     decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
 
@@ -187,6 +197,12 @@ class _Binder:
             self.switches(recorder)
         else:
             bound.noted.clear()
+        self.silence(recorder)
+        for save in sorted(recorder.saves, key=lambda save: save.first):
+            if save.name in bound.switches or save.name in bound.quiet:
+                bound.places.setdefault(save.name, []).append((save.first, save.end))
+        for turn, number in enumerate(bound.unpacks):
+            bound.turns.setdefault(number, []).append(turn)
         bound.decisions = self.decisions
         bound.outcome = simulate(self.lives, self.decisions)
         for tensors in bound.fetch.values():
@@ -242,9 +258,29 @@ class _Binder:
                     break
             if (name in bound.noted) != (parent in bound.noted):
                 bound.switches[name] = name in bound.noted
-        for save in sorted(recorder.saves, key=lambda save: save.first):
-            if save.name in bound.switches:
-                bound.places.setdefault(save.name, []).append((save.first, save.end))
+
+    def silence(self, recorder: Recorder) -> None:
+        """Finds the modules that need no hooks on saved tensors, and counts the turns without them."""
+        bound = self.bound
+        busy = {number for turn, number in enumerate(bound.unpacks) if turn in bound.busy}
+        others = [0, *accumulate(elements < 0 or number in busy for number, elements in enumerate(bound.kept))]
+        calls: dict[str, list[ModuleSaves]] = defaultdict(list)
+        for save in recorder.saves:
+            calls[save.name].append(save)
+        loud = {name[: end if end >= 0 else None] for name in bound.noted for end in _ends(name)}
+        found = {
+            name
+            for name, saves in calls.items()
+            if name and name not in loud and all(others[save.first] == others[save.end] and save.end - save.first >= QUIET for save in saves)
+        }
+        bound.quiet = {name for name in found if not any(name[:end] in found for end in _ends(name) if end >= 0)}
+        without = {number for name in bound.quiet for save in calls[name] for number in range(save.first, save.end)}
+        stays = [number not in without for number in bound.unpacks]
+        turns = [0, *accumulate(stays)]
+        bound.unpacks = [number for number, stay in zip(bound.unpacks, stays, strict=True) if stay]
+        bound.fetch = {turns[turn]: tensors for turn, tensors in bound.fetch.items()}
+        bound.drop = {turns[turn]: tensors for turn, tensors in bound.drop.items()}
+        bound.busy = {turns[turn] for turn in bound.busy}
 
     def place(self) -> None:
         """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""
@@ -328,8 +364,11 @@ class _Binder:
                         bound.drop.setdefault(reached[0], []).append(tensor)
         # As far as the hooks see, the backward pass begins with the first one and ends with the last.
         bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
-        for turn, number in enumerate(bound.unpacks):
-            bound.turns.setdefault(number, []).append(turn)
+
+
+def _ends(name: str) -> list[int]:
+    """Where the names of a module and of those around it end in its name: -1 stands for its own end."""
+    return [-1, *(place for place, letter in enumerate(name) if letter == ".")]
 
 
 def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:

@@ -15,7 +15,7 @@ import torch
 if TYPE_CHECKING:
     from .passes import Pass
 
-__all__ = ["Here", "pop_hooks", "push_hooks", "running"]
+__all__ = ["Here", "hooks_are_alone", "pop_hooks", "push_hooks", "running"]
 
 
 class Here(threading.local):
@@ -68,3 +68,14 @@ def pop_hooks(active: Any) -> None:
         others.append(top)
     for pack, unpack in reversed(others):
         torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def hooks_are_alone(active: Any) -> bool:
+    """Whether a pass's hooks are the only ones: what others are given, such as a checkpoint around the model, must be all that is saved."""
+    top = top_hooks()
+    if top is None or top[0] != active.pack or not torch.is_grad_enabled():
+        return False
+    torch._C._autograd._pop_saved_tensors_default_hooks()
+    alone = top_hooks() is None
+    push_hooks(active)
+    return alone

@@ -116,7 +116,7 @@ def fitted_by(model: nn.Module) -> Session | None:
 
 
 class _Switch(_Ours):
-    """Tells the running pass that a module begins in which calls are noted, or are not any more."""
+    """Tells the running pass that a module begins at which something changes: calls are noted from here on, or not, or no hooks are needed."""
 
     def __init__(self, session: Session, name: str) -> None:
         self.session = session
@@ -125,9 +125,7 @@ class _Switch(_Ours):
     def __call__(self, module: Any, inputs: Any) -> None:
         active = self.session.here.following
         if active is not None and not torch.compiler.is_compiling():
-            notes = active.bound.switches.get(self.name)
-            if notes is not None:
-                active.begins(self.name, notes)
+            active.begins(self.name)
 
 
 class _SwitchBack(_Switch):
@@ -136,9 +134,7 @@ class _SwitchBack(_Switch):
     def __call__(self, module: Any, inputs: Any, outputs: Any = None) -> None:
         active = self.session.here.following
         if active is not None and not torch.compiler.is_compiling():
-            notes = active.bound.switches.get(self.name)
-            if notes is not None:
-                active.ends(self.name, not notes)
+            active.ends(self.name)
 
 
 class Following:
@@ -183,7 +179,7 @@ class Following:
 
         # The model itself is being called already.
         modules = {name: module for name, module in model.named_modules() if name}
-        for name in {name for bound in bounds for name in bound.switches} & modules.keys():
+        for name in {name for bound in bounds for name in (*bound.switches, *bound.quiet)} & modules.keys():
             add((modules[name]._forward_pre_hooks,), True, _Switch(session, name))
             add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _SwitchBack(session, name))
 

@@ -119,7 +119,8 @@ class Value:
         self.view: Any = None
 
     def is_held(self) -> bool:
-        return self.base is not None or self.found() is not None
+        """Whether its bytes stay as long as it is needed. A slot that is made again goes when autograd lets go of it."""
+        return self.base is not None or self.slot is not None and type(self.slot) is not weakref.ref
 
     def found(self) -> Slot | None:
         """What answers for its bytes, if that is still there."""
@@ -246,6 +247,8 @@ class Noting(_Parts):
             return self._special(function, flags, args, kwargs or {})
         if flags & CASTS:
             args = self.cast(args)
+            if self._has_stale_casts(args, kwargs):
+                return function(*args, **kwargs) if kwargs else function(*args)
         if kwargs and "inplace" in kwargs:
             flags = flags | IN_PLACE if kwargs["inplace"] else flags & ~IN_PLACE
         call = Call()
@@ -276,6 +279,35 @@ class Noting(_Parts):
             call.packs = self.active.k - self.first
         self._ended(call, pairs, out, drawn)
         return out
+
+    def _has_stale_casts(self, args: tuple[Any, ...], kwargs: Any) -> bool:
+        """Whether autocast may use a cast of a parameter that it made before the parameter was written."""
+        if not torch.is_autocast_enabled(self.kind):
+            return False
+        stale = False
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            if isinstance(value, Tensor) and value.is_leaf and value.requires_grad and value.dtype is torch.float32:
+                version, active = value._version, self.active
+                stale |= active.cast_before.get(id(value), version) != version or active.cast_now.setdefault(id(value), version) != version
+        return stale
+
+    def goes_on(self, bound: Any) -> bool:
+        """Whether the context of autocast is that of the pass before: it still has a cast that this made."""
+        before, bound.mark = bound.mark, None
+        if not torch.is_autocast_enabled(self.kind) or not torch.is_autocast_cache_enabled():
+            return False
+        casts: list[Tensor] = []
+        mark, other = (torch.ones(1, 1, device=self.device, requires_grad=True) for _ in range(2)) if before is None else before[:2]
+
+        def keep(tensor: Tensor) -> Tensor:
+            casts.append(tensor.detach())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            torch.mm(mark, other)
+        addresses = [cast.data_ptr() for cast in casts]
+        bound.mark = mark, other, casts
+        return before is not None and addresses == [cast.data_ptr() for cast in before[2]]
 
     def _special(self, function: Any, flags: int, args: Any, kwargs: Any) -> Any:
         if flags == OPENED:

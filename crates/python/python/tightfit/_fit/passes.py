@@ -23,6 +23,7 @@ import torch
 
 from .again import run_again
 from .bound import KEEP, LEAF, OFFLOAD, Bound
+from .entered import hooks_are_alone, pop_hooks, push_hooks
 from .noting import Call, Held, Noting, Value, active_modes, is_cast, take_away, view_of
 from .slots import Counts, Handle, Slot, modified, of_view, unowned
 
@@ -41,7 +42,9 @@ _nodes_made = torch._C._autograd._get_sequence_nr
 
 def _stays(tensor: Tensor) -> bool:
     """Whether a saved tensor stays where it is, whatever the plan says: a parameter, or one without plain bytes."""
-    return tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor
+    if tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor:
+        return True
+    return tensor.is_conj() or tensor.is_neg()
 
 
 class Pass:
@@ -72,7 +75,11 @@ class Pass:
         self.pending: list[tuple[Handle | None, Tensor]] = []
         self.nodes = 0
         self.released: set[int] = set()
+        # Tensors of the plan whose place on the host is taken.
+        self.placed: set[int] = set()
         self.strange_bytes = 0
+        # The module that runs without hooks.
+        self.without: str | None = None
         self.watch: Watch | None = None
         self.thread = threading.get_ident()
         self.lock = threading.RLock()
@@ -82,14 +89,22 @@ class Pass:
         self.visits: dict[str, int] = {}
         # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and its copy.
         self.copied: dict[int, tuple[Any, int, Tensor]] = {}
-        self._copy_small()
+        # Versions of parameters at which autocast may have kept casts of them, where its context goes on from the pass before.
+        self.cast_before: dict[int, int] = {}
+        self.cast_now: dict[int, int] = {}
+        if self.noting is not None:
+            self._copy_small()
+            if self.noting.goes_on(bound):
+                self.cast_before = bound.casts
+            bound.casts = self.cast_now
 
     # Small tensors.
 
     def _copy_small(self) -> None:
         """Copies at once what the pass before copied one by one."""
         bound = self.bound
-        tensors = [tensor for tensor in (place() for place in bound.small.values()) if tensor is not None]
+        # Passes of other threads note more.
+        tensors = [tensor for tensor in (place() for place in list(bound.small.values())) if tensor is not None]
         by_type: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
             if tensor.is_contiguous():
@@ -328,8 +343,8 @@ class Pass:
 
     def _offloaded(self, handle: Handle, tensor: Tensor) -> Slot:
         """Moves a saved tensor's storage to its place on the host."""
-        number = self.bound.answers[handle.k][3]
-        slot = self._slot(number)
+        number = self.bound.answers[handle.k][3] if handle.k < self.known else -1
+        slot = self._slot(number) if number >= 0 else Slot(-1)
         if slot.origin is not None:
             if self._has(slot, tensor):
                 self._join(handle, slot, tensor)
@@ -337,7 +352,9 @@ class Pass:
             # Two values at one place: this one gets a place of its own.
             slot = Slot(-1)
         self._begin(slot, tensor)
-        place = self.bound.slots.get(number) if slot.number >= 0 else None
+        # A pass that does otherwise may save another value at the place of one that was moved.
+        place = self.bound.slots.get(number) if slot.number >= 0 and number not in self.placed else None
+        self.placed.add(number)
         length = tensor.untyped_storage().nbytes()
         if place is not None and length <= place[1]:
             if self.host is None:
@@ -403,23 +420,45 @@ class Pass:
 
     # Modules.
 
-    def begins(self, name: str, notes: bool) -> None:
-        """A module begins in which calls are noted, or are not any more."""
+    def begins(self, name: str) -> None:
+        """A module begins at which something changes."""
+        bound = self.bound
+        is_quiet = name in bound.quiet
+        notes = bound.switches.get(name)
+        if notes is None and not is_quiet:
+            # Of another plan of the model.
+            return
         self.flush()
         visit = self.visits.get(name, 0)
         self.visits[name] = visit + 1
-        places = self.bound.places.get(name)
-        if places is not None and visit < len(places):
+        places = bound.places[name]
+        if visit < len(places):
             self.k = places[visit][0]
-        self._note(notes)
+        if notes is not None:
+            self._note(notes)
+        if is_quiet and self.without is None and hooks_are_alone(self):
+            pop_hooks(self)
+            self.without = name
 
-    def ends(self, name: str, notes: bool) -> None:
+    def ends(self, name: str) -> None:
         """It has ended."""
+        bound = self.bound
+        notes = bound.switches.get(name)
+        if notes is None and name not in bound.quiet:
+            return
         self.flush()
-        places, visit = self.bound.places.get(name), self.visits.get(name, 1) - 1
-        if places is not None and visit < len(places):
+        places, visit = bound.places[name], self.visits.get(name, 1) - 1
+        if visit < len(places):
             self.k = places[visit][1]
-        self._note(notes)
+        if self.without == name:
+            push_hooks(self)
+            self.without = None
+        if notes is not None:
+            self._note(not notes)
+
+    def enter(self) -> None:
+        """The model begins."""
+        self._note("" in self.bound.noted)
 
     def _note(self, notes: bool) -> None:
         noting = self.noting
@@ -534,7 +573,7 @@ class Pass:
                 self.watch.backward_began()
         for number in bound.drop.get(turn, ()):
             slot = self.living(number)
-            if slot is not None and slot.call is not None:
+            if slot is not None and slot.call is not None and slot.call.can_run():
                 slot.tensor, slot.kept = None, False
         for number in bound.fetch.get(turn, ()):
             slot = self.living(number)

@@ -67,6 +67,8 @@ class _Builder:
         self.stage_of_event = [""] * len(recorder.timeline)
         self.saved = {(pack.view.storage, pack.view.writes) for pack in recorder.packs}
         self.parts: list[list[Operation]] = []
+        # Their conjugation is no part of their bytes.
+        self.complex = {pack.view.storage for pack in recorder.packs if pack.view.dtype.is_complex}
         self.last_writes = [storage.writes for storage in recorder.storages]
         # What may be called again, and the storages that autograd saves during each call.
         self.functions = kinds_of(recorder) if may_rerun is None and recomputes else {}
@@ -130,7 +132,7 @@ class _Builder:
                 if index < 0 or (storage.number, writes - 1) in ends:
                     index = self.add_tensor(storage.number, value, made_in.get(value), gradients, index)
                 self.of[value] = index
-                if value in self.saved:
+                if value in self.saved and storage.number not in self.complex:
                     self.mark_saved(index, made_in.get(value))
 
     def add_tensor(

@@ -1,0 +1,65 @@
+"""Programs that change between or within steps have plain PyTorch's bits under a budget, whatever a plan gives up.
+
+``scripts/changing-programs.py`` runs more of them, and makes one that fails smaller.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tightfit._fit import again
+
+PROGRAMS = 300
+_PATH = Path(__file__).resolve().parents[3] / "scripts" / "changing-programs.py"
+
+
+@pytest.fixture(scope="module")
+def programs():
+    spec = importlib.util.spec_from_file_location("changing_programs_run", _PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_programs_that_change_have_equal_bits(programs):
+    reports = programs.run_all(range(PROGRAMS))
+    failed = [f"{report['seed']}: {report['result']}: {report['what']}" for report in reports if report["result"] in programs.FAILURES]
+    assert not failed, "\n".join(failed)
+    # Programs that end early, or have no plan, show nothing.
+    results = [report["result"] for report in reports]
+    assert len(results) == PROGRAMS
+    assert results.count("equal") > PROGRAMS // 2, programs.table(reports)
+    assert sum(report["calls"] > 0 for report in reports) > PROGRAMS // 4, programs.table(reports)
+    assert sum(report["fetched"] > 0 for report in reports) > PROGRAMS // 4, programs.table(reports)
+
+
+def stale_numbers(monkeypatch):
+    """A rerun has another number than its call."""
+    given = again._given
+    monkeypatch.setattr(again, "_given", lambda value, tensors: value * 1.5 if type(value) is float else given(value, tensors))
+
+
+def wrong_outputs(monkeypatch):
+    """A rerun makes something else."""
+    one = again._Rerun.one
+
+    def wrong(self, call):
+        one(self, call)
+        for reference in call.slots:
+            slot = reference()
+            if slot is not None and slot.tensor is not None and not slot.kept and slot.tensor.is_floating_point():
+                slot.tensor = slot.tensor * 1.01
+
+    monkeypatch.setattr(again._Rerun, "one", wrong)
+
+
+@pytest.mark.parametrize("broken", [stale_numbers, wrong_outputs])
+def test_a_broken_rerun_is_found(programs, monkeypatch, broken):
+    for seed in range(PROGRAMS):
+        with monkeypatch.context() as patch:
+            broken(patch)
+            found = programs.compare(seed)["result"]
+        if found == "wrong bits" and programs.compare(seed)["result"] == "equal":
+            return
+    raise AssertionError("no program shows it")
