@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fit_steps import NAMES, Recorded
 from tightfit._fit import allocator, gaps
 from tightfit._fit.allocator import There, reserved
 from tightfit._fit.decide import by_greedy
@@ -21,6 +20,18 @@ PAGE = 20 * MIB
 
 
 EACH = {"stage": "forward", "reads": [], "writes": [], "adds": [], "time_us": 1.0, "workspace_bytes": 0, "rerun": "same"}
+
+
+FOLDER = Path(__file__).parent / "steps"
+NAMES = sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
+
+
+class Recorded:
+    """A step file."""
+
+    def __init__(self, name):
+        self.data = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
+        self.lives = Lives(self.data)
 
 
 def operation(name="aten.relu", **fields):

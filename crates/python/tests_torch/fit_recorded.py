@@ -1,4 +1,4 @@
-"""Writes the recorded steps that `tests/test_fit_steps.py` plans and replays without torch.
+"""Writes the recorded steps that `tests/test_fit_gaps.py` plans without torch.
 
 usage: python crates/python/tests_torch/fit_recorded.py
 """
