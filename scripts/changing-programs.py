@@ -36,7 +36,7 @@ from tightfit.errors import DoesNotFit  # noqa: E402
 
 # Changes have numbers from here on, behind those of blocks.
 CHANGES = 100
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 300
 
 
 class Lost(Exception):

@@ -102,7 +102,7 @@ def kinds_of(recorder: Recorder) -> dict[Any, int]:
     if kinds:
         kinds[functional.multi_head_attention_forward] = OPENED
         kinds.setdefault(Tensor.to, SAME)
-        kinds[Tensor.data.__get__] = DATA  # type: ignore[attr-defined]
+        kinds[Tensor.data.__get__] = DATA
     return kinds
 
 

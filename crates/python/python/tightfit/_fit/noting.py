@@ -84,7 +84,7 @@ class Call:
 
     def makes_saved(self) -> bool:
         """Whether it saves the same again: a call in place is run on a tensor of its own instead, if it says how."""
-        return not self.flags & IN_PLACE or bool(self.kwargs) and "inplace" in self.kwargs
+        return not self.flags & IN_PLACE or "inplace" in (self.kwargs or {})
 
     def can_run(self) -> bool:
         """Whether everything that it needs is held, or can be made again."""
@@ -297,7 +297,7 @@ class Noting(_Parts):
         if not torch.is_autocast_enabled(self.kind) or not torch.is_autocast_cache_enabled():
             return False
         casts: list[Tensor] = []
-        mark, other = (torch.ones(1, 1, device=self.device, requires_grad=True) for _ in range(2)) if before is None else before[:2]
+        mark, other = before[:2] if before is not None else [torch.ones(1, 1, device=self.device, requires_grad=True) for _ in range(2)]
 
         def keep(tensor: Tensor) -> Tensor:
             casts.append(tensor.detach())
@@ -326,8 +326,9 @@ class Noting(_Parts):
         def is_in(other: Tensor | None) -> bool:
             return other is not None and other.untyped_storage()._cdata == storage
 
-        for refs in (self.values, self.helds):
-            for key, ref in list(refs.items()):  # type: ignore[attr-defined]
+        tables: tuple[dict[int, Any], ...] = (self.values, self.helds)
+        for refs in tables:
+            for key, ref in list(refs.items()):
                 origin = ref.tensor()
                 if not is_in(origin):
                     continue
@@ -337,7 +338,7 @@ class Noting(_Parts):
                     ref.tensor, ref.version = weakref.ref(ref.base), ref.base._version
                     if type(ref) is Held:
                         ref.is_copy, ref.transposed = True, False
-                del refs[key]  # type: ignore[attr-defined]
+                del refs[key]
         self.active.keep_storage(storage)
 
     # Arguments.
@@ -359,7 +360,7 @@ class Noting(_Parts):
 
     def _outside(self, tensor: Tensor) -> Held:
         held = self.helds.get(id(tensor))
-        if held is not None and held.version == tensor._version and held.tensor() is tensor and held.address == tensor.data_ptr():
+        if held is not None and held.version == tensor._version and held.address == tensor.data_ptr() and held.tensor() is tensor:
             return held
         if tensor.layout is not torch.strided or tensor.is_nested:
             raise _CannotNote

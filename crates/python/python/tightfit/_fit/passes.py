@@ -44,7 +44,7 @@ def _stays(tensor: Tensor) -> bool:
     """Whether a saved tensor stays where it is, whatever the plan says: a parameter, or one without plain bytes."""
     if tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor:
         return True
-    return tensor.is_conj() or tensor.is_neg()
+    return bool(tensor.is_conj() or tensor.is_neg())
 
 
 class Pass:

@@ -71,7 +71,7 @@ class SafePass:
         if waiting.moved is None:
             if waiting.tensor._version != waiting.version:
                 raise modified(waiting.tensor, waiting.version)
-            return waiting.tensor  # type: ignore[no-any-return]
+            return waiting.tensor
         reference, device, shape, stride = waiting.moved
         origin = reference()
         if origin is not None and origin._version != waiting.version:

@@ -44,8 +44,6 @@ from .workspaces import settle as settle_workspaces
 __all__ = ["Session"]
 
 PLANS = 8
-# Devices of which autograd has a thread.
-SHARED = {"cuda"}
 # Passes after which a plan that none of them used makes room for another.
 IDLE = 64
 # What is left to run when a forward pass has returned.
@@ -262,11 +260,10 @@ class Session:
         return active
 
     def _share(self, fitted: Fitted | None) -> None:
-        """Lets backward passes run on this thread: it knows the algorithms of convolutions that run again, and hooks that autograd calls from
-        a thread of its own take the host twice as long."""
+        """Lets convolutions run again on the thread that knows their algorithms."""
         bound = fitted.bound if fitted is not None else None
         needs = bound is not None and bound.convolves and torch.backends.cudnn.benchmark
-        share(self, needs or bound is not None and self.here.where.type in SHARED)
+        share(self, needs)
         if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:
             self._said.add("elsewhere")
             say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")

@@ -253,7 +253,7 @@ class _Builder:
             for value in (*part.reads, *part.makes):
                 if self.of.get(value) in inner:
                     last[self.of[value]] = place
-        most, there = 0, set()
+        most, there = 0, set[int]()
         for place, part in enumerate(parts):
             there.update(self.of[value] for value in part.makes if self.of.get(value) in inner)
             held = sum(int(self.tensors[tensor]["bytes"]) for tensor in there)
@@ -460,7 +460,7 @@ def _calls(recorder: Recorder) -> dict[int, int]:
             if call >= 0 and count > 1:
                 found[first] = position
             first, call, count = position, of, 0
-        count += event == "operation"
+        count += int(event == "operation")
     return found
 
 

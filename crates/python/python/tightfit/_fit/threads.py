@@ -1,7 +1,4 @@
-"""Runs the backward pass on the thread of the forward pass, where hooks cost less and convolutions are computed again.
-
-Autograd has a thread of its own for each GPU. On an H200's host, hooks that it calls there took twice as long: of a ResNet-50 within 60% of
-its peak, the host had 67 ms of work in a step, and 42 on one thread.
+"""Runs the backward pass on the thread of the forward pass, where convolutions are computed again.
 
 With ``torch.backends.cudnn.benchmark``, PyTorch times algorithms for a convolution when a thread first meets it, and keeps the fastest
 for this thread. Autograd has a thread of its own for each GPU, which would time them once more and might keep another. On the thread of
