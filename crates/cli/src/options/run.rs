@@ -26,6 +26,18 @@ pub struct RunOptions {
     /// or recomputed; auto for all that is free
     #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
     pub budget: Option<AutoOrBytes>,
+    /// Whether activations may be recomputed with --budget; --recompute=false only keeps or offloads them
+    #[arg(
+        long,
+        value_name = "true|false",
+        env = "TIGHTFIT_RECOMPUTE",
+        default_value_t = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    pub recompute: bool,
     #[command(flatten)]
     pub sizes: SizeOption,
     #[command(flatten)]

@@ -118,7 +118,8 @@ class _Launched:
             except BadInput as error:
                 say(f"{error}; models are left alone")
                 size = UNLIMITED
-            found = Session(type(module).__name__, size, on_misfit=self.misfit)
+            recomputes = os.environ.get("TIGHTFIT_RECOMPUTE", "true") != "false"
+            found = Session(type(module).__name__, size, on_misfit=self.misfit, recomputes=recomputes)
             # Another thread may have come first.
             found = self.sessions.setdefault(module, found)
         return found

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def _begin(budget: str, met: str) -> None:
+def _begin(budget: str, recompute: str, met: str) -> None:
     """Begins here, and in the Pythons that are started from here."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
     os.environ["TIGHTFIT_BUDGET"] = budget
+    os.environ["TIGHTFIT_RECOMPUTE"] = recompute
     if met:
         os.environ["TIGHTFIT_MET"] = met
     code = f"import sys; sys.path.insert(0, {here!r}); import tightfit_start; sys.path.remove({here!r}); tightfit_start.begin(); "
@@ -92,7 +93,7 @@ def _run(words: list[str], first: str | None) -> None:
 
 
 if __name__ == "__main__":
-    _, _budget, _met, *_words = sys.argv
+    _, _budget, _recompute, _met, *_words = sys.argv
     _first = None if getattr(sys.flags, "safe_path", False) or sys.flags.isolated else sys.path.pop(0)
-    _begin(_budget, _met)
+    _begin(_budget, _recompute, _met)
     _run(_words, _first)
