@@ -486,3 +486,54 @@ def test_indices_of_a_pooling_are_rebuilt_with_the_window_of_their_pass(monkeypa
     torch.manual_seed(1)
     same, fitted = compared(Pools(), [torch.randn(4, 3, 32, 32) for _ in range(6)], share=0.5)
     assert same == [True] * 6 and last_plan(fitted).counts.strangers == 0 and last_plan(fitted).counts.calls > 0
+
+
+def late_buffer(net, x):
+    y = torch.sigmoid(net.first(x) + net.shift)
+    if net.step >= 3:
+        with torch.no_grad():
+            net.shift.add_(1.0)
+    return y
+
+
+def replaced_buffer(net, x):
+    if net.step >= 3:
+        net.shift = net.shift + 1
+    return torch.sigmoid(net.first(x) + net.shift)
+
+
+def late_bias(net, x):
+    y = torch.sigmoid(net.first(x))
+    if net.step >= 3:
+        with torch.no_grad():
+            net.first.bias.add_(1.0)
+    return y
+
+
+def noise(net, x):
+    return net.middle(net.first(x))
+
+
+class Written(nn.Module):
+    """Writes what it has read, or is read by what has saved it before it is written."""
+
+    def __init__(self, middle):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.register_buffer("shift", torch.zeros(1, 16, 1, 1))
+        self.run, self.step, self.middle = middle, 0, nn.Sequential(nn.BatchNorm2d(16, affine=False), nn.RReLU())
+
+    def forward(self, x):
+        self.step += 1
+        return self.last(self.run(self, x))
+
+
+@pytest.mark.parametrize("middle", [late_buffer, replaced_buffer, late_bias, noise], ids=lambda middle: middle.__name__)
+def test_what_a_program_writes_after_its_use_is_not_read_again(middle, link):
+    torch.manual_seed(1)
+
+    def seeded(model, step):
+        torch.manual_seed(step)
+
+    same, _ = compared(Written(middle), [torch.randn(4, 3, 32, 32) for _ in range(6)], seeded)
+    assert same == [True] * 6
