@@ -64,8 +64,8 @@ const CRATES: &[Crate] = &[
             &["machine"],
             &["resolve", "observe", "trace"],
             &["sharing"],
-            &["weights"],
-            &["engine"],
+            // The engine has what is learned; weights of a file take its place, also where the engine makes copies equal.
+            &["engine", "weights"],
             &["checkpoint"],
             &["evaluate"],
         ],
