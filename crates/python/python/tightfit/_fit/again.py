@@ -197,12 +197,13 @@ def _give(packed: Any) -> Any:
     return packed
 
 
-_SETTINGS: tuple[tuple[Any, Any], ...] = (
-    (torch._C._get_cublas_allow_tf32, torch._C._set_cublas_allow_tf32),
-    (torch._C._get_cudnn_allow_tf32, torch._C._set_cudnn_allow_tf32),
-    (torch._C._get_deterministic_algorithms, torch._C._set_deterministic_algorithms),
-    (torch._C._get_cudnn_deterministic, torch._C._set_cudnn_deterministic),
-    (torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark),
+# What writes the last settings of `settings`, in their order.
+_WRITES = (
+    torch._C._set_cublas_allow_tf32,
+    torch._C._set_cudnn_allow_tf32,
+    torch._C._set_deterministic_algorithms,
+    torch._C._set_cudnn_deterministic,
+    torch._C._set_cudnn_benchmark,
 )
 
 
@@ -215,6 +216,6 @@ def change_settings(now: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
             torch.set_autocast_dtype(kind, dtype)
     if wanted[2] != now[2]:
         torch.set_autocast_cache_enabled(wanted[2])
-    for (_, write), is_on, value in zip(_SETTINGS, now[3:], wanted[3:], strict=True):
+    for write, is_on, value in zip(_WRITES, now[3:], wanted[3:], strict=True):
         if is_on != value:
             write(value)

@@ -120,7 +120,7 @@ def _flags(function: Any, operations: list[Operation]) -> int:
     flags = SAME
     if function in CASTING:
         flags |= CASTS
-    if name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__")):
+    if is_in_place(function, None):
         flags |= IN_PLACE
     if function in _BATCH_NORMS:
         flags |= STATISTICS

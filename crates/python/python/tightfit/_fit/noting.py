@@ -60,8 +60,6 @@ class Call:
         Large tensors from outside that nothing holds so far.
     ready
         Whether it can run again now: nothing that it needs is missing.
-    generator
-        The state of the random number generators before it, if it drew any numbers.
     slots
         Saved tensors that it makes again, weakly.
     packs
