@@ -1,0 +1,295 @@
+"""A joint graph as plain data, and what a division of it needs: bytes at its peak, and time.
+
+A joint graph holds the forward pass and then the backward pass. A division says which values the forward pass saves; the backward pass computes
+the others again, each right before its first reader::
+
+    joint     x -> conv -> y -> relu -> z -> ..        gradients of z, of y, of x
+    saved y   forward: conv, relu, ..                  backward: relu again, then as it was
+
+Inductor fuses operations of the kinds ``fused`` and ``reduction``, so many values never exist. A value counts as existing if a kernel that is not
+fused reads it, if it is saved or returned, or if one of its readers waits for another such kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+__all__ = ["Division", "Graph", "Rates", "Value", "simulate"]
+
+
+@dataclass
+class Value:
+    """One node of a joint graph.
+
+    Attributes
+    ----------
+    kind
+        ``input``, ``tangent``, ``view`` (bytes of its first input), ``part`` (one of several results), ``fused`` (computed where it is read),
+        ``reduction`` (the same, over many elements), ``kernel`` (one call of a library), ``none`` (a size, or a group of results).
+    bytes
+        Of its own; 0 for views.
+    inputs
+        Places of what it reads.
+    forward, backward
+        Whether the forward pass needs it, and whether it follows from the gradients of the outputs.
+    wanted
+        Whether the backward pass returns it, or must have it.
+    returned
+        Whether the forward pass returns it.
+    resident
+        Whether it is there in any case: parameters, buffers, what the program gives.
+    rerun
+        ``may``, ``must`` or ``never``.
+    saved
+        Whether it can be saved.
+    us
+        Time of a kernel.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    inputs: tuple[int, ...]
+    forward: bool = False
+    backward: bool = False
+    wanted: bool = False
+    returned: bool = False
+    resident: bool = False
+    rerun: str = "never"
+    saved: bool = True
+    us: float = 0.0
+    users: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Rates:
+    """What the device does: bytes a microsecond, and microseconds to start a kernel."""
+
+    memory: float
+    start: float = 2.0
+
+
+class Graph:
+    """The values of a joint graph, in its order.
+
+    Attributes
+    ----------
+    fuses
+        Whether an inner compiler fuses; otherwise every value exists.
+    """
+
+    def __init__(self, values: list[Value], rates: Rates, fuses: bool = True) -> None:
+        self.values = values
+        self.rates = rates
+        self.fuses = fuses
+        for value in values:
+            value.users = []
+        for place, value in enumerate(values):
+            for read in value.inputs:
+                values[read].users.append(place)
+        # Views have the bytes of what they view.
+        self.root: list[int] = []
+        for place, value in enumerate(values):
+            self.root.append(self.root[value.inputs[0]] if value.kind == "view" and value.inputs else place)
+
+    def forward_of(self, saved: Iterable[int]) -> list[int]:
+        """The forward pass of a division: what it needs by itself, and what only the backward pass needs and is saved."""
+        stack = [place for place in saved if not self.values[place].forward]
+        more: set[int] = set()
+        while stack:
+            place = stack.pop()
+            if place not in more and not self.values[place].forward:
+                more.add(place)
+                stack += self.values[place].inputs
+        return [place for place, value in enumerate(self.values) if value.forward or place in more]
+
+    def backward_order(self, saved: set[int]) -> tuple[list[int], set[int]]:
+        """The backward pass of a division in order, as PyTorch orders it, and what it computes again."""
+        values = self.values
+        order: list[int] = []
+        known = set(saved)
+        again: set[int] = set()
+        for place, value in enumerate(values):
+            if place in known or not (value.backward or value.wanted):
+                continue
+            needed: list[int] = []
+            stack = [place]
+            seen = set()
+            while stack:
+                one = stack.pop()
+                if one in known or one in seen:
+                    continue
+                seen.add(one)
+                needed.append(one)
+                if values[one].kind not in ("input", "tangent"):
+                    stack += values[one].inputs
+            needed.sort()
+            order += needed
+            known.update(needed)
+            again.update(one for one in needed if not values[one].backward and values[one].kind not in ("input", "tangent"))
+        return order, again
+
+
+@dataclass
+class Division:
+    """What a division needs.
+
+    Attributes
+    ----------
+    saved
+        Places of what the forward pass saves.
+    forward, backward
+        Most bytes that exist in each pass, beside what is resident.
+    start
+        Bytes when the backward pass begins, with what the program's loss takes.
+    rest
+        Of the bytes of the backward pass, those that no buffer of its graph has: outputs and their gradients.
+    time_us
+        Time of what differs between divisions: traffic of fused kernels, and kernels that run again.
+    live
+        Places of values that exist where memory peaks.
+    at
+        The name of what runs there.
+    pass_at
+        The pass in which it runs.
+    """
+
+    saved: frozenset[int]
+    forward: int
+    backward: int
+    start: int
+    rest: int
+    time_us: float
+    live: set[int]
+    at: str
+    pass_at: str
+    again: int
+
+    @property
+    def peak(self) -> int:
+        """Most bytes in either pass."""
+        return max(self.forward, self.backward, self.start)
+
+
+def simulate(graph: Graph, saved: Iterable[int], beside: int = 0) -> Division:
+    """What a division needs; ``beside`` bytes of the outputs' gradients and of work on them exist when the backward pass begins."""
+    kept = set(saved)
+    values, root = graph.values, graph.root
+    held = {root[place] for place in kept} | {root[place] for place, value in enumerate(values) if value.returned}
+    forward = [place for place in graph.forward_of(kept) if values[place].kind != "input"]
+    first = _Pass(graph, forward, held)
+    order, again = graph.backward_order(kept)
+    there = {root[place] for place in kept if not values[root[place]].resident}
+    wanted = {root[place] for place, value in enumerate(values) if value.wanted}
+    second = _Pass(graph, [place for place in order if values[place].kind not in ("input", "tangent")], wanted, there)
+    returned = sum(values[place].bytes for place in held - there if values[place].returned and not values[place].resident)
+    tangents = sum(value.bytes for value in values if value.kind == "tangent")
+    start = sum(values[place].bytes for place in there) + returned + tangents + beside
+    rest = returned + tangents
+    time = first.traffic + second.traffic + sum(values[place].us for place in again)
+    if start > max(second.peak + rest, first.peak):
+        at, live, which = "the loss", set(there), "backward"
+    elif first.peak > second.peak + rest:
+        at, live, which = first.at, first.live, "forward"
+    else:
+        at, live, which = second.at, second.live, "backward"
+    return Division(frozenset(kept), first.peak, second.peak + rest, start, rest, time, live, at, which, len(again))
+
+
+class _Pass:
+    """One pass, in order: its peak, what exists there, and the traffic of its fused kernels in microseconds."""
+
+    def __init__(self, graph: Graph, order: list[int], held: set[int], there: Iterable[int] = ()) -> None:
+        values, root = graph.values, graph.root
+        mine = set(order)
+        level: dict[int, int] = {}
+        for place in order:
+            value = values[place]
+            before = 0
+            for read in value.inputs:
+                if read in level:
+                    before = max(before, level[read] + (values[read].kind in ("kernel", "part")))
+            level[place] = before + (value.kind == "kernel")
+        # Readers of each value that exists, through views.
+        exists: dict[int, bool] = {}
+        last: dict[int, int] = {}
+        position = {place: number for number, place in enumerate(order)}
+        ends: dict[int, int] = {}
+        levels_read: dict[int, set[int]] = {}
+        for place in reversed(order):
+            value = values[place]
+            if value.kind in ("fused", "reduction") and graph.fuses and root[place] == place and place not in held:
+                exists[place] = last.get(place, -1) >= 0 and self._far(graph, place, mine, level)
+            else:
+                exists[place] = value.kind not in ("view", "none") and root[place] == place
+            end = position[place]
+            if not exists[place] and value.kind != "none":
+                end = max(end, ends.get(root[place], end), last.get(place, end))
+            ends[place] = end
+            for read in value.inputs:
+                last[read] = max(last.get(read, -1), end)
+                source = root[read]
+                if source != read:
+                    last[source] = max(last.get(source, -1), end)
+                # A kernel does not read what it makes itself.
+                own = values[source].kind in ("fused", "reduction") and level.get(source) == level[place]
+                if value.kind in ("fused", "reduction") and not own:
+                    levels_read.setdefault(source, set()).add(level[place])
+        bytes_read = 0
+        for source, read_at in levels_read.items():
+            if source in mine and not exists[source]:
+                continue
+            bytes_read += values[source].bytes * len(read_at)
+        written = sum(values[place].bytes for place in order if exists[place] and values[place].kind in ("fused", "reduction"))
+        self.traffic = (bytes_read + written) / graph.rates.memory
+        self._timeline(graph, order, held, there, exists, last)
+
+    @staticmethod
+    def _far(graph: Graph, place: int, mine: set[int], level: dict[int, int]) -> bool:
+        """Whether a fused value has a reader that is no part of the same kernel."""
+        values = graph.values
+        stack = [place]
+        while stack:
+            for user in values[stack.pop()].users:
+                if user not in mine:
+                    continue
+                kind = values[user].kind
+                if kind == "view":
+                    stack.append(user)
+                elif kind in ("kernel", "part") or kind != "none" and level[user] != level[place]:
+                    return True
+        return False
+
+    def _timeline(
+        self, graph: Graph, order: list[int], held: set[int], there: Iterable[int], exists: dict[int, bool], last: dict[int, int]
+    ) -> None:
+        values = graph.values
+        steps = len(order)
+        frees: list[list[int]] = [[] for _ in range(steps + 1)]
+        now = 0
+        live: set[int] = set()
+        for place in there:
+            now += values[place].bytes
+            live.add(place)
+            end = last.get(place, -1)
+            if place not in held and end >= 0:
+                frees[end].append(place)
+        self.peak, self.at, self.live = now, values[order[0]].name if order else "", set(live)
+        best = -1
+        made: list[tuple[int, int]] = []
+        for number, place in enumerate(order):
+            if exists[place]:
+                now += values[place].bytes
+                made.append((number, place))
+                if place not in held:
+                    frees[max(last.get(place, -1), number)].append(place)
+            if now > self.peak:
+                self.peak, best = now, number
+            for free in frees[number]:
+                now -= values[free].bytes
+        if best < 0:
+            return
+        self.at = values[order[best]].name
+        freed = {place for number in range(best) for place in frees[number]}
+        self.live = {place for place in live if place not in freed} | {place for number, place in made if number <= best and place not in freed}

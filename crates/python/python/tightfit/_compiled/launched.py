@@ -1,0 +1,51 @@
+"""Programs that call `torch.compile` themselves, under ``tightfit run --budget``: what they give to Inductor is compiled within the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx, nn
+
+from .._fit.lines import say
+from ..errors import DoesNotFit
+from . import private
+from .backend import compile_within, device_of
+
+__all__ = ["by_inductor", "install"]
+
+
+def by_inductor(module: nn.Module) -> bool:
+    """Whether calls of a module run what Inductor compiled."""
+    return private.settings_of_module(module) is not None
+
+
+def install(budget: Callable[[Any], int], misfit: Callable[[DoesNotFit], None], elsewhere: Callable[[], bool]) -> bool:
+    """Takes over what programs give to Inductor; whether that works with this PyTorch.
+
+    ``budget`` gives the bytes on a device, ``misfit`` is told of a budget that cannot be met, ``elsewhere`` says that what runs now is planned in
+    another way: a compiled part of a model that is not.
+    """
+
+    def take(wrapper: Any, graph: fx.GraphModule, inputs: Sequence[Any], plain: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+        if elsewhere():
+            return plain()
+        device = device_of(inputs)
+        try:
+            return compile_within(budget(device), device, "inductor", private.settings_of(wrapper), graph, inputs, plain)
+        except Exception as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, DoesNotFit):
+                cause = getattr(cause, "inner_exception", None) or cause.__cause__
+            if cause is None:
+                raise
+            misfit(cause)
+            say(f"{cause}; it is compiled as without a budget, since training has begun")
+            return plain()
+
+    try:
+        private.replace_default(take)
+    except private.Lacking as error:
+        say(f"{error}; what programs compile is left alone")
+        return False
+    return True

@@ -1,0 +1,490 @@
+"""All that is taken from PyTorch's compilers and is not promised to stay: AOT autograd's partitioner, Inductor, Dynamo's doors.
+
+Tested with PyTorch 2.11. Where something is missing, `Lacking` says what, and programs are compiled as without a budget.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.util
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from .graph import Graph, Rates, Value
+
+__all__ = [
+    "Lacking", "Partition", "candidates", "compile_with", "copied", "elements", "has_triton", "least", "lowered", "nothing_again", "options_of", "partition",
+    "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
+]  # fmt: skip
+
+Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+Choose = Callable[[Any, Any], list[fx.Node]]
+
+# Operations that draw the seeds from which Inductor makes random numbers: whatever follows from a seed is a function of it.
+_SEEDS = ("inductor_seed", "inductor_seeds")
+# Functions of seeds.
+_OF_SEEDS = ("inductor_random", "inductor_randint", "inductor_lookup_seed")
+
+
+class Lacking(RuntimeError):
+    """This version of PyTorch lacks what the budget needs; the text says what."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"PyTorch {torch.__version__} differs from 2.11, with which this was tested: {what}")
+
+
+def has_triton() -> bool:
+    """Whether Inductor has what it compiles with on a GPU."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def copied(module: fx.GraphModule) -> fx.GraphModule:
+    """A graph of its own, with the module's parts."""
+    made = fx.GraphModule(module, copy.deepcopy(module.graph))
+    made.meta = dict(getattr(module, "meta", {}))
+    return made
+
+
+# Divisions.
+
+
+def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Divides a joint graph as PyTorch does, but for what is saved: ``choose`` is given the joint graph and PyTorch's reading of it.
+
+    What PyTorch does beside that stays: common subexpressions, states of random numbers in checkpoints, the order of the backward pass.
+    """
+    from torch._functorch import partitioners
+
+    own = partitioners.choose_saved_values_set
+
+    def chosen(joint: fx.Graph, info: Any, memory_budget: float = 1.0) -> list[fx.Node]:
+        # The program's own, such as by a region of it.
+        if memory_budget != 1.0:
+            return own(joint, info, memory_budget=memory_budget)  # type: ignore[no-any-return]
+        # What chooses may ask PyTorch for its own.
+        partitioners.choose_saved_values_set = own
+        return choose(joint, info)
+
+    partitioners.choose_saved_values_set = chosen
+    try:
+        return partitioners.min_cut_rematerialization_partition(module, inputs, **others)  # type: ignore[no-any-return]
+    finally:
+        partitioners.choose_saved_values_set = own
+
+
+@contextmanager
+def _cuts_kept() -> Iterator[None]:
+    """Makes each of PyTorch's least cuts once."""
+    from torch._functorch import partitioners
+
+    own = partitioners.solve_min_cut
+    kept: dict[Any, Any] = {}
+
+    def solve(joint: Any, info: Any, options: Any, dont_ban: Any = None) -> Any:
+        key = (options.__dict__.values().__repr__(), frozenset(dont_ban or ()))
+        if key not in kept:
+            kept[key] = own(joint, info, options, dont_ban)
+        saved, banned = kept[key]
+        return list(saved), banned
+
+    partitioners.solve_min_cut = solve
+    try:
+        yield
+    finally:
+        partitioners.solve_min_cut = own
+
+
+def candidates(joint: fx.Graph, info: Any, shares: Sequence[float]) -> Iterator[tuple[float, list[fx.Node]]]:
+    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random numbers kept."""
+    from torch._functorch import partitioners
+
+    keep = _keep_random(joint)
+    with _cuts_kept():
+        for share in shares:
+            saved = partitioners.choose_saved_values_set(joint, info, memory_budget=share) if share else least(info, keep)
+            yield share, saved
+
+
+def least(info: Any, keep: Sequence[fx.Node]) -> list[fx.Node]:
+    """Nothing saved but the inputs, and what must not run again."""
+    return list(dict.fromkeys([*info.inputs, *(node for node in keep if info.is_required_fw(node))]))
+
+
+def nothing_again(joint: fx.Graph) -> list[fx.Node]:
+    """What must not run again, marked so that PyTorch keeps it, too."""
+    return _keep_random(joint)
+
+
+def _keep_random(joint: fx.Graph) -> list[fx.Node]:
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    kept = []
+    for node in joint.nodes:
+        # What a checkpoint of the program computes again, PyTorch computes again from the state of the generator.
+        if node.op == "call_function" and is_random(node) and not _must_rerun(node):
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+                kept.append(node)
+            else:
+                parts = [user for user in node.users if user.target is operator.getitem]
+                for part in parts:
+                    part.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+                kept += parts
+                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return kept
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether an operation draws random numbers: it gives something else when it runs again."""
+    name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
+    if name in _OF_SEEDS:
+        return False
+    return name in _SEEDS or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _must_rerun(node: fx.Node) -> bool:
+    from torch._functorch.partitioners import must_recompute
+
+    return bool(must_recompute(node))
+
+
+def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], float], fuses: bool) -> tuple[Graph, list[fx.Node]]:
+    """Reads a joint graph; ``time`` gives the microseconds of a kernel."""
+    from torch._functorch import partitioners
+
+    types = partitioners.get_default_op_list()
+    nodes = [node for node in joint.nodes if node.op != "output"]
+    (output,) = (node for node in joint.nodes if node.op == "output")
+    place_of = {node: place for place, node in enumerate(nodes)}
+    returned = {node for node in _nodes(output.args) if info.is_required_fw(node)}
+    changed = _changed(joint, output)
+    values = []
+    for node in nodes:
+        bytes = _bytes(node)
+        kind = _kind(node, types)
+        forward = info.is_required_fw(node)
+        rerun = "never"
+        if isinstance(node.meta.get("val"), torch.SymFloat | torch.SymBool):
+            # PyTorch never saves these.
+            rerun = "may"
+        elif node.op == "call_function":
+            if _must_rerun(node):
+                rerun = "must"
+            elif not is_random(node) and _may_rerun(node):
+                rerun = "may"
+        values.append(Value(
+            name=node.name, kind=kind, bytes=0 if kind == "view" else bytes, inputs=tuple(place_of[one] for one in node.all_input_nodes),
+            forward=forward, backward=node in info.tangents_closure,
+            wanted=node in info.required_bw_nodes and node not in info.tangents_closure or node in _gradients(output, info),
+            returned=node in returned and forward,
+            resident=node.op == "placeholder" and node not in info.required_bw_nodes,
+            rerun=rerun, saved=_may_be_saved(node.meta.get("val")) and node not in changed,
+            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0,
+        ))  # fmt: skip
+    return Graph(values, rates, fuses), nodes
+
+
+def _may_be_saved(value: Any) -> bool:
+    """Whether a value can go from the forward to the backward pass: tensors, sizes, and what neither pass computes with."""
+    return not isinstance(value, torch.SymFloat | torch.SymBool | list | tuple | None)
+
+
+def _changed(joint: fx.Graph, output: fx.Node) -> set[fx.Node]:
+    """Inputs that the program changes: in the backward pass they are no longer what the forward pass read."""
+    copied = {node.args[0] for node in joint.nodes if node.op == "call_function" and node.target is torch.ops.aten.copy_.default}
+    of = {node.meta.get("desc"): node for node in joint.nodes if node.op == "placeholder"}
+    told = [one for one in output.meta.get("desc") or () if type(one).__name__ == "InputMutationAOTOutput"]
+    return {node for node in (*copied, *(of.get(one.mutated_input) for one in told)) if isinstance(node, fx.Node) and node.op == "placeholder"}
+
+
+def _gradients(output: fx.Node, info: Any) -> set[fx.Node]:
+    return {node for node in _nodes(output.args) if not info.is_required_fw(node) or node in info.required_bw_nodes}
+
+
+def _nodes(values: Any) -> list[fx.Node]:
+    from torch.utils._pytree import tree_flatten
+
+    return [value for value in tree_flatten(values)[0] if isinstance(value, fx.Node)]
+
+
+def _kind(node: fx.Node, types: Any) -> str:
+    if node.op == "placeholder":
+        return "tangent" if "tangents" in str(node.target) else "input"
+    value = node.meta.get("val")
+    if node.op != "call_function" or not isinstance(value, torch.Tensor | list | tuple):
+        return "none"
+    if node.target is operator.getitem:
+        # Of fused reductions, such as variance and mean, too.
+        made = node.args[0]
+        return "part" if isinstance(made, fx.Node) and not types.is_fusible(made) else "fused"
+    if types.is_view(node):
+        return "view"
+    if types.is_fusible(node) and not types.is_compute_intensive(node):
+        name = getattr(node.target, "__name__", "").split(".")[0]
+        if isinstance(value, list | tuple):
+            return "none"
+        return "reduction" if name in ("sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "any", "std") else "fused"
+    if getattr(node.target, "__name__", "").split(".")[0] in _OF_SEEDS:
+        return "fused"
+    return "kernel"
+
+
+def _may_rerun(node: fx.Node) -> bool:
+    """Whether an operation is a function of what it reads. Operations that others wrote are kept."""
+    target = node.target
+    if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
+        # Sizes, and operations of a higher order.
+        return target is operator.getitem or getattr(target, "__module__", "") in ("_operator", "math")
+    if getattr(target, "__name__", "").split(".")[0] in _OF_SEEDS:
+        return True
+    return target.namespace in ("aten", "prims") and not target._schema.is_mutable
+
+
+def elements(value: torch.Tensor) -> int:
+    """Elements of a tensor; of one with symbolic sizes, for the sizes that are compiled for."""
+    size = 1
+    for one in value.shape:
+        size *= one if isinstance(one, int) else int(one.node.hint or 1)
+    return size
+
+
+def _bytes(node: fx.Node) -> int:
+    from torch._functorch.partitioners import _size_of
+
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        try:
+            return int(_size_of(node))
+        except (RuntimeError, ValueError, TypeError):
+            return 0
+    return 0
+
+
+# Inductor's buffers.
+
+
+class _Silent:
+    """Takes what Inductor logs."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+def lowered(module: fx.GraphModule, is_backward: bool) -> tuple[int, int]:
+    """Most bytes that a graph's buffers take in Inductor's order, and bytes of what it returns, from a copy that is lowered up to code generation.
+
+    Inputs that may be freed count until their last use; parameters, and what the program gives, do not.
+    """
+    try:
+        from torch._guards import detect_fake_mode
+        from torch._inductor import memory
+        from torch._inductor.compile_fx import _recursive_post_grad_passes
+        from torch._inductor.graph import GraphLowering
+        from torch._inductor.virtualized import V
+
+        module = copied(module)
+        inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
+        fake = detect_fake_mode(inputs)
+        with V.set_fake_mode(fake):
+            _recursive_post_grad_passes(module, is_inference=False)
+            graph = GraphLowering(module, example_inputs=inputs, shape_env=fake.shape_env, is_backward=is_backward, is_inference=False)
+            graph.freeze_runtime_asserts()
+            with V.set_graph_handler(graph), V.set_extern_kernel_nodes([]), V.set_debug_handler(_Silent()):
+                graph.run(*inputs)
+                graph.init_wrapper_code()
+                graph._update_scheduler()
+                return _timeline(memory, graph)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise Lacking(error) from error
+
+
+def _timeline(memory: Any, graph: Any) -> tuple[int, int]:
+    from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
+
+    scheduler = graph.scheduler
+    nodes = scheduler.nodes
+    outputs = set(graph.get_output_names())
+    _, inputs = memory.prepare_planning_info(nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, _ordered(graph.graph_inputs), _ordered(outputs))
+    buffers, _, _ = memory.compute_memory_timeline(nodes, inputs, _ordered(outputs))
+    steps = len(nodes)
+    starts: list[int] = [0] * (steps + 1)
+    frees: list[list[int]] = [[] for _ in range(steps + 1)]
+    made: list[list[int]] = [[] for _ in range(steps + 1)]
+    returned = 0
+    for one in buffers:
+        name = one.buffer.get_name() if hasattr(one.buffer, "get_name") else one.buffer.name
+        is_output = name in outputs
+        step = one.start_step
+        if one.buffer in inputs.values():
+            starts[0] += one.size_free
+        else:
+            node = nodes[step]
+            users = one.buffer.mpi_buffer.succ_nodes
+            if isinstance(node, FusedSchedulerNode) and not is_output and all(user is node for user in users):
+                continue
+            made[step].append(one.size_alloc)
+        if is_output:
+            returned += one.size_free
+        else:
+            frees[one.end_step if one.end_step >= 0 else step].append(one.size_free)
+    now = peak = starts[0]
+    for step in range(steps):
+        ending = list(frees[step])
+        for size in made[step]:
+            # What is last read here becomes what is written, where Inductor writes in place.
+            if size in ending and size > 0 and isinstance(nodes[step], SchedulerNode | FusedSchedulerNode):
+                ending.remove(size)
+                frees[step].remove(size)
+                continue
+            now += size
+        peak = max(peak, now)
+        now -= sum(frees[step])
+    return peak, returned
+
+
+def _ordered(names: Any) -> Any:
+    from torch.utils._ordered_set import OrderedSet
+
+    return OrderedSet(names.keys() if hasattr(names, "keys") else names)
+
+
+# Compilers.
+
+
+def compile_with(
+    inner: str, divide: Partition | None, identity: Any, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
+) -> Callable[..., Any]:
+    """Compiles a graph of the program; its joint graph is divided by ``divide``, whose plans depend on ``identity`` alone, or by PyTorch."""
+    return _eager(divide, graph, inputs) if inner == "eager" else _inductor(divide, identity, graph, inputs, settings)
+
+
+def _eager(divide: Partition | None, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    try:
+        from torch._dynamo.backends.common import aot_autograd
+    except ImportError as error:
+        raise Lacking(error) from error
+    ways = {} if divide is None else {"partition_fn": divide}
+    return aot_autograd(fw_compiler=_boxed, **ways)(graph, inputs)  # type: ignore[no-any-return]
+
+
+def _boxed(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Runs a graph as it is, and frees each of its inputs after its last use."""
+    try:
+        from torch.fx.graph import _BoxedCodeGen
+    except ImportError as error:
+        raise Lacking(error) from error
+    graph.graph.set_codegen(_BoxedCodeGen())
+    graph.recompile()
+    forward = graph.forward
+
+    def run(arguments: list[Any]) -> Any:
+        return forward(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _inductor(
+    divide: Partition | None, identity: Any, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
+) -> Callable[..., Any]:
+    try:
+        from torch._inductor.compile_fx import compile_fx
+    except ImportError as error:
+        raise Lacking(error) from error
+
+    if divide is None:
+        return compile_fx(graph, inputs, config_patches=settings)  # type: ignore[no-any-return]
+
+    return compile_fx(graph, inputs, config_patches={**settings, "custom_partitioner_fn": _partitioner()(divide, identity)})  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _partitioner() -> Any:
+    """A class of Inductor's partitioners, made when PyTorch is there."""
+    try:
+        from torch._inductor.custom_graph_pass import CustomPartitionerFn
+    except ImportError as error:
+        raise Lacking(error) from error
+
+    class Divides(CustomPartitionerFn):
+        def __init__(self, divide: Partition, identity: Any) -> None:
+            self.divide = divide
+            self.identity = identity
+
+        def __call__(self, joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
+            return self.divide(joint, joint_inputs, **kwargs)
+
+        def uuid(self) -> Any:
+            return self.identity
+
+        def __reduce__(self) -> Any:
+            # In keys of caches, it is its identity.
+            return tuple, (self.identity,)
+
+    return Divides
+
+
+def options_of(mode: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Inductor's settings for a mode and options of `torch.compile`."""
+    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
+    if wrapper is None:
+        raise Lacking("torch._TorchCompileInductorWrapper")
+    return dict(wrapper(mode, options, None).config)
+
+
+def settings_of(wrapper: Any) -> dict[str, Any]:
+    """Inductor's settings of a call of `torch.compile`."""
+    return dict(wrapper.config)
+
+
+def settings_of_module(module: Any) -> Any:
+    """Inductor's settings of a compiled module; none where another backend compiles it, or none does."""
+    compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
+    ask = getattr(compiled, "get_compiler_config", None)
+    return ask() if ask is not None else None
+
+
+def replace_default(take: Callable[[Any, fx.GraphModule, Sequence[Any], Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Lets ``take`` compile what programs give to Inductor; it is given the settings, the graph, its inputs and what compiles as before."""
+    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
+    if wrapper is None:
+        raise Lacking("torch._TorchCompileInductorWrapper")
+    own = wrapper.__call__
+
+    def call(self: Any, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        # Subclasses compile ahead of time.
+        if type(self) is not wrapper:
+            return own(self, graph, inputs)  # type: ignore[no-any-return]
+        return take(self, graph, inputs, lambda: own(self, graph, inputs))
+
+    wrapper.__call__ = call
+
+
+@contextmanager
+def real_tensors() -> Iterator[None]:
+    """Makes tensors with values while a graph is compiled."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.utils._mode_utils import no_dispatch
+
+    with unset_fake_temporarily(), no_dispatch():
+        yield
+
+
+@functools.cache
+def source() -> bytes:
+    """A hash of what decides divisions."""
+    from torch._inductor.custom_graph_pass import get_hash_for_files
+
+    return bytes(get_hash_for_files(tuple(sorted(str(path) for path in Path(__file__).parent.glob("*.py")))))
+
+
+def reset() -> None:
+    """Has Dynamo compile all anew, each at its next call."""
+    torch._dynamo.reset()
