@@ -147,6 +147,8 @@ class Planner:
         fitted = self._within(rehearsal, device, assumed, started, times)
         self.planned = True
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
+        if module is not None and fitted.bound is not None:
+            fitted.bound.expect(module)
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
 

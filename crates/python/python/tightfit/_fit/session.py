@@ -260,10 +260,10 @@ class Session:
         return active
 
     def _share(self, fitted: Fitted | None) -> None:
-        """Lets convolutions run again on the thread that knows their algorithms."""
+        """Lets a GPU's backward pass run on this thread: hooks cost half there, and convolutions run again with their algorithms."""
         bound = fitted.bound if fitted is not None else None
+        share(self, bound is not None and self.here.where.type == "cuda")
         needs = bound is not None and bound.convolves and torch.backends.cudnn.benchmark
-        share(self, needs)
         if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:
             self._said.add("elsewhere")
             say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")
@@ -497,11 +497,13 @@ class Session:
         say(line)
 
     def _misfit(self, error: DoesNotFit, signature: Any) -> None:
-        """Raises what does not fit, or ends a program of which nothing has run; later, a slow step is better than none."""
-        if self.on_misfit is None:
-            raise error
-        if not self.plans:
+        """Refuses a budget in the first step. Training that has begun goes on: a slow step is better than none."""
+        if self._passes <= 1:
+            self._passes = 0
+            if self.on_misfit is None:
+                raise error
             self.on_misfit(error)
+        self.limit.give_up()
         say(f"{error}. For these inputs, everything it saves is offloaded")
         self._offloaded.add(signature)
 
