@@ -38,7 +38,7 @@ _DOES_NOT_FIT = 3
 class _Launched:
     """The sessions of a program, by model."""
 
-    def __init__(self, budget: str, met: Callable[[], None] | None) -> None:
+    def __init__(self, budget: str, met: Callable[[], None] | None = None) -> None:
         self.budget = budget
         # Called when the first model runs with gradients.
         self.met = met

@@ -262,8 +262,8 @@ class Session:
     def _share(self, fitted: Fitted | None) -> None:
         """Lets a GPU's backward pass run on this thread: hooks cost half there, and convolutions run again with their algorithms."""
         bound = fitted.bound if fitted is not None else None
-        share(self, bound is not None and self.here.where.type == "cuda")
         needs = bound is not None and bound.convolves and torch.backends.cudnn.benchmark
+        share(self, needs or bound is not None and self.here.where.type == "cuda")
         if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:
             self._said.add("elsewhere")
             say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")
