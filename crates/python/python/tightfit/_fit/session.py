@@ -295,12 +295,12 @@ class Session:
         """Whether this thread is in a forward pass of this session."""
         return bool(self.here.stack)
 
-    def enter_context(self, models: nn.Module) -> Pass | SafePass | None:
-        """Begins a block of a program, which is no module's forward pass."""
+    def enter_context(self, models: nn.Module, begins: Any = None) -> Pass | SafePass | None:
+        """Begins a block of a program, which is no module's forward pass; `begins` tells blocks apart."""
         self._come()
         active = None
         try:
-            active = self.enter(models, (), key=form_of_block(models, self.device(models)))
+            active = self.enter(models, (), key=(*form_of_block(models, self.device(models)), begins))
         finally:
             if active is None:
                 self._go()
