@@ -39,7 +39,7 @@ def unpacked(home: Path) -> list[Path]:
 
 def test_the_backend_of_torch_compile_is_registered() -> None:
     [backend] = [backend for backend in entry_points(group="torch_dynamo_backends") if backend.name == "tightfit"]
-    assert backend.value == "tightfit._fit.backend:tightfit"
+    assert backend.value == "tightfit._compiled.backend:tightfit"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tightfit._fit import measure, times
 
 @pytest.fixture(autouse=True)
 def quiet(request, monkeypatch):
-    if request.module.__name__.startswith("test_fit_"):
+    if request.module.__name__.startswith(("test_fit_", "test_compiled_")):
         monkeypatch.setenv("TIGHTFIT_QUIET", "1")
         torch.set_num_threads(1)
 

@@ -43,6 +43,8 @@ class Chooser:
 
     Attributes
     ----------
+    plain
+        PyTorch's fastest division.
     seen
         Bytes of the forward and of the backward pass, of divisions whose graphs were lowered: these are exact, and the last one's ratios to what was
         computed hold for the others.
@@ -51,21 +53,18 @@ class Chooser:
     def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], beside: int = 0) -> None:
         self.graph = graph
         self.beside = beside
-        # At a low share, PyTorch saves inputs that the program has changed by the time of the backward pass.
+        found = [(of, saved) for of, saved in theirs]
+        self.plain = simulate(graph, found[0][1], beside)
+        # At a low share, PyTorch saves inputs that the program has changed by the time of the backward pass. Its default stays as it is.
         self.theirs = [
-            Choice(simulate(graph, saved, beside), of)
-            for number, (of, saved) in enumerate(theirs)
+            Choice(simulate(graph, saved, beside) if number else self.plain, of)
+            for number, (of, saved) in enumerate(found)
             if not number or all(graph.values[place].saved for place in saved)
         ]
         self.ours: dict[frozenset[int], Choice] = {}
         self.pricing: Pricing | None = None
         self.seen: dict[frozenset[int], tuple[int, int]] = {}
         self.ratios = (1.0, 1.0)
-
-    @property
-    def plain(self) -> Division:
-        """PyTorch's fastest."""
-        return self.theirs[0].division
 
     def note(self, division: Division, forward: int, backward: int) -> None:
         """Notes what lowered copies of a division's graphs take."""

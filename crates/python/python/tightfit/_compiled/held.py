@@ -25,7 +25,7 @@ from .kernels import Kernels
 from .kept import Kept
 from .plan import Plan, Planned, Terms
 
-__all__ = ["Held", "held_by"]
+__all__ = ["Held", "have_run", "held_by"]
 
 # Of a GPU: bytes for what libraries keep, and what rounding adds, as a share of the budget.
 _LIBRARIES, _ROUNDING = 48 << 20, 256
@@ -46,6 +46,11 @@ def held_by(device: torch.device, budget: int) -> Held:
     return _held[key]
 
 
+def have_run() -> bool:
+    """Whether a compiled graph has run more than once: training has begun."""
+    return any(graph.calls > 1 for held in _held.values() for graph in held.graphs.values())
+
+
 class Held:
     """All compiled graphs of a process on one device, under one budget."""
 
@@ -60,7 +65,7 @@ class Held:
 
     @property
     def on_gpu(self) -> bool:
-        return self.device.type == "cuda" and torch.cuda.is_available()
+        return bool(self.device.type == "cuda" and torch.cuda.is_available())
 
     def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any) -> Terms:
         """What a graph is planned for, as far as it is known before its joint graph is."""
@@ -179,7 +184,7 @@ def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
 
 
 def _size(value: Tensor) -> int:
-    return private.elements(value) * value.itemsize
+    return int(private.elements(value) * value.itemsize)
 
 
 def _storage(value: Tensor) -> int:

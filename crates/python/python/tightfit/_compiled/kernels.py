@@ -63,7 +63,7 @@ class Kernels:
         tensors = [value for value in (_value(one) for one in (node, *node.all_input_nodes)) if isinstance(value, Tensor)]
         narrow = any(value.itemsize == 2 for value in tensors)
         traffic = sum(private.elements(value) * value.itemsize for value in tensors)
-        return 1e6 * max(work / (self.rates.narrow if narrow else self.rates.wide), traffic / self.rates.memory) + self.rates.call_us
+        return float(1e6 * max(work / (self.rates.narrow if narrow else self.rates.wide), traffic / self.rates.memory) + self.rates.call_us)
 
     def _measured(self, node: fx.Node) -> float:
         with private.real_tensors(), torch.no_grad(), torch.autocast("cuda", enabled=False), torch.cuda.device(self.device):

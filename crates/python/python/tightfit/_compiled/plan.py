@@ -20,9 +20,11 @@ __all__ = ["Plan", "Planned", "Terms"]
 # Values of PyTorch's `activation_memory_budget` whose divisions are candidates.
 _SHARES = (1.0, 0.75, 0.5, 0.3, 0.15, 0.05, 0.0)
 # Copies of the graphs that are lowered at most, and the share of the room below which none is.
-_COPIES, _AMPLE = 3, 0.6
+_COPIES, _AMPLE = 2, 0.6
 # A division that leaves no more than this share of the room is not improved on by another copy.
-_CLOSE = 0.04
+_CLOSE = 0.06
+# A forward pass that takes less than this share of the backward pass needs no copy.
+_BELOW = 0.9
 # Bytes of the loss outside of the graph, over those of the outputs in 32 bits, until a step has shown them.
 _LOSS = 2
 
@@ -82,14 +84,14 @@ class Plan:
         """The forward and backward graphs, as a partitioner of PyTorch returns them."""
         started = time.monotonic()
         self.choice = None
-        for copies in range(_COPIES + 1):
+        for copies in range(_COPIES + 2):
             graphs = private.partition(self._choose, private.copied(module), inputs, **others)
-            if self.chooser is None or self.choice is None:
-                # Nothing to choose: the backward pass needs nothing of the forward pass.
-                return graphs
-            if self._settles(graphs, copies):
+            if self.choice is None or self._settles(graphs, copies):
                 break
         chooser, choice = self.chooser, self.choice
+        if chooser is None or choice is None:
+            # Nothing to choose: the backward pass needs nothing of the forward pass.
+            return graphs
         peak = self.terms.outside + chooser.peak(choice.division)
         if peak > self.terms.budget:
             raise self._misfit(peak)
@@ -104,11 +106,13 @@ class Plan:
         """Whether a division stays; otherwise another one is chosen, with what its lowered copies showed."""
         assert self.chooser is not None and self.choice is not None
         chooser, room, division = self.chooser, self.terms.room, self.choice.division
-        if self.inner != "inductor" or copies == _COPIES or division is chooser.plain and chooser.peak(division) < _AMPLE * room:
+        if self.inner != "inductor" or copies > _COPIES or division is chooser.plain and chooser.peak(division) < _AMPLE * room:
             return True
         if division.saved not in chooser.seen:
-            forward, _ = private.lowered(graphs[0], is_backward=False)
-            backward, _ = private.lowered(graphs[1], is_backward=True)
+            backward = private.lowered(graphs[1], is_backward=True)
+            # Nearly always far below: what is saved exists at the end of one pass and at the beginning of the other.
+            is_below = division.forward < _BELOW * max(division.start, backward + division.rest)
+            forward = int(division.forward / _BELOW) if is_below else private.lowered(graphs[0], is_backward=False)
             chooser.note(division, forward, backward)
         peak = chooser.peak(division)
         if peak <= room and (division is chooser.plain or peak >= (1 - _CLOSE) * room):
@@ -127,7 +131,7 @@ class Plan:
             nodes = [node for node in joint.nodes if node.op != "output"]
             return [nodes[place] for place in sorted(self.choice.division.saved)]
         fuses = self.inner == "inductor"
-        kept = next(private.candidates(joint, info, (1.0,)))[1]
+        (_, kept), = private.candidates(joint, info, (1.0,))
         graph, self.nodes = private.read(joint, info, self.rates, lambda node: 0.0, fuses)
         place_of = {node: place for place, node in enumerate(self.nodes)}
         loss = self.terms.loss

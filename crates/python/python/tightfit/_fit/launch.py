@@ -1,6 +1,6 @@
 """Fits the models of unmodified programs, under ``tightfit run --budget``.
 
-Hooks on all modules see the outermost call first: the module that is called there with gradients is fitted, unless it wraps
+What a program compiles by Inductor is planned when it is compiled. For the rest, hooks on all modules see the outermost call first: the module that is called there with gradients is fitted, unless it wraps
 another one for several devices. A budget that cannot be met ends the program before its first step, with exit code 3; a model that
 is met later on and does not fit is offloaded.
 """
@@ -20,6 +20,9 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from .._compiled.held import have_run
+from .._compiled.launched import by_inductor
+from .._compiled.launched import install as install_compiled
 from ..errors import BadInput, DoesNotFit
 from .entered import running
 from .hooks import fitted_by
@@ -44,6 +47,8 @@ class _Launched:
         # Called when the first model runs with gradients.
         self.met = met
         self.together = Together(self.make_group)
+        # Whether what programs compile is planned, too.
+        self.takes_compiled = False
         self.sessions: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
         self.state = threading.local()
         # Whether a model has run that fits, or that is left alone: then training may have begun.
@@ -78,6 +83,13 @@ class _Launched:
             state.outermost = None
         if type(module).__name__ in _WRAPPERS:
             return
+        if self.takes_compiled:
+            compiled = getattr(state, "compiled", None)
+            if compiled is not None and running(compiled):
+                return
+            state.compiled = sys._getframe(1) if by_inductor(module) else None
+            if state.compiled is not None:
+                return
         if fitted_by(module) is not None:
             return
         if self.together.is_of_group(module, args):
@@ -112,6 +124,26 @@ class _Launched:
         """The optimizers that update a model."""
         self.optimizers = [place for place in self.optimizers if place() is not None]
         return optimizers_of(module, [one for place in self.optimizers if (one := place()) is not None])
+
+    def take_compiled(self) -> None:
+        """Plans what the program compiles from here on."""
+        self.takes_compiled = install_compiled(self.budget_on, self.misfit_of_compiled, self.in_eager_model)
+
+    def budget_on(self, device: torch.device) -> int:
+        """The budget of the process on a device."""
+        if self.met is not None:
+            self.met()
+            self.met = None
+        return budget_bytes(_read(self.budget), device, "TIGHTFIT_BUDGET")
+
+    def in_eager_model(self) -> bool:
+        """Whether a model runs whose steps are planned as they run: what it compiles keeps what it saves."""
+        return getattr(self.state, "outermost", None) is not None and running(self.state.frame)
+
+    def misfit_of_compiled(self, error: DoesNotFit) -> None:
+        """Ends the program, unless a compiled model of it has run."""
+        if not have_run():
+            self.misfit(error)
 
     def misfit(self, error: DoesNotFit) -> None:
         """Ends the program, unless a model of it has run: training that has begun goes on."""
@@ -174,5 +206,6 @@ def install(met: Callable[[], None] | None = None) -> None:
     """Installs the hooks, for the budget in ``TIGHTFIT_BUDGET``; ``met`` is called when the first model runs with gradients."""
     launched = _Launched(os.environ["TIGHTFIT_BUDGET"], met)
     launched.note_optimizers()
+    launched.take_compiled()
     register_module_forward_pre_hook(launched.before)
     register_module_forward_hook(launched.after, always_call=True)

@@ -12,7 +12,7 @@ import torch
 
 from .recorded import Operation
 
-__all__ = ["BATCH_NORMS", "CONVOLUTIONS", "gives_only_results", "may_run_again", "may_run_again_in_graph", "reads_no_statistics"]
+__all__ = ["BATCH_NORMS", "CONVOLUTIONS", "gives_only_results", "may_run_again"]
 
 # Their arguments 3 and 4 are running statistics.
 BATCH_NORMS = frozenset(["native_batch_norm", "cudnn_batch_norm"])
@@ -61,29 +61,6 @@ _BACKWARD = frozenset(
     """.split()
 )
 _ONLY_RESULTS = (_SAME - {"embedding", "gather", "index"}) | _VIEWS | CONVOLUTIONS | BATCH_NORMS | ATTENTION | _BACKWARD
-# Others that graphs of AOT autograd have: functional forms, and what Inductor decomposes operations into.
-_IN_GRAPHS = frozenset(
-    """
-    _native_batch_norm_legit_functional _native_batch_norm_legit_no_training ceil convert_element_type
-    expm1 floor isnan log1p remainder round scalar_tensor select_scatter sign slice_scatter
-    upsample_linear1d var
-    """.split()
-)
-
-
-def may_run_again_in_graph(name: str, function: Any, on_gpu: bool) -> bool:
-    """The same for a graph, whose plain numbers are part of it and in which nothing is changed in place."""
-    if function.namespace not in ("aten", "prims") or function._schema.is_mutable:
-        return False
-    if name in CONVOLUTIONS:
-        # The backward pass runs on another thread, where cuDNN's fastest algorithm may be another.
-        return not (on_gpu and torch.backends.cudnn.benchmark)
-    return name in _SAME or name in _VIEWS or name in _IN_GRAPHS
-
-
-def reads_no_statistics(name: str, arguments: list[Any]) -> bool:
-    """Whether an operation of a graph only updates the running statistics that it is given."""
-    return name == "_native_batch_norm_legit_functional" and bool(arguments[5])
 
 
 def may_run_again(operation: Operation) -> bool:

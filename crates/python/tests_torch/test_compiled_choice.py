@@ -1,0 +1,109 @@
+"""Least cuts and what they say of a division, compared with every division of small graphs."""
+
+import itertools
+import random
+
+import pytest
+
+from tightfit._compiled.choose import Chooser
+from tightfit._compiled.cut import Pricing
+from tightfit._compiled.flow import Flow
+from tightfit._compiled.graph import Graph, Rates, Value, simulate
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_cut_is_the_least_of_all_cuts(seed):
+    pick = random.Random(seed)
+    nodes = pick.randint(3, 7)
+    arcs = [(pick.randrange(nodes), pick.randrange(nodes), pick.randint(1, 9)) for _ in range(pick.randint(3, 16))]
+    arcs = [arc for arc in arcs if arc[0] != arc[1]]
+    flow = Flow(nodes)
+    for arc in arcs:
+        flow.arc(*arc)
+
+    def cost(near):
+        return sum(capacity for start, end, capacity in arcs if near[start] and not near[end])
+
+    found = flow.cut()
+    assert found[0] and not found[1]
+    least = min(cost([True, False, *rest]) for rest in itertools.product((True, False), repeat=nodes - 2))
+    assert cost(found) == least
+
+
+def chain(pick, length):
+    """A chain of kernels and fused operations; the backward pass reads each of their results, in reverse."""
+    values = [Value("x", "input", 8, (), forward=True, resident=True)]
+    for number in range(length):
+        kind = pick.choice(["kernel", "fused"])
+        values.append(Value(
+            f"v{number}", kind, pick.randint(1, 9), (number,), forward=True, rerun=pick.choice(["may", "may", "never"]),
+            us=float(pick.randint(1, 9)) if kind == "kernel" else 0.0,
+        ))  # fmt: skip
+    values.append(Value("loss", "kernel", 1, (length,), forward=True, returned=True, rerun="never"))
+    values.append(Value("tangent", "tangent", 1, ()))
+    before = len(values) - 1
+    for number in range(length, -1, -1):
+        values.append(Value(f"g{number}", "kernel", 2, (before, number), backward=True, wanted=number == 0))
+        before = len(values) - 1
+    return Graph(values, Rates(1.0, 0.0), fuses=False)
+
+
+def sound(graph, saved):
+    _, again = graph.backward_order(set(saved))
+    return all(graph.values[place].rerun != "never" for place in again)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_divisions_are_sound_and_hold_the_room_wherever_one_is_found(seed):
+    pick = random.Random(seed)
+    length = pick.randint(3, 7)
+    graph = chain(pick, length)
+    inner = range(1, length + 1)
+    every = [frozenset((0, *some)) for size in range(length + 1) for some in itertools.combinations(inner, size)]
+    every = [saved for saved in every if sound(graph, saved)]
+    plain = frozenset(range(length + 1))
+    peaks = {saved: simulate(graph, saved).peak for saved in every}
+    found_some = 0
+    for room in sorted(set(peaks.values())):
+        chooser = Chooser(graph, [("plain", plain)])
+        choice = chooser.fitting(room)
+        best = min(simulate(graph, saved).time_us for saved in every if peaks[saved] <= room)
+        if choice is not None:
+            found_some += 1
+            assert sound(graph, choice.division.saved) and choice.division.peak <= room
+            assert choice.division.time_us >= best - 1e-9
+    # A room in which PyTorch's own fits is always met.
+    assert found_some >= 1
+
+
+def test_more_bytes_are_never_slower():
+    for seed in range(10):
+        graph = chain(random.Random(seed), 7)
+        plain = frozenset(range(8))
+        chooser = Chooser(graph, [("plain", plain)])
+        times = []
+        for room in range(simulate(graph, plain).peak, 0, -1):
+            choice = chooser.fitting(room)
+            if choice is None:
+                break
+            times.append(choice.division.time_us)
+        assert times == sorted(times)
+
+
+def test_what_must_not_run_again_is_saved_at_any_price():
+    for seed in range(40):
+        graph = chain(random.Random(seed), 6)
+        pricing = Pricing(graph)
+        for price in (0.0, 1e-3, 1.0, 1e3):
+            assert sound(graph, pricing.cut(price, {}, {}))
+
+
+def test_what_lowered_copies_show_counts():
+    graph = chain(random.Random(1), 5)
+    plain = frozenset(range(6))
+    chooser = Chooser(graph, [("plain", plain)])
+    before = chooser.peak(chooser.plain)
+    chooser.note(chooser.plain, 3 * before, 3 * before)
+    assert chooser.peak(chooser.plain) >= 3 * before
+    other = simulate(graph, frozenset({0, 1, 2, 3}))
+    assert chooser.peak(other) > other.peak
