@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import tightfit
+import tightfit.torch as tt
 from fit_models import Dense, Efficient, Mobile, Resnet, Vae, Vit, image
 from fit_support import LiveBytes, default_loss, sgd, train
 from tightfit._compiled import held, plan, private
@@ -297,6 +298,15 @@ def test_where_planning_fails_the_graph_is_compiled_as_without_a_budget(plans, m
     assert close(expected, gradients)
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("tightfit:")]
     assert len(lines) == 1 and torch.__version__ in lines[0] and "without a budget" in lines[0], lines
+
+
+def test_fit_compiles_a_model_in_place(plans):
+    model, x = made("vae")
+    other = copy.deepcopy(model)
+    expected, _, _ = train(model, 2, x)
+    assert tt.fit(other, "1GiB", compile=True) is other
+    gradients, _, _ = train(other, 2, x)
+    assert close(expected, gradients) and len(plans) == 1
 
 
 class Swish(torch.autograd.Function):

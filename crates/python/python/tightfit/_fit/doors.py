@@ -43,6 +43,7 @@ def fit(
     loss: Callable[[Any], Tensor] | None = None,
     host_budget: int | str | None = None,
     recompute: bool = True,
+    compile: bool = False,
 ) -> nn.Module:
     """Trains a model within a budget of bytes: weights, gradients, optimizer state, and what the passes need.
 
@@ -71,6 +72,9 @@ def fit(
         Bytes of host memory for what is moved there, such as ``"16GiB"``; a share of what is free if none is given.
     recompute
         Whether anything is computed again. If not, tensors are kept or moved alone.
+    compile
+        Whether the model is compiled in place (``model.compile``), by the backend of `torch.compile` that holds the budget. Nothing is moved to the
+        host then.
 
     Returns
     -------
@@ -90,6 +94,11 @@ def fit(
         raise BadInput("the model is a module of TorchScript, which is not planned; fit the one that it was made of")
     if fitted_by(model) is not None:
         raise BadInput("the model is fitted already; call tightfit.torch.unfit(model) first")
+    if compile:
+        from .._compiled.backend import tightfit
+
+        model.compile(backend=tightfit, options={"budget": budget_bytes(budget, _device(model)), "optimizer": optimizer})
+        return model
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
     session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss, host_budget=host, recomputes=recompute)
     install(model, session)
