@@ -251,9 +251,10 @@ places() { # where the C program finds the libraries
     export TIGHTFIT_CUDA=${TIGHTFIT_CUDA:-$(ldconfig -p | awk '/libcuda.so.1 /{print $NF; exit}')}
 }
 
-fused() { # cudnnConvolutionBiasActivationForward, its workspace sized by the plain convolution's answers: the same status and bits
+fused() { # cudnnConvolutionBiasActivationForward, its workspace sized by the plain convolution's answers: the same status and bits;
+    # ALGORITHMS chooses
     places
-    for algorithm in 0 1 2 4 5 6 7; do
+    for algorithm in ${ALGORITHMS:-0 1 2 4 5 6 7}; do
         for activation in 1 5; do
             # shellcheck disable=SC2086 # several options on purpose
             set -- ${CLIENT:-} op=forward n=256 c=64 k=192 size=27 filter=5 pad=2 legacy=size "algorithm=$algorithm" "activation=$activation" z=1
