@@ -209,11 +209,13 @@ class Planner:
         forward = max(fitted.outcome.live[: fitted.step.given], default=0) + seen.before - fitted.assumed.before
         over = max(fitted.peak, between, forward) + more > self.budget
         careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE) and signature not in self._exceeded
-        if over:
+        # Less than a thousandth of the budget is no reason.
+        reasons = differences(fitted.assumed, seen, self.budget // 1000)
+        if over and reasons:
             self._exceeded.add(signature)
-        if over or careful:
+        if reasons and (over or careful):
             self._reserves[signature], self._between[signature] = seen.reserve, seen.between
-            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(differences(fitted.assumed, seen, self.budget // 1000))}")
+            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(reasons)}")
             fitted.stale = True
 
     def _assumed(

@@ -262,8 +262,8 @@ class Session:
     def _share(self, fitted: Fitted | None) -> None:
         """Lets a GPU's backward pass run on this thread: hooks cost half there, and convolutions run again with their algorithms."""
         bound = fitted.bound if fitted is not None else None
-        share(self, bound is not None and self.here.where.type == "cuda")
         needs = bound is not None and bound.convolves and torch.backends.cudnn.benchmark
+        share(self, needs or bound is not None and self.here.where.type == "cuda")
         if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:
             self._said.add("elsewhere")
             say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")
@@ -295,12 +295,12 @@ class Session:
         """Whether this thread is in a forward pass of this session."""
         return bool(self.here.stack)
 
-    def enter_context(self, models: nn.Module) -> Pass | SafePass | None:
-        """Begins a block of a program, which is no module's forward pass."""
+    def enter_context(self, models: nn.Module, begins: Any = None) -> Pass | SafePass | None:
+        """Begins a block of a program, which is no module's forward pass; `begins` tells blocks apart."""
         self._come()
         active = None
         try:
-            active = self.enter(models, (), key=form_of_block(models, self.device(models)))
+            active = self.enter(models, (), key=(*form_of_block(models, self.device(models)), begins))
         finally:
             if active is None:
                 self._go()
