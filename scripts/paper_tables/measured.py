@@ -204,6 +204,7 @@ PAPER_TABLE_5 = {
 }
 
 
+TABLE_5_ROWS = [*PAPER_TABLE_5, "ResNet-18 b128"]
 # What the page calls a network that scripts/gpu-papers.sh ran as NETWORK:BATCH.
 TABLE_5 = {"AlexNet b256": "alexnet:256", "ResNet-50 b64": "resnet50:64", "ResNet-18 b128": "resnet18:128"}
 
@@ -215,15 +216,15 @@ def table_5_steps() -> dict[str, dict[str, Json]]:
     for name, case in TABLE_5.items():
         jobs = {"plain": "iterations-plain"} | {sizes: f"iterations-64-{sizes}" for sizes in SIZES[:3]}
         found[name] = {what: measured[job][case] for what, job in jobs.items()}
-    return found | {line["network"]: line for line in printed("table5")}
+    found |= {line["network"]: line for line in printed("table5")}
+    return {name: found[name] for name in TABLE_5_ROWS}
 
 
 def table_5() -> str:
     """Whole iterations within 64 MiB a kernel, the convolutions alone in parentheses."""
     found = table_5_steps()
     rows = []
-    for name in (*PAPER_TABLE_5, "ResNet-18 b128"):
-        steps = found[name]
+    for name, steps in found.items():
         run = [steps.get(of) for of in ("plain", *SIZES[:2], "fit")]
         cells = [f"{step['step_ms']:.1f} ({step['convolutions_ms']:.1f})" if step else "-" for step in run]
         gains = ["-" if sizes not in steps else table_5_gain(steps, sizes) for sizes in ("power-of-two", "fit")]
@@ -245,7 +246,7 @@ def table_5_kernels() -> str:
     [kernels] = printed("table5-kernels")
     of_densenet = {line["network"]: line for line in printed("table5-peaks")}
     rows = []
-    for name in (*PAPER_TABLE_5, "ResNet-18 b128"):
+    for name in TABLE_5_ROWS:
         if name in TABLE_5:
             plain, fit = (table_5_steps()[name][what] for what in ("plain", "fit"))
             peaks = [f"{plain[of]:.2f} to {fit[of]:.2f}" for of in ("torch_peak_gib", "driver_peak_gib")]
