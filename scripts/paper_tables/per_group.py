@@ -60,7 +60,7 @@ def shared_workspace(answer: Json, of: str = "") -> float:
 
 
 ONCE_A_GROUP = Row(
-    ["AlexNet once a group, both families, fit", "`h200-alexnet-per-group`"],
+    ["AlexNet once a group (`scripts/alexnet-per-group.txt`), both families, fit", "`h200-alexnet-per-group`"],
     commands=[
         f"{LAYERS} --workspace 512MiB --sizes undivided --backend {PER_GROUP}",
         f"{LAYERS} --workspace 64MiB --sizes fit --backend {PER_GROUP}",
