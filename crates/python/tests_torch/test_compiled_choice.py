@@ -27,7 +27,9 @@ def test_a_cut_is_the_least_of_all_cuts(seed):
     found = flow.cut()
     assert found[0] and not found[1]
     least = min(cost([True, False, *rest]) for rest in itertools.product((True, False), repeat=nodes - 2))
-    assert cost(found) == least
+    last = flow.last_cut()
+    assert cost(found) == cost(last) == least
+    assert all(late for early, late in zip(found, last, strict=True) if early)
 
 
 def chain(pick, length):

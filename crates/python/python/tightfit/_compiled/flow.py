@@ -36,6 +36,21 @@ class Flow:
             self._push(levels)
         return [level >= 0 for level in levels]
 
+    def last_cut(self) -> list[bool]:
+        """The same, in the least cut that is nearest to the sink."""
+        self.cut()
+        near = [True] * len(self.of)
+        near[1] = False
+        stack = [1]
+        while stack:
+            node = stack.pop()
+            for arc in self.of[node]:
+                start = self.heads[arc]
+                if near[start] and self.left[arc ^ 1]:
+                    near[start] = False
+                    stack.append(start)
+        return near
+
     def _levels(self) -> list[int]:
         heads, left, of = self.heads, self.left, self.of
         levels = [-1] * len(of)

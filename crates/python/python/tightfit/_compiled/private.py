@@ -111,7 +111,8 @@ def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str],
     flow = Flow(len(names))
     for start, end, capacity in graph.edges(data="capacity"):
         flow.arc(number_of[start], number_of[end], ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
-    near = flow.cut()
+    # As networkx has it, where several are least.
+    near = flow.last_cut()
     return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})
 
 
