@@ -432,3 +432,30 @@ def test_a_float_that_changes_from_call_to_call(plans):
 
     assert close(gradients_of(model, take), gradients_of(compiled(other), take))
     assert len(plans) == 2
+
+
+@pytest.mark.parametrize(("beside", "lines"), [(1 << 18, 1), (0, 0)])
+def test_a_step_over_its_budget_is_compiled_once_more_with_what_was_seen(beside, lines, plans, monkeypatch, capfd):
+    """The program holds more outside of the graph than was known when it was compiled."""
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    monkeypatch.setattr(held.Held, "on_gpu", True)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: plans[-1].planned.peak + (beside if len(plans) == 1 else 0))
+    monkeypatch.setattr(held, "_LIBRARIES", 0)
+    model, x = made("vae")
+    other = copy.deepcopy(model)
+    whole = compiled(copy.deepcopy(model), "4MiB", optimizer=sgd(model))
+    default_loss(whole, x).backward()
+    budget = plans[-1].planned.peak
+    plans.clear()
+    torch._dynamo.reset()
+    capfd.readouterr()
+    expected, _, _ = train(model, 6, x)
+    gradients, _, _ = train(compiled(other, budget + (1 << 17), optimizer=sgd(other)), 6, x)
+    assert close(expected, gradients)
+    told = capfd.readouterr().err
+    assert told.count("compiled once more") == lines and len(plans) == 1 + lines, told
+    if lines:
+        # Rounded up, as the keys of caches have it.
+        assert plans[1].terms.outside >= plans[0].terms.outside + 0.95 * beside

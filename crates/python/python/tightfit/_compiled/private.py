@@ -9,6 +9,7 @@ import copy
 import functools
 import importlib.util
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,10 @@ def has_triton() -> bool:
 
 def copied(module: fx.GraphModule) -> fx.GraphModule:
     """A graph of its own, with the module's parts."""
-    made = fx.GraphModule(module, copy.deepcopy(module.graph))
+    with warnings.catch_warnings():
+        # PyTorch warns of its own structures when they are copied.
+        warnings.simplefilter("ignore", FutureWarning)
+        made = fx.GraphModule(module, copy.deepcopy(module.graph))
     made.meta = dict(getattr(module, "meta", {}))
     return made
 
@@ -69,7 +73,7 @@ def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any
         # The program's own, such as by a region of it.
         if memory_budget != 1.0:
             return own(joint, info, memory_budget=memory_budget)  # type: ignore[no-any-return]
-        # What chooses may ask PyTorch for its own.
+        # The chooser may ask PyTorch for the divisions that PyTorch makes.
         partitioners.choose_saved_values_set = own
         return choose(joint, info)
 
@@ -120,7 +124,7 @@ def candidates(joint: fx.Graph, info: Any, shares: Sequence[float]) -> list[tupl
     """PyTorch's own divisions for these values of its `activation_memory_budget`, with random numbers kept."""
     from torch._functorch import partitioners
 
-    keep = _keep_random(joint)
+    keep = nothing_again(joint)
     with _cuts_kept():
         choose = partitioners.choose_saved_values_set
         return [(share, choose(joint, info, memory_budget=share) if share else least(info, keep)) for share in shares]
@@ -132,14 +136,10 @@ def least(info: Any, keep: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def nothing_again(joint: fx.Graph) -> list[fx.Node]:
-    """What must not run again, marked so that PyTorch keeps it, too."""
-    return _keep_random(joint)
-
-
-def _keep_random(joint: fx.Graph) -> list[fx.Node]:
+    """Marks the operations that must not run again, so that PyTorch keeps their results, too; returns these."""
     from torch.utils.checkpoint import CheckpointPolicy
 
-    kept = []
+    kept: list[fx.Node] = []
     for node in joint.nodes:
         # What a checkpoint of the program computes again, PyTorch computes again from the state of the generator.
         if node.op == "call_function" and is_random(node) and not _must_rerun(node):
@@ -148,10 +148,9 @@ def _keep_random(joint: fx.Graph) -> list[fx.Node]:
                 kept.append(node)
             else:
                 parts = [user for user in node.users if user.target is operator.getitem]
-                for part in parts:
+                for part in (node, *parts):
                     part.meta["recompute"] = CheckpointPolicy.MUST_SAVE
                 kept += parts
-                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return kept
 
 
@@ -497,5 +496,5 @@ def source() -> bytes:
 
 
 def reset() -> None:
-    """Has Dynamo compile all anew, each at its next call."""
+    """Makes Dynamo compile each program again at its next call."""
     torch._dynamo.reset()
