@@ -166,7 +166,8 @@ class Plan:
         """The decision for each tensor that is not kept, as in a plan file."""
         if self._fitted.bound is None:
             return []
-        return list(self._fitted.bound.decisions.values())
+        never: dict[str, Any] = {"decision": "drop", "offload_after": None, "release_after": None, "prefetch_before": None, "rebuilt": []}
+        return [*self._fitted.bound.decisions.values(), *({"tensor": tensor, **never} for tensor in self._fitted.step.dropped)]
 
     def __repr__(self) -> str:
         return f"<Plan: {self._fitted.line(self._fitted.step.data['name'])}>"

@@ -23,6 +23,7 @@ from .sizes import UNLIMITED, text
 from .slots import Counts
 from .step import OUTSIDE, build
 from .times import Times
+from .unread import droppable, without
 from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of", "too_small"]
@@ -139,6 +140,11 @@ class Fitted:
         return self.outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
 
     @property
+    def dropped(self) -> int:
+        """Bytes of what is saved and never read, which the plan drops."""
+        return sum(self.lives.bytes[tensor] for tensor in self.step.dropped)
+
+    @property
     def gap(self) -> float | None:
         """How far the predicted time is above the bound of plans with as much room, as a share of that; None where no bound is known."""
         gap = self.decided.gap_of(self.outcome)
@@ -153,9 +159,10 @@ class Fitted:
             return f"{name}: predicted peak {text(self.peak)}{fits}"
         outcome = self.bound.outcome
         gap = f" (gap {100 * self.gap:.1f}%)" if self.gap is not None else ""
+        dropped = f"{text(self.dropped)} dropped that nothing reads, " if self.dropped else ""
         return (
             f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "
-            f"overhead {100 * self.overhead:.1f}%{gap}, {text(outcome.moved)} offloaded, "
+            f"overhead {100 * self.overhead:.1f}%{gap}, {dropped}{text(outcome.moved)} offloaded, "
             f"{outcome.rebuilt_us / 1e3:.1f} ms recomputed, planned in {self.seconds:.1f} s"
         )
 
@@ -214,11 +221,16 @@ def make_plan(
     recorder = rehearsal.recorder
     step = step_of(rehearsal, device, name, assumed, times, host, recomputes)
     lives = Lives(step.data)
+    plain = simulate(lives, {})
+    if recomputes and plain.peak > budget:
+        step, lives = _without_unread(step, lives, recorder)
     found = _within(budget, step, lives, recorder, slack, most, there)
     if found is None:
         # The search may find for less what it did not find for more.
         decided = decide_least(step.data, lives)
         found = decided, _carried_out(step, lives, recorder, decided)
+    # Compared with the step as it is without a plan.
+    found[0].plain = plain
     grown = there if most is not None else None
     fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, there=grown)
     if fitted.peak <= budget and (not must_have_room or fitted.is_roomy):
@@ -235,7 +247,8 @@ def _within(
     """Decisions within a budget, as they are carried out."""
     plain = simulate(lives, {})
     if plain.peak <= budget:
-        return Decided({}, plain, plain, True), None
+        decided = Decided({}, plain, plain, True)
+        return decided, _carried_out(step, lives, recorder, decided)
     # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
     # up, which may be what gaps need.
     for spared, hurried in dict.fromkeys([(slack, True), (slack, False), (slack // 2, True), (0, True)]):
@@ -260,12 +273,23 @@ def _within(
     return None
 
 
+def _without_unread(step: Step, lives: Lives, recorder: Recorder) -> tuple[Step, Lives]:
+    """The step in which nothing is saved that no backward pass reads: that costs nothing."""
+    dropped = droppable(step, lives, recorder)
+    if not dropped:
+        return step, lives
+    step = without(step, lives, dropped)
+    return step, Lives(step.data)
+
+
 def short_search(step: Step, recorder: Recorder, budget: int) -> tuple[Outcome, Outcome]:
     """What a short search would have carried out for a budget, whether that holds or not, and what keeping everything takes."""
     lives = Lives(step.data)
+    plain = simulate(lives, {})
+    step, lives = _without_unread(step, lives, recorder)
     decided = decide(step.data, max(1, budget), lives, hurried=True)
     bound = _carried_out(step, lives, recorder, decided)
-    return bound.outcome if bound is not None else decided.outcome, decided.plain
+    return bound.outcome if bound is not None else decided.outcome, plain
 
 
 def least_of(fitted: Fitted) -> int:
@@ -280,7 +304,7 @@ def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
 
 def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
     """Decisions as they are carried out; None if everything is kept."""
-    return bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+    return bind(step, lives, decided.decisions, recorder) if decided.decisions or step.dropped else None
 
 
 def _with_least(fitted: Fitted) -> Fitted:

@@ -79,7 +79,7 @@ class _Launched:
         if fitted_by(module) is not None:
             return
         session = self.session(module)
-        if session is None or not session.applies(module):
+        if session is None or not session.applies(module, args):
             return
         if self.met is not None:
             self.met()

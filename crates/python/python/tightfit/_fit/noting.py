@@ -213,9 +213,11 @@ class Marks(_Parts):
         before, recorder.current = recorder.current, len(recorder.marked)
         recorder.marked.append(Marked(function, target))
         try:
-            return function(*args, **(kwargs or {}))
+            out = function(*args, **(kwargs or {}))
         finally:
             recorder.current = before
+        recorder.returned_from(out)
+        return out
 
 
 class Noting(_Parts):

@@ -26,6 +26,7 @@ from .bound import KEEP, LEAF, OFFLOAD, Bound
 from .entered import hooks_are_alone, pop_hooks, push_hooks
 from .noting import Call, Held, Noting, Value, active_modes, is_cast, take_away, view_of
 from .slots import Counts, Handle, Slot, modified, of_view, unowned
+from .unread import Blank, is_reading, readers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,6 +85,8 @@ class Pass:
         self.thread = threading.get_ident()
         self.lock = threading.RLock()
         self.signature: Any = None
+        # What stands for tensors that nobody reads.
+        self.blank = Blank(device)
         self.noting = Noting(bound.functions, self, device) if bound.noted else None
         # How often each module that begins or ends a noted part was called.
         self.visits: dict[str, int] = {}
@@ -174,6 +177,10 @@ class Pass:
 
     def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what a noted call has saved; None if it cannot run again."""
+        if self.bound.dropped:
+            for packed, reader in readers(outputs):
+                if type(packed) is Handle:
+                    packed.reader = reader
         if self.pending:
             pending, self.pending = self.pending, []
             for handle, tensor in pending:
@@ -524,6 +531,9 @@ class Pass:
                 raise modified(tensor, handle.version)
             return tensor
         with self.lock:
+            if handle.reader is not None and slot.number in self.bound.dropped and slot.tensor is None and is_reading(handle.reader):
+                self.check(slot)
+                return self.blank.like(handle.view or slot.view)
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)
         # The slot's own tensor is not autograd's to write to.
@@ -589,11 +599,16 @@ class Pass:
         self.inflight[id(slot)] = device, self.copies.into(slot.host, device)
         self.counts.fetched += 1
 
-    def content(self, slot: Slot) -> Tensor:
-        """A slot's tensor, on the device; of one that was offloaded, its storage."""
+    @staticmethod
+    def check(slot: Slot) -> None:
+        """Raises if what was saved has been written to since."""
         origin = slot.origin() if slot.origin is not None else None
         if origin is not None and origin._version != slot.version:
             raise modified(origin, slot.version)
+
+    def content(self, slot: Slot) -> Tensor:
+        """A slot's tensor, on the device; of one that was offloaded, its storage."""
+        self.check(slot)
         if slot.tensor is not None:
             if slot.kept and slot.tensor._version != slot.version:
                 # Changed by a program that has let go of it since.

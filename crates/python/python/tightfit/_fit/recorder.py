@@ -24,8 +24,9 @@ from torch.utils._pytree import tree_flatten
 from .forms import other_layout
 from .functions import Marked
 from .recorded import External, ModuleSaves, Operation, Pack, Storage, View
+from .unread import readers
 
-__all__ = ["Other", "Recorder", "has_storage"]
+__all__ = ["Other", "Packed", "Recorder", "has_storage"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -63,6 +64,17 @@ class Other:
 COMPILED = Other("compiled")
 
 
+class Packed(tuple[Any, ...]):
+    """What autograd holds for a saved tensor while a step is recorded. The number of the pack comes first, or what has that."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        first = self[0]
+        return first if type(first) is int else int(first.number)
+
+
 class Recorder(TorchDispatchMode):
     """Records while it is entered. ``saved`` and ``restored`` are told of packs and unpacks by whoever installs the hooks."""
 
@@ -77,6 +89,8 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
+        # Those that no backward pass reads, by what their nodes say.
+        self.unread: set[int] = set()
         # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
         self.marked: list[Marked] = []
         self.current = -1
@@ -148,6 +162,10 @@ class Recorder(TorchDispatchMode):
         self._packed.append((number, torch._C._autograd._get_sequence_nr()))
         self.timeline.append(("pack", number))
         return number
+
+    def returned_from(self, out: Any) -> None:
+        """Notes which of the tensors that a call has saved no backward pass reads."""
+        self.unread.update(packed.number for packed, _ in readers(out) if type(packed) is Packed)
 
     def unpacking(self, number: int) -> None:
         """Notes that autograd needs a saved tensor again."""

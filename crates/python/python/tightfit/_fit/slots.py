@@ -82,9 +82,10 @@ class Slot:
 
 
 class Handle:
-    """What autograd holds for a saved tensor that is not just kept: its slot, its view of the slot's storage, and its number in the pass."""
+    """What autograd holds for a saved tensor that is not just kept: its slot, its view of the slot's storage, its number in the pass, and
+    which node it is that saves the tensor and does not read it."""
 
-    __slots__ = ("k", "slot", "tensor", "version", "view")
+    __slots__ = ("k", "reader", "slot", "tensor", "version", "view")
 
     def __init__(self, k: int, tensor: Tensor) -> None:
         self.k = k
@@ -93,6 +94,7 @@ class Handle:
         self.version = tensor._version
         self.slot: Slot | None = None
         self.view: Any = None
+        self.reader: tuple[str, int] | None = None
 
 
 def modified(tensor: Tensor, version: int) -> RuntimeError:
