@@ -533,6 +533,7 @@ class Pass:
         with self.lock:
             if handle.reader is not None and slot.number in self.bound.dropped and slot.tensor is None and is_reading(handle.reader):
                 self.check(slot)
+                self.counts.dropped += 1
                 return self.blank.like(handle.view or slot.view)
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)

@@ -22,8 +22,8 @@ class Counts:
         moved to the host otherwise; and the bytes of these in one pass at most.
     fetched, late, rebuilt
         Tensors copied back; those that were copied back only when they were needed, unplanned; and tensors rebuilt.
-    calls
-        Calls that ran again.
+    calls, dropped
+        Calls that ran again; and how often a node ran without what it has saved and does not read.
     out_of_order
         Unpacks in another order than recorded.
     elsewhere
@@ -33,7 +33,7 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self.packs = self.strangers = self.strange_bytes = self.fetched = self.late = self.rebuilt = self.calls = 0
+        self.packs = self.strangers = self.strange_bytes = self.fetched = self.late = self.rebuilt = self.calls = self.dropped = 0
         self.out_of_order = self.elsewhere = self.fresh_bytes = 0
 
 
