@@ -354,3 +354,86 @@ def test_a_recording_ends_though_a_part_of_the_graph_stays(ends, monkeypatch):
         assert fitted(x) is not None
     assert session.plans and session._recording is None
     assert torch.autograd._engine_run_backward.__module__.startswith("torch")
+
+
+class Late(nn.Module):
+    """Another path, which needs many times as much, once `late` is set."""
+
+    late = False
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(6))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return torch.tanh(torch.cat([x] * 40, 1)).mean(1, keepdim=True) if self.late else x
+
+
+@pytest.mark.parametrize("way", ["another path", "a larger batch"])
+def test_training_that_has_begun_goes_on_where_no_plan_fits(way, link, monkeypatch, capfd):
+    torch.manual_seed(1)
+    model, x = Late(), torch.randn(4, 8, 64, 64)
+    fitted = copy.deepcopy(model)
+    least = tt.plan(model, x, budget="100GiB", optimizer=sgd(model)).least
+    tt.fit(fitted, int(1.05 * least), optimizer=sgd(fitted))
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    for step in range(6):
+        model.late = fitted.late = step >= 2 and way == "another path"
+        given = torch.randn(16, 8, 64, 64) if step >= 2 and way == "a larger batch" else x
+        for net in (model, fitted):
+            net.zero_grad()
+            default_loss(net, given).backward()
+        assert equal(gradients(model), gradients(fitted)), step
+    said = capfd.readouterr().err
+    assert "training goes on" in said or "everything it saves is offloaded" in said, said
+
+
+def test_a_first_step_is_refused_again_if_it_is_tried_again():
+    model, x = resnet()
+    least = tt.plan(model, x, budget="100GiB", optimizer=sgd(model)).least
+    tt.fit(model, least // 2, optimizer=sgd(model))
+    for _ in range(3):
+        with pytest.raises(tightfit.DoesNotFit):
+            model(x)
+
+
+def test_a_budget_that_is_met_to_the_byte_is_not_planned_anew_for_a_few_numbers(monkeypatch, capfd):
+    """AdamW counts its steps in numbers that nobody assumes."""
+    model, x = resnet()
+    optimizer = torch.optim.AdamW(model.parameters())
+    tt.fit(model, tt.plan(model, x, budget="100GiB", optimizer=optimizer).plain, optimizer=optimizer)
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    for _ in range(3):
+        optimizer.zero_grad()
+        default_loss(model, x).backward()
+        optimizer.step()
+    said = capfd.readouterr().err
+    assert "anew" not in said and "needs more" not in said, said
+
+
+class Detector(nn.Module):
+    """Takes images, and boxes of which there is another number in each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = Resnet(blocks=4)
+
+    def forward(self, images, boxes):
+        return self.body(images).square().mean() + sum(box.mean() for box in boxes)
+
+
+def test_another_number_of_boxes_is_no_new_form(link):
+    torch.manual_seed(1)
+    model, images = Detector().train(), image(4)
+    fitted = copy.deepcopy(model)
+    boxes = [torch.rand(3, 4)]
+    tt.fit(fitted, int(0.8 * tt.plan(model, (images, boxes), optimizer=sgd(model)).plain), optimizer=sgd(fitted))
+    for counts in ((3,), (5,), (1, 2), (7, 1, 1)):
+        given = [torch.rand(count, 4) for count in counts]
+        for net in (model, fitted):
+            net.zero_grad()
+            net(images, given).backward()
+        assert equal(gradients(model), gradients(fitted))
+    assert len(session_of(fitted).plans) == 1 and session_of(fitted).last.bound is not None

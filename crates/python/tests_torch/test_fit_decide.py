@@ -11,7 +11,7 @@ from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
 from tightfit._fit import fitted as fitted_plans
 from tightfit._fit.allocator import There
-from tightfit._fit.bound import bind
+from tightfit._fit.bound import bind, copied_bytes
 from tightfit._fit.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._fit.rebuild import Impossible, Lives
 from tightfit._fit.simulate import Outcome, simulate
@@ -34,7 +34,7 @@ def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkey
     by_need = sorted(given, key=lambda tensor: lives.first_backward[tensor])
     stalls = []
     for order in (by_need, by_need[::-1]):
-        bound = bind(fitted.step, lives, {tensor: given[tensor] for tensor in order}, fitted.recorder.packs, fitted.recorder.calls, fitted.recorder.saves)
+        bound = bind(fitted.step, lives, {tensor: given[tensor] for tensor in order}, fitted.recorder)
         (fetched,) = bound.fetch.values()
         assert fetched == [tensor for tensor in by_need if tensor in fetched]
         stalls.append(bound.outcome.stalled_us)
@@ -154,11 +154,13 @@ def test_a_long_search_comes_before_slack_is_given_up(monkeypatch):
         assert (found is None) == (asked[-1] not in answers)
         return asked
 
-    order = [(64, True), (64, False), (32, True), (0, True)]
+    # Copies of small tensors take room as well, as long as there is any.
+    copies = copied_bytes(plan.recorder)
+    order = [(64 + copies, True), (64 + copies, False), (32 + copies, True), (copies, True), (0, True)]
     for count in range(1, len(order) + 1):
         assert searches(64, order[count - 1 : count]) == order[:count]
     assert searches(64, []) == order
-    assert searches(0, []) == [(0, True), (0, False)]
+    assert searches(0, []) == [(copies, True), (copies, False), (0, True)]
 
 
 def test_what_takes_effect_later_than_planned_is_planned_for_less(monkeypatch):

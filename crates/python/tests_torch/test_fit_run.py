@@ -117,3 +117,78 @@ def test_a_python_that_ignores_its_environment_is_held_to_its_budget_beside_a_fi
     # An isolated Python does not import from the folder of the script.
     assert (ran.returncode, ran.stdout) == (3, "1\n" if options == "-I" else "my first try\n"), ran.stderr
     assert "Model does not fit in 1.00 MiB" in ran.stderr
+
+
+APART = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+def layers(count=6):
+    return nn.Sequential(*(layer for _ in range(count) for layer in (nn.Conv2d(8, 8, 3, 1, 1), nn.SiLU())))
+
+def step(optimizer, loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print("loss", loss.item().hex())
+"""
+METHODS = """
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = layers(), layers()
+
+model = Autoencoder()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(5):
+    x = torch.randn(8, 8, 32, 32)
+    step(optimizer, (model.decoder(model.encoder(x)) - x).square().mean())
+"""
+ADVERSARIAL = """
+one, other = layers(), layers()
+optimizers = [torch.optim.Adam(model.parameters(), 1e-3) for model in (one, other)]
+for _ in range(5):
+    z, real = torch.randn(2, 8, 8, 32, 32)
+    made = one(z)
+    step(optimizers[1], (other(real) - 1).square().mean() + other(made.detach()).square().mean())
+    step(optimizers[0], (other(made) - 1).square().mean())
+"""
+PERCEPTUAL = """
+model, frozen = layers(), layers().requires_grad_(False).eval()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(5):
+    x = torch.randn(8, 8, 32, 32)
+    with torch.no_grad():
+        wanted = frozen(x)
+    step(optimizer, (frozen(model(x)) - wanted).square().mean())
+"""
+# A backward pass that raises, and calls without one, between the steps.
+BROKEN = """
+one, other = layers(), layers()
+optimizer = torch.optim.SGD([*one.parameters(), *other.parameters()], 1e-3)
+for number in range(6):
+    x = torch.randn(8, 8, 32, 32)
+    try:
+        y = one(x)
+        if number == 2:
+            raise ValueError
+        y = other(y)
+        if number == 3:
+            y.register_hook(lambda _: 1 / 0)
+        step(optimizer, (y - x).square().mean())
+    except (ValueError, ZeroDivisionError) as error:
+        print(type(error).__name__)
+    with torch.no_grad():
+        other(one(x))
+"""
+
+
+@pytest.mark.parametrize("program", [METHODS, ADVERSARIAL, PERCEPTUAL, BROKEN], ids=["methods", "adversarial", "perceptual", "broken"])
+def test_models_that_are_called_in_one_step_have_one_plan(program, tmp_path):
+    plain, fitted = (launched(tmp_path, budget, APART + program) for budget in ("", "3500KiB"))
+    assert plain.returncode == fitted.returncode == 0, fitted.stderr
+    assert plain.stdout == fitted.stdout and plain.stdout.count("loss") >= 4
+    said = [line for line in fitted.stderr.splitlines() if "planned together" not in line]
+    assert len(said) < len(fitted.stderr.splitlines()) and any("offloaded," in line and "3.42 MiB" in line for line in said), fitted.stderr

@@ -1,6 +1,8 @@
 """Under `cudnn.benchmark`, convolutions run again on the thread that knows their algorithms."""
 
 import copy
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -162,3 +164,22 @@ def test_threads_share_a_block(monkeypatch):
 
     assert in_threads(3, work) == []
     assert not block.session._offloaded and not block.session._threads
+
+
+FORK = """
+import os, torch, tightfit.torch as tt
+torch.set_num_threads(1)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3))
+x = torch.randn(8, 3, 32, 32)
+tt.plan(net, x)
+child = os.fork()
+if not child:
+    net(x).square().mean().backward()
+    os._exit(0)
+os._exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_forked_child_trains_after_a_plan():
+    """Fake tensors make a GPU known to autograd, which would start a thread for it that no child has."""
+    assert subprocess.run([sys.executable, "-c", FORK], check=False, timeout=120).returncode == 0

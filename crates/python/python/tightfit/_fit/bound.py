@@ -6,13 +6,15 @@ the next of these at which it can happen, and the prediction is made for what th
 
 from __future__ import annotations
 
+import weakref
 from array import array
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .functions import kinds_of
+from .noting import is_small
 from .rebuild import Impossible, Lives, calls
 from .recorded import ModuleSaves, Step
 from .recorder import Recorder
@@ -21,8 +23,9 @@ from .simulate import Outcome, simulate
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
-__all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind"]
+__all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind", "copied_bytes"]
 
 KEEP, LEAF, OFFLOAD, REBUILD = range(4)
 ALIGNMENT = 512
@@ -88,6 +91,8 @@ class Bound:
         Small tensors that passes copied, weakly: the next one copies them at once.
     keeps
         Small tensors that calls read, weakly, and whether autograd saved them then.
+    saved_names
+        Parameters that autograd saves itself, by name.
     casts, mark
         The version of each parameter that autocast cast in the last pass, and a cast of ours that tells whether its context goes on.
     outcome
@@ -121,8 +126,15 @@ class Bound:
     keeps: dict[int, Any] = field(default_factory=dict)
     casts: dict[int, int] = field(default_factory=dict)
     mark: Any = None
+    saved_names: set[str] = field(default_factory=set)
     decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)
+
+    def expect(self, module: nn.Module) -> None:
+        """Looks up the parameters that autograd saves itself: the first pass needs no copies of them."""
+        for name, parameter in module.named_parameters():
+            if name in self.saved_names:
+                self.keeps[id(parameter)] = weakref.ref(parameter), True
 
 
 class _Binder:
@@ -207,11 +219,23 @@ class _Binder:
                 bound.places.setdefault(save.name, []).append((save.first, save.end))
         for turn, number in enumerate(bound.unpacks):
             bound.turns.setdefault(number, []).append(turn)
+        saved = {pack.view.storage for pack in packs}
+        bound.saved_names = {one.which for number in saved for one in recorder.storages[number].named if one.what == "parameter"}
         bound.decisions = self.decisions
-        bound.outcome = simulate(self.lives, self.decisions)
+        bound.outcome = self.with_copies(simulate(self.lives, self.decisions), recorder)
         for tensors in bound.fetch.values():
             tensors.sort(key=bound.outcome.needed.__getitem__)
         return bound
+
+    def with_copies(self, outcome: Outcome, recorder: Recorder) -> Outcome:
+        """An outcome with the copies that a pass makes of small tensors from outside, for its noted calls."""
+        copies = copied_bytes(recorder, self.bound.noted)
+        if not copies:
+            return outcome
+        stages = [operation["stage"] for operation in self.lives.operations]
+        live = [size if stage == "update" else size + copies for size, stage in zip(outcome.live, stages, strict=True)]
+        at = max(range(len(live)), key=live.__getitem__)
+        return replace(outcome, live=live, at=at, peak=live[at])
 
     def reruns(self, tensor: int) -> None:
         """Notes what the reruns of a tensor need, and what stays when it is made."""
@@ -381,6 +405,25 @@ class _Binder:
                         bound.drop.setdefault(reached[0], []).append(tensor)
         # As far as the hooks see, the backward pass begins with the first one and ends with the last.
         bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
+
+
+def copied_bytes(recorder: Recorder, noted: set[str] | None = None) -> int:
+    """Bytes of the small tensors from outside that noted calls copy, in these modules or in all."""
+    saved = {pack.view.storage for pack in recorder.packs}
+    read = {
+        storage
+        for operation in recorder.operations
+        if operation.stage == "forward" and operation.call >= 0 and (noted is None or operation.group in noted)
+        for storage, _ in operation.reads
+        if storage not in operation.changes
+    }
+    found = 0
+    for storage in map(recorder.storages.__getitem__, read):
+        # Inputs are other tensors in each pass: nobody knows in time that autograd saves them.
+        named = [one for one in storage.named if one.what == "input" or storage.number not in saved]
+        if any(is_small(len(one.view.shape), storage.bytes, is_leaf=True) for one in named):
+            found += storage.bytes
+    return found
 
 
 def _ends(name: str) -> list[int]:

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import DoesNotFit
 from .allocator import There, reserved
-from .bound import Bound, bind
+from .bound import Bound, bind, copied_bytes
 from .budget import budget_for, most_reserved
 from .decide import Decided, decide, decide_least
 from .gaps import with_gaps
@@ -251,7 +251,8 @@ def _within(
         return decided, _carried_out(step, lives, recorder, decided)
     # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
     # up, which may be what gaps need.
-    for spared, hurried in dict.fromkeys([(slack, True), (slack, False), (slack // 2, True), (0, True)]):
+    copies = copied_bytes(recorder)
+    for spared, hurried in dict.fromkeys([(slack + copies, True), (slack + copies, False), (slack // 2 + copies, True), (copies, True), (0, True)]):
         target = max(budget - spared, 1)
         decided = decide(step.data, target, lives, hurried)
         if decided.fits:

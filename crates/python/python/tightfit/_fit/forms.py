@@ -7,14 +7,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
-__all__ = ["alike", "covers", "form_of", "form_of_block", "has_gradients", "other_layout"]
+__all__ = ["alike", "carries_gradients", "covers", "form_of", "form_of_block", "has_gradients", "other_layout"]
+
+# An input tensor counts from this part of the largest one on: a detector's boxes and labels, whose number changes in every step, do not.
+LARGE = 16
 
 
 def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
-    """What plans are told apart by: forms of the inputs, training, autocast, whether gradients are there, and the model's device."""
+    """What plans are told apart by: forms of the large inputs, training, autocast, whether gradients are there, and the model's device."""
+    large = max((value.nbytes for value in flat if isinstance(value, Tensor)), default=0) // LARGE
     forms = tuple(
-        (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value) for value in flat
+        (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value)
+        for value in flat
+        if not isinstance(value, Tensor) or value.nbytes >= large
     )
     # Under `benchmark`, convolutions take other algorithms.
     return forms, module.training, _cast(device), has_gradients(module), torch.backends.cudnn.benchmark, device
@@ -68,3 +75,8 @@ def has_gradients(module: nn.Module) -> bool:
         if parameter.requires_grad:
             return parameter.grad is not None
     return False
+
+
+def carries_gradients(args: Any) -> bool:
+    """Whether a gradient is asked for through what a model is given."""
+    return any(isinstance(value, Tensor) and value.requires_grad for value in tree_flatten(args)[0])

@@ -27,6 +27,7 @@ from .lines import say
 from .optimizer import optimizers_of
 from .session import Session
 from .sizes import UNLIMITED, budget_bytes
+from .together import Together
 
 __all__ = ["install"]
 
@@ -38,10 +39,11 @@ _DOES_NOT_FIT = 3
 class _Launched:
     """The sessions of a program, by model."""
 
-    def __init__(self, budget: str, met: Callable[[], None] | None) -> None:
+    def __init__(self, budget: str, met: Callable[[], None] | None = None) -> None:
         self.budget = budget
         # Called when the first model runs with gradients.
         self.met = met
+        self.together = Together(self.make_group)
         self.sessions: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
         self.state = threading.local()
         # Whether a model has run that fits, or that is left alone: then training may have begun.
@@ -78,8 +80,12 @@ class _Launched:
             return
         if fitted_by(module) is not None:
             return
+        if self.together.is_of_group(module, args):
+            return
         session = self.session(module)
-        if session is None or not session.applies(module, args):
+        if session is None or not session.applies(None):
+            return
+        if not session.applies(module, args) or self.together.joins(module):
             return
         if self.met is not None:
             self.met()
@@ -89,8 +95,7 @@ class _Launched:
         known = session.planner.optimizer
         if self.searched.get(module) != self.made or known is not None and not known.is_whole:
             self.searched[module] = self.made
-            self.optimizers = [place for place in self.optimizers if place() is not None]
-            session.planner.optimizer = optimizers_of(module, [one for place in self.optimizers if (one := place()) is not None])
+            session.planner.optimizer = self.optimizers_of(module)
         session.before(module, args, _keywords(frame, module), frame)
 
     def after(self, module: nn.Module, args: Any, outputs: Any) -> None:
@@ -102,6 +107,11 @@ class _Launched:
             session.after(module, args, {}, outputs)
             self.ran = self.ran or session.is_settled
 
+    def optimizers_of(self, module: nn.Module) -> Any:
+        """The optimizers that update a model."""
+        self.optimizers = [place for place in self.optimizers if place() is not None]
+        return optimizers_of(module, [one for place in self.optimizers if (one := place()) is not None])
+
     def misfit(self, error: DoesNotFit) -> None:
         """Ends the program, unless a model of it has run: training that has begun goes on."""
         if not self.ran:
@@ -110,19 +120,30 @@ class _Launched:
     def session(self, module: nn.Module) -> Session | None:
         found = self.sessions.get(module)
         if found is None:
-            parameter = next(module.parameters(), None)
-            if parameter is None:
+            if next(module.parameters(), None) is None:
                 return None
-            try:
-                size = budget_bytes(_read(self.budget), parameter.device, "TIGHTFIT_BUDGET")
-            except BadInput as error:
-                say(f"{error}; models are left alone")
-                size = UNLIMITED
-            recomputes = os.environ.get("TIGHTFIT_RECOMPUTE", "true") != "false"
-            found = Session(type(module).__name__, size, on_misfit=self.misfit, recomputes=recomputes)
             # Another thread may have come first.
-            found = self.sessions.setdefault(module, found)
+            found = self.sessions.setdefault(module, self.make(type(module).__name__, module))
         return found
+
+    def make(self, name: str, module: nn.Module) -> Session:
+        """A session within the budget of the process."""
+        try:
+            size = budget_bytes(_read(self.budget), next(module.parameters()).device, "TIGHTFIT_BUDGET")
+        except BadInput as error:
+            say(f"{error}; models are left alone")
+            size = UNLIMITED
+        recomputes = os.environ.get("TIGHTFIT_RECOMPUTE", "true") != "false"
+        return Session(name, size, on_misfit=self.misfit, recomputes=recomputes)
+
+    def make_group(self, name: str, models: nn.ModuleDict) -> Session:
+        """The session of models that are planned together, which ends those of each."""
+        for model in models.values():
+            if (alone := self.sessions.get(model)) is not None:
+                alone.stop()
+        session = self.make(name, models)
+        session.planner.optimizer = self.optimizers_of(models)
+        return session
 
 
 def _read(budget: str) -> int | str:

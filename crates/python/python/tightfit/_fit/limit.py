@@ -42,9 +42,13 @@ class Limit:
         self.given = 0
         # Whether plans leave more room for gaps since the allocator had none.
         self.roomier = False
+        # Whether steps run that no plan fits into the budget.
+        self.is_given_up = False
 
     def begin(self, fitted: Fitted, plans: Collection[Fitted | None], device: torch.device) -> None:
         """Bounds the allocator for a pass of one of the plans, which was watched or is about to be."""
+        if self.is_given_up:
+            return
         waited = self.retries.begin(device)
         if fitted.watch.passes < WATCHED:
             self.lift()
@@ -76,6 +80,11 @@ class Limit:
         allowed = enforce(needed + more, device, self)
         if often:
             say(f"{line}; it may reserve {text(allowed)} now")
+
+    def give_up(self) -> None:
+        """Bounds nothing any more: some steps of the program need more than the budget."""
+        self.is_given_up = True
+        self.lift()
 
     def lift(self) -> None:
         """Lets the allocator take what it needs."""

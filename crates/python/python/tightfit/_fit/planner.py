@@ -147,6 +147,8 @@ class Planner:
         fitted = self._within(rehearsal, device, assumed, started, times)
         self.planned = True
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
+        if module is not None and fitted.bound is not None:
+            fitted.bound.expect(module)
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
 
@@ -207,11 +209,13 @@ class Planner:
         forward = max(fitted.outcome.live[: fitted.step.given], default=0) + seen.before - fitted.assumed.before
         over = max(fitted.peak, between, forward) + more > self.budget
         careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE) and signature not in self._exceeded
-        if over:
+        # Less than a thousandth of the budget is no reason.
+        reasons = differences(fitted.assumed, seen, self.budget // 1000)
+        if over and reasons:
             self._exceeded.add(signature)
-        if over or careful:
+        if reasons and (over or careful):
             self._reserves[signature], self._between[signature] = seen.reserve, seen.between
-            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(differences(fitted.assumed, seen, self.budget // 1000))}")
+            say(f"{self.name} is planned anew, as its first step was seen: {'; '.join(reasons)}")
             fitted.stale = True
 
     def _assumed(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import functools
 import random
 import sys
 import threading
@@ -150,6 +151,7 @@ def rehearse(
         If the model cannot run on fake tensors, such as one that reads values of its tensors.
     """
     _refuse_objects(args, kwargs)
+    _start_engine()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     recorder = Recorder(flops, _refuse_writes)
     result = Rehearsal(recorder)
@@ -163,6 +165,14 @@ def rehearse(
             raise CannotRehearse(": ".join([type(error).__name__, *first])) from error
     recorder.finish()
     return result
+
+
+@functools.cache
+def _start_engine() -> None:
+    """Starts autograd's engine, which makes a thread for each device that it knows: fake tensors make a GPU known where there is none, and a
+    forked child cannot have that thread."""
+    with torch.enable_grad():
+        torch.zeros((), requires_grad=True).backward()
 
 
 def _refuse_objects(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

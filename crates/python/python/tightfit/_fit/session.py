@@ -26,7 +26,7 @@ from .budget import beside
 from .copies import Copies, current
 from .entered import Here, pop_hooks, push_hooks, running
 from .fitted import Fitted
-from .forms import alike, covers, form_of, form_of_block, has_gradients, other_layout
+from .forms import alike, carries_gradients, covers, form_of, form_of_block, has_gradients, other_layout
 from .hooks import Following
 from .limit import Limit
 from .lines import said_if_slow, say
@@ -173,7 +173,7 @@ class Session:
         if module is None or any(parameter.requires_grad for parameter in module.parameters()):
             return True
         # Gradients may go through a frozen model.
-        return any(isinstance(value, Tensor) and value.requires_grad for value in tree_flatten(inputs)[0])
+        return carries_gradients(inputs)
 
     # Threads.
 
@@ -263,10 +263,10 @@ class Session:
         return active
 
     def _share(self, fitted: Fitted | None) -> None:
-        """Lets convolutions run again on the thread that knows their algorithms."""
+        """Lets a GPU's backward pass run on this thread: hooks cost half there, and convolutions run again with their algorithms."""
         bound = fitted.bound if fitted is not None else None
         needs = bound is not None and bound.convolves and torch.backends.cudnn.benchmark
-        share(self, needs)
+        share(self, needs or bound is not None and self.here.where.type == "cuda")
         if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:
             self._said.add("elsewhere")
             say(f"{self.name} runs its backward pass on another thread, where cudnn.benchmark may choose other algorithms for what is computed again")
@@ -298,12 +298,12 @@ class Session:
         """Whether this thread is in a forward pass of this session."""
         return bool(self.here.stack)
 
-    def enter_context(self, models: nn.Module) -> Pass | SafePass | None:
-        """Begins a block of a program, which is no module's forward pass."""
+    def enter_context(self, models: nn.Module, begins: Any = None) -> Pass | SafePass | None:
+        """Begins a block of a program, which is no module's forward pass; `begins` tells blocks apart."""
         self._come()
         active = None
         try:
-            active = self.enter(models, (), key=form_of_block(models, self.device(models)))
+            active = self.enter(models, (), key=(*form_of_block(models, self.device(models)), begins))
         finally:
             if active is None:
                 self._go()
@@ -500,11 +500,13 @@ class Session:
         say(line)
 
     def _misfit(self, error: DoesNotFit, signature: Any) -> None:
-        """Raises what does not fit, or ends a program of which nothing has run; later, a slow step is better than none."""
-        if self.on_misfit is None:
-            raise error
-        if not self.plans:
+        """Refuses a budget in the first step. Training that has begun goes on: a slow step is better than none."""
+        if self._passes <= 1:
+            self._passes = 0
+            if self.on_misfit is None:
+                raise error
             self.on_misfit(error)
+        self.limit.give_up()
         say(f"{error}. For these inputs, everything it saves is offloaded")
         self._offloaded.add(signature)
 

@@ -1,0 +1,139 @@
+"""Models that a program calls apart in one step: they have one budget, so they have one plan.
+
+A step may call an encoder and then a decoder, a generator and a discriminator, or a model and the frozen network of its loss. What the first
+one saves stays until the backward pass, so no plan of one alone holds a budget. Models that are called between two updates are planned
+together from the next step on: as one block, from the first call to the backward pass::
+
+    encoder(x)   decoder(z)   loss   backward()   step()
+    |------------ block -----------|
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.autograd
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_flatten
+
+from .entered import push_hooks
+from .forms import form_of
+from .lines import say
+from .safe import SafePass
+from .session import Session
+from .slots import Counts
+
+__all__ = ["Together"]
+
+
+class _Step(threading.local):
+    """What one thread has called since the last update, and the block that it is in."""
+
+    def __init__(self) -> None:
+        self.called: list[weakref.ref[nn.Module]] = []
+        self.block: tuple[Session, Any] | None = None
+
+
+class Together:
+    """The groups of a program's models that are planned together.
+
+    ``make`` makes the session of a group, given its name and its models.
+    """
+
+    def __init__(self, make: Callable[[str, nn.ModuleDict], Session]) -> None:
+        self.make = make
+        self.step = _Step()
+        # The models of each group, and the session of each.
+        self.groups: list[list[weakref.ref[nn.Module]]] = []
+        self.sessions: dict[int, Session] = {}
+        self._engine: Any = None
+        self._updates: Any = None
+
+    def _watch(self) -> None:
+        """Sees backward passes begin, from the first group on."""
+        if self._engine is None:
+            self._engine = torch.autograd._engine_run_backward
+            torch.autograd._engine_run_backward = self._run
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if self.step.block is not None:
+            self._leave()
+            # A recording of the block may wait for this call.
+            return torch.autograd._engine_run_backward(*args, **kwargs)
+        return self._engine(*args, **kwargs)
+
+    def _update(self, *_: Any) -> None:
+        """Called when a model is updated: calls from here on are of another step."""
+        self._leave()
+        self.step.called.clear()
+
+    def _leave(self) -> None:
+        block, self.step.block = self.step.block, None
+        if block is not None:
+            session, active = block
+            session.leave(active)
+
+    def is_of_group(self, module: nn.Module, args: Any) -> bool:
+        """Called before a model's call: whether a block answers for it, which may begin here."""
+        step = self.step
+        if step.block is not None:
+            return True
+        group = next((group for group in self.groups if any(place() is module for place in group)), None)
+        if group is None:
+            return False
+        session, models = self._session(group)
+        if session.inside() or not session.applies(None):
+            return True
+        # Blocks of one group differ by what they begin with: a discriminator's own step and a generator's.
+        first = next(at for at, place in enumerate(group) if place() is module)
+        active = session.enter_context(models, (first, form_of(module, tree_flatten(args)[0], session.device(module))))
+        if active is not None:
+            push_hooks(active)
+            step.block = session, active
+        return True
+
+    def _session(self, group: list[weakref.ref[nn.Module]]) -> tuple[Session, nn.ModuleDict]:
+        models = nn.ModuleDict({str(at): model for at, place in enumerate(group) if (model := place()) is not None})
+        session = self.sessions.get(id(group))
+        if session is None:
+            name = "+".join(dict.fromkeys(type(model).__name__ for model in models.values()))
+            session = self.sessions[id(group)] = self.make(name, models)
+        return session, models
+
+    def joins(self, module: nn.Module) -> bool:
+        """Notes a call of a model that is in no group yet; whether it joins others, which have saved something in this step. Then everything
+        that the rest of the step saves waits on the host."""
+        if self._updates is None:
+            self._updates = register_optimizer_step_pre_hook(self._update)
+        step = self.step
+        there = [place for place in step.called if place() is not None]
+        if not any(place() is module for place in there):
+            there.append(weakref.ref(module))
+        step.called = there
+        if len(there) < 2:
+            return False
+        active = SafePass(None, Counts())
+        step.block = self._session(self._join(there))[0], active
+        push_hooks(active)
+        return True
+
+    def _join(self, models: list[weakref.ref[nn.Module]]) -> list[weakref.ref[nn.Module]]:
+        """Puts models into one group, with the groups that they are in."""
+        self._watch()
+        found: list[weakref.ref[nn.Module]] = []
+        for place in models:
+            old = next((group for group in self.groups if any(other() is place() for other in group)), [place])
+            if old in self.groups:
+                self.groups.remove(old)
+                if (session := self.sessions.pop(id(old), None)) is not None:
+                    session.stop()
+            found += [other for other in old if not any(other() is one() for one in found)]
+        self.groups.append(found)
+        names = ", ".join(type(model).__name__ for place in found if (model := place()) is not None)
+        say(f"{names} are called in one step; from the next one on, they are planned together")
+        return found
