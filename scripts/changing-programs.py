@@ -30,7 +30,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tightfit.torch as tt  # noqa: E402
-from tightfit._fit import bound, decide, fitted, rebuild, simulate, unread  # noqa: E402
+from tightfit._fit import bound, cost, decide, fitted, rebuild, simulate, unread  # noqa: E402
 from tightfit._fit.doors import session_of  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
 
@@ -449,13 +449,16 @@ def settings(rng):
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("tightfit._fit.")]
     changes = [(module, name, value) for module in ours for name, value in values.items() if hasattr(module, name)]
     changes += [(decide, "HURRIED_SECONDS", (0.05, 0.05)), (decide, "FEW_SECONDS", 0.05), (decide, "PLAN_SECONDS", 0.05)]
+    changes += [(unread, "fills", True)]
     changes += [(decide, "LONG_SECONDS", 0.05), (decide, "LEAST_SECONDS", (0.2, 0.2))]
     if at_random:
 
         def within(budget, built, lives, recorder, *others):
-            found = unread.droppable(built, lives, recorder)
+            signs = rng.choice([None, lambda _: True, lambda _: rng.random() < 0.5])
+            found = unread.droppable(built, lives, recorder, signs)
             if found and (share := rng.choice([0.0, 0.5, 1.0, 1.0, 1.0])):
-                built = unread.without(built, lives, {tensor: made for tensor, made in found.items() if rng.random() < share})
+                some = {tensor: made for tensor, made in found.items() if rng.random() < share}
+                built = unread.without(built, lives, some, recorder, cost.rates_of(torch.device("cpu")))
                 lives = rebuild.Lives(built.data)
             decisions = random_decisions(rng, built, lives, recorder)
             plain = simulate.simulate(lives, {})
@@ -501,7 +504,7 @@ def compare(seed, left_out=()):
     """Runs a program plain and fitted; answers what came of it: equal, plain raised, fitted only raised, wrong bits, or no plan."""
     program = Program(seed, left_out)
     rng = program.rng("plan")
-    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "strangers": 0}
+    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "strangers": 0}
     with settings(rng) as at_random:
         try:
             budget = budget_of(rng, program, at_random)
@@ -516,7 +519,7 @@ def compare(seed, left_out=()):
         finally:
             last = session_of(under.model).last
             if last is not None:
-                report.update(calls=last.counts.calls, fetched=last.counts.fetched, dropped=last.counts.dropped, strangers=last.counts.strangers)
+                report.update(calls=last.counts.calls, fetched=last.counts.fetched, dropped=last.counts.dropped, masked=last.counts.masked, strangers=last.counts.strangers)
             tt.unfit(under.model)
     if report["result"] == "wrong bits" and not _repeats(program, again):
         report["result"] = "not the same twice"
@@ -572,7 +575,7 @@ def work():
         try:
             report = compare(int(line))
         except Exception:
-            report = {"seed": int(line), "result": "crash", "what": traceback.format_exc()[-600:].replace("\n", " "), "program": "", "calls": 0, "fetched": 0, "dropped": 0}
+            report = {"seed": int(line), "result": "crash", "what": traceback.format_exc()[-600:].replace("\n", " "), "program": "", "calls": 0, "fetched": 0, "dropped": 0, "masked": 0}
         print(json.dumps(report), flush=True)
 
 
@@ -603,7 +606,7 @@ def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None):
                 report = json.loads(line)
             else:
                 result = "hang" if late else "crash"
-                report = {"seed": seed, "result": result, "what": f"over {limit} s" if late else "the process ended", "program": "", "calls": 0, "fetched": 0, "dropped": 0}
+                report = {"seed": seed, "result": result, "what": f"over {limit} s" if late else "the process ended", "program": "", "calls": 0, "fetched": 0, "dropped": 0, "masked": 0}
                 worker = start()
             reports.append(report)
             told(report)
@@ -622,7 +625,8 @@ def table(reports):
     """What came of programs, as lines."""
     rows = [("programs", len(reports)), ("with something run again", sum(report["calls"] > 0 for report in reports)),
             ("with something offloaded", sum(report["fetched"] > 0 for report in reports)),
-            ("with something dropped", sum(report["dropped"] > 0 for report in reports))]  # fmt: skip
+            ("with something dropped", sum(report["dropped"] > 0 for report in reports)),
+            ("with signs alone", sum(report["masked"] > 0 for report in reports))]  # fmt: skip
     for result in ("equal", "plain raised", "does not fit", "no plan", "not the same twice", *FAILURES):
         rows.append((result, sum(report["result"] == result for report in reports)))
     return "\n".join(f"{name:26} {count:7}" for name, count in rows)

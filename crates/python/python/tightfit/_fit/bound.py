@@ -77,8 +77,8 @@ class Bound:
         Offloaded tensors that the plan fetches no earlier than their first reader.
     rounds
         How often each recomputed tensor is made again.
-    dropped
-        Tensors that no backward pass reads, which are given up for nothing.
+    dropped, masked
+        Tensors that no backward pass reads, which are given up for nothing; and those of them whose signs are read, and kept as bits.
     stay
         For a tensor and how often it was made again: the tensors that stay when it is made once more.
     convolves
@@ -115,6 +115,7 @@ class Bound:
     busy: set[int] = field(default_factory=set)
     rounds: dict[int, int] = field(default_factory=dict)
     dropped: frozenset[int] = frozenset()
+    masked: frozenset[int] = frozenset()
     stay: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     convolves: bool = False
     leaves: dict[int, list[int]] = field(default_factory=dict)
@@ -258,7 +259,7 @@ class _Binder:
     def drops(self) -> None:
         """Notes what nobody reads: it is made again like what is recomputed, if a program asks for it after all."""
         bound = self.bound
-        bound.dropped = frozenset(self.step.dropped)
+        bound.dropped, bound.masked = frozenset(self.step.dropped), frozenset(self.step.masked)
         for tensor, operations in self.step.dropped.items():
             bound.kinds[tensor] = REBUILD
             bound.rounds[tensor] = 1

@@ -166,8 +166,10 @@ class Plan:
         """The decision for each tensor that is not kept, as in a plan file."""
         if self._fitted.bound is None:
             return []
-        never: dict[str, Any] = {"decision": "drop", "offload_after": None, "release_after": None, "prefetch_before": None, "rebuilt": []}
-        return [*self._fitted.bound.decisions.values(), *({"tensor": tensor, **never} for tensor in self._fitted.step.dropped)]
+        never: dict[str, Any] = {"offload_after": None, "release_after": None, "prefetch_before": None, "rebuilt": []}
+        step = self._fitted.step
+        kinds = {tensor: "mask" if tensor in step.masked else "drop" for tensor in step.dropped}
+        return [*self._fitted.bound.decisions.values(), *({"tensor": tensor, "decision": kind, **never} for tensor, kind in kinds.items())]
 
     def __repr__(self) -> str:
         return f"<Plan: {self._fitted.line(self._fitted.step.data['name'])}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..errors import DoesNotFit
 from .allocator import There, reserved
 from .bound import Bound, bind, copied_bytes
 from .budget import budget_for, most_reserved
+from .cost import rates_of
 from .decide import Decided, decide, decide_least
 from .gaps import with_gaps
 from .rebuild import Lives
@@ -43,6 +45,8 @@ class Fitted:
     ----------
     step, lives
         The step, and who reads and writes its tensors.
+    whole
+        The same before anything is left out that no backward pass reads.
     decided
         The decisions and what the planner predicts.
     bound
@@ -78,6 +82,7 @@ class Fitted:
     rehearsal: Rehearsal
     watch: Watch
     assumed: Assumed
+    whole: tuple[Step, Lives]
     stale: bool = False
     over: bool = False
     learned: bool = False
@@ -142,7 +147,12 @@ class Fitted:
     @property
     def dropped(self) -> int:
         """Bytes of what is saved and never read, which the plan drops."""
-        return sum(self.lives.bytes[tensor] for tensor in self.step.dropped)
+        return sum(self.lives.bytes[tensor] for tensor in self.step.dropped.keys() - self.step.masked)
+
+    @property
+    def masked(self) -> int:
+        """Bytes of what is saved and read for its signs alone, which the plan keeps as bits."""
+        return sum(self.lives.bytes[tensor] for tensor in self.step.masked)
 
     @property
     def gap(self) -> float | None:
@@ -160,6 +170,7 @@ class Fitted:
         outcome = self.bound.outcome
         gap = f" (gap {100 * self.gap:.1f}%)" if self.gap is not None else ""
         dropped = f"{text(self.dropped)} dropped that nothing reads, " if self.dropped else ""
+        dropped += f"{text(self.masked)} kept as signs, " if self.masked else ""
         return (
             f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "
             f"overhead {100 * self.overhead:.1f}%{gap}, {dropped}{text(outcome.moved)} offloaded, "
@@ -222,8 +233,9 @@ def make_plan(
     step = step_of(rehearsal, device, name, assumed, times, host, recomputes)
     lives = Lives(step.data)
     plain = simulate(lives, {})
-    if recomputes and plain.peak > budget:
-        step, lives = _without_unread(step, lives, recorder)
+    whole = step, lives
+    if plain.peak > budget:
+        step, lives = _least_unsaved(*whole, recorder, device, budget, most, there)
     found = _within(budget, step, lives, recorder, slack, most, there)
     if found is None:
         # The search may find for less what it did not find for more.
@@ -232,7 +244,7 @@ def make_plan(
     # Compared with the step as it is without a plan.
     found[0].plain = plain
     grown = there if most is not None else None
-    fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, there=grown)
+    fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, whole, there=grown)
     if fitted.peak <= budget and (not must_have_room or fitted.is_roomy):
         return fitted
     least = _with_least(fitted)
@@ -248,7 +260,9 @@ def _within(
     plain = simulate(lives, {})
     if plain.peak <= budget:
         decided = Decided({}, plain, plain, True)
-        return decided, _carried_out(step, lives, recorder, decided)
+        bound = _carried_out(step, lives, recorder, decided)
+        if bound is None or bound.outcome.peak <= budget:
+            return decided, bound
     # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
     # up, which may be what gaps need.
     copies = copied_bytes(recorder)
@@ -274,20 +288,48 @@ def _within(
     return None
 
 
-def _without_unread(step: Step, lives: Lives, recorder: Recorder) -> tuple[Step, Lives]:
-    """The step in which nothing is saved that no backward pass reads: that costs nothing."""
-    dropped = droppable(step, lives, recorder)
+def _unsaved(
+    step: Step, lives: Lives, recorder: Recorder, device: torch.device, masks: Callable[[int], bool] | None = lambda _: True
+) -> tuple[Step, Lives]:
+    """The step in which nothing is saved that no backward pass reads, which costs nothing; and the signs alone of those for which `masks` holds
+    of what is read for its signs."""
+    dropped = droppable(step, lives, recorder, masks)
     if not dropped:
         return step, lives
-    step = without(step, lives, dropped)
+    step = without(step, lives, dropped, recorder, rates_of(device))
     return step, Lives(step.data)
 
 
-def short_search(step: Step, recorder: Recorder, budget: int) -> tuple[Outcome, Outcome]:
+def _least_unsaved(
+    step: Step, lives: Lives, recorder: Recorder, device: torch.device, budget: int, most: int | None, there: There
+) -> tuple[Step, Lives]:
+    """The same with as few signs as the budget needs, the largest first; with all of them if these do not do."""
+
+    def fits(found: tuple[Step, Lives]) -> bool:
+        bound = bind(*found, {}, recorder)
+        return bound.outcome.peak <= budget and (most is None or reserved(found[1], {}, most, there).at is None)
+
+    best = _unsaved(step, lives, recorder, device, None)
+    if fits(best):
+        return best
+    best = _unsaved(step, lives, recorder, device)
+    order = sorted(best[0].masked, key=lambda tensor: -lives.bytes[tensor])
+    low, high = 0, len(order)
+    while low + 1 < high and fits(best):
+        middle = (low + high) // 2
+        tried = _unsaved(step, lives, recorder, device, set(order[:middle]).__contains__)
+        if fits(tried):
+            best, high = tried, middle
+        else:
+            low = middle
+    return best
+
+
+def short_search(step: Step, recorder: Recorder, budget: int, device: torch.device) -> tuple[Outcome, Outcome]:
     """What a short search would have carried out for a budget, whether that holds or not, and what keeping everything takes."""
     lives = Lives(step.data)
     plain = simulate(lives, {})
-    step, lives = _without_unread(step, lives, recorder)
+    step, lives = _unsaved(step, lives, recorder, device)
     decided = decide(step.data, max(1, budget), lives, hurried=True)
     bound = _carried_out(step, lives, recorder, decided)
     return bound.outcome if bound is not None else decided.outcome, plain
@@ -295,7 +337,9 @@ def short_search(step: Step, recorder: Recorder, budget: int) -> tuple[Outcome, 
 
 def least_of(fitted: Fitted) -> int:
     """The least budget in bytes for which a plan of this step is found."""
-    return _with_least(_decided_for(fitted, decide_least(fitted.step.data, fitted.lives))).needed
+    step, lives = _unsaved(*fitted.whole, fitted.recorder, fitted.watch.device)
+    fitted = replace(fitted, step=step, lives=lives)
+    return _with_least(_decided_for(fitted, decide_least(step.data, lives))).needed
 
 
 def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:

@@ -24,9 +24,10 @@ import torch
 from .again import run_again
 from .bound import KEEP, LEAF, OFFLOAD, Bound
 from .entered import hooks_are_alone, pop_hooks, push_hooks
+from .masks import mask_of
 from .noting import Call, Held, Noting, Value, active_modes, is_cast, take_away, view_of
 from .slots import Counts, Handle, Slot, modified, of_view, unowned
-from .unread import Blank, is_reading, readers
+from .unread import blank, is_reading, is_sign, readers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,8 +86,6 @@ class Pass:
         self.thread = threading.get_ident()
         self.lock = threading.RLock()
         self.signature: Any = None
-        # What stands for tensors that nobody reads.
-        self.blank = Blank(device)
         self.noting = Noting(bound.functions, self, device) if bound.noted else None
         # How often each module that begins or ends a noted part was called.
         self.visits: dict[str, int] = {}
@@ -285,6 +284,8 @@ class Pass:
             del self.slots[number], self.alive[number]
             return self._stranger(handle, tensor)
         slot.call.slots.append(weakref.ref(slot))
+        if number in self.bound.masked and handle.reader is not None and is_sign(handle.reader):
+            slot.mask = mask_of(tensor)
         slot.tensor, slot.kept = tensor.detach(), True
         self._join(handle, slot, tensor)
         handle.tensor = None
@@ -531,10 +532,15 @@ class Pass:
                 raise modified(tensor, handle.version)
             return tensor
         with self.lock:
-            if handle.reader is not None and slot.number in self.bound.dropped and slot.tensor is None and is_reading(handle.reader):
+            reader = handle.reader
+            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None and is_reading(reader):
                 self.check(slot)
-                self.counts.dropped += 1
-                return self.blank.like(handle.view or slot.view)
+                if not is_sign(reader):
+                    self.counts.dropped += 1
+                    return blank(handle.view or slot.view, self.copies.device)
+                if slot.mask is not None and handle.view is None:
+                    self.counts.masked += 1
+                    return slot.mask.tensor()  # type: ignore[no-any-return]
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)
         # The slot's own tensor is not autograd's to write to.

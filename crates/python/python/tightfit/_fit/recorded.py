@@ -115,6 +115,8 @@ class Step:
         For each operation, the recorded ones that it stands for: a call of a function is one operation.
     dropped
         Tensors that autograd saves and no backward pass reads, with the operations that would make each again: in this step they are not saved.
+    masked
+        Those of them whose signs are read, and saved as bits.
     """
 
     data: dict[str, Any]
@@ -127,3 +129,4 @@ class Step:
     given: int = 0
     parts: list[list[Operation]] = field(default_factory=list)
     dropped: dict[int, list[int]] = field(default_factory=dict)
+    masked: set[int] = field(default_factory=set)

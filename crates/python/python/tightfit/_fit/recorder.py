@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten
 from .forms import other_layout
 from .functions import Marked
 from .recorded import External, ModuleSaves, Operation, Pack, Storage, View
-from .unread import readers
+from .unread import is_sign, readers
 
 __all__ = ["Other", "Packed", "Recorder", "has_storage"]
 
@@ -89,8 +89,9 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
-        # Those that no backward pass reads, by what their nodes say.
+        # Those that no backward pass reads, by what their nodes say, and those of which one reads signs alone.
         self.unread: set[int] = set()
+        self.signs: set[int] = set()
         # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
         self.marked: list[Marked] = []
         self.current = -1
@@ -164,8 +165,10 @@ class Recorder(TorchDispatchMode):
         return number
 
     def returned_from(self, out: Any) -> None:
-        """Notes which of the tensors that a call has saved no backward pass reads."""
-        self.unread.update(packed.number for packed, _ in readers(out) if type(packed) is Packed)
+        """Notes which of the tensors that a call has saved no backward pass reads, and of which one reads signs alone."""
+        for packed, reader in readers(out):
+            if type(packed) is Packed:
+                (self.signs if is_sign(reader) else self.unread).add(packed.number)
 
     def unpacking(self, number: int) -> None:
         """Notes that autograd needs a saved tensor again."""

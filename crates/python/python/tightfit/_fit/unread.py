@@ -8,12 +8,13 @@ gradient has no edge), and no backward pass without `create_graph` asks for more
     trained convolution    input: read           weight: read             edges: (relu, weight, bias)
 
 So the node that this very pass has made decides, not the recorded step. What is dropped can be made again by the calls of this pass: who else
-asks for it gets the tensor.
+asks for it gets the tensor. Of what a ReLU saves, its backward pass reads the signs alone: these are kept, as bits.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,16 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
+from .allocator import ROUND
+from .cost import Rates
+from .masks import TYPES, bytes_of
 from .rebuild import Impossible, Lives, closure, leaves
 from .recorded import Step
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-__all__ = ["Blank", "droppable", "is_reading", "readers", "without"]
+__all__ = ["blank", "droppable", "is_reading", "is_sign", "readers", "without"]
 
 # For each kind of node: what it saves and does not read, and the edges without which that is so. All others are not known to leave anything
 # unread.
@@ -47,20 +51,27 @@ _NODES: dict[str, tuple[str, tuple[int, ...]]] = {
         )
     },
 }  # fmt: skip
+# Nodes that read nothing but signs of what they save.
+_SIGNS = {"ReluBackward0": "result"}
+# The operation that reads them.
+_READS_SIGNS = "aten.threshold_backward"
 # Nodes of reshapings, behind which functions for one dimension call those for two.
 _RESHAPING = frozenset(["SqueezeBackward0", "SqueezeBackward1", "ViewBackward0"])
 # What runs the engine on the program's own thread.
 _ENGINE = graph._engine_run_backward.__code__
-# Nothing is a number whose bytes are these.
+# Whether what nobody reads is filled with bytes of which no number consists: tests see whoever reads it.
+fills = False
 _NOT_A_NUMBER = 0xFF
 
 
 def _unread(node: Any) -> Any:
-    """What a node's saved tensor was packed as, if no backward pass reads it; else None."""
-    known = _NODES.get(type(node).__name__)
-    if known is None:
-        return None
-    name, absent = known
+    """What a node's saved tensor was packed as, if no backward pass reads it, or nothing but its signs; else None."""
+    kind = type(node).__name__
+    name, absent = _NODES.get(kind, ("", ()))
+    if not name:
+        name = _SIGNS.get(kind, "")
+        if not name:
+            return None
     if absent is _EVALUATION[1] and node._saved_training:
         return None
     edges = node.next_functions
@@ -71,7 +82,7 @@ def _unread(node: Any) -> Any:
 
 
 def readers(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
-    """What the nodes of a call's outputs save and do not read, as it was packed, and which node that is."""
+    """What the nodes of a call's outputs save and do not read, or nothing but its signs, as it was packed, and which node that is."""
     found = []
     for tensor in outputs if isinstance(outputs, tuple | list) else (outputs,):
         node = tensor.grad_fn if isinstance(tensor, Tensor) else None
@@ -88,10 +99,16 @@ def _name(node: Any) -> tuple[str, int]:
     return type(node).__name__, node._sequence_nr()
 
 
+def is_sign(reader: tuple[str, int]) -> bool:
+    """Whether a node reads the signs of what it saves."""
+    return reader[0] in _SIGNS
+
+
 def is_reading(reader: tuple[str, int]) -> bool:
-    """Whether what calls the caller is the backward pass of a node, which reads nothing of what is unpacked: not `create_graph`, which saves it
-    again, nor a program that looks at what was saved, such as from a hook, or at what operations are given."""
-    if torch.is_grad_enabled() or torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
+    """Whether what calls the caller is the backward pass of a node, which reads nothing of what is unpacked, or its signs: not `create_graph`,
+    which saves it again and may read the numbers then, nor a program that looks at what was saved, such as from a hook, or at what operations
+    are given."""
+    if torch.is_grad_enabled() and not is_sign(reader) or torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
         return False
     # Threads of the engine have no other frames.
     above = sys._getframe(1).f_back
@@ -101,33 +118,26 @@ def is_reading(reader: tuple[str, int]) -> bool:
     return node is not None and _name(node) == reader
 
 
-class Blank:
-    """Tensors that nobody reads: views of one block without numbers, with the strides of what they stand for, since kernels are chosen by
-    these."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.block: Tensor | None = None
-
-    def like(self, view: Any) -> Tensor:
-        """A tensor of this form."""
-        shape, stride, _, dtype = view
-        made = torch.empty(0, dtype=dtype, device=self.device)
-        span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
-        if self.block is None or self.block.numel() < span * made.itemsize:
-            # The former block goes first.
-            self.block = None
-            self.block = torch.full((span * made.itemsize,), _NOT_A_NUMBER, dtype=torch.uint8, device=self.device)
-        return made.set_(self.block.untyped_storage(), 0, shape, stride)  # type: ignore[call-overload, no-any-return]
+def blank(view: Any, device: torch.device) -> Tensor:
+    """A tensor that nobody reads, with the strides of what it stands for, since kernels are chosen by these. Its bytes are what they are: what
+    fills them would take time."""
+    shape, stride, _, dtype = view
+    made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+    if fills:
+        raw = torch.empty(0, dtype=torch.uint8, device=device)
+        raw.set_(made.untyped_storage(), 0, (made.untyped_storage().nbytes(),)).fill_(_NOT_A_NUMBER)  # type: ignore[call-overload]
+    return made
 
 
-def droppable(step: Step, lives: Lives, recorder: Recorder) -> dict[int, list[int]]:
-    """Movable tensors of a recorded step that nothing reads in the backward pass, with the operations that would make each again.
+def droppable(step: Step, lives: Lives, recorder: Recorder, masks: Callable[[int], bool] | None = None) -> dict[int, list[int]]:
+    """Movable tensors of a recorded step that nothing reads in the backward pass, with the operations that would make each again; and those for
+    which `masks` holds of what nothing reads but its signs.
 
     These begin at tensors that are saved before it, and stay at least as long: notes of calls hold no others.
     """
-    if not recorder.unread:
+    if not recorder.unread and not recorder.signs:
         return {}
+    known = recorder.unread | recorder.signs if masks is not None else recorder.unread
     packs: dict[int, list[int]] = {}
     for number, (tensor, operation) in enumerate(step.packs):
         if operation >= 0:
@@ -141,10 +151,12 @@ def droppable(step: Step, lives: Lives, recorder: Recorder) -> dict[int, list[in
     begins: dict[int, set[int]] = {}
     for tensor in sorted(packs, key=lambda tensor: lives.first[tensor]):
         numbers = packs[tensor]
-        if not lives.movable[tensor] or tensor in overwritten or not recorder.unread.issuperset(numbers):
+        if not lives.movable[tensor] or tensor in overwritten or not known.issuperset(numbers):
+            continue
+        if masks is not None and not recorder.signs.isdisjoint(numbers) and not masks(tensor):
             continue
         views = [recorder.packs[number].view for number in numbers]
-        if not all(view.dtype.is_floating_point for view in views):
+        if not all(view.dtype in TYPES for view in views):
             continue
         spans = recorder.storages[views[0].storage].spans
         if any(start < turn < end for start, end in spans):
@@ -163,32 +175,66 @@ def droppable(step: Step, lives: Lives, recorder: Recorder) -> dict[int, list[in
     return found
 
 
-def without(step: Step, lives: Lives, dropped: dict[int, list[int]]) -> Step:
-    """The step in which these tensors are not saved, and in their place one block is there from the first that would have been read on."""
-    tensors = [{**tensor, "residence": "temporary"} if index in dropped else tensor for index, tensor in enumerate(step.data["tensors"])]
-    operations = list(step.data["operations"])
-    block, size, last = -1, 0, -1
-    for index, operation in enumerate(operations):
+def without(step: Step, lives: Lives, dropped: dict[int, list[int]], recorder: Recorder, rates: Rates) -> Step:
+    """The step in which these tensors are not saved, but the signs of some, as bits.
+
+    An operation that is given what it does not read has other bytes of that size. Signs come back as a tensor when they are unpacked.
+    """
+    step = replace(step, data={**step.data}, dropped=dropped)
+    step.masked = {step.packs[number][0] for number in recorder.signs} & dropped.keys()
+    made = _Without(step, lives, recorder, rates)
+    for index in range(len(made.operations)):
+        made.rewrite(index)
+    step.data.update(tensors=made.tensors, operations=made.operations)
+    return step
+
+
+class _Without:
+    """The operations and tensors of a step in which some tensors are not saved."""
+
+    def __init__(self, step: Step, lives: Lives, recorder: Recorder, rates: Rates) -> None:
+        self.step, self.lives, self.rates = step, lives, rates
+        self.tensors = [{**tensor, "residence": "temporary"} if index in step.dropped else tensor for index, tensor in enumerate(step.data["tensors"])]
+        self.operations: list[dict[str, Any]] = list(step.data["operations"])
+        # Where signs are packed and unpacked, and their elements.
+        self.signs = {step.packs[number][1]: recorder.packs[number].view for number in recorder.signs if step.packs[number][0] in step.masked}
+        self.signs |= {operation: recorder.packs[number].view for number, operation in step.unpacks if step.packs[number][1] in self.signs}
+        # The bits of each tensor, and the last tensor that was made of them.
+        self.bits: dict[int, int] = {}
+        self.spread: dict[int, int] = {}
+
+    def rewrite(self, index: int) -> None:
+        """Writes one operation anew."""
+        operation, lives = self.operations[index], self.lives
         if operation["name"] != "pack" and index < lives.turn:
-            continue
-        here = [tensor for tensor in operation["reads"] if tensor in dropped]
+            return
+        here = [tensor for tensor in operation["reads"] if tensor in self.step.dropped]
         if not here:
-            continue
-        reads, writes = [tensor for tensor in operation["reads"] if tensor not in dropped], list(operation["writes"])
-        if operation["name"] not in ("pack", "unpack", "held"):
-            needed = max(lives.bytes[tensor] for tensor in here)
-            if needed > size:
-                block, size = len(tensors), needed
-                tensors.append(
-                    {"name": "what nobody reads", "bytes": size, "kind": "other", "residence": "temporary", "result": False, "alias": None}
-                )
-                writes.append(block)
-            else:
-                reads.append(block)
-            last = index
-        operations[index] = {**operation, "reads": reads, "writes": writes}
-    end = max((index for index, operation in enumerate(operations) if operation["stage"] == "backward"), default=-1)
-    if block >= 0 and end > last:
-        # It goes with the graph.
-        operations[end] = {**operations[end], "reads": [*operations[end]["reads"], block]}
-    return replace(step, data={**step.data, "tensors": tensors, "operations": operations}, dropped=dropped)
+            return
+        reads, writes = [tensor for tensor in operation["reads"] if tensor not in self.step.dropped], list(operation["writes"])
+        time_us = operation["time_us"]
+        if operation["name"] in ("pack", "unpack"):
+            tensor = here[0]
+            if index in self.signs:
+                time_us += self.time_us(index)
+                if operation["name"] == "unpack":
+                    reads.append(self.bits[tensor])
+                    self.spread[tensor] = self.add("signs as numbers", lives.bytes[tensor])
+                    writes.append(self.spread[tensor])
+                elif tensor not in self.bits:
+                    self.bits[tensor] = self.add("signs", -(-bytes_of(self.signs[index].shape.numel()) // ROUND) * ROUND)
+                    writes.append(self.bits[tensor])
+        elif operation["name"] == _READS_SIGNS:
+            reads += [self.spread[tensor] for tensor in here if tensor in self.spread]
+        elif operation["name"] != "held":
+            writes += [self.add("what nobody reads", lives.bytes[tensor]) for tensor in here]
+        self.operations[index] = {**operation, "reads": reads, "writes": writes, "time_us": time_us}
+
+    def time_us(self, index: int) -> float:
+        """The time to pack or unpack signs: a call that reads or writes the tensor once."""
+        view = self.signs[index]
+        return 1e6 * view.shape.numel() * (view.dtype.itemsize + 0.125) / self.rates.memory + self.rates.call_us
+
+    def add(self, name: str, size: int) -> int:
+        self.tensors.append({"name": name, "bytes": size, "kind": "other", "residence": "temporary", "result": False, "alias": None})
+        return len(self.tensors) - 1
