@@ -237,9 +237,14 @@ def make_plan(
     if plain.peak > budget:
         step, lives = _least_unsaved(*whole, recorder, device, budget, most, there)
     found = _within(budget, step, lives, recorder, slack, most, there)
+    if found is not None and found[0].decisions:
+        others = _unsaved(*whole, recorder, device)
+        tried = _within(budget, *others, recorder, slack, most, there) if others[0].masked else None
+        if tried is not None and tried[0].outcome.time_us < found[0].outcome.time_us:
+            (step, lives), found = others, tried
     if found is None:
         # The search may find for less what it did not find for more.
-        decided = decide_least(step.data, lives)
+        step, lives, decided = _least_decided(whole, recorder, device)
         found = decided, _carried_out(step, lives, recorder, decided)
     # Compared with the step as it is without a plan.
     found[0].plain = plain
@@ -303,19 +308,18 @@ def _unsaved(
 def _least_unsaved(
     step: Step, lives: Lives, recorder: Recorder, device: torch.device, budget: int, most: int | None, there: There
 ) -> tuple[Step, Lives]:
-    """The same with as few signs as the budget needs, the largest first; with all of them if these do not do."""
+    """The same with as few signs as the budget needs, the largest first, if these do without anything else; else with none."""
 
     def fits(found: tuple[Step, Lives]) -> bool:
         bound = bind(*found, {}, recorder)
         return bound.outcome.peak <= budget and (most is None or reserved(found[1], {}, most, there).at is None)
 
-    best = _unsaved(step, lives, recorder, device, None)
-    if fits(best):
-        return best
-    best = _unsaved(step, lives, recorder, device)
+    none, best = _unsaved(step, lives, recorder, device, None), _unsaved(step, lives, recorder, device)
+    if fits(none) or not fits(best):
+        return none
     order = sorted(best[0].masked, key=lambda tensor: -lives.bytes[tensor])
     low, high = 0, len(order)
-    while low + 1 < high and fits(best):
+    while low + 1 < high:
         middle = (low + high) // 2
         tried = _unsaved(step, lives, recorder, device, set(order[:middle]).__contains__)
         if fits(tried):
@@ -323,6 +327,18 @@ def _least_unsaved(
         else:
             low = middle
     return best
+
+
+def _least_decided(whole: tuple[Step, Lives], recorder: Recorder, device: torch.device) -> tuple[Step, Lives, Decided]:
+    """The decisions that need least, and the step that they are for: without signs, or with all of them and nothing else."""
+    step, lives = _unsaved(*whole, recorder, device, None)
+    found = step, lives, decide_least(step.data, lives)
+    step, lives = _unsaved(*whole, recorder, device)
+    if step.masked:
+        kept = simulate(lives, {})
+        if kept.peak < found[2].outcome.peak:
+            return step, lives, Decided({}, kept, kept, True)
+    return found
 
 
 def short_search(step: Step, recorder: Recorder, budget: int, device: torch.device) -> tuple[Outcome, Outcome]:
@@ -337,9 +353,8 @@ def short_search(step: Step, recorder: Recorder, budget: int, device: torch.devi
 
 def least_of(fitted: Fitted) -> int:
     """The least budget in bytes for which a plan of this step is found."""
-    step, lives = _unsaved(*fitted.whole, fitted.recorder, fitted.watch.device)
-    fitted = replace(fitted, step=step, lives=lives)
-    return _with_least(_decided_for(fitted, decide_least(step.data, lives))).needed
+    step, lives, decided = _least_decided(fitted.whole, fitted.recorder, fitted.watch.device)
+    return _with_least(_decided_for(replace(fitted, step=step, lives=lives), decided)).needed
 
 
 def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
