@@ -27,6 +27,14 @@ jobs() {
     # Of 465 kernels.
     echo "shares-resnet152-4960 step '--workspace $((4960 * 1048576 / 465)) --sizes undivided' resnet152:128:fp32"
     echo "total-resnet152-4960 step '--total-workspace 4960MiB' resnet152:128:fp32"
+    # Layers that Caffe calls once a group; every size of one kernel, for figures 6 and 10.
+    for sizes in power-of-two fit; do
+        echo "per-group-$sizes profile scripts/alexnet-per-group.txt --workspace 8MiB,64MiB,512MiB --sizes $sizes"
+    done
+    echo "per-group-conv2 profile scripts/alexnet-per-group.txt --layers conv2a --operations forward --workspace 64MiB --sizes all"
+    for sizes in power-of-two fit; do
+        echo "tuning-$sizes profile alexnet-1col --batch 256 --workspace 64MiB --sizes $sizes"
+    done
     echo "overfeat profile overfeat --batch 128 --workspace 64GiB --sizes undivided"
     echo "deepbench-x4-f32 optimize deepbench-x4 --types f32 --operations forward --workspace 64MiB"
     echo "deepbench-x4-f16 optimize deepbench-x4 --types f16 --operations forward --workspace 64MiB --layers db08,db12"

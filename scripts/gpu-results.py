@@ -97,6 +97,7 @@ class Session:
     def __init__(self, options):
         self.tightfit = options.tightfit
         self.output = pathlib.Path(options.output)
+        self.output.mkdir(parents=True, exist_ok=True)
         self.end = time.monotonic() + options.seconds
         self.only = re.compile(options.only)
         self.log = open(self.output / "results.jsonl", "w")

@@ -9,7 +9,8 @@
 # Needs the built gpu-train (GPU_TRAIN), peers.py (PEERS) and the recording of convolutions (RECORDING). To $OUT (here by
 # default) go gpu-train.jsonl and peers.jsonl, a line as soon as it is known, gpu-train.log, and the cache of measurements.
 # BUDGET (12GiB) and STEPS (3; 1 for steps of over a second). After BEGIN_SECONDS (45) of a case's steps no further variant
-# is begun; after CASE_SECONDS (150) a program is stopped, which a line in its results says; PEER_SECONDS (90) likewise.
+# is begun; after CASE_SECONDS (150) a program is stopped, which a line in its results says; PEER_SECONDS (90) likewise. PARTS
+# ("time copies peers") says what is measured.
 # A case takes about a minute, and more where a step takes seconds (vgg19:256, vgg116, vgg516) or where the recording
 # does not have its convolutions.
 #
@@ -24,6 +25,7 @@ out=${OUT:-.}
 tool=${GPU_TRAIN:-target/release/examples/gpu-train}
 recording=${RECORDING:-profiles/recorded/h200-2026-11-21.jsonl.gz}
 cache=$out/gpu-train.db
+parts=${PARTS:-time copies peers}
 [ $# -gt 0 ] || set -- equal alexnet-1col:128 overfeat:128 googlenet:128 vgg19:64 vgg19:128 vgg19:256 resnet50:64 \
     vgg116:32 vgg516:32
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0"; exit ;; esac
@@ -50,11 +52,11 @@ run() {
             limited "${EQUAL_SECONDS:-300}" "$out/gpu-train.jsonl" equal "$tool" equal "$cache"
         else
             limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" "$tool" profile "$cache" - "$case"
-            limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \
+            [[ $parts != *time* ]] || limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \
                 "$tool" time "$cache" "$out/gpu-train.jsonl" "${BUDGET:-12GiB}" "${STEPS:-3}" "${BEGIN_SECONDS:-45}" "$case"
-            limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \
+            [[ $parts != *copies* ]] || limited "${CASE_SECONDS:-150}" "$out/gpu-train.jsonl" "$case" \
                 "$tool" copies "$cache" "$out/gpu-train.jsonl" "${STEPS:-3}" "$case"
-            for way in plain checkpoint save_on_cpu; do
+            [[ $parts != *peers* ]] || for way in plain checkpoint save_on_cpu; do
                 limited "${PEER_SECONDS:-90}" "$out/peers.jsonl" "$case" \
                     python3 "${PEERS:-scripts/gpu_train/peers.py}" "$out/peers.jsonl" "$case" "$way"
             done

@@ -23,6 +23,7 @@ import statistics
 import subprocess
 
 import dark_pages
+from paper_tables.halves import sentence
 from paper_tables.mucudnn import MIB, by_layer
 
 # What `tightfit` says of a kernel that was not recorded.
@@ -92,6 +93,8 @@ def deepbench(options):
     print(f"{missing} layers not recorded; {before / 1e3:.1f} ms undivided, {after / 1e3:.1f} ms divided;")
     share, divided = 100 * len(halves) / len(everything), sum(d for *_, d in everything)
     print(f"PSEUDO_HALF in {share:.0f}% of the kernels, {sum(halves)} of the {divided} that divide")
+    if types == "f16":
+        print(sentence(kernels, options.profiles))
     far = [kernel for kernel in kernels if kernel["undivided"]["time_us"] / kernel["time_us"] > LARGEST]
     if far:
         most, least = max(k["undivided"]["workspace_bytes"] for k in far), min(k["workspace_bytes"] for k in far)

@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-from paper_tables import measured, mucudnn, printed, summary, vdnn
+from paper_tables import convolutions, counts, measured, mucudnn, per_group, printed, summary, vdnn
 from paper_tables.tables import Answers, markdown
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs/papers.md"
@@ -28,9 +28,10 @@ def main() -> int:
     parser.add_argument("--page", type=pathlib.Path, default=PAGE)
     options = parser.parse_args()
     answers = Answers(options.tightfit)
-    replayed = [*mucudnn.TABLES, *vdnn.TABLES, summary.SUMMARY]
+    replayed = [*(table for module in (mucudnn, per_group, counts, vdnn, convolutions) for table in module.TABLES), summary.SUMMARY]
     tables = {table.name: lambda table=table: markdown(table, answers) for table in replayed}
-    tables |= {name: lambda block=block: block(answers) for name, block in mucudnn.BLOCKS.items()}
+    blocks = mucudnn.BLOCKS | counts.BLOCKS | convolutions.BLOCKS
+    tables |= {name: lambda block=block: block(answers) for name, block in blocks.items()}
     tables |= {name: lambda script=script: printed.text(script, options.tightfit) for name, script in printed.SCRIPTS.items()}
     tables |= measured.TABLES
     page = options.page.read_text()

@@ -2,7 +2,7 @@
 """Draws the README's picture of unmodified PyTorch from the tables in docs/results.md and the lines of docs/measured, and prints its
 numbers.
 
-usage: scripts/pytorch-steps.py [--results docs/results.md] [--measured docs/measured] [--output docs/pictures/pytorch-steps.svg]
+usage: scripts/pytorch-steps.py [--results docs/results.md] [--output docs/pictures/pytorch-steps.svg]
 
 Each row is a network with its types: time of a step under `tightfit run` (sizes `fit`, all measured first) over that of
 plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions), VGG-16 with 512 MiB (stage
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import measured_lines
 from dark_pages import DARK
+from paper_tables.measured import MEASURED, table_5_steps
 
 ROOT = Path(__file__).resolve().parents[1]
 # Okabe and Ito 2008: color-blind safe.
@@ -54,17 +55,16 @@ def benchmarks(lines):
     return found
 
 
-def measured(results, papers, marks):
+def measured(results, marks):
     """Every (network, types, plain, under run, (benchmark, plain beside it)) with both times, in the order of the tables."""
     found = []
     vgg = {(row[0], row[1]): milliseconds(row[3]) for row in rows(section(results, "VGG-16 in 512 MiB per kernel"))}
     plain = vgg["plain", "off"]
     found.append(("VGG-16 b256, 512 MiB", "fp32", plain, vgg["first run", "off"], (vgg["plain", "on"], plain)))
+    for name, steps in table_5_steps().items():
+        network = name.split(",")[0]
+        found.append((network, "fp32", steps["plain"]["step_ms"], steps["fit"]["step_ms"], marks.get((network, "fp32"))))
     network = ""
-    for line in papers:
-        if line.get("table") == "table5":
-            network = line["network"].split(",")[0]
-            found.append((network, "fp32", line["plain"]["step_ms"], line["fit"]["step_ms"], marks.get((network, "fp32"))))
     for row in rows(section(results, "With tensor cores: 64 MiB per kernel")):
         if len(row) != 7 or row[0] == "network":
             continue
@@ -121,11 +121,10 @@ def picture(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "docs/results.md")
-    parser.add_argument("--measured", type=Path, default=ROOT / "docs/measured")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/pictures/pytorch-steps.svg")
     options = parser.parse_args()
-    papers, marks = (measured_lines.read(options.measured / f"{name}.jsonl") for name in ("papers-printed", "benchmarks"))
-    found = measured(options.results.read_text(), papers, benchmarks(marks))
+    marks = benchmarks(measured_lines.read(MEASURED / "benchmarks.jsonl"))
+    found = measured(options.results.read_text(), marks)
     for network, types, plain, run, benchmark in found:
         print(network, types, plain, run, *(benchmark or []), sep="\t")
     options.output.write_text(picture(found))

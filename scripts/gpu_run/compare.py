@@ -4,23 +4,24 @@
 usage: scripts/gpu_run/compare.py WANTED GOT [KEY=VALUE ..]     the pairs are repeated in the line
 """
 
-import array
 import json
+import pathlib
 import sys
+
+import torch
 
 
 def numbers(path):
-    with open(path, "rb") as file:
-        return array.array("f", file.read())
+    return torch.frombuffer(bytearray(pathlib.Path(path).read_bytes()), dtype=torch.float32)
 
 
 def main():
     wanted, got = map(numbers, sys.argv[1:3])
-    if len(wanted) != len(got) or not wanted:
+    if len(wanted) != len(got) or not len(wanted):
         raise SystemExit(f"{sys.argv[2]} has {len(got)} numbers, {sys.argv[1]} {len(wanted)}")
-    largest = max(map(abs, wanted))
+    largest = wanted.abs().max().item()
     # Not a number is no less than anything.
-    apart = max((abs(a - b) if abs(a - b) < float("inf") else float("inf") for a, b in zip(wanted, got, strict=True)))
+    apart = (wanted - got).abs().nan_to_num(nan=float("inf"), posinf=float("inf")).max().item()
     pairs = dict(pair.split("=", 1) for pair in sys.argv[3:])
     print(json.dumps({**pairs, "numbers": len(wanted), "largest": largest, "apart": apart, "relative": apart / (largest or 1)}))
 

@@ -17,7 +17,7 @@ SIZES = ["undivided", "power-of-two", "fit", "all"]
 def lines() -> dict[str, dict[str, Json]]:
     """By name, then by NETWORK:BATCH: the steps of each job of scripts/gpu-papers.sh."""
     found = read(MEASURED / "papers.jsonl")
-    return {line["name"]: {step["case"].rsplit(":", 1)[0]: step for step in line["steps"]} for line in found}
+    return {line["name"]: {step["case"].rsplit(":", 1)[0]: step for step in line.get("steps", [])} for line in found}
 
 
 def printed(table: str, file: str = "papers") -> list[Json]:
@@ -173,56 +173,28 @@ def run_dynamic(case: str) -> str:
     return f"{step['of_oracle']:.2f}" if step else "-"
 
 
+BOTH_WAYS = "all(p), copies both ways half of the time"
+
+
+def computing() -> dict[str, dict[str, float]]:
+    """By NETWORK:BATCH, then by policy: microseconds that a step's computations take together."""
+    found: dict[str, dict[str, float]] = {}
+    for line in read(MEASURED / "vdnn.jsonl"):
+        if "kernels_us" in line and (line["variant"] == "oracle") == line["whole"]:
+            found.setdefault(line["case"], {})[line["variant"]] = line["kernels_us"]
+    return found
+
+
 def beside_copies() -> str:
     """How much longer computations take while copies run."""
     rows: dict[str, dict[str, str]] = {}
     for line in printed("beside-copies", "vdnn"):
         rows.setdefault(line["case"], {})[line["way"]] = f"{line['longer_percent']}%"
+    for case, steps in computing().items():
+        rows.setdefault(case, {})[BOTH_WAYS] = f"{100 * (steps['all(p)'] / steps['oracle'] - 1):.1f}%"
     ways = list(dict.fromkeys(line["way"] for line in printed("beside-copies", "vdnn")))
     ordered = sorted(rows.items(), key=lambda item: place(item[0]))
     return table(["network, mini-batch", *ways], [[named(case), *(found.get(way, "-") for way in ways)] for case, found in ordered])
-
-
-def one_byte_too_little() -> str:
-    """A kernel within a byte less than its fastest algorithm needs."""
-    lines = printed("one-byte-too-little")
-    rows = [
-        [
-            line["kernel"],
-            f"{line['best_workspace_mib']} MiB",
-            f"{line['undivided_ms']:.2f} ms",
-            f"{line['parts']}, {line['divided_ms']:.2f} ms",
-            f"{line['undivided_ms'] / line['divided_ms']:.2f}",
-        ]
-        for line in lines
-    ]
-    undivided, divided = (sum(line[of] for line in lines) for of in ("undivided_ms", "divided_ms"))
-    rows.append(["total", "", f"{undivided:.1f} ms", f"{divided:.2f} ms", f"{undivided / divided:.2f}"])
-    dearest = dearest_byte()
-    sentence = (
-        f"\nOne missing byte costs up to a factor of {dearest['undivided_ms'] / dearest['best_ms']:.1f} ({dearest['kernel']}, "
-        f"{dearest['best_ms']} to {dearest['undivided_ms']} ms; the paper: 4.51 in AlexNet's\nsecond layer), and dividing recovers "
-        f"all but {100 * (dearest['divided_ms'] / dearest['best_ms'] - 1):.0f}% of it.\n"
-    )
-    return table(["kernel", "workspace of the best", "undivided", "divided", "gain"], rows) + sentence
-
-
-def dearest_byte() -> Json:
-    """The kernel that loses most by one missing byte; `best_ms` is its time with that byte."""
-    return max((line for line in printed("one-byte-too-little") if "best_ms" in line), key=lambda line: line["undivided_ms"])
-
-
-def optimized_totals() -> str:
-    """Convolutions within one total, beside an equal share for each, undivided."""
-    rows = []
-    for line in printed("totals"):
-        wd, undivided = line["wd_ms"], f"{line['undivided_ms']} ms"
-        ratio = f"{line['undivided_ms'] / wd:.2f}"
-        if "wider_each_mib" in line:
-            undivided += f" (at {line['wider_each_mib']} MiB each: {line['undivided_wider_ms']:.2f})"
-            ratio += f" ({line['undivided_wider_ms'] / wd:.2f})"
-        rows.append([line["network"], f"{line['total_mib']} MiB", undivided, f"{wd} ms", ratio, str(line.get("goal", "none"))])
-    return table(["network", "total", "WR undivided", "WD", "ratio", "goal"], rows)
 
 
 PAPER_TABLE_5 = {
@@ -232,37 +204,58 @@ PAPER_TABLE_5 = {
 }
 
 
+TABLE_5_ROWS = [*PAPER_TABLE_5, "ResNet-18 b128"]
+# What the page calls a network that scripts/gpu-papers.sh ran as NETWORK:BATCH.
+TABLE_5 = {"AlexNet b256": "alexnet:256", "ResNet-50 b64": "resnet50:64", "ResNet-18 b128": "resnet18:128"}
+
+
+def table_5_steps() -> dict[str, dict[str, Json]]:
+    """By network, then `plain` or the sizes: steps within 64 MiB a kernel."""
+    measured = lines()
+    found = {}
+    for name, case in TABLE_5.items():
+        jobs = {"plain": "iterations-plain"} | {sizes: f"iterations-64-{sizes}" for sizes in SIZES[:3]}
+        found[name] = {what: measured[job][case] for what, job in jobs.items()}
+    found |= {line["network"]: line for line in printed("table5")}
+    return {name: found[name] for name in TABLE_5_ROWS}
+
+
 def table_5() -> str:
     """Whole iterations within 64 MiB a kernel, the convolutions alone in parentheses."""
+    found = table_5_steps()
     rows = []
-    for line in printed("table5"):
-        steps = [line.get(of) for of in ("plain", *SIZES[:2], "fit")]
-        cells = [f"{step['step_ms']:.1f} ({step['convolutions_ms']:.1f})" if step else "-" for step in steps]
-        gains = ["-" if name not in line else table_5_gain(line, name) for name in ("power-of-two", "fit")]
-        plain = f"{line['plain']['step_ms'] / line['fit']['step_ms']:.2f}"
-        rows.append([in_pytorch(line["network"]), *cells, *gains, plain, *PAPER_TABLE_5.get(line["network"], ["-"] * 3)])
+    for name, steps in found.items():
+        run = [steps.get(of) for of in ("plain", *SIZES[:2], "fit")]
+        cells = [f"{step['step_ms']:.1f} ({step['convolutions_ms']:.1f})" if step else "-" for step in run]
+        gains = ["-" if sizes not in steps else table_5_gain(steps, sizes) for sizes in ("power-of-two", "fit")]
+        plain = f"{steps['plain']['step_ms'] / steps['fit']['step_ms']:.2f}"
+        rows.append([in_pytorch(name), *cells, *gains, plain, *PAPER_TABLE_5.get(name, ["-"] * 3)])
     gains = ["gain, power-of-two", "fit", "plain over fit"]
     paper = ["the paper (P100, TensorFlow, ms): undivided", "powerOfTwo", "all"]
     return table(["network", "plain, no limit", "undivided", "power-of-two", "fit", *gains, *paper], rows)
 
 
-def table_5_gain(line: Json, sizes: str) -> str:
+def table_5_gain(steps: Json, sizes: str) -> str:
     """Undivided over divided: iterations, and in parentheses the convolutions alone."""
-    step, alone = (line["undivided"][of] / line[sizes][of] for of in ("step_ms", "convolutions_ms"))
+    step, alone = (steps["undivided"][of] / steps[sizes][of] for of in ("step_ms", "convolutions_ms"))
     return f"{step:.2f} ({alone:.2f})"
 
 
 def table_5_kernels() -> str:
-    """What became of the kernels of Table V's networks under fit, and the peaks that differ from plain's."""
+    """What became of the kernels of Table V's networks under fit, and their peaks, plain's and fit's."""
     [kernels] = printed("table5-kernels")
-    peaks = printed("table5-peaks")
-    rows = [
-        [in_pytorch(line["network"]), *("{plain} to {fit}".format(**line[of]) if of in line else "-" for of in ("torch_gib", "driver_gib"))]
-        for line in peaks
-    ]
+    of_densenet = {line["network"]: line for line in printed("table5-peaks")}
+    rows = []
+    for name in TABLE_5_ROWS:
+        if name in TABLE_5:
+            plain, fit = (table_5_steps()[name][what] for what in ("plain", "fit"))
+            peaks = [f"{plain[of]:.2f} to {fit[of]:.2f}" for of in ("torch_peak_gib", "driver_peak_gib")]
+        else:
+            peaks = ["-", "{plain} to {fit}".format(**of_densenet[name]["driver_gib"])]
+        rows.append([in_pytorch(name), *peaks])
     sentence = (
         f"Of the {kernels['kernels']} kernels of the four networks under fit, {kernels['divided']} are divided, "
-        f"{kernels['other_algorithm']} use another\nalgorithm and {kernels['own']} use PyTorch's own. Peaks that change, plain to fit:\n\n"
+        f"{kernels['other_algorithm']} use another\nalgorithm and {kernels['own']} use PyTorch's own (2026-11-21). Peaks, plain to fit:\n\n"
     )
     return sentence + table(["network", "torch's peak (GiB)", "the driver's"], rows)
 
@@ -270,14 +263,25 @@ def table_5_kernels() -> str:
 PAPER_TUNING = {"power-of-two": "3.82 s", "all": "34.16 s"}
 
 
+def tuning_lines() -> list[Json]:
+    """By network and sizes: GPUs, measurements, seconds, and seconds of all GPUs together."""
+    found = []
+    for line in read(MEASURED / "papers.jsonl"):
+        if line["name"].startswith("tuning-"):
+            seconds = round(line["wall_time_us"] / 1e6, 2)
+            one = {"network": line["network"], "sizes": line["policy"], "gpus": 1, "measurements": line["measured"]}
+            found.append(one | {"seconds": seconds, "date": line["date"]})
+    return found + printed("tuning")
+
+
 def tuning() -> str:
     """Seconds to tune with an empty cache, limit 64 MiB."""
     rows = []
-    for line in printed("tuning"):
+    for line in tuning_lines():
         network = {"alexnet-1col": "AlexNet in one column 256", "resnet18": "ResNet-18 128"}[line["network"]]
         paper = PAPER_TUNING.get(line["sizes"], "-") if line["network"] == "alexnet-1col" else "-"
         seconds = [f"{line['seconds']} s", f"{line.get('device_seconds', line['seconds'])} s"]
-        rows.append([network, line["sizes"], str(line["gpus"]), f"{line.get('measurements', '-')}", *seconds, line["date"], paper])
+        rows.append([network, line["sizes"], str(line["gpus"]), str(line["measurements"]), *seconds, line["date"], paper])
     head = ["network, mini-batch", "sizes", "GPUs", "measurements", "time", "of all GPUs together", "date", "the paper (P100)"]
     return table(head, rows)
 
@@ -322,12 +326,74 @@ def solve() -> str:
     return table(["network, mini-batch", "kernels", "total", "time", "the paper"], rows)
 
 
+def parallel() -> str:
+    """Profiles on several GPUs of a machine: seconds of the command, what each GPU measured, and how far times agree."""
+    rows = []
+    for line in printed("parallel"):
+        one, two, four = line["seconds"].values()
+        tenth, middle, ninth = line["times"]
+        figures = [f"{one} s", f"{two} s, {one / two:.2f}x", f"{four} s, {one / four:.2f}x"]
+        rows.append([line["profiled"], line["sizes"], *figures, ", ".join(map(str, line["of_each"])), f"{tenth:.3f}, {middle:.3f}, {ninth:.3f}"])
+    head = ["profiled", "sizes", "1 GPU", "2 GPUs", "4 GPUs", "measurements of each of 4", "times over one GPU's: tenth, median, ninth tenth"]
+    return table(head, rows)
+
+
+def concurrent() -> str:
+    """Groups of kernels with no path between them, one after another and at once."""
+    rows = [
+        [f"GoogLeNet {line['case']}", line["groups"], f"{line['sequential_ms']:.2f}", f"{line['concurrent_ms']:.2f}",
+         f"{line['sequential_ms'] / line['concurrent_ms']:.2f}"]
+        for line in printed("concurrent")
+    ]  # fmt: skip
+    return table(["network, mini-batch, workspace", "groups", "in turn (ms)", "at once (ms)", "gain"], rows)
+
+
+def errors() -> str:
+    """The largest differences from 64-bit arithmetic, over the largest output."""
+    rows = [[line["kernels"], line["divided"], line["undivided"]] for line in printed("errors")]
+    return table(["kernels", "divided", "undivided choice"], rows)
+
+
+def fused() -> str:
+    """Fused calls under `run` beside plain ones."""
+    runs = [line for line in read(MEASURED / "interfaces.jsonl") if line["stage"] == "fused"]
+    plain = [line for line in runs if line["plain"] == "0 0"]
+    same = [line for line in plain if line["run"] == line["plain"] and line["bits"] == "equal" and line["counted"]]
+    refused = [line for line in runs if line["plain"] != "0 0"]
+    assert all(line["run"] == line["plain"] for line in refused)
+    of = ", ".join(str(number) for number in sorted({line["algorithm"] for line in plain}))
+    no = ", ".join(str(number) for number in sorted({line["algorithm"] for line in refused}))
+    return (
+        f"Algorithms {of}, with and without ReLU, in three limits: {len(same)} of {len(plain)} runs end with plain cuDNN's status and bits, "
+        f"and\nthe report counts each; {sum(line['lent'] for line in plain)} were lent workspace. Algorithm {no} does not support a 5x5 filter, "
+        f"with `run` or without ({runs[0]['date']}).\n"
+    )
+
+
+def legacy() -> str:
+    """A C program on the legacy interface, plain and under `run`."""
+    runs = [line for line in read(MEASURED / "interfaces.jsonl") if line["stage"] == "legacy"]
+    rows = []
+    for line in runs:
+        told = line["told"]
+        time = f"{told['ms']:.2f} ms" if told["ms"] else "-"
+        ran = "{parts}, {algorithm}".format(**line["configuration"]) if "configuration" in line else "-"
+        operation = {"data": "backward-data"}.get(line["operation"], line["operation"])
+        how = {"get": "Get_v7", "find": "Find", "ex": "FindEx, 64 MiB"}[line["how"]]
+        cells = [told["algorithm"], f"{told['workspace_bytes'] / 2**20:.1f}", time, ran, f"{line['relative']:.0e}" if line["relative"] else "none"]
+        rows.append([operation, how, line["label"], *cells])
+    return table(["operation", "asked by", "", "told: algorithm", "workspace (MiB)", "time", "`run` divides into", "largest error"], rows)
+
+
 TABLES = {
+    "mucudnn-parallel": parallel,
+    "mucudnn-concurrent": concurrent,
+    "mucudnn-errors": errors,
+    "mucudnn-fused": fused,
+    "mucudnn-legacy": legacy,
     "mucudnn-tuning-run": tuning,
     "mucudnn-iterations": iterations,
     "mucudnn-totals-run": totals,
-    "mucudnn-one-byte-run": one_byte_too_little,
-    "mucudnn-totals-optimized": optimized_totals,
     "mucudnn-solve": solve,
     "mucudnn-table-5": table_5,
     "mucudnn-table-5-kernels": table_5_kernels,

@@ -115,22 +115,16 @@ def figure_10_cells(answer: Json) -> list[str]:
 
 CONV2 = f"{ONE_COLUMN} --layers conv2 --operations forward"
 FIGURE_10 = Table(
-    "mucudnn-figure-10",
-    ["limit", "sizes", "configuration", "workspace (MiB)", "time (ms)", "over undivided", "the paper (P100)"],
+    "mucudnn-figure-10-one-column",
+    ["limit", "sizes", "configuration", "workspace (MiB)", "time (ms)", "over undivided"],
     [f"{CONV2} --workspace {{limit}}MiB --sizes {{sizes}} --backend {{profile}}"],
     [
-        Row(["64 MiB", "undivided"], {"limit": "64", "sizes": "undivided", "profile": MAIN}, ["1, GEMM, 4.3 KiB"]),
-        Row(["64 MiB", "power-of-two"], {"limit": "64", "sizes": "power-of-two", "profile": MAIN}, ["FFT, 8 x 32, 48.9 MiB"]),
-        Row(["64 MiB", "fit"], {"limit": "64", "sizes": "fit", "profile": MAIN}, ["-"]),
+        *(Row(["64 MiB", sizes], {"limit": "64", "sizes": sizes, "profile": MAIN}) for sizes in THREE_SIZES),
         Row(
             ["64 MiB", "all (forward kernels recorded apart)"],
             {"limit": "64", "sizes": "all --no-baseline", "profile": EVERY_SIZE},
-            ["2.33, FFT and Winograd"],
         ),
-        *(
-            Row([f"{limit} MiB", "fit"], {"limit": str(limit), "sizes": "fit", "profile": MAIN}, ["213 MiB: FFT undivided" if limit == 256 else "-"])
-            for limit in (16, 32, 128, 256, 338, 512)
-        ),
+        *(Row([f"{limit} MiB", "fit"], {"limit": str(limit), "sizes": "fit", "profile": MAIN}) for limit in (16, 32, 128, 256, 338, 512)),
     ],
     figure_10_cells,
     shown=f"{CONV2} --workspace LIMIT --sizes SIZES --backend {MAIN}",
@@ -170,6 +164,47 @@ FIGURE_11 = [
     figure_11("mucudnn-figure-11-resnet50", "optimize resnet50 --batch 32", shares(159, [8, 16, 32, 64]), PAPER_RESNET50),
     figure_11("mucudnn-figure-11-resnet152", "optimize resnet152 --batch 128", {f"{4960 * 2**10 // 465} KiB": 4960}, {}),
 ]
+
+
+# What is shared out, of which network, the ratio that the project set itself, and a wider limit of each kernel beside it.
+TOTALS = [
+    ("AlexNet one column b256 f32", ONE_COLUMN, 120, "1.22", ""),
+    ("the same, tf32", f"{ONE_COLUMN} --types tf32", 120, "1.8", ""),
+    ("the same, f16-f32", f"{ONE_COLUMN} --types f16-f32", 120, "3.0", ""),
+    ("AlexNet two groups b256 f32", TWO_GROUPS, 120, "none", ""),
+    ("AlexNet one column b256 f32", ONE_COLUMN, 240, "none", ""),
+    ("ResNet-50 b32 f32, 159 kernels", "optimize resnet50 --batch 32", 2544, "1.15", "32"),
+    ("ResNet-50 b64 f32", RESNET50, 2544, "1.15", "32"),
+    ("ResNet-152 b128 f32, 465 kernels", "optimize resnet152 --batch 128", 4960, "none", ""),
+]
+
+
+def total(wd: Json, *wider: Json) -> list[str]:
+    undivided, ratio = ms(wd["undivided_time_us"]), f"{wd['speedup']:.2f}"
+    for wr in wider:
+        undivided += f" (at 32 MiB each: {ms(wr['time_us'])})"
+        ratio += f" ({wr['time_us'] / wd['time_us']:.2f})"
+    return [undivided, ms(wd["time_us"]), ratio, f"{100 * wd['gap']:.0f}%"]
+
+
+TOTALS_TABLE = Table(
+    "mucudnn-totals",
+    ["network", "total", "WR undivided (ms)", "WD (ms)", "ratio", "gap", "goal"],
+    [],
+    [
+        Row(
+            [name, f"{size} MiB"],
+            commands=[
+                f"{of} --total-workspace {size}MiB --backend {MAIN}",
+                *([f"{of} --workspace {wider}MiB --sizes undivided --backend {MAIN}"] if wider else []),
+            ],
+            after=[goal],
+        )
+        for name, of, size, goal, wider in TOTALS
+    ],
+    total,
+    shown=f"optimize NETWORK --batch N --types TYPES --total-workspace ALL --backend {MAIN}",
+)
 
 
 def memory_rows(layers: list[str]) -> list[Row]:
@@ -253,32 +288,6 @@ def gib(of: str = ""):
 
 def slowdown(wide: Json, narrow: Json) -> str:
     return f"{100 * (narrow['time_us'] / wide['undivided_time_us'] - 1):+.0f}%"
-
-
-MEMORY = Table(
-    "mucudnn-memory",
-    ["network, algorithms", "PROFILE", "512 MiB, undivided", "64 MiB, divided", "time of the latter"],
-    [
-        "{of} --workspace 512MiB --sizes undivided --backend {profile}",
-        "{of} --workspace 64MiB --sizes {sizes} --backend {profile}",
-    ],
-    [
-        Row(
-            ["AlexNet in two groups, both families, fit", "`h200-2026-11-21`"],
-            {"of": TWO_GROUPS, "sizes": "fit", "profile": MAIN},
-        ),
-        Row(
-            ["AlexNet in one column, legacy interface, all", "`h200-legacy-alexnet-1col-all`"],
-            {"of": ONE_COLUMN, "sizes": "all", "profile": LEGACY_ALL},
-        ),
-        Row(
-            ["the same in tf32, both families, fit", "`h200-2026-11-21`"],
-            {"of": f"{ONE_COLUMN} --types tf32", "sizes": "fit", "profile": MAIN},
-        ),
-    ],
-    lambda wide, narrow: [gib("undivided")(wide)[0], gib()(narrow)[0], slowdown(wide, narrow)],
-    shown="optimize NETWORK --batch 256 --types TYPES --workspace LIMIT --sizes SIZES --backend replay:PROFILE",
-)
 
 
 def cost(answer: Json) -> list[str]:
@@ -392,4 +401,4 @@ def variables(answers: Answers) -> str:
 
 # Blocks that are not a table of fixed rows.
 BLOCKS = {"mucudnn-variables": variables}
-TABLES = [FIGURE_1, MEMORY, TUNING, *FIGURE_9, FIGURE_10, *FIGURE_11, *ARXIV_12, FIGURE_12, FIGURE_13, DEEPBENCH_LEGACY, CONV5_TABLE]
+TABLES = [FIGURE_1, TUNING, *FIGURE_9, FIGURE_10, *FIGURE_11, TOTALS_TABLE, *ARXIV_12, FIGURE_12, FIGURE_13, DEEPBENCH_LEGACY, CONV5_TABLE]

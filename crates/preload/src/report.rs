@@ -243,7 +243,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
     // Only if both times are known.
     let gained = |kernel: &Kernel| match (kernel.running().configuration(), kernel.framework_time()) {
         (Some(ours), Some(theirs)) if ours.time() > Nanos::ZERO => {
-            (theirs.as_micros() - ours.time().as_micros()) * kernel.calls() as f64
+            (theirs.as_micros() - ours.time().as_micros()) * kernel.replaced_calls() as f64
         }
         _ => 0.0,
     };

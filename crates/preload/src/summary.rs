@@ -69,8 +69,9 @@ impl Times {
             return;
         }
         self.known += 1;
-        self.own += own.as_micros() * kernel.calls() as f64;
-        self.now += now.as_micros() * kernel.calls() as f64;
+        let (calls, replaced) = (kernel.calls() as f64, kernel.replaced_calls() as f64);
+        self.own += own.as_micros() * calls;
+        self.now += own.as_micros() * (calls - replaced) + now.as_micros() * replaced;
         let workspace = kernel.question.chosen.workspace;
         self.own_workspace = self.own_workspace.max(workspace);
         self.now_workspace = self.now_workspace.max(configuration.map_or(workspace, |ours| ours.workspace()));

@@ -338,3 +338,40 @@ def test_same_bits_sees_a_difference():
     assert not same_bits(train(model, 1, x), train(other, 1, x))
     assert tight_budget(model, x, 0.5) < tight_budget(model, x, 1.0)
     assert last_plan(other).counts.packs > 0
+
+
+class Chooses(nn.Module):
+    """Chooses its way by whole numbers: of its input, of a buffer, and of what it makes of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(16, 32)
+        self.short, self.long = nn.Linear(32, 32), nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+        self.register_buffer("limit", torch.tensor(4))
+
+    def forward(self, ids):
+        ids[0, 0] = 7
+        positions = torch.arange(ids.shape[1])
+        mask = (ids != 0) & (positions < self.limit + 100)
+        length = int(mask.sum(1).max())
+        x = self.table(ids[:, :length])
+        x = self.long(x) if length > self.limit else self.short(x)
+        return x if mask[:, :length].all() else x * mask[:, :length, None]
+
+
+@pytest.mark.parametrize("ids", [[[1, 2, 0, 0]], [[1, 2, 3, 4, 5, 6]], [[1, 2, 3, 4, 5, 0], [1, 0, 0, 0, 0, 0]]])
+def test_a_rehearsal_goes_the_way_that_whole_numbers_choose(ids, capfd, monkeypatch):
+    torch.manual_seed(1)
+    model, given = Chooses(), torch.tensor(ids)
+    kept = given.clone()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.shape) or tensor, lambda tensor: tensor):
+        model(given.clone())
+    plan = tt.plan(model, given)
+    shapes = [pack.view.shape for pack in plan._fitted.recorder.packs]
+    assert shapes == saved
+    assert torch.equal(given, kept) and model.limit == 4
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    tt.fit(model, "1GiB", optimizer=sgd(model))
+    model(given).square().mean().backward()
+    assert "cannot be rehearsed" not in capfd.readouterr().err

@@ -187,7 +187,8 @@ for number in range(6):
 
 @pytest.mark.parametrize("program", [METHODS, ADVERSARIAL, PERCEPTUAL, BROKEN], ids=["methods", "adversarial", "perceptual", "broken"])
 def test_models_that_are_called_in_one_step_have_one_plan(program, tmp_path):
-    plain, fitted = (launched(tmp_path, budget, APART + program) for budget in ("", "3500KiB"))
+    plain, fits, fitted = (launched(tmp_path, budget, APART + program) for budget in ("", "1GiB", "3500KiB"))
+    assert fits.stdout == plain.stdout and fits.stderr.count("planned together") == 1 and "Conv2d" not in fits.stderr, fits.stderr
     assert plain.returncode == fitted.returncode == 0, fitted.stderr
     assert plain.stdout == fitted.stdout and plain.stdout.count("loss") >= 4
     said = [line for line in fitted.stderr.splitlines() if "planned together" not in line]

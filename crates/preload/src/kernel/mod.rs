@@ -53,6 +53,8 @@ pub struct Kernel {
     is_captured: AtomicBool,
     share: Option<Share>,
     calls: AtomicU64,
+    /// Of these, those for which the framework's choice itself ran, though another one was found: it was on trial.
+    own_calls: AtomicU64,
     /// Its place among those that were called.
     place: OnceLock<Place>,
     order: Arc<Order>,
@@ -89,6 +91,7 @@ impl Kernel {
             is_captured: AtomicBool::new(false),
             share,
             calls: AtomicU64::new(0),
+            own_calls: AtomicU64::new(0),
             place: OnceLock::new(),
             order,
         };
@@ -262,6 +265,9 @@ impl Kernel {
             self.place.get_or_init(|| self.order.next(&self.question.problem));
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
+        if *self.running_now() == Running::Kept {
+            self.own_calls.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The layer that was current when it was first planned, if the program named it.
@@ -279,6 +285,11 @@ impl Kernel {
     /// Calls so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Calls so far for which something else than the framework's choice ran.
+    pub fn replaced_calls(&self) -> u64 {
+        self.calls().saturating_sub(self.own_calls.load(Ordering::Relaxed))
     }
 }
 
@@ -359,6 +370,21 @@ mod tests {
         let in_order: Vec<String> = kernels.called().0.iter().map(|kernel| kernel.name().unwrap()).collect();
         assert_eq!(in_order, names, "by order of first call");
         assert_eq!(of("forward", 5).name(), None, "never called");
+    }
+
+    #[test]
+    fn a_call_of_a_choice_on_trial_counts_as_the_frameworks_own() {
+        let kernels = Kernels::default();
+        let of = |problem: &str| kernel_told(problem, Answer::Ours(configuration(64)), Some(Bytes(512)), &kernels);
+        let (one, other) = (of("forward n4 c3 h8 w8 k4 r3 s3 f32"), of("forward n4 c5 h8 w8 k4 r3 s3 f32"));
+        // Another choice for the same convolution.
+        Trial::new(&[one.clone()]);
+        (0..3).for_each(|_| one.count());
+        assert_eq!((one.calls(), one.replaced_calls()), (3, 0));
+        other.count();
+        one.count();
+        assert_eq!((one.calls(), one.replaced_calls()), (4, 1));
+        assert_eq!((other.calls(), other.replaced_calls()), (1, 1));
     }
 
     #[test]

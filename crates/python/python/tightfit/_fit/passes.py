@@ -540,7 +540,7 @@ class Pass:
                     return blank(handle.view or slot.view, self.copies.device)
                 if slot.mask is not None and handle.view is None:
                     self.counts.masked += 1
-                    return slot.mask.tensor()  # type: ignore[no-any-return]
+                    return slot.mask.tensor()
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)
         # The slot's own tensor is not autograd's to write to.

@@ -26,6 +26,7 @@ from .compiled import compiled_parts, within
 from .cost import flops
 from .noting import Marks
 from .recorder import Packed, Recorder, has_storage
+from .values import Values, has_values
 
 __all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
 
@@ -153,11 +154,12 @@ def rehearse(
     _refuse_objects(args, kwargs)
     _start_engine()
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    recorder = Recorder(flops, _refuse_writes)
+    values = Values()
+    recorder = Recorder(flops, lambda tensors, changed: _refuse_writes(values, tensors, changed))
     result = Rehearsal(recorder)
     with _recording(), random_states_kept():
         try:
-            _run(model, args, kwargs, loss, with_gradients, fake, recorder, result)
+            _run(model, args, kwargs, loss, with_gradients, fake, values, recorder, result)
         except CannotRehearse:
             raise
         except Exception as error:
@@ -182,10 +184,10 @@ def _refuse_objects(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             raise CannotRehearse(f"an input is of type {type(value).__name__}")
 
 
-def _refuse_writes(tensors: list[Tensor], changed: list[Tensor]) -> None:
+def _refuse_writes(values: Values, tensors: list[Tensor], changed: list[Tensor]) -> None:
     """Refuses to write to tensors of the program's that are neither the model's nor inputs, such as global ones, or to their gradients."""
     for tensor in tensors:
-        if not isinstance(tensor, FakeTensor) and (tensor.requires_grad or any(tensor is other for other in changed)):
+        if not isinstance(tensor, FakeTensor) and not values.owns(tensor) and (tensor.requires_grad or any(tensor is other for other in changed)):
             what = "needs a gradient" if tensor.requires_grad else "is written to"
             raise CannotRehearse(f"a tensor {list(tensor.shape)} that is not the model's {what}")
 
@@ -197,16 +199,18 @@ def _run(
     loss: Callable[[Any], Tensor] | None,
     with_gradients: bool,
     fake: FakeTensorMode,
+    values: Values,
     recorder: Recorder,
     result: Rehearsal,
 ) -> None:
     with FakeCopyMode(fake):
         copied = copy.deepcopy(model)
+    values.copy_buffers(model, copied)
     follow(recorder, copied)
     if compiled_parts(copied):
         result.assumed.append("compiled modules save what they would save uncompiled")
     with fake:
-        fake_args, fake_kwargs = tree_map(_like, (args, kwargs))
+        fake_args, fake_kwargs = tree_map(lambda value: _like(value, values), (args, kwargs))
         if with_gradients:
             for parameter in copied.parameters():
                 if parameter.requires_grad:
@@ -214,7 +218,7 @@ def _run(
         flat = tree_flatten((fake_args, fake_kwargs))[0]
         name_externals(recorder, copied, flat)
         hooks = _Forget(recorder)
-        with recorder:
+        with values, recorder:
             with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack), Marks(recorder):
                 outputs = copied(*fake_args, **fake_kwargs)
             recorder.given = len(recorder.timeline)
@@ -247,9 +251,11 @@ def _no_autocast() -> Iterator[None]:
         yield
 
 
-def _like(value: Any) -> Any:
+def _like(value: Any, values: Values) -> Any:
     if not isinstance(value, Tensor):
         return value
+    if has_values(value):
+        return values.copy(value)
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
     return made.requires_grad_(value.requires_grad)
 

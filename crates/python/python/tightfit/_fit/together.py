@@ -74,9 +74,8 @@ class Together:
 
     def _leave(self) -> None:
         block, self.step.block = self.step.block, None
-        if block is not None:
-            session, active = block
-            session.leave(active)
+        if block is not None and block[1] is not None:
+            block[0].leave(block[1])
 
     def is_of_group(self, module: nn.Module, args: Any) -> bool:
         """Called before a model's call: whether a block answers for it, which may begin here."""
@@ -94,7 +93,8 @@ class Together:
         active = session.enter_context(models, (first, form_of(module, tree_flatten(args)[0], session.device(module))))
         if active is not None:
             push_hooks(active)
-            step.block = session, active
+        # A step that fits is a block as well: what its models call is no model of its own.
+        step.block = session, active
         return True
 
     def _session(self, group: list[weakref.ref[nn.Module]]) -> tuple[Session, nn.ModuleDict]:

@@ -85,7 +85,7 @@ def readers(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
     """What the nodes of a call's outputs save and do not read, or nothing but its signs, as it was packed, and which node that is."""
     found = []
     for tensor in outputs if isinstance(outputs, tuple | list) else (outputs,):
-        node = tensor.grad_fn if isinstance(tensor, Tensor) else None
+        node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
         while type(node).__name__ in _RESHAPING:
             node = node.next_functions[0][0]
         packed = _unread(node)
@@ -125,7 +125,7 @@ def blank(view: Any, device: torch.device) -> Tensor:
     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
     if fills:
         raw = torch.empty(0, dtype=torch.uint8, device=device)
-        raw.set_(made.untyped_storage(), 0, (made.untyped_storage().nbytes(),)).fill_(_NOT_A_NUMBER)  # type: ignore[call-overload]
+        raw.set_(made.untyped_storage(), 0, (made.untyped_storage().nbytes(),)).fill_(_NOT_A_NUMBER)
     return made
 
 
@@ -233,7 +233,7 @@ class _Without:
     def time_us(self, index: int) -> float:
         """The time to pack or unpack signs: a call that reads or writes the tensor once."""
         view = self.signs[index]
-        return 1e6 * view.shape.numel() * (view.dtype.itemsize + 0.125) / self.rates.memory + self.rates.call_us
+        return float(1e6 * view.shape.numel() * (view.dtype.itemsize + 0.125) / self.rates.memory + self.rates.call_us)
 
     def add(self, name: str, size: int) -> int:
         self.tensors.append({"name": name, "bytes": size, "kind": "other", "residence": "temporary", "result": False, "alias": None})
