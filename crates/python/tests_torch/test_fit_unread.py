@@ -132,7 +132,7 @@ def frozen(model, *trained):
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer beside a small one that trains."""
+    """A frozen linear layer, and a small one that trains."""
 
     def __init__(self, inner, rank=2):
         super().__init__()

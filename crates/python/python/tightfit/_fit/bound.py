@@ -78,7 +78,7 @@ class Bound:
     rounds
         How often each recomputed tensor is made again.
     dropped, masked
-        Tensors that no backward pass reads, which are given up for nothing; and those of them whose signs are read, and kept as bits.
+        Tensors that no backward pass reads, which the pass does not keep; and the ones whose signs alone are read, which are kept as bits.
     stay
         For a tensor and how often it was made again: the tensors that stay when it is made once more.
     convolves
@@ -203,7 +203,7 @@ class _Binder:
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
             if tensor in bound.dropped or kind in (REBUILD, LEAF) and made.get((view.storage, view.writes)) != view:
-                # The node that saves it is looked at; or what is saved is no output that the program has, which is known where it is made.
+                # The pass looks at the node that saves the tensor; or the program does not have the saved tensor, which is known where a call makes it.
                 bound.noted.add(packs[number].group)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])

@@ -98,7 +98,7 @@ def mask_of(tensor: Tensor) -> Mask | None:
 
 
 def bytes_of(elements: int) -> int:
-    """Bytes of the signs of so many elements."""
+    """Bytes of the signs of a tensor with this number of elements."""
     return -(-elements // 8)
 
 

@@ -167,7 +167,7 @@ class _Parts(TorchFunctionMode):
         raise NotImplementedError
 
     def cast(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call with the casts that autocast would make of them, as calls of their own. Parameters that train are left to
+        """The arguments of a call with the casts that autocast would make of them, each noted as a call. Parameters that train are left to
         autocast, which keeps their casts."""
         for value in args:
             if isinstance(value, Tensor) and value.dtype is torch.float32:

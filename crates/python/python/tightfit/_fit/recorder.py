@@ -89,7 +89,7 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
-        # Those that no backward pass reads, by what their nodes say, and those of which one reads signs alone.
+        # Packs that no backward pass reads, by their nodes, and packs of which a backward pass reads signs alone.
         self.unread: set[int] = set()
         self.signs: set[int] = set()
         # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.

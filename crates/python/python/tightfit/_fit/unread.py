@@ -204,7 +204,7 @@ class _Without:
         self.spread: dict[int, int] = {}
 
     def rewrite(self, index: int) -> None:
-        """Writes one operation anew."""
+        """Rewrites one operation."""
         operation, lives = self.operations[index], self.lives
         if operation["name"] != "pack" and index < lives.turn:
             return
