@@ -2,7 +2,7 @@
 
 The nodes and the kernels of signs are checked first. SMALL=1 tries it without a GPU; SECONDS_LEFT is the time after which no case begins.
 """
-import copy, gc, json, os, statistics, sys, time, traceback
+import copy, gc, json, os, statistics, subprocess, sys, time, traceback
 import torch, torchvision
 from torch import nn
 from torch.nn import functional as F
@@ -258,7 +258,9 @@ def check_masks():
         tell(case="masks", dtype=str(dtype), right=right, **line)
 
 
-tell(device=torch.cuda.get_device_name() if not SMALL else "cpu", torch=torch.__version__)
+DRIVER = "" if SMALL else subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.split()[0]
+tell(about={"device": torch.cuda.get_device_name() if not SMALL else "cpu", "driver": DRIVER, "cuda": torch.version.cuda, "torch": torch.__version__,
+            "cudnn": ".".join(str(torch.backends.cudnn.version() or 0)), "date": time.strftime("%Y-%m-%d"), "command": "OUT=OUTPUT python3 scripts/gpu-unread.py"})
 torch.backends.cudnn.deterministic = True
 for part in (check_masks, check_nodes):
     try:
