@@ -259,8 +259,9 @@ def check_masks():
 
 
 DRIVER = "" if SMALL else subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.split()[0]
+VERSION = torch.backends.cudnn.version() or 0
 tell(about={"device": torch.cuda.get_device_name() if not SMALL else "cpu", "driver": DRIVER, "cuda": torch.version.cuda, "torch": torch.__version__,
-            "cudnn": ".".join(str(torch.backends.cudnn.version() or 0)), "date": time.strftime("%Y-%m-%d"), "command": "OUT=OUTPUT python3 scripts/gpu-unread.py"})
+            "cudnn": "{}.{}.{}".format(VERSION // 10000, VERSION // 100 % 100, VERSION % 100), "date": time.strftime("%Y-%m-%d"), "command": "OUT=OUTPUT python3 scripts/gpu-unread.py"})
 torch.backends.cudnn.deterministic = True
 for part in (check_masks, check_nodes):
     try:
