@@ -30,12 +30,12 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tightfit.torch as tt  # noqa: E402
-from tightfit._fit import bound, decide, fitted, rebuild, simulate  # noqa: E402
+from tightfit._fit import bound, cost, decide, fitted, rebuild, simulate, unread  # noqa: E402
 from tightfit._fit.doors import session_of  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
 
 # Changes have numbers from here on, behind those of blocks.
-CHANGES = 100
+CHANGES, FROZEN = 100, 99
 LIMIT_SECONDS = 300
 
 
@@ -54,6 +54,8 @@ class Program:
         self.adam = rng.random() < 0.4
         self.batch, self.size = rng.choice([2, 3, 4]), rng.choice([8, 10, 12])
         self.input_grad = rng.random() < 0.3
+        if FROZEN not in self.left_out:
+            self._freeze(self.rng(FROZEN))
         self.changes = []
         for number in range(CHANGES, CHANGES + rng.choice([0, 1, 1, 2, 3])):
             if number not in self.left_out:
@@ -61,6 +63,18 @@ class Program:
                 name = of_change.choice(sorted(ACTIONS))
                 self.changes.append((name, of_change.randint(1, 4), of_change.randrange(1 << 20)))
                 self.words.append(f"{number}:{name} at {self.changes[-1][1]}")
+
+    def _freeze(self, rng):
+        """Freezes parameters from the first step on, and evaluates parts."""
+        share = rng.choice([0.0, 0.0, 0.3, 0.7, 1.0])
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(rng.random() >= share)
+        for module in self.model.modules():
+            if share and isinstance(module, nn.modules.batchnorm._BatchNorm) and rng.random() < 0.6:
+                module.eval()
+        self.input_grad = self.input_grad or share == 1.0 or rng.random() < share
+        if share:
+            self.words.append(f"{FROZEN}:{share} frozen")
 
     def rng(self, part):
         """The generator of a part of the program."""
@@ -156,6 +170,26 @@ def partly(side, x):
     wanted = [p for p in side.model.parameters() if p.requires_grad][::2]
     found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
     side.seen.update({f"part {place}": grad for place, grad in enumerate(found) if grad is not None})
+    loss.backward()
+    return loss
+
+
+def chosen(side, x):
+    """A backward pass for some of the parameters, and then one for all."""
+    loss = side.forward_of(side, x).float().square().mean()
+    wanted = [p for p in side.model.parameters() if p.requires_grad][1::2]
+    if wanted:
+        loss.backward(inputs=wanted, retain_graph=True)
+    loss.backward()
+    return loss
+
+
+def curved(side, x):
+    """Gradients of gradients of all that trains."""
+    y = side.forward_of(side, x).float()
+    wanted = [p for p in [x, *side.model.parameters()] if p.requires_grad]
+    found = torch.autograd.grad(y.sigmoid().sum(), wanted, create_graph=True, allow_unused=True)
+    loss = y.square().mean() + sum(grad.float().square().sum() for grad in found if grad is not None and grad.requires_grad) * 0.1
     loss.backward()
     return loss
 
@@ -269,6 +303,13 @@ def freeze(side, since, number):
                 parameter.requires_grad_(since == 2)
 
 
+def thaw(side, since, number):
+    """Other parameters train in each step."""
+    if since >= 0:
+        for place, parameter in enumerate(side.model.parameters()):
+            parameter.requires_grad_((number >> (place + since) % 17) & 1 > 0)
+
+
 def evaluate(side, since, number):
     if since in (0, 2):
         (side.model if number % 5 == 0 else side.parts(number)).train(since == 2)
@@ -345,7 +386,7 @@ ACTIONS = {
     "read_on": with_loss(read_on), "written_between": with_loss(written_between), "cast": with_forward(cast_forward),
     "twice_cast": with_forward(twice_cast), "broken": with_forward(broken_forward), "freeze": freeze, "evaluate": evaluate,
     "overwrite": overwrite, "replace": replace, "hooked_output": hooked_output, "hooked_gradient": hooked_gradient,
-    "steps_in_hooks": steps_in_hooks, "tries": tries, "shape": nothing,
+    "chosen": with_loss(chosen), "curved": with_loss(curved), "thaw": thaw, "steps_in_hooks": steps_in_hooks, "tries": tries, "shape": nothing,
 }  # fmt: skip
 
 
@@ -408,13 +449,20 @@ def settings(rng):
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("tightfit._fit.")]
     changes = [(module, name, value) for module in ours for name, value in values.items() if hasattr(module, name)]
     changes += [(decide, "HURRIED_SECONDS", (0.05, 0.05)), (decide, "FEW_SECONDS", 0.05), (decide, "PLAN_SECONDS", 0.05)]
+    changes += [(unread, "fills", True)]
     changes += [(decide, "LONG_SECONDS", 0.05), (decide, "LEAST_SECONDS", (0.2, 0.2))]
     if at_random:
 
         def within(budget, built, lives, recorder, *others):
+            signs = rng.choice([None, lambda _: True, lambda _: rng.random() < 0.5])
+            found = unread.droppable(built, lives, recorder, signs)
+            if found and (share := rng.choice([0.0, 0.5, 1.0, 1.0, 1.0])):
+                some = {tensor: made for tensor, made in found.items() if rng.random() < share}
+                built = unread.without(built, lives, some, recorder, cost.rates_of(torch.device("cpu")))
+                lives = rebuild.Lives(built.data)
             decisions = random_decisions(rng, built, lives, recorder)
             plain = simulate.simulate(lives, {})
-            found = bound.bind(built, lives, decisions, recorder) if decisions else None
+            found = bound.bind(built, lives, decisions, recorder) if decisions or built.dropped else None
             return decide.Decided(decisions, dataclasses.replace(found.outcome if found else plain, peak=1), plain, True), found
 
         changes.append((fitted, "_within", within))
@@ -456,7 +504,7 @@ def compare(seed, left_out=()):
     """Runs a program plain and fitted; answers what came of it: equal, plain raised, fitted only raised, wrong bits, or no plan."""
     program = Program(seed, left_out)
     rng = program.rng("plan")
-    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "strangers": 0}
+    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "strangers": 0}
     with settings(rng) as at_random:
         try:
             budget = budget_of(rng, program, at_random)
@@ -471,7 +519,7 @@ def compare(seed, left_out=()):
         finally:
             last = session_of(under.model).last
             if last is not None:
-                report.update(calls=last.counts.calls, fetched=last.counts.fetched, strangers=last.counts.strangers)
+                report.update(calls=last.counts.calls, fetched=last.counts.fetched, dropped=last.counts.dropped, masked=last.counts.masked, strangers=last.counts.strangers)
             tt.unfit(under.model)
     if report["result"] == "wrong bits" and not _repeats(program, again):
         report["result"] = "not the same twice"
@@ -512,7 +560,7 @@ def shrink(seed):
     """Leaves out parts of a program that fails as long as it fails."""
     left_out, report = set(), compare(seed)
     wanted = report["result"]
-    for number in [*range(CHANGES, CHANGES + 3), *range(8)]:
+    for number in [*range(CHANGES, CHANGES + 3), FROZEN, *range(8)]:
         tried = compare(seed, left_out | {number})
         if tried["result"] == wanted:
             left_out.add(number)
@@ -527,7 +575,7 @@ def work():
         try:
             report = compare(int(line))
         except Exception:
-            report = {"seed": int(line), "result": "crash", "what": traceback.format_exc()[-600:].replace("\n", " "), "program": "", "calls": 0, "fetched": 0}
+            report = {"seed": int(line), "result": "crash", "what": traceback.format_exc()[-600:].replace("\n", " "), "program": "", "calls": 0, "fetched": 0, "dropped": 0, "masked": 0}
         print(json.dumps(report), flush=True)
 
 
@@ -558,7 +606,7 @@ def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None):
                 report = json.loads(line)
             else:
                 result = "hang" if late else "crash"
-                report = {"seed": seed, "result": result, "what": f"over {limit} s" if late else "the process ended", "program": "", "calls": 0, "fetched": 0}
+                report = {"seed": seed, "result": result, "what": f"over {limit} s" if late else "the process ended", "program": "", "calls": 0, "fetched": 0, "dropped": 0, "masked": 0}
                 worker = start()
             reports.append(report)
             told(report)
@@ -576,7 +624,9 @@ def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None):
 def table(reports):
     """What came of programs, as lines."""
     rows = [("programs", len(reports)), ("with something run again", sum(report["calls"] > 0 for report in reports)),
-            ("with something offloaded", sum(report["fetched"] > 0 for report in reports))]  # fmt: skip
+            ("with something offloaded", sum(report["fetched"] > 0 for report in reports)),
+            ("with something dropped", sum(report["dropped"] > 0 for report in reports)),
+            ("with signs alone", sum(report["masked"] > 0 for report in reports))]  # fmt: skip
     for result in ("equal", "plain raised", "does not fit", "no plan", "not the same twice", *FAILURES):
         rows.append((result, sum(report["result"] == result for report in reports)))
     return "\n".join(f"{name:26} {count:7}" for name, count in rows)

@@ -32,6 +32,7 @@ def test_programs_that_change_have_equal_bits(programs):
     assert results.count("equal") > PROGRAMS // 2, programs.table(reports)
     assert sum(report["calls"] > 0 for report in reports) > PROGRAMS // 4, programs.table(reports)
     assert sum(report["fetched"] > 0 for report in reports) > PROGRAMS // 4, programs.table(reports)
+    assert sum(report["dropped"] > 0 for report in reports) > PROGRAMS // 8, programs.table(reports)
 
 
 def stale_numbers(monkeypatch):

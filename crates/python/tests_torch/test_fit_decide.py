@@ -178,6 +178,8 @@ def test_what_takes_effect_later_than_planned_is_planned_for_less(monkeypatch):
         return known(step, target, lives, decided, *arguments, hurried=hurried)
 
     monkeypatch.setattr(fitted_plans, "with_gaps", near)
+    # Plans with signs are others.
+    monkeypatch.setattr(fitted_plans, "_unsaved", lambda step, lives, *others: (step, lives))
     fitted = tt.plan(model, x, budget=budget, optimizer=sgd(model))._fitted
     assert fitted.peak <= budget
     assert len(asked) > 1 and not asked[0][1] and all(hurried for _, hurried in asked[1:])

@@ -77,6 +77,8 @@ class Bound:
         Offloaded tensors that the plan fetches no earlier than their first reader.
     rounds
         How often each recomputed tensor is made again.
+    dropped, masked
+        Tensors that no backward pass reads, which the pass does not keep; and the ones whose signs alone are read, which are kept as bits.
     stay
         For a tensor and how often it was made again: the tensors that stay when it is made once more.
     convolves
@@ -112,6 +114,8 @@ class Bound:
     drop: dict[int, list[int]] = field(default_factory=dict)
     busy: set[int] = field(default_factory=set)
     rounds: dict[int, int] = field(default_factory=dict)
+    dropped: frozenset[int] = frozenset()
+    masked: frozenset[int] = frozenset()
     stay: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     convolves: bool = False
     leaves: dict[int, list[int]] = field(default_factory=dict)
@@ -179,10 +183,11 @@ class _Binder:
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
                 del self.decisions[tensor]
+        self.drops()
         for tensor, decision in self.decisions.items():
             bound.kinds[tensor] = OFFLOAD if decision["decision"] == "offload" else REBUILD
-        for tensor, kind in bound.kinds.items():
-            if kind == REBUILD:
+        for tensor in self.decisions:
+            if bound.kinds[tensor] == REBUILD:
                 self.reruns(tensor)
         for read in bound.leaves.values():
             for leaf in read:
@@ -197,8 +202,8 @@ class _Binder:
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            if kind in (REBUILD, LEAF) and made.get((view.storage, view.writes)) != view:
-                # What is saved is no output that the program has, which is known where it is made.
+            if tensor in bound.dropped or kind in (REBUILD, LEAF) and made.get((view.storage, view.writes)) != view:
+                # The pass looks at the node that saves the tensor; or the program does not have the saved tensor, which is known where a call makes it.
                 bound.noted.add(packs[number].group)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
@@ -251,6 +256,18 @@ class _Binder:
             bound.stay[(tensor, round)] = frozenset(stay)
         bound.leaves[tensor] = sorted(leaves)
 
+    def drops(self) -> None:
+        """Notes what nobody reads: it is made again like what is recomputed, if a program asks for it after all."""
+        bound = self.bound
+        bound.dropped, bound.masked = frozenset(self.step.dropped), frozenset(self.step.masked)
+        for tensor, operations in self.step.dropped.items():
+            bound.kinds[tensor] = REBUILD
+            bound.rounds[tensor] = 1
+            bound.noted.update(part.group for index in operations for part in self.step.parts[index])
+            bound.convolves |= any(part.name in CONVOLUTIONS for index in operations for part in self.step.parts[index])
+            found = self.lives.native.leaves(list(operations))
+            bound.leaves[tensor] = [leaf for leaf in found if not self.lives.resident[leaf]]
+
     def entries(self) -> list[dict[str, Any]]:
         """All reruns."""
         return [entry for decision in self.decisions.values() for entry in decision["rebuilt"]]
@@ -268,7 +285,8 @@ class _Binder:
         names = {save.name for save in recorder.saves} | {""}
         # Reshapings of what is made again are noted as well.
         involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
-        involved |= {made for entry in self.entries() for index in entry["operations"] for made in self.lives.operations[index]["writes"]}
+        runs = [*(entry["operations"] for entry in self.entries()), *self.step.dropped.values()]
+        involved |= {made for operations in runs for index in operations for made in self.lives.operations[index]["writes"]}
         storages = {storage for (storage, _), tensor in self.step.tensors.items() if tensor in involved}
         for operation in recorder.operations:
             if operation.stage == "forward" and not operation.makes and any(storage in storages for storage, _ in operation.reads):

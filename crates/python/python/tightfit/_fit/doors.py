@@ -175,7 +175,10 @@ class Plan:
         """The decision for each tensor that is not kept, as in a plan file."""
         if self._fitted.bound is None:
             return []
-        return list(self._fitted.bound.decisions.values())
+        never: dict[str, Any] = {"offload_after": None, "release_after": None, "prefetch_before": None, "rebuilt": []}
+        step = self._fitted.step
+        kinds = {tensor: "mask" if tensor in step.masked else "drop" for tensor in step.dropped}
+        return [*self._fitted.bound.decisions.values(), *({"tensor": tensor, "decision": kind, **never} for tensor, kind in kinds.items())]
 
     def __repr__(self) -> str:
         return f"<Plan: {self._fitted.line(self._fitted.step.data['name'])}>"

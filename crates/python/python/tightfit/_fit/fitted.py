@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..errors import DoesNotFit
 from .allocator import There, reserved
 from .bound import Bound, bind, copied_bytes
 from .budget import budget_for, most_reserved
+from .cost import rates_of
 from .decide import Decided, decide, decide_least
 from .gaps import with_gaps
 from .rebuild import Lives
@@ -23,6 +25,7 @@ from .sizes import UNLIMITED, text
 from .slots import Counts
 from .step import OUTSIDE, build
 from .times import Times
+from .unread import droppable, without
 from .watch import Assumed, Watch
 
 __all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of", "too_small"]
@@ -42,6 +45,8 @@ class Fitted:
     ----------
     step, lives
         The step, and who reads and writes its tensors.
+    whole
+        The same before anything is left out that no backward pass reads.
     decided
         The decisions and what the planner predicts.
     bound
@@ -77,6 +82,7 @@ class Fitted:
     rehearsal: Rehearsal
     watch: Watch
     assumed: Assumed
+    whole: tuple[Step, Lives]
     stale: bool = False
     over: bool = False
     learned: bool = False
@@ -139,6 +145,16 @@ class Fitted:
         return self.outcome.time_us / max(self.decided.plain.time_us, 1e-9) - 1
 
     @property
+    def dropped(self) -> int:
+        """Bytes of what is saved and never read, which the plan drops."""
+        return sum(self.lives.bytes[tensor] for tensor in self.step.dropped.keys() - self.step.masked)
+
+    @property
+    def masked(self) -> int:
+        """Bytes of what is saved and read for its signs alone, which the plan keeps as bits."""
+        return sum(self.lives.bytes[tensor] for tensor in self.step.masked)
+
+    @property
     def gap(self) -> float | None:
         """How far the predicted time is above the bound of plans with as much room, as a share of that; None where no bound is known."""
         gap = self.decided.gap_of(self.outcome)
@@ -153,9 +169,11 @@ class Fitted:
             return f"{name}: predicted peak {text(self.peak)}{fits}"
         outcome = self.bound.outcome
         gap = f" (gap {100 * self.gap:.1f}%)" if self.gap is not None else ""
+        dropped = f"{text(self.dropped)} dropped that nothing reads, " if self.dropped else ""
+        dropped += f"{text(self.masked)} kept as signs, " if self.masked else ""
         return (
             f"{name}: predicted peak {text(self.peak)} of {text(self.budget)} (plain {text(self.plain)}), "
-            f"overhead {100 * self.overhead:.1f}%{gap}, {text(outcome.moved)} offloaded, "
+            f"overhead {100 * self.overhead:.1f}%{gap}, {dropped}{text(outcome.moved)} offloaded, "
             f"{outcome.rebuilt_us / 1e3:.1f} ms recomputed, planned in {self.seconds:.1f} s"
         )
 
@@ -214,13 +232,24 @@ def make_plan(
     recorder = rehearsal.recorder
     step = step_of(rehearsal, device, name, assumed, times, host, recomputes)
     lives = Lives(step.data)
+    plain = simulate(lives, {})
+    whole = step, lives
+    if plain.peak > budget:
+        step, lives = _least_unsaved(*whole, recorder, device, budget, most, there)
     found = _within(budget, step, lives, recorder, slack, most, there)
+    if found is not None and found[0].decisions:
+        others = _unsaved(*whole, recorder, device)
+        tried = _within(budget, *others, recorder, slack, most, there) if others[0].masked else None
+        if tried is not None and tried[0].outcome.time_us < found[0].outcome.time_us:
+            (step, lives), found = others, tried
     if found is None:
         # The search may find for less what it did not find for more.
-        decided = decide_least(step.data, lives)
+        step, lives, decided = _least_decided(whole, recorder, device)
         found = decided, _carried_out(step, lives, recorder, decided)
+    # Compared with the step as it is without a plan.
+    found[0].plain = plain
     grown = there if most is not None else None
-    fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, there=grown)
+    fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, whole, there=grown)
     if fitted.peak <= budget and (not must_have_room or fitted.is_roomy):
         return fitted
     least = _with_least(fitted)
@@ -235,7 +264,10 @@ def _within(
     """Decisions within a budget, as they are carried out."""
     plain = simulate(lives, {})
     if plain.peak <= budget:
-        return Decided({}, plain, plain, True), None
+        decided = Decided({}, plain, plain, True)
+        bound = _carried_out(step, lives, recorder, decided)
+        if bound is None or bound.outcome.peak <= budget:
+            return decided, bound
     # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
     # up, which may be what gaps need.
     copies = copied_bytes(recorder)
@@ -261,17 +293,68 @@ def _within(
     return None
 
 
-def short_search(step: Step, recorder: Recorder, budget: int) -> tuple[Outcome, Outcome]:
+def _unsaved(
+    step: Step, lives: Lives, recorder: Recorder, device: torch.device, masks: Callable[[int], bool] | None = lambda _: True
+) -> tuple[Step, Lives]:
+    """The step in which nothing is saved that no backward pass reads, which costs nothing; and the signs alone of those for which `masks` holds
+    of what is read for its signs."""
+    dropped = droppable(step, lives, recorder, masks)
+    if not dropped:
+        return step, lives
+    step = without(step, lives, dropped, recorder, rates_of(device))
+    return step, Lives(step.data)
+
+
+def _least_unsaved(
+    step: Step, lives: Lives, recorder: Recorder, device: torch.device, budget: int, most: int | None, there: There
+) -> tuple[Step, Lives]:
+    """The same with as few signs as the budget needs, the largest first, if these do without anything else; else with none."""
+
+    def fits(found: tuple[Step, Lives]) -> bool:
+        bound = bind(*found, {}, recorder)
+        return bound.outcome.peak <= budget and (most is None or reserved(found[1], {}, most, there).at is None)
+
+    none, best = _unsaved(step, lives, recorder, device, None), _unsaved(step, lives, recorder, device)
+    if fits(none) or not fits(best):
+        return none
+    order = sorted(best[0].masked, key=lambda tensor: -lives.bytes[tensor])
+    low, high = 0, len(order)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        tried = _unsaved(step, lives, recorder, device, set(order[:middle]).__contains__)
+        if fits(tried):
+            best, high = tried, middle
+        else:
+            low = middle
+    return best
+
+
+def _least_decided(whole: tuple[Step, Lives], recorder: Recorder, device: torch.device) -> tuple[Step, Lives, Decided]:
+    """The decisions that need least, and the step that they are for: without signs, or with all of them and nothing else."""
+    step, lives = _unsaved(*whole, recorder, device, None)
+    found = step, lives, decide_least(step.data, lives)
+    step, lives = _unsaved(*whole, recorder, device)
+    if step.masked:
+        kept = simulate(lives, {})
+        if kept.peak < found[2].outcome.peak:
+            return step, lives, Decided({}, kept, kept, True)
+    return found
+
+
+def short_search(step: Step, recorder: Recorder, budget: int, device: torch.device) -> tuple[Outcome, Outcome]:
     """What a short search would have carried out for a budget, whether that holds or not, and what keeping everything takes."""
     lives = Lives(step.data)
+    plain = simulate(lives, {})
+    step, lives = _unsaved(step, lives, recorder, device)
     decided = decide(step.data, max(1, budget), lives, hurried=True)
     bound = _carried_out(step, lives, recorder, decided)
-    return bound.outcome if bound is not None else decided.outcome, decided.plain
+    return bound.outcome if bound is not None else decided.outcome, plain
 
 
 def least_of(fitted: Fitted) -> int:
     """The least budget in bytes for which a plan of this step is found."""
-    return _with_least(_decided_for(fitted, decide_least(fitted.step.data, fitted.lives))).needed
+    step, lives, decided = _least_decided(fitted.whole, fitted.recorder, fitted.watch.device)
+    return _with_least(_decided_for(replace(fitted, step=step, lives=lives), decided)).needed
 
 
 def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
@@ -281,7 +364,7 @@ def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
 
 def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
     """Decisions as they are carried out; None if everything is kept."""
-    return bind(step, lives, decided.decisions, recorder) if decided.decisions else None
+    return bind(step, lives, decided.decisions, recorder) if decided.decisions or step.dropped else None
 
 
 def _with_least(fitted: Fitted) -> Fitted:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
-__all__ = ["alike", "covers", "form_of", "form_of_block", "has_gradients", "other_layout"]
+__all__ = ["alike", "carries_gradients", "covers", "form_of", "form_of_block", "has_gradients", "other_layout"]
 
 # An input tensor counts from this part of the largest one on: a detector's boxes and labels, whose number changes in every step, do not.
 LARGE = 16
@@ -74,3 +75,8 @@ def has_gradients(module: nn.Module) -> bool:
         if parameter.requires_grad:
             return parameter.grad is not None
     return False
+
+
+def carries_gradients(args: Any) -> bool:
+    """Whether a gradient is asked for through what a model is given."""
+    return any(isinstance(value, Tensor) and value.requires_grad for value in tree_flatten(args)[0])

@@ -30,7 +30,7 @@ from .lines import say
 from .optimizer import optimizers_of
 from .session import Session
 from .sizes import UNLIMITED, budget_bytes
-from .together import Together, carries_gradients
+from .together import Together
 
 __all__ = ["install"]
 
@@ -97,8 +97,7 @@ class _Launched:
         session = self.session(module)
         if session is None or not session.applies(None):
             return
-        applies = session.applies(module)
-        if (applies or carries_gradients(args)) and self.together.joins(module) or not applies:
+        if not session.applies(module, args) or self.together.joins(module):
             return
         if self.met is not None:
             self.met()

@@ -167,10 +167,10 @@ class _Parts(TorchFunctionMode):
         raise NotImplementedError
 
     def cast(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call with the casts that autocast would make of them, as calls of their own. Parameters are left to autocast,
-        which keeps their casts."""
+        """The arguments of a call with the casts that autocast would make of them, each noted as a call. Parameters that train are left to
+        autocast, which keeps their casts."""
         for value in args:
-            if type(value) is Tensor and value.dtype is torch.float32:
+            if isinstance(value, Tensor) and value.dtype is torch.float32:
                 break
         else:
             return args
@@ -185,9 +185,11 @@ class _Parts(TorchFunctionMode):
 
 def _is_cast_alone(value: Any, kind: str) -> bool:
     """Whether autocast casts a tensor anew whenever it is used."""
-    if type(value) is not Tensor or value.dtype is not torch.float32 or value.device.type != kind:
+    if not isinstance(value, Tensor) or value.dtype is not torch.float32 or value.device.type != kind:
         return False
-    return not (value.is_leaf and value.requires_grad)
+    if value.is_leaf:
+        return not value.requires_grad
+    return type(value) is Tensor
 
 
 class Marks(_Parts):
@@ -213,9 +215,11 @@ class Marks(_Parts):
         before, recorder.current = recorder.current, len(recorder.marked)
         recorder.marked.append(Marked(function, target))
         try:
-            return function(*args, **(kwargs or {}))
+            out = function(*args, **(kwargs or {}))
         finally:
             recorder.current = before
+        recorder.returned_from(out)
+        return out
 
 
 class Noting(_Parts):

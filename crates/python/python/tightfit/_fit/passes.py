@@ -24,8 +24,10 @@ import torch
 from .again import run_again
 from .bound import KEEP, LEAF, OFFLOAD, Bound
 from .entered import hooks_are_alone, pop_hooks, push_hooks
+from .masks import mask_of
 from .noting import Call, Held, Noting, Value, active_modes, is_cast, take_away, view_of
 from .slots import Counts, Handle, Slot, modified, of_view, unowned
+from .unread import blank, is_reading, is_sign, readers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -174,6 +176,10 @@ class Pass:
 
     def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what a noted call has saved; None if it cannot run again."""
+        if self.bound.dropped:
+            for packed, reader in readers(outputs):
+                if type(packed) is Handle:
+                    packed.reader = reader
         if self.pending:
             pending, self.pending = self.pending, []
             for handle, tensor in pending:
@@ -278,6 +284,8 @@ class Pass:
             del self.slots[number], self.alive[number]
             return self._stranger(handle, tensor)
         slot.call.slots.append(weakref.ref(slot))
+        if number in self.bound.masked and handle.reader is not None and is_sign(handle.reader):
+            slot.mask = mask_of(tensor)
         slot.tensor, slot.kept = tensor.detach(), True
         self._join(handle, slot, tensor)
         handle.tensor = None
@@ -524,6 +532,15 @@ class Pass:
                 raise modified(tensor, handle.version)
             return tensor
         with self.lock:
+            reader = handle.reader
+            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None and is_reading(reader):
+                self.check(slot)
+                if not is_sign(reader):
+                    self.counts.dropped += 1
+                    return blank(handle.view or slot.view, self.copies.device)
+                if slot.mask is not None and handle.view is None:
+                    self.counts.masked += 1
+                    return slot.mask.tensor()
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)
         # The slot's own tensor is not autograd's to write to.
@@ -589,11 +606,16 @@ class Pass:
         self.inflight[id(slot)] = device, self.copies.into(slot.host, device)
         self.counts.fetched += 1
 
-    def content(self, slot: Slot) -> Tensor:
-        """A slot's tensor, on the device; of one that was offloaded, its storage."""
+    @staticmethod
+    def check(slot: Slot) -> None:
+        """Raises if what was saved has been written to since."""
         origin = slot.origin() if slot.origin is not None else None
         if origin is not None and origin._version != slot.version:
             raise modified(origin, slot.version)
+
+    def content(self, slot: Slot) -> Tensor:
+        """A slot's tensor, on the device; of one that was offloaded, its storage."""
+        self.check(slot)
         if slot.tensor is not None:
             if slot.kept and slot.tensor._version != slot.version:
                 # Changed by a program that has let go of it since.

@@ -299,7 +299,7 @@ class Planner:
 
         def searched(times: Times) -> workspaces.Searched:
             step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes(), self.recomputes)
-            found, plain = short_search(step, rehearsal.recorder, self.budget - slack_of(self.budget, device))
+            found, plain = short_search(step, rehearsal.recorder, self.budget - slack_of(self.budget, device), device)
             return workspaces.Searched(found.peak <= self.budget, found.time_us, found.peak, plain.time_us)
 
         sizes = workspaces.limits(rehearsal.recorder, times, self.budget)

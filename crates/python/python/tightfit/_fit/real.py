@@ -26,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .compiled import compiled_parts, hide
 from .cost import flops
 from .noting import Marks, take_away
-from .recorder import Recorder, has_storage
+from .recorder import Packed, Recorder, has_storage
 from .rehearse import Rehearsal, follow, name_externals
 from .safe import SafePass
 from .slots import Counts
@@ -48,7 +48,7 @@ class _SafePass(SafePass):
         self.graph: _Graph | None = _Graph()
 
     def pack(self, tensor: Tensor) -> Any:
-        return super().pack(tensor), self.graph
+        return Packed((super().pack(tensor), self.graph))
 
     def unpack(self, handle: Any) -> Tensor:
         return super().unpack(handle[0])

@@ -77,7 +77,7 @@ class Lives:
                     self.last_forward[tensor] = index
                 elif self.first_backward[tensor] < 0:
                     self.first_backward[tensor] = index
-            if operation["name"] == "pack":
+            if operation["name"] == "pack" and operation["reads"]:
                 self.saved[operation["reads"][0]] = True
 
 

@@ -113,6 +113,10 @@ class Step:
         Operations after which the model has given its outputs.
     parts
         For each operation, the recorded ones that it stands for: a call of a function is one operation.
+    dropped
+        Tensors that autograd saves and no backward pass reads, with the operations that would make each again: in this step they are not saved.
+    masked
+        Those of them whose signs are read, and saved as bits.
     """
 
     data: dict[str, Any]
@@ -124,3 +128,5 @@ class Step:
     assumed: list[str] = field(default_factory=list)
     given: int = 0
     parts: list[list[Operation]] = field(default_factory=list)
+    dropped: dict[int, list[int]] = field(default_factory=dict)
+    masked: set[int] = field(default_factory=set)

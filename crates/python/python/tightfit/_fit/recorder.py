@@ -24,8 +24,9 @@ from torch.utils._pytree import tree_flatten
 from .forms import other_layout
 from .functions import Marked
 from .recorded import External, ModuleSaves, Operation, Pack, Storage, View
+from .unread import is_sign, readers
 
-__all__ = ["Other", "Recorder", "has_storage"]
+__all__ = ["Other", "Packed", "Recorder", "has_storage"]
 
 # Statistics that these operations change although their schema does not say so: positions of the arguments.
 UNMARKED_WRITES = {
@@ -63,6 +64,17 @@ class Other:
 COMPILED = Other("compiled")
 
 
+class Packed(tuple[Any, ...]):
+    """What autograd holds for a saved tensor while a step is recorded. The number of the pack comes first, or what has that."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        first = self[0]
+        return first if type(first) is int else int(first.number)
+
+
 class Recorder(TorchDispatchMode):
     """Records while it is entered. ``saved`` and ``restored`` are told of packs and unpacks by whoever installs the hooks."""
 
@@ -77,6 +89,9 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
+        # Packs that no backward pass reads, by their nodes, and packs of which a backward pass reads signs alone.
+        self.unread: set[int] = set()
+        self.signs: set[int] = set()
         # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
         self.marked: list[Marked] = []
         self.current = -1
@@ -148,6 +163,12 @@ class Recorder(TorchDispatchMode):
         self._packed.append((number, torch._C._autograd._get_sequence_nr()))
         self.timeline.append(("pack", number))
         return number
+
+    def returned_from(self, out: Any) -> None:
+        """Notes which of the tensors that a call has saved no backward pass reads, and of which one reads signs alone."""
+        for packed, reader in readers(out):
+            if type(packed) is Packed:
+                (self.signs if is_sign(reader) else self.unread).add(packed.number)
 
     def unpacking(self, number: int) -> None:
         """Notes that autograd needs a saved tensor again."""

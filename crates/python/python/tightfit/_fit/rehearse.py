@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from .compiled import compiled_parts, within
 from .cost import flops
 from .noting import Marks
-from .recorder import Recorder, has_storage
+from .recorder import Packed, Recorder, has_storage
 from .values import Values, has_values
 
 __all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
@@ -269,8 +269,8 @@ class _Forget:
     def pack(self, tensor: Tensor) -> Any:
         number = self.recorder.saved(tensor)
         if self.recorder.storage(tensor).external is not None:
-            return number, tensor.detach()
-        return number, (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+            return Packed((number, tensor.detach()))
+        return Packed((number, (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)))
 
     def unpack(self, packed: Any) -> Tensor:
         number, form = packed

@@ -26,7 +26,7 @@ from .budget import beside
 from .copies import Copies, current
 from .entered import Here, pop_hooks, push_hooks, running
 from .fitted import Fitted
-from .forms import alike, covers, form_of, form_of_block, has_gradients, other_layout
+from .forms import alike, carries_gradients, covers, form_of, form_of_block, has_gradients, other_layout
 from .hooks import Following
 from .limit import Limit
 from .lines import said_if_slow, say
@@ -107,7 +107,7 @@ class Session:
         if nested:
             return
         self._come()
-        if not self.applies(module):
+        if not self.applies(module, (args, kwargs)):
             return
         active = self.enter(module, (args, kwargs))
         if active is not None:
@@ -161,7 +161,7 @@ class Session:
             self._said.add(why)
             say(f"{self.name} {why}; its memory is left alone")
 
-    def applies(self, module: nn.Module | None) -> bool:
+    def applies(self, module: nn.Module | None, inputs: Any = ()) -> bool:
         """Whether this pass is one to plan: one that autograd records, outside compilers, tracers and function transforms."""
         if self._aside or is_recording() or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
@@ -170,7 +170,10 @@ class Session:
         if torch._C._functorch.peek_interpreter_stack() is not None:
             self.say_once("is called under torch.func, which is not planned")
             return False
-        return module is None or any(parameter.requires_grad for parameter in module.parameters())
+        if module is None or any(parameter.requires_grad for parameter in module.parameters()):
+            return True
+        # Gradients may go through a frozen model.
+        return carries_gradients(inputs)
 
     # Threads.
 

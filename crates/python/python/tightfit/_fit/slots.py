@@ -22,8 +22,8 @@ class Counts:
         moved to the host otherwise; and the bytes of these in one pass at most.
     fetched, late, rebuilt
         Tensors copied back; those that were copied back only when they were needed, unplanned; and tensors rebuilt.
-    calls
-        Calls that ran again.
+    calls, dropped, masked
+        Calls that ran again; and how often a node ran without what it has saved and does not read, or with its signs.
     out_of_order
         Unpacks in another order than recorded.
     elsewhere
@@ -33,7 +33,7 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self.packs = self.strangers = self.strange_bytes = self.fetched = self.late = self.rebuilt = self.calls = 0
+        self.packs = self.strangers = self.strange_bytes = self.fetched = self.late = self.rebuilt = self.calls = self.dropped = self.masked = 0
         self.out_of_order = self.elsewhere = self.fresh_bytes = 0
 
 
@@ -58,12 +58,14 @@ class Slot:
         How often it was made again.
     view
         What was packed first, as a view of its storage.
+    mask
+        Its signs, where these are all that is read.
     leaves_now
         Whether its bytes are given back as soon as they are copied.
     """
 
     __slots__ = (
-        "__weakref__", "call", "host", "kept", "leaves_now", "number", "origin", "place", "round", "storage", "tensor", "ticket", "version", "view",
+        "__weakref__", "call", "host", "kept", "leaves_now", "mask", "number", "origin", "place", "round", "storage", "tensor", "ticket", "version", "view",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -79,12 +81,14 @@ class Slot:
         self.place = 0
         self.round = 0
         self.view: Any = None
+        self.mask: Any = None
 
 
 class Handle:
-    """What autograd holds for a saved tensor that is not just kept: its slot, its view of the slot's storage, and its number in the pass."""
+    """What autograd holds for a saved tensor that is not just kept: its slot, its view of the slot's storage, its number in the pass, and
+    which node it is that saves the tensor and does not read it."""
 
-    __slots__ = ("k", "slot", "tensor", "version", "view")
+    __slots__ = ("k", "reader", "slot", "tensor", "version", "view")
 
     def __init__(self, k: int, tensor: Tensor) -> None:
         self.k = k
@@ -93,6 +97,7 @@ class Handle:
         self.version = tensor._version
         self.slot: Slot | None = None
         self.view: Any = None
+        self.reader: tuple[str, int] | None = None
 
 
 def modified(tensor: Tensor, version: int) -> RuntimeError:

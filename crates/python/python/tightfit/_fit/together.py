@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.autograd
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten
 
@@ -137,8 +137,3 @@ class Together:
         names = ", ".join(type(model).__name__ for place in found if (model := place()) is not None)
         say(f"{names} are called in one step; from the next one on, they are planned together")
         return found
-
-
-def carries_gradients(args: Any) -> bool:
-    """Whether a gradient is asked for through what a model is given."""
-    return any(isinstance(value, Tensor) and value.requires_grad for value in tree_flatten(args)[0])

@@ -1,0 +1,240 @@
+"""Which saved tensors no backward pass reads, and what takes their place.
+
+Autograd saves more than it reads: a convolution saves its input even if its weight is frozen, and pooling saves its input for the shape
+alone. Whether a node reads what it has saved is a property of the node: it says which gradients it can be asked for (an input without a
+gradient has no edge), and no backward pass without `create_graph` asks for more::
+
+    frozen convolution     input: not read       weight: read             edges: (relu, none, none)
+    trained convolution    input: read           weight: read             edges: (relu, weight, bias)
+
+So the node that this very pass has made decides, not the recorded step. What is dropped can be made again by the calls of this pass: who else
+asks for it gets the tensor. Of what a ReLU saves, its backward pass reads the signs alone: these are kept, as bits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import graph
+
+from .allocator import ROUND
+from .cost import Rates
+from .masks import TYPES, bytes_of
+from .rebuild import Impossible, Lives, closure, leaves
+from .recorded import Step
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+__all__ = ["blank", "droppable", "is_reading", "is_sign", "readers", "without"]
+
+# For each kind of node: what it saves and does not read, and the edges without which that is so. All others are not known to leave anything
+# unread.
+_CONVOLUTION = ("input", (1,))
+# The numbers of a batch normalization that evaluates do not depend on its input, but the gradient of its factor does.
+_EVALUATION = ("input", (1, 2))
+_SHAPE = ("self", ())
+_NODES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "ConvolutionBackward0": _CONVOLUTION,
+    **{f"{name}BatchNormBackward0": _EVALUATION for name in ("Native", "Cudnn", "Miopen")},
+    **{
+        f"{name}Backward0": _SHAPE
+        for name in (
+            "AvgPool2D", "AvgPool3D", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D",
+            "MaxPool2DWithIndices", "MaxPool3DWithIndices", "ReflectionPad1D", "ReflectionPad2D", "ReflectionPad3D",
+            "ReplicationPad1D", "ReplicationPad2D", "ReplicationPad3D",
+        )
+    },
+}  # fmt: skip
+# Nodes that read nothing but signs of what they save.
+_SIGNS = {"ReluBackward0": "result"}
+# The operation that reads them.
+_READS_SIGNS = "aten.threshold_backward"
+# Nodes of reshapings, behind which functions for one dimension call those for two.
+_RESHAPING = frozenset(["SqueezeBackward0", "SqueezeBackward1", "ViewBackward0"])
+# What runs the engine on the program's own thread.
+_ENGINE = graph._engine_run_backward.__code__
+# Whether what nobody reads is filled with bytes of which no number consists: tests see whoever reads it.
+fills = False
+_NOT_A_NUMBER = 0xFF
+
+
+def _unread(node: Any) -> Any:
+    """What a node's saved tensor was packed as, if no backward pass reads it, or nothing but its signs; else None."""
+    kind = type(node).__name__
+    name, absent = _NODES.get(kind, ("", ()))
+    if not name:
+        name = _SIGNS.get(kind, "")
+        if not name:
+            return None
+    if absent is _EVALUATION[1] and node._saved_training:
+        return None
+    edges = node.next_functions
+    if any(place < len(edges) and edges[place][0] is not None for place in absent):
+        return None
+    # Without hooks, nothing was packed; older versions of PyTorch do not tell.
+    return getattr(getattr(node, f"_raw_saved_{name}"), "data", None)
+
+
+def readers(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
+    """What the nodes of a call's outputs save and do not read, or nothing but its signs, as it was packed, and which node that is."""
+    found = []
+    for tensor in outputs if isinstance(outputs, tuple | list) else (outputs,):
+        node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
+        while type(node).__name__ in _RESHAPING:
+            node = node.next_functions[0][0]
+        packed = _unread(node)
+        if packed is not None:
+            found.append((packed, _name(node)))
+    return found
+
+
+def _name(node: Any) -> tuple[str, int]:
+    """Tells a node from all others of its graph; a reference to it would be a cycle."""
+    return type(node).__name__, node._sequence_nr()
+
+
+def is_sign(reader: tuple[str, int]) -> bool:
+    """Whether a node reads the signs of what it saves."""
+    return reader[0] in _SIGNS
+
+
+def is_reading(reader: tuple[str, int]) -> bool:
+    """Whether what calls the caller is the backward pass of a node, which reads nothing of what is unpacked, or its signs: not `create_graph`,
+    which saves it again and may read the numbers then, nor a program that looks at what was saved, such as from a hook, or at what operations
+    are given."""
+    if torch.is_grad_enabled() and not is_sign(reader) or torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
+        return False
+    # Threads of the engine have no other frames.
+    above = sys._getframe(1).f_back
+    if above is not None and above.f_code is not _ENGINE:
+        return False
+    node = torch._C._current_autograd_node()
+    return node is not None and _name(node) == reader
+
+
+def blank(view: Any, device: torch.device) -> Tensor:
+    """A tensor that nobody reads, with the strides of what it stands for, since kernels are chosen by these. Its bytes are what they are: what
+    fills them would take time."""
+    shape, stride, _, dtype = view
+    made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+    if fills:
+        raw = torch.empty(0, dtype=torch.uint8, device=device)
+        raw.set_(made.untyped_storage(), 0, (made.untyped_storage().nbytes(),)).fill_(_NOT_A_NUMBER)
+    return made
+
+
+def droppable(step: Step, lives: Lives, recorder: Recorder, masks: Callable[[int], bool] | None = None) -> dict[int, list[int]]:
+    """Movable tensors of a recorded step that nothing reads in the backward pass, with the operations that would make each again; and those for
+    which `masks` holds of what nothing reads but its signs.
+
+    These begin at tensors that are saved before it, and stay at least as long: notes of calls hold no others.
+    """
+    if not recorder.unread and not recorder.signs:
+        return {}
+    known = recorder.unread | recorder.signs if masks is not None else recorder.unread
+    packs: dict[int, list[int]] = {}
+    for number, (tensor, operation) in enumerate(step.packs):
+        if operation >= 0:
+            packs.setdefault(tensor, []).append(number)
+    turn = next(
+        (place for place, (event, number) in enumerate(recorder.timeline) if event == "unpack" or event == "operation" and recorder.operations[number].stage != "forward"),
+        len(recorder.timeline),
+    )  # fmt: skip
+    overwritten = {before for before in lives.before if before is not None}
+    found: dict[int, list[int]] = {}
+    begins: dict[int, set[int]] = {}
+    for tensor in sorted(packs, key=lambda tensor: lives.first[tensor]):
+        numbers = packs[tensor]
+        if not lives.movable[tensor] or tensor in overwritten or not known.issuperset(numbers):
+            continue
+        if masks is not None and not recorder.signs.isdisjoint(numbers) and not masks(tensor):
+            continue
+        views = [recorder.packs[number].view for number in numbers]
+        if not all(view.dtype in TYPES for view in views):
+            continue
+        spans = recorder.storages[views[0].storage].spans
+        if any(start < turn < end for start, end in spans):
+            # The program has it anyway.
+            continue
+        try:
+            operations = closure(lives, tensor)
+        except Impossible:
+            continue
+        first = {leaf for leaf in leaves(lives, operations) if not lives.resident[leaf]}
+        if any(leaf not in packs or packs[leaf][0] > numbers[0] for leaf in first):
+            continue
+        begin = {other for leaf in first for other in begins.get(leaf, {leaf})}
+        if all(lives.last[leaf] >= lives.last[tensor] for leaf in begin):
+            found[tensor], begins[tensor] = operations, begin
+    return found
+
+
+def without(step: Step, lives: Lives, dropped: dict[int, list[int]], recorder: Recorder, rates: Rates) -> Step:
+    """The step in which these tensors are not saved, but the signs of some, as bits.
+
+    An operation that is given what it does not read has other bytes of that size. Signs come back as a tensor when they are unpacked.
+    """
+    step = replace(step, data={**step.data}, dropped=dropped)
+    step.masked = {step.packs[number][0] for number in recorder.signs} & dropped.keys()
+    made = _Without(step, lives, recorder, rates)
+    for index in range(len(made.operations)):
+        made.rewrite(index)
+    step.data.update(tensors=made.tensors, operations=made.operations)
+    return step
+
+
+class _Without:
+    """The operations and tensors of a step in which some tensors are not saved."""
+
+    def __init__(self, step: Step, lives: Lives, recorder: Recorder, rates: Rates) -> None:
+        self.step, self.lives, self.rates = step, lives, rates
+        self.tensors = [{**tensor, "residence": "temporary"} if index in step.dropped else tensor for index, tensor in enumerate(step.data["tensors"])]
+        self.operations: list[dict[str, Any]] = list(step.data["operations"])
+        # Where signs are packed and unpacked, and their elements.
+        self.signs = {step.packs[number][1]: recorder.packs[number].view for number in recorder.signs if step.packs[number][0] in step.masked}
+        self.signs |= {operation: recorder.packs[number].view for number, operation in step.unpacks if step.packs[number][1] in self.signs}
+        # The bits of each tensor, and the last tensor that was made of them.
+        self.bits: dict[int, int] = {}
+        self.spread: dict[int, int] = {}
+
+    def rewrite(self, index: int) -> None:
+        """Rewrites one operation."""
+        operation, lives = self.operations[index], self.lives
+        if operation["name"] != "pack" and index < lives.turn:
+            return
+        here = [tensor for tensor in operation["reads"] if tensor in self.step.dropped]
+        if not here:
+            return
+        reads, writes = [tensor for tensor in operation["reads"] if tensor not in self.step.dropped], list(operation["writes"])
+        time_us = operation["time_us"]
+        if operation["name"] in ("pack", "unpack"):
+            tensor = here[0]
+            if index in self.signs:
+                time_us += self.time_us(index)
+                if operation["name"] == "unpack":
+                    reads.append(self.bits[tensor])
+                    self.spread[tensor] = self.add("signs as numbers", lives.bytes[tensor])
+                    writes.append(self.spread[tensor])
+                elif tensor not in self.bits:
+                    self.bits[tensor] = self.add("signs", -(-bytes_of(self.signs[index].shape.numel()) // ROUND) * ROUND)
+                    writes.append(self.bits[tensor])
+        elif operation["name"] == _READS_SIGNS:
+            reads += [self.spread[tensor] for tensor in here if tensor in self.spread]
+        elif operation["name"] != "held":
+            writes += [self.add("what nobody reads", lives.bytes[tensor]) for tensor in here]
+        self.operations[index] = {**operation, "reads": reads, "writes": writes, "time_us": time_us}
+
+    def time_us(self, index: int) -> float:
+        """The time to pack or unpack signs: a call that reads or writes the tensor once."""
+        view = self.signs[index]
+        return float(1e6 * view.shape.numel() * (view.dtype.itemsize + 0.125) / self.rates.memory + self.rates.call_us)
+
+    def add(self, name: str, size: int) -> int:
+        self.tensors.append({"name": name, "bytes": size, "kind": "other", "residence": "temporary", "result": False, "alias": None})
+        return len(self.tensors) - 1
