@@ -378,7 +378,7 @@ mod tests {
         let of = |problem: &str| kernel_told(problem, Answer::Ours(configuration(64)), Some(Bytes(512)), &kernels);
         let (one, other) = (of("forward n4 c3 h8 w8 k4 r3 s3 f32"), of("forward n4 c5 h8 w8 k4 r3 s3 f32"));
         // Another choice for the same convolution.
-        Trial::new(&[one.clone()]);
+        Trial::new(std::slice::from_ref(&one));
         (0..3).for_each(|_| one.count());
         assert_eq!((one.calls(), one.replaced_calls()), (3, 0));
         other.count();
