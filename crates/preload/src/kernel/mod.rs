@@ -53,7 +53,7 @@ pub struct Kernel {
     is_captured: AtomicBool,
     share: Option<Share>,
     calls: AtomicU64,
-    /// Of these, those for which the framework's choice itself ran, though another one was found: it was on trial.
+    /// Calls that ran the framework's own choice, for example while another one was on trial.
     own_calls: AtomicU64,
     /// Its place among those that were called.
     place: OnceLock<Place>,
@@ -287,7 +287,7 @@ impl Kernel {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Calls so far for which something else than the framework's choice ran.
+    /// Calls so far that did not run the framework's choice.
     pub fn replaced_calls(&self) -> u64 {
         self.calls().saturating_sub(self.own_calls.load(Ordering::Relaxed))
     }
@@ -377,7 +377,7 @@ mod tests {
         let kernels = Kernels::default();
         let of = |problem: &str| kernel_told(problem, Answer::Ours(configuration(64)), Some(Bytes(512)), &kernels);
         let (one, other) = (of("forward n4 c3 h8 w8 k4 r3 s3 f32"), of("forward n4 c5 h8 w8 k4 r3 s3 f32"));
-        // Another choice for the same convolution.
+        // A second choice for the same convolution puts the first one on trial.
         Trial::new(std::slice::from_ref(&one));
         (0..3).for_each(|_| one.count());
         assert_eq!((one.calls(), one.replaced_calls()), (3, 0));

@@ -1,1 +1,1 @@
-"""The byte budget inside `torch.compile`: what is read of a graph, the division of it, and the ways in."""
+"""The byte budget inside `torch.compile`: the reader of joint graphs, the planner that divides them, and the entry points."""

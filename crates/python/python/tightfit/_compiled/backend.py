@@ -1,6 +1,6 @@
 """The backend of `torch.compile` that holds a budget: ``torch.compile(model, backend="tightfit", options={"budget": "8GiB"})``.
 
-PyTorch finds it by the package's entry point, so programs import nothing.
+PyTorch finds the backend by the package's entry point, so programs import nothing.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def tightfit(
 ) -> Callable[..., Any]:
     """Compiles a graph so that its training step holds a budget.
 
-    What the forward pass saves is kept, or computed again right before the backward pass reads it.
+    Each value that the backward pass reads is saved, or recomputed right before it is read.
 
     Parameters
     ----------
     options
-        ``budget``, as for :func:`tightfit.torch.fit`; ``optimizer``, for the bytes of its state (that of the program is found otherwise);
-        ``mode``, of `torch.compile`; ``inner``, which compiles the planned graphs: ``"inductor"`` (the default on a GPU with Triton) or ``"eager"``;
-        and any option of Inductor.
+        ``budget``, as for :func:`tightfit.torch.fit`; ``optimizer``, whose state counts (by default, the program's optimizer is found);
+        ``mode``, as for `torch.compile`; ``inner``, the compiler of the planned graphs: ``"inductor"`` (the default on a GPU with Triton)
+        or ``"eager"``; and any option of Inductor.
 
     Raises
     ------
     BadInput
-        If there is no budget, or an option is wrong.
+        If the budget is missing, or an option is wrong.
     DoesNotFit
-        If no plan within the budget is found. ``torch.compile`` raises these as ``inner_exception`` of its own exception.
+        If no plan within the budget is found. ``torch.compile`` raises both errors as the ``inner_exception`` of its exception.
     """
     given = dict(options or {})
     ours = {name: given.pop(name) for name in _OURS if name in given}
@@ -67,7 +67,7 @@ def compile_within(
     budget: int, device: torch.device, inner: str, settings: dict[str, Any], graph: fx.GraphModule, inputs: Sequence[Any],
     plain: Callable[[], Callable[..., Any]], optimizer: Any = None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """Compiles a graph within a budget; where that is not possible, as without one, with a line.
+    """Compiles a graph within a budget. Where that is not possible, prints a line and compiles it without a budget.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def compile_within(
 
 
 def _within(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """The error of a kind that led to this one."""
+    """The first error of this kind in the chain of causes."""
     while error is not None and not isinstance(error, kind):
         error = getattr(error, "inner_exception", None) or error.__cause__
     return error
@@ -102,6 +102,6 @@ def _is_of_program(error: BaseException) -> bool:
 
 
 def device_of(inputs: Sequence[Any]) -> torch.device:
-    """Where a graph computes."""
+    """The device that a graph runs on."""
     devices = [value.device for value in inputs if isinstance(value, torch.Tensor)]
     return next((device for device in devices if device.type == "cuda"), torch.device("cpu"))

@@ -1,11 +1,11 @@
-"""Chooses a division of a joint graph within a room of bytes.
+"""Chooses a division of a joint graph that fits in the bytes left for it.
 
-PyTorch's own divisions, at several of its settings, are candidates. Beside them are least cuts for rising prices of a byte. A byte is dear only
-where memory peaks, so prices follow the peak: after each cut, what exists at its peak becomes dearer and the rest cheaper::
+Candidates are PyTorch's own divisions at several of its settings, and least cuts for rising prices of a byte. Only bytes at the peak cost
+anything, so prices follow the peak: after each cut, values alive at its peak become dearer and all others cheaper::
 
-    prices     all alike     ->  cut, peak at t1  ->  dearer: what exists at t1  ->  cut, peak at t2  ->  ..
+    prices     all alike     ->  cut, peak at t1  ->  dearer: values at t1  ->  cut, peak at t2  ->  ..
 
-**Source**: prices of a relaxed limit, Everett 1963; as bounds that move, Held and Karp 1971.
+**Source**: prices of a relaxed limit, Everett 1963; adjusted in rounds, Held and Karp 1971.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from .graph import Division, Graph, simulate
 
 __all__ = ["Choice", "Chooser"]
 
-# Rounds of prices, and seconds after which no round begins.
+# The most rounds of prices, and the seconds after which no round begins.
 _ROUNDS, _SECONDS = 16, 2.5
-# How far shares move in a round.
+# The share by which the weights of values move in a round.
 _MOVE = 0.4
-# Microseconds a byte: those of the first round, and what those of later rounds are of the best one's.
+# Prices of the first round in microseconds per byte, and the factors from the best price to the prices of the next round.
 _PRICES = [10.0 ** (power / 3) for power in range(-24, -8)]
 _AROUND = (0.4, 1.0, 2.5)
-# Ours must save this share of what PyTorch's division costs beyond its fastest one: the model is no better.
+# Our division must save this share of the extra time of PyTorch's, since predicted times are only this exact.
 _BETTER = 0.1
 
 
 @dataclass
 class Choice:
-    """A division, and how it was found."""
+    """A division, and the method that found it."""
 
     division: Division
     of: str
 
 
 class Chooser:
-    """The divisions of one graph that were looked at.
+    """The candidate divisions of one graph.
 
     Attributes
     ----------
     plain
         PyTorch's fastest division.
     seen
-        Bytes of the forward and of the backward pass, of divisions whose graphs were lowered: these are exact, and the last one's ratios to what was
-        computed hold for the others.
+        Bytes of the forward and backward pass of each division whose graphs were lowered. These are exact. The ratios of the last one to the
+        computed bytes correct all other divisions.
     """
 
     def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], beside: int = 0) -> None:
@@ -55,7 +55,7 @@ class Chooser:
         self.beside = beside
         found = [(of, saved) for of, saved in theirs]
         self.plain = simulate(graph, found[0][1], beside)
-        # At a low share, PyTorch saves inputs that the program has changed by the time of the backward pass. Its default stays as it is.
+        # At a low share, PyTorch saves inputs that the program changes before the backward pass. Its default division is always a candidate.
         self.theirs = [
             Choice(simulate(graph, saved, beside) if number else self.plain, of)
             for number, (of, saved) in enumerate(found)
@@ -67,12 +67,12 @@ class Chooser:
         self.ratios = (1.0, 1.0)
 
     def note(self, division: Division, forward: int, backward: int) -> None:
-        """Notes what lowered copies of a division's graphs take."""
+        """Notes the bytes of a division's lowered graphs."""
         self.seen[division.saved] = (forward, backward)
         self.ratios = (forward / max(division.forward, 1), backward / max(division.backward - division.rest, 1))
 
     def peak(self, division: Division) -> int:
-        """Bytes at a division's peak, as far as is known."""
+        """Bytes at a division's peak: exact if its graphs were lowered, else computed and corrected."""
         seen = self.seen.get(division.saved)
         if seen is None:
             computed = division.forward, division.backward - division.rest
@@ -80,7 +80,7 @@ class Chooser:
         return max(seen[0], seen[1] + division.rest, division.start)
 
     def fitting(self, room: float) -> Choice | None:
-        """The fastest division that fits, if one is found; PyTorch's fastest where it fits."""
+        """The fastest division found that fits; PyTorch's fastest if it fits."""
         if self.peak(self.plain) <= room:
             return self.theirs[0]
         self._search(room)
@@ -92,7 +92,7 @@ class Chooser:
         return own if gain > _BETTER * max(cost, 0.0) and gain > 0 else fast
 
     def least(self) -> Choice:
-        """The division with the least peak that is found."""
+        """The division found with the least peak."""
         self._search(0)
         return min([*self.theirs, *self.ours.values()], key=lambda one: self.peak(one.division))
 

@@ -1,14 +1,14 @@
-"""The least cut of time and bytes: which values the forward pass saves, for a price of each byte.
+"""Chooses the values that the forward pass saves, by a least cut of time and bytes at a price per byte.
 
-Each value is saved, computed again, or needed in the forward pass alone. What that costs is a cut of a graph with up to three nodes for each value::
+Each value is saved, recomputed, or used in the forward pass alone. The total cost is the value of a cut. Each value has up to three nodes::
 
-    source -- cost of computing again --> v in -- bytes times price, and writing them --> v out -- endless --> u in, for each u that reads v
-                                          v in -- reading what was saved --> v read -- endless --> u in, for each fused u that reads v
-    what the backward pass reads -- endless --> sink
+    source -- recompute time --> v in -- bytes times price + time to write --> v out -- endless --> u in, for each reader u of v
+                                 v in -- time to read the saved value --> v read -- endless --> u in, for each fused reader u of v
+    values read by the backward pass -- endless --> sink
 
-In a cut, v is saved where `v in` is on the side of the source and `v out` on that of the sink, and computed again where both are on that of the sink.
+If `v in` is on the source's side and `v out` on the sink's side, v is saved. If both are on the sink's side, v is recomputed.
 
-**Source**: the cut of PyTorch's partitioner, in which nothing costs anything but saved bytes; closures with costs, Picard 1976.
+**Source**: the cut of PyTorch's partitioner, in which only saved bytes have a cost; closures with costs, Picard 1976.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Pricing"]
 
 # Costs are whole picoseconds.
 _UNIT = 1e6
-# Of the time to read a value: the work of computing it again where it is read, so that chains do not grow without a gain.
+# Recomputing a fused value costs this share of the time to read it. Without a cost, chains would grow without a gain.
 _WORK = 0.03
 
 
@@ -30,7 +30,7 @@ class Pricing:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         values = graph.values
-        # What only the backward pass reads may be saved, too.
+        # Values that only the backward pass reads may be saved, too.
         self.forward = [place for place, value in enumerate(values) if not value.backward and value.kind != "tangent"]
         self.number = {place: number for number, place in enumerate(self.forward)}
         self.again: list[int] = []
@@ -47,7 +47,7 @@ class Pricing:
             self.bytes.append(0 if value.resident else value.bytes)
 
     def _again(self, place: int) -> int:
-        """The cost of computing a value again."""
+        """The cost of recomputing a value."""
         values, root = self.graph.values, self.graph.root
         value = values[place]
         if value.rerun == "never":
@@ -56,7 +56,7 @@ class Pricing:
         if value.kind in ("input", "view", "none", "part"):
             return 0
         if value.kind == "kernel":
-            # What it reads must exist.
+            # Fused inputs of a kernel are written to memory first.
             fed = sum(values[root[read]].bytes for read in value.inputs if values[root[read]].kind == "fused")
             return int(_UNIT * (value.us + self.graph.rates.start + 0.5 * fed / rate))
         cost = _WORK * value.bytes / rate
@@ -67,7 +67,7 @@ class Pricing:
         return int(_UNIT * cost) + 1
 
     def _read_by_kernel(self, place: int, backward: bool) -> bool:
-        """Whether a kernel of a pass reads a value, through views."""
+        """Whether a kernel of a pass reads a value, directly or through views."""
         values = self.graph.values
         stack = [place]
         while stack:
@@ -79,9 +79,9 @@ class Pricing:
         return False
 
     def cut(self, price: float, saved: dict[int, float], again: dict[int, float]) -> frozenset[int]:
-        """What is saved at a price, in microseconds a byte.
+        """The values to save at a price in microseconds per byte.
 
-        Of the bytes of each value, shares count: one if it is saved (1 where none is given), one if it is computed again (0).
+        ``saved`` and ``again`` hold, by value, the share of its bytes that is paid for if it is saved (1 by default) or recomputed (0 by default).
         """
         values, number_of = self.graph.values, self.number
         flow = Flow(2 + 3 * len(self.forward))
@@ -98,7 +98,7 @@ class Pricing:
             else:
                 flow.arc(into, out, ENDLESS)
             flow.arc(into, read, int(_UNIT * self.reading[number]))
-            # Views are seen through: what reads them reads the value.
+            # A reader of a view reads the value.
             stack = list(value.users)
             direct = set(stack)
             while stack:

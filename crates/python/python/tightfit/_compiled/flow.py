@@ -7,7 +7,7 @@ from __future__ import annotations
 
 __all__ = ["ENDLESS", "Flow"]
 
-# A capacity that no cut has.
+# Larger than the value of any cut.
 ENDLESS = 1 << 62
 
 
@@ -17,11 +17,11 @@ class Flow:
     def __init__(self, nodes: int) -> None:
         self.heads: list[int] = []
         self.left: list[int] = []
-        # An arc and its opposite differ in the last bit.
+        # The numbers of an arc and its reverse differ in the last bit.
         self.of: list[list[int]] = [[] for _ in range(nodes)]
 
     def arc(self, start: int, end: int, capacity: int) -> None:
-        """Adds an arc."""
+        """Adds an arc and its reverse."""
         if capacity > 0 and start != end:
             self.of[start].append(len(self.heads))
             self.heads.append(end)
@@ -31,13 +31,13 @@ class Flow:
             self.left.append(0)
 
     def cut(self) -> list[bool]:
-        """Whether each node is on the side of the source, in the least cut that is nearest to the source."""
+        """Whether each node is on the source's side, in the least cut that is nearest to the source."""
         while (levels := self._levels())[1] >= 0:
             self._push(levels)
         return [level >= 0 for level in levels]
 
     def last_cut(self) -> list[bool]:
-        """The same, in the least cut that is nearest to the sink."""
+        """Whether each node is on the source's side, in the least cut that is nearest to the sink."""
         self.cut()
         near = [True] * len(self.of)
         near[1] = False
@@ -68,7 +68,7 @@ class Flow:
         return levels
 
     def _push(self, levels: list[int]) -> None:
-        """Sends flow along paths of rising levels until there is none."""
+        """Sends flow along paths of rising levels until no path is left."""
         heads, left, of = self.heads, self.left, self.of
         places = [0] * len(of)
         path: list[int] = []
@@ -82,7 +82,7 @@ class Flow:
                     left[arc ^ 1] += least
                     if first < 0 and not left[arc]:
                         first = position
-                # Goes on from before the first arc that is full.
+                # The search goes on from the start of the first full arc.
                 node = heads[path[first] ^ 1]
                 del path[first:]
                 continue

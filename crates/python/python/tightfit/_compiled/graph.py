@@ -1,13 +1,13 @@
-"""A joint graph as plain data, and what a division of it needs: bytes at its peak, and time.
+"""A joint graph as plain data, and the simulation of its divisions: bytes at the peak, and time.
 
-A joint graph holds the forward pass and then the backward pass. A division says which values the forward pass saves; the backward pass computes
-the others again, each right before its first reader::
+A joint graph holds the forward pass and then the backward pass. A division names the values that the forward pass saves. The backward pass
+recomputes the others, each right before its first reader::
 
     joint     x -> conv -> y -> relu -> z -> ..        gradients of z, of y, of x
-    saved y   forward: conv, relu, ..                  backward: relu again, then as it was
+    saved y   forward: conv, relu, ..                  backward: relu again, then as in the joint graph
 
-Inductor fuses operations of the kinds ``fused`` and ``reduction``, so many values never exist. A value counts as existing if a kernel that is not
-fused reads it, if it is saved or returned, or if one of its readers waits for another such kernel.
+Inductor fuses operations of the kinds ``fused`` and ``reduction``, and most of their results are never written to memory. A value is written
+if it is saved or returned, if an unfused kernel reads it, or if one of its readers waits for another unfused kernel.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ class Value:
     Attributes
     ----------
     kind
-        ``input``, ``tangent``, ``view`` (bytes of its first input), ``part`` (one of several results), ``fused`` (computed where it is read),
-        ``reduction`` (the same, over many elements), ``kernel`` (one call of a library), ``none`` (a size, or a group of results).
+        ``input``, ``tangent`` (the gradient of an output), ``view`` (shares the bytes of its first input), ``part`` (one of several results),
+        ``fused`` (computed where it is read), ``reduction`` (fused, over many elements), ``kernel`` (one library call), ``none`` (a size, or a
+        group of results).
     bytes
-        Of its own; 0 for views.
+        Bytes of the value; 0 for views.
     inputs
-        Places of what it reads.
+        Places of the values that it reads.
     forward, backward
-        Whether the forward pass needs it, and whether it follows from the gradients of the outputs.
+        Whether the forward pass needs it, and whether it depends on the gradients of the outputs.
     wanted
-        Whether the backward pass returns it, or must have it.
+        Whether the backward pass returns it or needs it.
     returned
         Whether the forward pass returns it.
     resident
-        Whether it is there in any case: parameters, buffers, what the program gives.
+        Whether the program holds it anyway: parameters, buffers and inputs.
     rerun
-        ``may``, ``must`` or ``never``.
+        Whether it is recomputed: ``may``, ``must`` or ``never``.
     saved
         Whether it can be saved.
     us
-        Time of a kernel.
+        Time of a kernel in microseconds.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Value:
 
 @dataclass
 class Rates:
-    """What the device does: bytes a microsecond, and microseconds to start a kernel."""
+    """Speed of a device: bytes per microsecond of its memory, and microseconds to start a kernel."""
 
     memory: float
     start: float = 2.0
@@ -76,7 +77,7 @@ class Graph:
     Attributes
     ----------
     fuses
-        Whether an inner compiler fuses; otherwise every value exists.
+        Whether the inner compiler fuses operations. If not, every value is written to memory.
     """
 
     def __init__(self, values: list[Value], rates: Rates, fuses: bool = True) -> None:
@@ -88,13 +89,13 @@ class Graph:
         for place, value in enumerate(values):
             for read in value.inputs:
                 values[read].users.append(place)
-        # Views have the bytes of what they view.
+        # A view shares the bytes of its root.
         self.root: list[int] = []
         for place, value in enumerate(values):
             self.root.append(self.root[value.inputs[0]] if value.kind == "view" and value.inputs else place)
 
     def forward_of(self, saved: Iterable[int]) -> list[int]:
-        """The forward pass of a division: what it needs by itself, and what only the backward pass needs and is saved."""
+        """The forward pass of a division: values that it needs itself, and saved values that only the backward pass reads."""
         stack = [place for place in saved if not self.values[place].forward]
         more: set[int] = set()
         while stack:
@@ -105,7 +106,7 @@ class Graph:
         return [place for place, value in enumerate(self.values) if value.forward or place in more]
 
     def backward_order(self, saved: set[int]) -> tuple[list[int], set[int]]:
-        """The backward pass of a division in order, as PyTorch orders it, and what it computes again."""
+        """The backward pass of a division in PyTorch's order, and the values that it recomputes."""
         values = self.values
         order: list[int] = []
         known = set(saved)
@@ -133,26 +134,26 @@ class Graph:
 
 @dataclass
 class Division:
-    """What a division needs.
+    """The bytes and time of a division.
 
     Attributes
     ----------
     saved
-        Places of what the forward pass saves.
+        Places of the values that the forward pass saves.
     forward, backward
-        Most bytes that exist in each pass, beside what is resident.
+        Peak bytes of each pass, resident values excluded.
     start
-        Bytes when the backward pass begins, with what the program's loss takes.
+        Bytes when the backward pass begins, including the program's loss.
     rest
-        Of the bytes of the backward pass, those that no buffer of its graph has: outputs and their gradients.
+        Bytes of outputs and their gradients. They count in the backward pass, but are no buffers of its graph.
     time_us
-        Time of what differs between divisions: traffic of fused kernels, and kernels that run again.
+        Time that differs between divisions: memory traffic of fused kernels, and kernels that run again.
     live
-        Places of values that exist where memory peaks.
+        Places of the values that exist at the peak.
     at
-        The name of what runs there.
+        The name of the operation at the peak.
     pass_at
-        The pass in which it runs.
+        The pass of that operation.
     """
 
     saved: frozenset[int]
@@ -168,12 +169,12 @@ class Division:
 
     @property
     def peak(self) -> int:
-        """Most bytes in either pass."""
+        """Peak bytes of both passes."""
         return max(self.forward, self.backward, self.start)
 
 
 def simulate(graph: Graph, saved: Iterable[int], beside: int = 0) -> Division:
-    """What a division needs; ``beside`` bytes of the outputs' gradients and of work on them exist when the backward pass begins."""
+    """Simulates a division. The program's loss and the outputs' gradients take ``beside`` more bytes when the backward pass begins."""
     kept = set(saved)
     values, root = graph.values, graph.root
     held = {root[place] for place in kept} | {root[place] for place, value in enumerate(values) if value.returned}
@@ -198,7 +199,7 @@ def simulate(graph: Graph, saved: Iterable[int], beside: int = 0) -> Division:
 
 
 class _Pass:
-    """One pass, in order: its peak, what exists there, and the traffic of its fused kernels in microseconds."""
+    """One pass in order: its peak, the values alive there, and the memory traffic of its fused kernels in microseconds."""
 
     def __init__(self, graph: Graph, order: list[int], held: set[int], there: Iterable[int] = ()) -> None:
         values, root = graph.values, graph.root
@@ -211,7 +212,7 @@ class _Pass:
                 if read in level:
                     before = max(before, level[read] + (values[read].kind in ("kernel", "part")))
             level[place] = before + (value.kind == "kernel")
-        # Readers of each value that exists, through views.
+        # The last reader of each value that is written, through views.
         exists: dict[int, bool] = {}
         last: dict[int, int] = {}
         position = {place: number for number, place in enumerate(order)}
@@ -232,7 +233,7 @@ class _Pass:
                 source = root[read]
                 if source != read:
                     last[source] = max(last.get(source, -1), end)
-                # A kernel does not read what it makes itself.
+                # A kernel does not read its own results from memory.
                 own = values[source].kind in ("fused", "reduction") and level.get(source) == level[place]
                 if value.kind in ("fused", "reduction") and not own:
                     levels_read.setdefault(source, set()).add(level[place])
@@ -247,7 +248,7 @@ class _Pass:
 
     @staticmethod
     def _far(graph: Graph, place: int, mine: set[int], level: dict[int, int]) -> bool:
-        """Whether a fused value has a reader that is no part of the same kernel."""
+        """Whether a fused value has a reader outside of its kernel."""
         values = graph.values
         stack = [place]
         while stack:

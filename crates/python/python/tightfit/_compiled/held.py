@@ -1,9 +1,9 @@
-"""Holds the budget of all compiled graphs of a process: what exists beside their buffers, and what their steps really took.
+"""Holds the budget of all compiled graphs of a process, and compares the peaks of real steps with it.
 
-Dynamo compiles a graph at its first call, in the first step. What the program holds and does outside of compiled graphs is known only after it::
+Dynamo compiles a graph at its first call, in the first step. Memory that the program uses outside of compiled graphs is known only later::
 
-    call 1   compiled: weights and inputs are there; the optimizer's state is counted, the loss assumed
-    call 3   the peak of a whole step is seen; if it is over the budget, or far below it: compiled once more with what was seen
+    call 1   compiled: weights and inputs are allocated; the bytes of the optimizer's state are computed, the bytes of the loss are assumed
+    call 3   the peak of a whole step is measured; if it is over the budget or far below it, all graphs are compiled once more with that peak
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .plan import Plan, Planned, Terms
 
 __all__ = ["Held", "have_run", "held_by"]
 
-# Of a GPU: bytes for what libraries keep, and what rounding adds, as a share of the budget.
+# Reserved on a GPU: the bytes that libraries keep, and the budget divided by _ROUNDING for rounded allocations.
 _LIBRARIES, _ROUNDING = 48 << 20, 256
-# Calls of a graph until a step was seen whole, and up to which steps are looked at.
+# The call of a graph at which a whole step has been measured, and the last call at which steps are checked.
 _SEEN, _LOOKED = 3, 24
-# Compiled again where a division gives something up and this share of the budget stays unused.
+# Graphs are compiled again if a division costs time while this share of the budget stays unused.
 _UNUSED = 0.04
 _AGAIN = 2
 
@@ -39,7 +39,7 @@ _held: dict[tuple[str, int], Held] = {}
 
 
 def held_by(device: torch.device, budget: int) -> Held:
-    """The graphs on a device under a budget."""
+    """The graphs on a device within a budget."""
     key = (str(device), budget)
     if key not in _held:
         _held[key] = Held(device, budget)
@@ -47,12 +47,12 @@ def held_by(device: torch.device, budget: int) -> Held:
 
 
 def have_run() -> bool:
-    """Whether a compiled graph has run more than once: training has begun."""
+    """Whether a compiled graph has run more than once, so training has begun."""
     return any(graph.calls > 1 for held in _held.values() for graph in held.graphs.values())
 
 
 class Held:
-    """All compiled graphs of a process on one device, under one budget."""
+    """All compiled graphs of a process on one device, within one budget."""
 
     def __init__(self, device: torch.device, budget: int) -> None:
         self.device = device
@@ -60,7 +60,7 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
-        # How often all was compiled again with what was seen.
+        # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
 
     @property
@@ -68,7 +68,7 @@ class Held:
         return bool(self.device.type == "cuda" and torch.cuda.is_available())
 
     def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any) -> Terms:
-        """What a graph is planned for, as far as it is known before its joint graph is."""
+        """The terms of a graph that are known before its joint graph."""
         trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
         sizes = [private.elements(value) * value.itemsize for value in trained]
         found = optimizer or _optimizers(trained)
@@ -77,7 +77,7 @@ class Held:
         else:
             state, _, assumed = optimizer_bytes(found, None, self.device)
             if found.state:
-                # It is among what is allocated.
+                # It is allocated already.
                 state = 0
         there = sum({_storage(value): _size(value) for value in _tensors(inputs)}.values())
         reserve = 0
@@ -86,16 +86,16 @@ class Held:
             reserve = _LIBRARIES + self.budget // _ROUNDING
         beside = self.kept.beside.get(key, 0)
         outside = there + state + reserve + beside
-        # Coarse, since caches of compiled graphs have it in their keys.
+        # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, self.budget >> 9)
         return Terms(self.budget, -(-outside // step) * step, assumed=assumed)
 
     def compile(
         self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any
     ) -> Callable[..., Any]:
-        """Compiles a graph of the program so that its steps hold the budget."""
+        """Compiles a graph of the program so that its steps stay within the budget."""
         if not torch.is_grad_enabled():
-            # Nothing is saved; PyTorch's order and reuse are as they are.
+            # Nothing is saved, so nothing is planned.
             return private.compile_with(inner, None, None, graph, inputs, settings)
         key = _key(graph, inputs, self.budget, inner)
         terms = self.terms(key, graph, inputs, optimizer)
@@ -109,7 +109,7 @@ class Held:
         return _Runs(self, one, run)
 
     def called(self, one: _Graph) -> None:
-        """Before a call: looks at the steps so far."""
+        """Called before each call of a graph: checks the peak of the steps so far."""
         one.calls += 1
         if not self.on_gpu or not torch.is_grad_enabled() or one.calls > _LOOKED or one is not next(iter(self.graphs.values())):
             return
@@ -169,7 +169,7 @@ class _Runs:
 
 
 def line(planned: Planned, terms: Terms) -> str:
-    """What a plan does, on one line."""
+    """A plan in one line."""
     assumed = f"; assuming that {terms.assumed}" if terms.assumed else ""
     if planned.is_plain:
         return f"compiled graph: predicted peak {text(planned.peak)} fits in {text(terms.budget)}; nothing is changed{assumed}"
@@ -196,7 +196,7 @@ def _optimizers(trained: list[Any]) -> Optimizers | None:
     mine = {id(parameter) for parameter in trained}
     found = []
     for one in gc.get_objects():
-        # Not isinstance, which follows weak references.
+        # isinstance would follow weak references.
         if issubclass(type(one), torch.optim.Optimizer) and getattr(one, "param_groups", None):
             if any(id(parameter) in mine for group in one.param_groups for parameter in group["params"]):
                 found.append(one)

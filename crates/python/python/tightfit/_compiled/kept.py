@@ -1,7 +1,6 @@
-"""What one process learns for the next: times of kernels, and bytes that steps took beside what was predicted.
+"""Keeps measurements for later processes: times of kernels, and bytes that steps took in addition to the prediction.
 
-A file of JSON beside the cache of profiles. It only spares the next process from learning again: one that cannot be read or written is as good
-as none.
+They are kept in a JSON file in the folder of the profile cache. Without the file, or if it cannot be read or written, a process measures again.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _MOST = 5_000
 
 
 class Kept:
-    """What is kept for one device.
+    """The measurements for one device.
 
     Attributes
     ----------
     times
-        Microseconds, by kernel.
+        Microseconds by kernel.
     beside
-        Bytes that a step took beside what was predicted, by graph.
+        Bytes that a step took in addition to the prediction, by graph.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -44,7 +43,7 @@ class Kept:
         self.beside = {str(key): int(size) for key, size in _numbers(found.get("beside"))}
 
     def save(self) -> None:
-        """Writes it, beside what is there for other devices."""
+        """Writes them to the file, and leaves the entries of other devices as they are."""
         if self.path is None:
             return
         everything = _content(self.path)

@@ -1,4 +1,7 @@
-"""Times of library kernels (convolutions, matrix products, attention): measured once on a GPU and kept, else from their arithmetic and traffic."""
+"""Times of library kernels: convolutions, matrix products, attention.
+
+They are measured once on a GPU and kept, or estimated from their arithmetic and memory traffic.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from .kept import Kept
 
 __all__ = ["Kernels"]
 
-# Runs of which the median counts, and seconds after which nothing more is measured.
+# Timed runs of a kernel, whose median counts, and the seconds after which no more kernels are measured.
 _RUNS, _SECONDS = 3, 8.0
 
 
 class Kernels:
-    """Times on one device."""
+    """Times of kernels on one device."""
 
     def __init__(self, device: torch.device, kept: Kept) -> None:
         self.device = device
@@ -31,11 +34,11 @@ class Kernels:
 
     @property
     def memory(self) -> float:
-        """Bytes a microsecond that fused kernels read and write."""
+        """Bytes per microsecond that fused kernels read and write."""
         return 0.8 * self.rates.memory / 1e6
 
     def __call__(self, node: fx.Node) -> float:
-        """Microseconds of a node."""
+        """The time of a node in microseconds."""
         key = _key(node)
         known = self.kept.times.get(key)
         if known is not None:
@@ -45,7 +48,7 @@ class Kernels:
             try:
                 found = self._measured(node)
             except (RuntimeError, TypeError, ValueError, NotImplementedError):
-                # Too little memory is free, or it reads what random values are not.
+                # Too little memory is free, or the kernel rejects random values.
                 found = self._estimated(node)
             self.spent += time.monotonic() - started
             self.kept.times[key] = found

@@ -1,4 +1,4 @@
-"""Programs that call `torch.compile` themselves, under ``tightfit run --budget``: what they give to Inductor is compiled within the budget."""
+"""Compiles the graphs of unmodified programs that call `torch.compile` within the budget of ``tightfit run --budget``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["by_inductor", "install"]
 
 
 def by_inductor(module: nn.Module) -> bool:
-    """Whether calls of a module run what Inductor compiled."""
+    """Whether a module was compiled by Inductor."""
     return private.settings_of_module(module) is not None
 
 
 def install(budget: Callable[[Any], int], misfit: Callable[[DoesNotFit], None], elsewhere: Callable[[], bool]) -> bool:
-    """Takes over what programs give to Inductor; whether that works with this PyTorch.
+    """Takes over the graphs that programs pass to Inductor. Returns whether this version of PyTorch allows it.
 
-    ``budget`` gives the bytes on a device, ``misfit`` is told of a budget that cannot be met, ``elsewhere`` says that what runs now is planned in
-    another way: a compiled part of a model that is not.
+    ``budget`` returns the bytes on a device. ``misfit`` is called if a budget cannot be met. ``elsewhere`` returns whether the graph is a compiled
+    part of an eager model, which is planned as a whole.
     """
 
     def take(wrapper: Any, graph: fx.GraphModule, inputs: Sequence[Any], plain: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Divides the joint graph of one compiled graph, so that its step holds the bytes that it may take."""
+"""Divides the joint graph of one compiled graph so that its step stays within the budget."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from .graph import Rates
 
 __all__ = ["Plan", "Planned", "Terms"]
 
-# Values of PyTorch's `activation_memory_budget` whose divisions are candidates.
+# Values of PyTorch's `activation_memory_budget`. The division for each is a candidate.
 _SHARES = (1.0, 0.75, 0.5, 0.3, 0.15, 0.05, 0.0)
-# Copies of the graphs that are lowered at most, and the share of the room below which none is.
+# The most copies of the graphs that are lowered. No copy is lowered if the computed peak is below this share of the room.
 _COPIES, _AMPLE = 2, 0.6
-# A division that leaves no more than this share of the room is not improved on by another copy.
+# A division that leaves less than this share of the room unused is kept.
 _CLOSE = 0.06
-# A forward pass that takes less than this share of the backward pass needs no copy.
+# A forward pass is not lowered if it takes less than this share of the backward pass.
 _BELOW = 0.9
-# Bytes of the loss outside of the graph, over those of the outputs in 32 bits, until a step has shown them.
+# The loss is assumed to take this many times the bytes of the outputs in 32 bits, until a step has been measured.
 _LOSS = 2
 
 
 @dataclass
 class Terms:
-    """What a graph is planned for.
+    """The budget of a graph, and the bytes outside of its buffers.
 
     Attributes
     ----------
     budget, outside
-        Bytes of all, and of what exists beside the graph's buffers: weights, the optimizer's state, inputs, workspaces.
+        Bytes of the whole program, and bytes outside of the graph's buffers: weights, the optimizer's state, inputs, workspaces.
     loss
-        Bytes of the program's loss, if a step has shown them.
+        Bytes of the program's loss, if they were measured.
     assumed
-        What was assumed, in words.
+        The assumptions, in words.
     """
 
     budget: int
@@ -55,7 +55,7 @@ class Terms:
 
 @dataclass
 class Planned:
-    """A plan, in numbers: bytes at the peak of the step, of PyTorch's own division, and what was found."""
+    """A plan in numbers: the predicted peak, the peak of PyTorch's own division, and the chosen division."""
 
     peak: int
     plain: int
@@ -90,7 +90,7 @@ class Plan:
                 break
         chooser, choice = self.chooser, self.choice
         if chooser is None or choice is None:
-            # Nothing to choose: the backward pass needs nothing of the forward pass.
+            # The backward pass reads no value of the forward pass.
             return graphs
         peak = self.terms.outside + chooser.peak(choice.division)
         if peak > self.terms.budget:
@@ -103,14 +103,14 @@ class Plan:
         return graphs
 
     def _settles(self, graphs: tuple[fx.GraphModule, fx.GraphModule], copies: int) -> bool:
-        """Whether a division stays; otherwise another one is chosen, with what its lowered copies showed."""
+        """Whether the division is kept. If not, another one is chosen with the bytes of the lowered copies."""
         assert self.chooser is not None and self.choice is not None
         chooser, room, division = self.chooser, self.terms.room, self.choice.division
         if self.inner != "inductor" or copies > _COPIES or division is chooser.plain and chooser.peak(division) < _AMPLE * room:
             return True
         if division.saved not in chooser.seen:
             backward = private.lowered(graphs[1], is_backward=True)
-            # Nearly always far below: what is saved exists at the end of one pass and at the beginning of the other.
+            # The forward pass is nearly always far below: saved values exist at its end and at the beginning of the backward pass.
             is_below = division.forward < _BELOW * max(division.start, backward + division.rest)
             forward = int(division.forward / _BELOW) if is_below else private.lowered(graphs[0], is_backward=False)
             chooser.note(division, forward, backward)
@@ -163,7 +163,7 @@ class Plan:
 
 
 def _likely(fuses: bool) -> float:
-    """The share of the room above which a computed peak may prove too large once it is lowered."""
+    """A computed peak above this share of the room may be over it once the graphs are lowered."""
     return 0.85 if fuses else 1.0
 
 

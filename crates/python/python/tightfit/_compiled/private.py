@@ -1,6 +1,6 @@
-"""All that is taken from PyTorch's compilers and is not promised to stay: AOT autograd's partitioner, Inductor, Dynamo's doors.
+"""All uses of private interfaces of PyTorch's compilers: AOT autograd's partitioner, Inductor, and Dynamo's entry points.
 
-Tested with PyTorch 2.11. Where something is missing, `Lacking` says what, and programs are compiled as without a budget.
+They were tested with PyTorch 2.11. `Lacking` names a missing interface, and programs are then compiled without a budget.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ __all__ = [
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Choose = Callable[[Any, Any], list[fx.Node]]
 
-# Operations that draw the seeds from which Inductor makes random numbers: whatever follows from a seed is a function of it.
+# Operations that draw seeds. Inductor computes random numbers from a seed, so they can be recomputed.
 _SEEDS = ("inductor_seed", "inductor_seeds")
 # Functions of seeds.
 _OF_SEEDS = ("inductor_random", "inductor_randint", "inductor_lookup_seed")
 
 
 class Lacking(RuntimeError):
-    """This version of PyTorch lacks what the budget needs; the text says what."""
+    """This version of PyTorch lacks an interface that the budget needs; the text names it."""
 
     def __init__(self, what: object) -> None:
         super().__init__(f"PyTorch {torch.__version__} differs from 2.11, with which this was tested: {what}")
 
 
 def has_triton() -> bool:
-    """Whether Inductor has what it compiles with on a GPU."""
+    """Whether Triton is installed, which Inductor needs on a GPU."""
     return importlib.util.find_spec("triton") is not None
 
 
 def copied(module: fx.GraphModule) -> fx.GraphModule:
-    """A graph of its own, with the module's parts."""
+    """A copy of a module's graph that shares the module's parameters and submodules."""
     with warnings.catch_warnings():
-        # PyTorch warns of its own structures when they are copied.
+        # A copy of PyTorch's structures triggers a warning of PyTorch.
         warnings.simplefilter("ignore", FutureWarning)
         made = fx.GraphModule(module, copy.deepcopy(module.graph))
     made.meta = dict(getattr(module, "meta", {}))
@@ -61,19 +61,19 @@ def copied(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Divides a joint graph as PyTorch does, but for what is saved: ``choose`` is given the joint graph and PyTorch's reading of it.
+    """Divides a joint graph as PyTorch does, except that ``choose`` picks the saved values, given the joint graph and PyTorch's node info.
 
-    What PyTorch does beside that stays: common subexpressions, states of random numbers in checkpoints, the order of the backward pass.
+    PyTorch's other steps stay: common subexpressions, states of random numbers in checkpoints, the order of the backward pass.
     """
     from torch._functorch import partitioners
 
     own = partitioners.choose_saved_values_set
 
     def chosen(joint: fx.Graph, info: Any, memory_budget: float = 1.0) -> list[fx.Node]:
-        # The program's own, such as by a region of it.
+        # The program set a share itself, for example for a region.
         if memory_budget != 1.0:
             return own(joint, info, memory_budget=memory_budget)  # type: ignore[no-any-return]
-        # The chooser may ask PyTorch for the divisions that PyTorch makes.
+        # The chooser may call PyTorch's own function.
         partitioners.choose_saved_values_set = own
         return choose(joint, info)
 
@@ -86,7 +86,7 @@ def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any
 
 @contextmanager
 def _cuts_kept() -> Iterator[None]:
-    """Makes each of PyTorch's least cuts once, and by the faster way of `flow`."""
+    """Computes each of PyTorch's least cuts once, with the faster algorithm of `flow`."""
     import networkx
     from torch._functorch import partitioners
 
@@ -109,19 +109,19 @@ def _cuts_kept() -> Iterator[None]:
 
 
 def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str], set[str]]]:
-    """What `networkx.minimum_cut` gives, but for the value of the cut."""
+    """Replaces `networkx.minimum_cut`; the value of the cut is not computed."""
     names = [source, sink, *(name for name in graph if name not in (source, sink))]
     number_of = {name: number for number, name in enumerate(names)}
     flow = Flow(len(names))
     for start, end, capacity in graph.edges(data="capacity"):
         flow.arc(number_of[start], number_of[end], ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
-    # As networkx has it, where several are least.
+    # Of equal cuts, networkx returns the one nearest to the sink.
     near = flow.last_cut()
     return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})
 
 
 def candidates(joint: fx.Graph, info: Any, shares: Sequence[float]) -> list[tuple[float, list[fx.Node]]]:
-    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random numbers kept."""
+    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random results saved."""
     from torch._functorch import partitioners
 
     keep = nothing_again(joint)
@@ -131,17 +131,17 @@ def candidates(joint: fx.Graph, info: Any, shares: Sequence[float]) -> list[tupl
 
 
 def least(info: Any, keep: Sequence[fx.Node]) -> list[fx.Node]:
-    """Nothing saved but the inputs, and what must not run again."""
+    """The least that can be saved: the inputs, and results of operations that must not run again."""
     return list(dict.fromkeys([*info.inputs, *(node for node in keep if info.is_required_fw(node))]))
 
 
 def nothing_again(joint: fx.Graph) -> list[fx.Node]:
-    """Marks the operations that must not run again, so that PyTorch keeps their results, too; returns these."""
+    """Marks the operations that must not run again, so that PyTorch saves their results. Returns the results."""
     from torch.utils.checkpoint import CheckpointPolicy
 
     kept: list[fx.Node] = []
     for node in joint.nodes:
-        # What a checkpoint of the program computes again, PyTorch computes again from the state of the generator.
+        # PyTorch recomputes random operations inside the program's checkpoints from the saved state of the generator.
         if node.op == "call_function" and is_random(node) and not _must_rerun(node):
             if isinstance(node.meta.get("val"), torch.Tensor):
                 node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -155,7 +155,7 @@ def nothing_again(joint: fx.Graph) -> list[fx.Node]:
 
 
 def is_random(node: fx.Node) -> bool:
-    """Whether an operation draws random numbers: it gives something else when it runs again."""
+    """Whether an operation draws random numbers, so that its result differs when it runs again."""
     name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
     if name in _OF_SEEDS:
         return False
@@ -169,7 +169,7 @@ def _must_rerun(node: fx.Node) -> bool:
 
 
 def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], float], fuses: bool) -> tuple[Graph, list[fx.Node]]:
-    """Reads a joint graph; ``time`` gives the microseconds of a kernel."""
+    """Reads a joint graph; ``time`` returns the microseconds of a kernel."""
     from torch._functorch import partitioners
 
     types = partitioners.get_default_op_list()
@@ -205,12 +205,12 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
 
 
 def _may_be_saved(value: Any) -> bool:
-    """Whether a value can go from the forward to the backward pass: tensors, sizes, and what neither pass computes with."""
+    """Whether the forward pass can save a value: tensors, sizes, and opaque objects can be saved."""
     return not isinstance(value, torch.SymFloat | torch.SymBool | list | tuple | None)
 
 
 def _changed(joint: fx.Graph, output: fx.Node) -> set[fx.Node]:
-    """Inputs that the program changes: in the backward pass they are no longer what the forward pass read."""
+    """Inputs that the program changes. In the backward pass, they no longer hold the values that the forward pass read."""
     copied = {node.args[0] for node in joint.nodes if node.op == "call_function" and node.target is torch.ops.aten.copy_.default}
     of = {node.meta.get("desc"): node for node in joint.nodes if node.op == "placeholder"}
     told = [one for one in output.meta.get("desc") or () if type(one).__name__ == "InputMutationAOTOutput"]
@@ -234,7 +234,7 @@ def _kind(node: fx.Node, types: Any) -> str:
     if node.op != "call_function" or not isinstance(value, torch.Tensor | list | tuple):
         return "none"
     if node.target is operator.getitem:
-        # Of fused reductions, such as variance and mean, too.
+        # A fused reduction may have several results, such as variance and mean.
         made = node.args[0]
         return "part" if isinstance(made, fx.Node) and not types.is_fusible(made) else "fused"
     if types.is_view(node):
@@ -250,10 +250,10 @@ def _kind(node: fx.Node, types: Any) -> str:
 
 
 def _may_rerun(node: fx.Node) -> bool:
-    """Whether an operation is a function of what it reads. Operations that others wrote are kept."""
+    """Whether an operation is a function of its inputs. Custom operations are not run again."""
     target = node.target
     if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
-        # Sizes, and operations of a higher order.
+        # Arithmetic on sizes may run again; higher-order operations may not.
         return target is operator.getitem or getattr(target, "__module__", "") in ("_operator", "math")
     if getattr(target, "__name__", "").split(".")[0] in _OF_SEEDS:
         return True
@@ -261,7 +261,7 @@ def _may_rerun(node: fx.Node) -> bool:
 
 
 def elements(value: torch.Tensor) -> int:
-    """Elements of a tensor; of one with symbolic sizes, for the sizes that are compiled for."""
+    """The number of elements of a tensor. For symbolic sizes, the hints count."""
     size = 1
     for one in value.shape:
         size *= one if isinstance(one, int) else int(one.node.hint or 1)
@@ -284,16 +284,16 @@ def _bytes(node: fx.Node) -> int:
 
 
 class _Silent:
-    """Takes what Inductor logs."""
+    """Discards the logs of Inductor."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
 
 
 def lowered(module: fx.GraphModule, is_backward: bool) -> int:
-    """Most bytes that a graph's buffers take in Inductor's order, from a copy that is lowered up to code generation.
+    """Peak bytes of a graph's buffers in Inductor's order, from a copy that is lowered up to code generation.
 
-    Inputs that may be freed count until their last use; parameters, and what the program gives, do not.
+    Inputs that may be freed count until their last use. Parameters and inputs of the program do not count.
     """
     try:
         from torch._guards import detect_fake_mode
@@ -348,7 +348,7 @@ def _timeline(memory: Any, graph: Any) -> int:
     for step in range(steps):
         ending = list(frees[step])
         for size in made[step]:
-            # What is last read here becomes what is written, where Inductor writes in place.
+            # Inductor writes in place: a buffer with its last read here becomes the output.
             if size in ending and size > 0 and isinstance(nodes[step], SchedulerNode | FusedSchedulerNode):
                 ending.remove(size)
                 frees[step].remove(size)
@@ -371,7 +371,7 @@ def _ordered(names: Any) -> Any:
 def compile_with(
     inner: str, divide: Partition | None, identity: Any, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Compiles a graph of the program; its joint graph is divided by ``divide``, whose plans depend on ``identity`` alone, or by PyTorch."""
+    """Compiles a graph of the program. ``divide``, or else PyTorch, divides its joint graph; its plans depend on ``identity`` alone."""
     return _eager(divide, graph, inputs) if inner == "eager" else _inductor(divide, identity, graph, inputs, settings)
 
 
@@ -385,7 +385,7 @@ def _eager(divide: Partition | None, graph: fx.GraphModule, inputs: Sequence[Any
 
 
 def _boxed(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Runs a graph as it is, and frees each of its inputs after its last use."""
+    """Runs a graph eagerly, and frees each of its inputs after its last use."""
     try:
         from torch.fx.graph import _BoxedCodeGen
     except ImportError as error:
@@ -417,7 +417,7 @@ def _inductor(
 
 @functools.cache
 def _partitioner() -> Any:
-    """A class of Inductor's partitioners, made when PyTorch is there."""
+    """A subclass of Inductor's partitioners; its base class is imported late, since it may be missing."""
     try:
         from torch._inductor.custom_graph_pass import CustomPartitionerFn
     except ImportError as error:
@@ -435,7 +435,7 @@ def _partitioner() -> Any:
             return self.identity
 
         def __reduce__(self) -> Any:
-            # In keys of caches, it is its identity.
+            # Pickled into the keys of PyTorch's caches, it is its identity.
             return tuple, (self.identity,)
 
     return Divides
@@ -450,26 +450,26 @@ def options_of(mode: str | None, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(wrapper: Any) -> dict[str, Any]:
-    """Inductor's settings of a call of `torch.compile`."""
+    """Inductor's settings in a call of `torch.compile`."""
     return dict(wrapper.config)
 
 
 def settings_of_module(module: Any) -> Any:
-    """Inductor's settings of a compiled module; none where another backend compiles it, or none does."""
+    """Inductor's settings of a compiled module; None if another backend compiles it, or if it is not compiled."""
     compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
     ask = getattr(compiled, "get_compiler_config", None)
     return ask() if ask is not None else None
 
 
 def replace_default(take: Callable[[Any, fx.GraphModule, Sequence[Any], Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Lets ``take`` compile what programs give to Inductor; it is given the settings, the graph, its inputs and what compiles as before."""
+    """Lets ``take`` compile the graphs that programs pass to Inductor. Its arguments: the settings, the graph, its inputs, Inductor's own compiler."""
     wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
     if wrapper is None:
         raise Lacking("torch._TorchCompileInductorWrapper")
     own = wrapper.__call__
 
     def call(self: Any, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        # Subclasses compile ahead of time.
+        # Subclasses compile ahead of time; they are left alone.
         if type(self) is not wrapper:
             return own(self, graph, inputs)  # type: ignore[no-any-return]
         return take(self, graph, inputs, lambda: own(self, graph, inputs))
@@ -479,7 +479,7 @@ def replace_default(take: Callable[[Any, fx.GraphModule, Sequence[Any], Callable
 
 @contextmanager
 def real_tensors() -> Iterator[None]:
-    """Makes tensors with values while a graph is compiled."""
+    """Allows real tensors while a graph is compiled."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.utils._mode_utils import no_dispatch
 
@@ -489,12 +489,12 @@ def real_tensors() -> Iterator[None]:
 
 @functools.cache
 def source() -> bytes:
-    """A hash of what decides divisions."""
+    """A hash of the source files that decide divisions."""
     from torch._inductor.custom_graph_pass import get_hash_for_files
 
     return bytes(get_hash_for_files(tuple(sorted(str(path) for path in Path(__file__).parent.glob("*.py")))))
 
 
 def reset() -> None:
-    """Makes Dynamo compile each program again at its next call."""
+    """Makes Dynamo compile every graph again at its next call."""
     torch._dynamo.reset()

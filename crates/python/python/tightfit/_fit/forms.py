@@ -1,4 +1,4 @@
-"""Forms of a model's inputs: a plan is for one, and some may stand for others."""
+"""Forms of a model's inputs. Each plan is for one form, and may also hold for smaller ones."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ from torch.utils._pytree import tree_flatten
 
 __all__ = ["alike", "carries_gradients", "covers", "form_of", "form_of_block", "has_gradients", "other_layout"]
 
-# An input tensor counts from this part of the largest one on: a detector's boxes and labels, whose number changes in every step, do not.
+# A form contains the input tensors of at least 1/16 of the bytes of the largest one. A detector's boxes and labels are smaller; their number changes
+# in every step.
 LARGE = 16
 
 
 def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
-    """What plans are told apart by: forms of the large inputs, training, autocast, whether gradients are there, and the model's device."""
+    """The key of a plan: forms of the large inputs, training, autocast, whether gradients exist, `benchmark`, and the model's device."""
     large = max((value.nbytes for value in flat if isinstance(value, Tensor)), default=0) // LARGE
     forms = tuple(
         (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value)
         for value in flat
         if not isinstance(value, Tensor) or value.nbytes >= large
     )
-    # Under `benchmark`, convolutions take other algorithms.
+    # Under `benchmark`, convolutions use other algorithms.
     return forms, module.training, _cast(device), has_gradients(module), torch.backends.cudnn.benchmark, device
 
 
 def form_of_block(module: nn.Module, device: torch.device) -> Any:
-    """The same for a block of a program, whose inputs nobody sees."""
+    """The key of a plan for a block of a program. Its inputs are not known."""
     return "block", _cast(device), has_gradients(module), device
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two forms differ by nothing but whether gradients are there."""
+    """Whether two forms are equal, or differ only in whether gradients exist."""
     place = 2 if one[0] == "block" else 3
     return bool(one[:place] == other[:place] and one[place + 1 :] == other[place + 1 :])
 
 
 def _cast(device: torch.device) -> torch.dtype | None:
-    """What autocast computes in, if it is on."""
+    """The type that autocast computes in, if it is on."""
     return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
 
 
 def covers(larger: Any, smaller: Any) -> bool:
-    """Whether a form of inputs differs from another one by smaller sizes at most."""
+    """Whether the smaller form equals the larger one except for smaller sizes."""
     if larger[1:] != smaller[1:] or larger[0] == "block" or len(larger[0]) != len(smaller[0]):
         return False
     for most, form in zip(larger[0], smaller[0], strict=True):
@@ -57,20 +58,19 @@ def covers(larger: Any, smaller: Any) -> bool:
 
 
 def _word(value: Any) -> Any:
-    """What a form has of an input that is no tensor. Other numbers than whole ones often change from step to step, and no plan depends on
-    them."""
+    """The entry in a form for an input that is not a tensor. For a float it is the type: its value often changes, and no plan depends on it."""
     return value if isinstance(value, int | str | bool | type(None)) else type(value).__name__
 
 
 def other_layout(tensor: Tensor) -> str:
-    """What a tensor is that does not have its elements in one storage, by strides; "" for others."""
+    """The layout of a tensor that is not strided: "nested" or "sparse"; "" for others."""
     if tensor.is_nested:
         return "nested"
     return "" if tensor.layout is torch.strided else "sparse"
 
 
 def has_gradients(module: nn.Module) -> bool:
-    """Whether the first parameter that is trained has a gradient, as when gradients accumulate."""
+    """Whether the first trained parameter has a gradient, for example when gradients accumulate."""
     for parameter in module.parameters():
         if parameter.requires_grad:
             return parameter.grad is not None
@@ -78,5 +78,5 @@ def has_gradients(module: nn.Module) -> bool:
 
 
 def carries_gradients(args: Any) -> bool:
-    """Whether a gradient is asked for through what a model is given."""
+    """Whether an input of a model requires a gradient."""
     return any(isinstance(value, Tensor) and value.requires_grad for value in tree_flatten(args)[0])

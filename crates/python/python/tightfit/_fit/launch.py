@@ -1,8 +1,8 @@
 """Fits the models of unmodified programs, under ``tightfit run --budget``.
 
-What a program compiles by Inductor is planned when it is compiled. For the rest, hooks on all modules see the outermost call first: the module that is called there with gradients is fitted, unless it wraps
-another one for several devices. A budget that cannot be met ends the program before its first step, with exit code 3; a model that
-is met later on and does not fit is offloaded.
+Graphs that a program compiles with Inductor are planned when they are compiled. For eager models, hooks on all modules see the outermost call
+first. The module called there with gradients is fitted, unless it wraps another one for several devices. A budget that cannot be met ends the
+program before its first step, with exit code 3. A later model that does not fit is offloaded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .together import Together
 
 __all__ = ["install"]
 
-# Modules that hold the model for several devices: the model is what they hold.
+# Modules that wrap the model for several devices.
 _WRAPPERS = ("DistributedDataParallel", "DataParallel")
 _DOES_NOT_FIT = 3
 
@@ -47,19 +47,19 @@ class _Launched:
         # Called when the first model runs with gradients.
         self.met = met
         self.together = Together(self.make_group)
-        # Whether what programs compile is planned, too.
+        # Whether compiled graphs are planned, too.
         self.takes_compiled = False
         self.sessions: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
         self.state = threading.local()
-        # Whether a model has run that fits, or that is left alone: then training may have begun.
+        # Whether a model has run that fits or is left alone. Then training may have begun.
         self.ran = False
-        # Optimizers in the order in which they were made, how many there have been, and how many there had been when a model's were looked for.
+        # Optimizers in order of creation, their number so far, and that number at the last search for a model's optimizers.
         self.optimizers: list[weakref.ref[Any]] = []
         self.made = 0
         self.searched: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
 
     def note_optimizers(self) -> None:
-        """Notes every optimizer that is made from here on."""
+        """Notes every optimizer that is created from now on."""
         make = torch.optim.Optimizer.__init__
 
         @functools.wraps(make)
@@ -71,7 +71,7 @@ class _Launched:
         torch.optim.Optimizer.__init__ = made
 
     def before(self, module: nn.Module, args: Any) -> None:
-        # First, since PyTorch traces what follows otherwise, and cannot trace a model that it meets in here.
+        # This check comes first. Otherwise PyTorch traces the lines below, and it cannot trace a model that it meets here.
         if torch.compiler.is_compiling():
             return
         state = self.state
@@ -125,7 +125,7 @@ class _Launched:
         return optimizers_of(module, [one for place in self.optimizers if (one := place()) is not None])
 
     def take_compiled(self) -> None:
-        """Plans what the program compiles from here on."""
+        """Plans the graphs that the program compiles from now on."""
         self.takes_compiled = install_compiled(self.budget_on, self.misfit_of_compiled, self.in_eager_model)
 
     def budget_on(self, device: torch.device) -> int:
@@ -136,16 +136,16 @@ class _Launched:
         return budget_bytes(_read(self.budget), device, "TIGHTFIT_BUDGET")
 
     def in_eager_model(self) -> bool:
-        """Whether a model runs whose steps are planned as they run: what it compiles keeps what it saves."""
+        """Whether an eager model runs. The plan of its steps covers its compiled parts, which keep their saved tensors."""
         return getattr(self.state, "outermost", None) is not None and running(self.state.frame)
 
     def misfit_of_compiled(self, error: DoesNotFit) -> None:
-        """Ends the program, unless a compiled model of it has run."""
+        """Ends the program, unless one of its compiled models has run."""
         if not have_run():
             self.misfit(error)
 
     def misfit(self, error: DoesNotFit) -> None:
-        """Ends the program, unless a model of it has run: training that has begun goes on."""
+        """Ends the program, unless one of its models has run: training that has begun goes on."""
         if not self.ran:
             _end(error)
 
@@ -169,7 +169,7 @@ class _Launched:
         return Session(name, size, on_misfit=self.misfit, recomputes=recomputes)
 
     def make_group(self, name: str, models: nn.ModuleDict) -> Session:
-        """The session of models that are planned together, which ends those of each."""
+        """The session of models that are planned together. The sessions of the single models end."""
         for model in models.values():
             if (alone := self.sessions.get(model)) is not None:
                 alone.stop()
@@ -183,14 +183,14 @@ def _read(budget: str) -> int | str:
 
 
 def _end(error: DoesNotFit) -> None:
-    """Ends the program: no handler of its own may go on with a model that does not fit."""
+    """Ends the program at once, so that none of its handlers goes on with a model that does not fit."""
     sys.stdout.flush()
     print(f"tightfit: {error}", file=sys.stderr, flush=True)
     os._exit(_DOES_NOT_FIT)
 
 
 def _keywords(frame: FrameType | None, module: nn.Module) -> dict[str, Any]:
-    """The keyword arguments of the call, which hooks on all modules are not given."""
+    """The keyword arguments of the call. PyTorch does not pass them to hooks on all modules."""
     for _ in range(3):
         if frame is None:
             break

@@ -1,8 +1,8 @@
-"""Signs of a tensor as bits: all that the backward pass of a ReLU reads of its result.
+"""Signs of a tensor as bits. The backward pass of a ReLU reads nothing else of its result.
 
-A bit is `not (x <= 0)`, since a NaN lets gradients pass. It comes back as 1 or 0, in a tensor with the strides of the one that was saved.
-On a GPU each way is one kernel; elsewhere, and where none can be made, PyTorch's own operations do it, in parts. These read 8 truth values,
-each a byte, as one whole number, and gather its bits by a multiplication.
+A bit is `not (x <= 0)`, since a NaN lets gradients pass. It is unpacked to 1 or 0, in a tensor with the strides of the saved one. On a GPU, one
+kernel packs and one unpacks. Elsewhere, and where no kernel can be compiled, PyTorch's own operations work on one part after another. They read 8
+truth values of one byte each as one integer, and gather the bits by a multiplication.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch import Tensor
 
 __all__ = ["TYPES", "Mask", "bytes_of", "mask_of"]
 
-# Elements that PyTorch's operations work on at a time.
+# Elements of such a part.
 PART = 1 << 22
 # A kernel's count has 32 bits.
 MOST = 1 << 31
-# What a kernel's reads and writes are multiples of, in bytes.
+# The alignment of a kernel's reads and writes in bytes.
 ALIGNED = 16
 _GATHER = 0x0102040810204080
-# For types of floating-point numbers: the bits of infinity and of 1, and the whole numbers of their size.
+# For each floating-point type: the bits of infinity and of 1, and the C type of the same size.
 TYPES = {
     torch.float32: (0x7F800000, 0x3F800000, "unsigned int"),
     torch.float16: (0x7C00, 0x3C00, "unsigned short"),
@@ -83,7 +83,7 @@ class Mask:
 
 
 def mask_of(tensor: Tensor) -> Mask | None:
-    """The signs of a tensor; None for one of whose storage it does not fill a part without gaps."""
+    """The signs of a tensor; None if its type or alignment is not supported, or if its elements leave gaps or overlap."""
     if tensor.dtype not in TYPES or not _is_dense(tensor) or tensor.data_ptr() % ALIGNED:
         return None
     form = tensor.shape, tensor.stride(), tensor.dtype, tensor.device
@@ -103,7 +103,7 @@ def bytes_of(elements: int) -> int:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor's elements are a part of its storage, each once."""
+    """Whether a tensor's elements fill a part of its storage without gaps or overlap."""
     expected = 1
     for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1):
         if stride != expected:
@@ -133,7 +133,7 @@ def _spread(bits: Tensor, flat: Tensor) -> None:
 
 @cache
 def _kernels(dtype: torch.dtype, device: torch.device, is_countable: bool) -> tuple[Any, Any] | None:
-    """What packs and unpacks on a GPU; None if nothing can be compiled there."""
+    """The kernels that pack and unpack on a GPU; None if they cannot be compiled."""
     compiles = getattr(torch.cuda, "_compile_kernel", None)
     if device.type != "cuda" or compiles is None or not is_countable:
         return None

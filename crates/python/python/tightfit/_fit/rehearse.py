@@ -1,7 +1,7 @@
-"""Rehearses a step on fake tensors: nothing is computed and nothing allocated, and the model is left as it was.
+"""Rehearses a step on fake tensors. Activations are neither computed nor allocated, and the model stays as it is.
 
-The model is copied with fake parameters, so what its code writes to itself (counters, cached tables, running statistics)
-lands in the copy. What the forward pass cannot know is assumed, and listed in `Rehearsal.assumed`.
+The model is copied with fake parameters. Its code writes to the copy: counters, cached tables, running statistics. Facts that the forward pass
+does not show are assumed and listed in `Rehearsal.assumed`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from .values import Values, has_values
 __all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
 
 _busy = threading.local()
-# What inputs may consist of in a rehearsal.
+# Types that inputs may consist of in a rehearsal.
 _VALUES = (
     Tensor, bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 
 
 class CannotRehearse(Exception):
-    """The step cannot run on fake tensors; the text says why."""
+    """The step cannot run on fake tensors; the text states the reason."""
 
 
 @dataclass
 class Rehearsal:
-    """What was recorded, and what had to be assumed."""
+    """The recorded step, and the assumptions made for it."""
 
     recorder: Recorder
     gradients: set[int] = field(default_factory=set)
@@ -51,7 +51,7 @@ class Rehearsal:
 
 
 def is_recording() -> bool:
-    """Whether this thread is rehearsing: hooks on the model do nothing then."""
+    """Whether this thread is rehearsing. Hooks on the model do nothing then."""
     return getattr(_busy, "depth", 0) > 0
 
 
@@ -66,7 +66,7 @@ def _recording() -> Iterator[None]:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Puts Python's, NumPy's and PyTorch's random states back."""
+    """Restores the random states of Python, NumPy and PyTorch at exit."""
     of_python = random.getstate()
     numpy = sys.modules.get("numpy")
     of_numpy = numpy.random.get_state() if numpy is not None else None
@@ -85,7 +85,7 @@ def random_states_kept() -> Iterator[None]:
 
 
 def assumed_loss(outputs: Any) -> tuple[Tensor, str]:
-    """A loss for outputs of which nothing is known: their own scalar, or else the mean of their squares."""
+    """A loss for unknown outputs: the first scalar among them, or else the sum of their mean squares."""
     tensors = [
         value
         for value in _tensors(outputs)
@@ -102,7 +102,7 @@ def assumed_loss(outputs: Any) -> tuple[Tensor, str]:
 
 
 def _tensors(outputs: Any) -> list[Tensor]:
-    """The tensors in outputs of any form, those of dataclasses included."""
+    """The tensors in outputs of any form, including fields of dataclasses."""
     found: list[Tensor] = []
     for value in tree_flatten(outputs)[0]:
         if isinstance(value, Tensor):
@@ -114,7 +114,7 @@ def _tensors(outputs: Any) -> list[Tensor]:
 
 
 def name_externals(recorder: Recorder, model: nn.Module, inputs: list[Any]) -> None:
-    """Tells the recorder which tensors are parameters, buffers, gradients and inputs."""
+    """Names parameters, buffers, gradients and inputs in the recorder."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         recorder.name(parameter, "parameter", name)
         if has_storage(parameter.grad):
@@ -149,7 +149,7 @@ def rehearse(
     Raises
     ------
     CannotRehearse
-        If the model cannot run on fake tensors, such as one that reads values of its tensors.
+        If the model cannot run on fake tensors, for example because it reads values of its tensors.
     """
     _refuse_objects(args, kwargs)
     _start_engine()
@@ -171,21 +171,21 @@ def rehearse(
 
 @functools.cache
 def _start_engine() -> None:
-    """Starts autograd's engine, which makes a thread for each device that it knows: fake tensors make a GPU known where there is none, and a
-    forked child cannot have that thread."""
+    """Starts autograd's engine, which creates a thread for each known device. After fake tensors, it would count a GPU that may not exist, and a
+    forked child cannot have the GPU's thread."""
     with torch.enable_grad():
         torch.zeros((), requires_grad=True).backward()
 
 
 def _refuse_objects(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuses inputs that may hold tensors where nobody sees them, or that the model may write to."""
+    """Refuses inputs that may hold hidden tensors, or that the model may write to."""
     for value in tree_flatten((args, kwargs))[0]:
         if not isinstance(value, _VALUES):
             raise CannotRehearse(f"an input is of type {type(value).__name__}")
 
 
 def _refuse_writes(values: Values, tensors: list[Tensor], changed: list[Tensor]) -> None:
-    """Refuses to write to tensors of the program's that are neither the model's nor inputs, such as global ones, or to their gradients."""
+    """Refuses writes to real tensors that are neither the model's nor inputs, such as global ones, and to their gradients."""
     for tensor in tensors:
         if not isinstance(tensor, FakeTensor) and not values.owns(tensor) and (tensor.requires_grad or any(tensor is other for other in changed)):
             what = "needs a gradient" if tensor.requires_grad else "is written to"
@@ -230,7 +230,7 @@ def _run(
             if value.dim() != 0:
                 raise CannotRehearse(f"the loss has shape {tuple(value.shape)}; it must be a scalar")
             recorder.stage = "backward"
-            # Programs leave autocast before the backward pass, and with it the casts that it has cached.
+            # Programs leave autocast, and drop its cached casts, before the backward pass.
             with _no_autocast():
                 value.backward()
             del value, outputs
@@ -241,7 +241,7 @@ def _run(
 
 @contextmanager
 def _no_autocast() -> Iterator[None]:
-    """Switches autocast off, and drops the casts that it keeps."""
+    """Switches autocast off and drops its cached casts."""
     enabled = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
     if enabled:
         torch.clear_autocast_cache()
@@ -261,7 +261,7 @@ def _like(value: Any, values: Values) -> Any:
 
 
 class _Forget:
-    """Hooks that hold no tensor: what is unpacked is a fresh one of the same form."""
+    """Hooks that keep no tensor. Unpacking returns a new one of the same form."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -290,7 +290,7 @@ class _Forget:
 
 
 def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
-    """Tells the recorder which module runs; returns the hooks that do."""
+    """Registers hooks that pass the name of the running module to the recorder. Returns their handles."""
     parts = compiled_parts(model)
     for name in parts:
         while name:
@@ -301,7 +301,7 @@ def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
     # The model itself is being called already.
     recorder.called("")
     for name, module in model.named_modules():
-        # Hooks inside compiled parts would be compiled.
+        # PyTorch would compile hooks inside compiled parts.
         if not name or within(name, parts):
             continue
         handles.append(module.register_forward_pre_hook(_Enter(recorder, name), prepend=True))

@@ -1,10 +1,10 @@
 """Runs the backward pass of a GPU on the thread of the forward pass.
 
-Autograd has a thread of its own for each GPU. There, each hook waits for Python's lock, which doubles what hooks cost the host: a step of
+Autograd starts one thread for each GPU. There, each hook waits for Python's lock, which doubles the time of hooks on the host: a step of
 ResNet-50 in 60% of its memory takes an H200's host 67 ms on two threads, and 42 ms on one.
 
-With ``torch.backends.cudnn.benchmark``, PyTorch times algorithms for a convolution when a thread first meets it, and keeps the fastest
-for this thread. So a convolution that runs again takes the algorithm of its forward pass, and gives the same bits, on this thread alone.
+With ``torch.backends.cudnn.benchmark``, PyTorch times the algorithms of a convolution when a thread first runs it, and keeps the fastest for this
+thread. So a recomputed convolution uses the algorithm of its forward pass, and returns the same bits, only on the thread of the forward pass.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 
 __all__ = ["share"]
 
-# Whose plans compute convolutions again now.
+# Owners whose current plans need one thread.
 _needing: weakref.WeakSet[object] = weakref.WeakSet()
-# Of each thread, whether autograd has no other threads because of us.
+# For each thread, whether we switched autograd's other threads off.
 _thread = threading.local()
 
 
 def share(owner: object, needs: bool) -> None:
-    """Notes whether an owner's plan needs it that backward passes run on the thread that begins them, and lets those of this thread do so as
-    long as any owner's does: a backward pass may be of several owners' graphs."""
+    """Notes whether an owner's plan needs backward passes to run on the thread that calls them. While any owner needs it, backward passes called by
+    this thread do so, since one of them may run through the graphs of several owners."""
     (_needing.add if needs else _needing.discard)(owner)
     if _needing:
         if torch._C._is_multithreading_enabled():

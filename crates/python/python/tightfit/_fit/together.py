@@ -1,8 +1,8 @@
-"""Models that a program calls apart in one step: they have one budget, so they have one plan.
+"""Plans models together that a program calls one after another in one step.
 
-A step may call an encoder and then a decoder, a generator and a discriminator, or a model and the frozen network of its loss. What the first
-one saves stays until the backward pass, so no plan of one alone holds a budget. Models that are called between two updates are planned
-together from the next step on: as one block, from the first call to the backward pass::
+A step may call an encoder and then a decoder, a generator and a discriminator, or a model and the frozen network of its loss. The tensors that
+the first model saves stay until the backward pass, so a plan for one model alone cannot hold the budget. Models that are called between two
+updates are planned together from the next step on: as one block, from the first call to the backward pass::
 
     encoder(x)   decoder(z)   loss   backward()   step()
     |------------ block -----------|
@@ -32,7 +32,7 @@ __all__ = ["Together"]
 
 
 class _Step(threading.local):
-    """What one thread has called since the last update, and the block that it is in."""
+    """The models that one thread has called since the last update, and its current block."""
 
     def __init__(self) -> None:
         self.called: list[weakref.ref[nn.Module]] = []
@@ -40,22 +40,22 @@ class _Step(threading.local):
 
 
 class Together:
-    """The groups of a program's models that are planned together.
+    """The groups of models that are planned together.
 
-    ``make`` makes the session of a group, given its name and its models.
+    ``make`` creates the session of a group from its name and its models.
     """
 
     def __init__(self, make: Callable[[str, nn.ModuleDict], Session]) -> None:
         self.make = make
         self.step = _Step()
-        # The models of each group, and the session of each.
+        # The models of each group, and the session of each group.
         self.groups: list[list[weakref.ref[nn.Module]]] = []
         self.sessions: dict[int, Session] = {}
         self._engine: Any = None
         self._updates: Any = None
 
     def _watch(self) -> None:
-        """Sees backward passes begin, from the first group on."""
+        """Replaces autograd's entry point to notice backward passes; called for the first group."""
         if self._engine is None:
             self._engine = torch.autograd._engine_run_backward
             torch.autograd._engine_run_backward = self._run
@@ -68,7 +68,7 @@ class Together:
         return self._engine(*args, **kwargs)
 
     def _update(self, *_: Any) -> None:
-        """Called when a model is updated: calls from here on are of another step."""
+        """Called when an optimizer steps: later calls belong to the next step."""
         self._leave()
         self.step.called.clear()
 
@@ -78,7 +78,7 @@ class Together:
             block[0].leave(block[1])
 
     def is_of_group(self, module: nn.Module, args: Any) -> bool:
-        """Called before a model's call: whether a block answers for it, which may begin here."""
+        """Called before a model's call. Returns whether the call belongs to a block; the block may begin here."""
         step = self.step
         if step.block is not None:
             return True
@@ -88,12 +88,12 @@ class Together:
         session, models = self._session(group)
         if session.inside() or not session.applies(None):
             return True
-        # Blocks of one group differ by what they begin with: a discriminator's own step and a generator's.
+        # Blocks of one group differ by their first model: a discriminator's own step and a generator's.
         first = next(at for at, place in enumerate(group) if place() is module)
         active = session.enter_context(models, (first, form_of(module, tree_flatten(args)[0], session.device(module))))
         if active is not None:
             push_hooks(active)
-        # A step that fits is a block as well: what its models call is no model of its own.
+        # A step that fits is a block, too, so that modules called by its models do not count as models.
         step.block = session, active
         return True
 
@@ -106,8 +106,8 @@ class Together:
         return session, models
 
     def joins(self, module: nn.Module) -> bool:
-        """Notes a call of a model that is in no group yet; whether it joins others, which have saved something in this step. Then everything
-        that the rest of the step saves waits on the host."""
+        """Notes a call of a model that is in no group yet. Returns whether it joins models that were called earlier in this step. Then all tensors
+        that the rest of the step saves are offloaded."""
         if self._updates is None:
             self._updates = register_optimizer_step_pre_hook(self._update)
         step = self.step
@@ -123,7 +123,7 @@ class Together:
         return True
 
     def _join(self, models: list[weakref.ref[nn.Module]]) -> list[weakref.ref[nn.Module]]:
-        """Puts models into one group, with the groups that they are in."""
+        """Merges models, and the groups that they are in, into one group."""
         self._watch()
         found: list[weakref.ref[nn.Module]] = []
         for place in models:

@@ -1,14 +1,14 @@
-"""Which saved tensors no backward pass reads, and what takes their place.
+"""Finds saved tensors that no backward pass reads, drops them, and keeps the signs of those where signs are enough.
 
 Autograd saves more than it reads: a convolution saves its input even if its weight is frozen, and pooling saves its input for the shape
-alone. Whether a node reads what it has saved is a property of the node: it says which gradients it can be asked for (an input without a
-gradient has no edge), and no backward pass without `create_graph` asks for more::
+alone. The edges of a node show which gradients it computes, and so which saved tensors it reads. An input without a gradient has no edge, and
+no backward pass without `create_graph` computes more::
 
     frozen convolution     input: not read       weight: read             edges: (relu, none, none)
     trained convolution    input: read           weight: read             edges: (relu, weight, bias)
 
-So the node that this very pass has made decides, not the recorded step. What is dropped can be made again by the calls of this pass: who else
-asks for it gets the tensor. Of what a ReLU saves, its backward pass reads the signs alone: these are kept, as bits.
+So the nodes of the current pass decide, not the recorded step. A dropped tensor can be recomputed by the calls of this pass, so any other reader
+still gets it. The backward pass of a ReLU reads only the signs of the saved tensor; these are kept as bits.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["blank", "droppable", "is_reading", "is_sign", "readers", "without"]
 
-# For each kind of node: what it saves and does not read, and the edges without which that is so. All others are not known to leave anything
-# unread.
+# For each kind of node: the saved tensor that it does not read, and the edges that must be absent for that. Nodes of other kinds are taken to
+# read everything.
 _CONVOLUTION = ("input", (1,))
-# The numbers of a batch normalization that evaluates do not depend on its input, but the gradient of its factor does.
+# In evaluation, the input gradient of a batch normalization does not depend on its input, but the gradient of its weight does.
 _EVALUATION = ("input", (1, 2))
 _SHAPE = ("self", ())
 _NODES: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -51,21 +51,21 @@ _NODES: dict[str, tuple[str, tuple[int, ...]]] = {
         )
     },
 }  # fmt: skip
-# Nodes that read nothing but signs of what they save.
+# Nodes that read only the signs of a saved tensor.
 _SIGNS = {"ReluBackward0": "result"}
-# The operation that reads them.
+# The operation that reads the signs.
 _READS_SIGNS = "aten.threshold_backward"
-# Nodes of reshapings, behind which functions for one dimension call those for two.
+# Nodes of reshapings, by which one-dimensional functions call the two-dimensional ones.
 _RESHAPING = frozenset(["SqueezeBackward0", "SqueezeBackward1", "ViewBackward0"])
-# What runs the engine on the program's own thread.
+# The function that runs the engine on the program's own thread.
 _ENGINE = graph._engine_run_backward.__code__
-# Whether what nobody reads is filled with bytes of which no number consists: tests see whoever reads it.
+# Whether blank tensors are filled with NaNs, so that tests notice any reader.
 fills = False
 _NOT_A_NUMBER = 0xFF
 
 
 def _unread(node: Any) -> Any:
-    """What a node's saved tensor was packed as, if no backward pass reads it, or nothing but its signs; else None."""
+    """The packed form of a node's saved tensor, if no backward pass reads the tensor or more than its signs; else None."""
     kind = type(node).__name__
     name, absent = _NODES.get(kind, ("", ()))
     if not name:
@@ -77,12 +77,12 @@ def _unread(node: Any) -> Any:
     edges = node.next_functions
     if any(place < len(edges) and edges[place][0] is not None for place in absent):
         return None
-    # Without hooks, nothing was packed; older versions of PyTorch do not tell.
+    # Without hooks, nothing was packed. Older versions of PyTorch lack the attribute.
     return getattr(getattr(node, f"_raw_saved_{name}"), "data", None)
 
 
 def readers(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
-    """What the nodes of a call's outputs save and do not read, or nothing but its signs, as it was packed, and which node that is."""
+    """The packed tensors that the nodes of a call's outputs do not read, or of which they read only the signs; each with the name of its node."""
     found = []
     for tensor in outputs if isinstance(outputs, tuple | list) else (outputs,):
         node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
@@ -95,19 +95,21 @@ def readers(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
 
 
 def _name(node: Any) -> tuple[str, int]:
-    """Tells a node from all others of its graph; a reference to it would be a cycle."""
+    """A name that identifies a node in its graph. A reference to the node would be a cycle."""
     return type(node).__name__, node._sequence_nr()
 
 
 def is_sign(reader: tuple[str, int]) -> bool:
-    """Whether a node reads the signs of what it saves."""
+    """Whether a node reads the signs of its saved tensor."""
     return reader[0] in _SIGNS
 
 
 def is_reading(reader: tuple[str, int]) -> bool:
-    """Whether what calls the caller is the backward pass of a node, which reads nothing of what is unpacked, or its signs: not `create_graph`,
-    which saves it again and may read the numbers then, nor a program that looks at what was saved, such as from a hook, or at what operations
-    are given."""
+    """Whether the backward pass of this node calls the caller. It reads nothing of the unpacked tensor, or only its signs.
+
+    False under `create_graph`, which saves the tensor again and may read its numbers later; and false for a program that inspects saved tensors,
+    for example in a hook, or the arguments of operations.
+    """
     if torch.is_grad_enabled() and not is_sign(reader) or torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
         return False
     # Threads of the engine have no other frames.
@@ -119,8 +121,7 @@ def is_reading(reader: tuple[str, int]) -> bool:
 
 
 def blank(view: Any, device: torch.device) -> Tensor:
-    """A tensor that nobody reads, with the strides of what it stands for, since kernels are chosen by these. Its bytes are what they are: what
-    fills them would take time."""
+    """A tensor that nobody reads, with the strides of the dropped one, since kernels are chosen by strides. It is not filled, to save time."""
     shape, stride, _, dtype = view
     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
     if fills:
@@ -130,10 +131,10 @@ def blank(view: Any, device: torch.device) -> Tensor:
 
 
 def droppable(step: Step, lives: Lives, recorder: Recorder, masks: Callable[[int], bool] | None = None) -> dict[int, list[int]]:
-    """Movable tensors of a recorded step that nothing reads in the backward pass, with the operations that would make each again; and those for
-    which `masks` holds of what nothing reads but its signs.
+    """Movable tensors of a recorded step that the backward pass does not read, each with the operations that would recompute it. If `masks` holds
+    for a tensor, it may also be one of which only the signs are read.
 
-    These begin at tensors that are saved before it, and stay at least as long: notes of calls hold no others.
+    The operations begin at tensors that are saved earlier and stay at least as long, since notes of calls hold no others.
     """
     if not recorder.unread and not recorder.signs:
         return {}
@@ -160,7 +161,7 @@ def droppable(step: Step, lives: Lives, recorder: Recorder, masks: Callable[[int
             continue
         spans = recorder.storages[views[0].storage].spans
         if any(start < turn < end for start, end in spans):
-            # The program has it anyway.
+            # The program itself holds the storage.
             continue
         try:
             operations = closure(lives, tensor)
@@ -176,9 +177,9 @@ def droppable(step: Step, lives: Lives, recorder: Recorder, masks: Callable[[int
 
 
 def without(step: Step, lives: Lives, dropped: dict[int, list[int]], recorder: Recorder, rates: Rates) -> Step:
-    """The step in which these tensors are not saved, but the signs of some, as bits.
+    """The step in which these tensors are not saved, and the signs of some are saved as bits.
 
-    An operation that is given what it does not read has other bytes of that size. Signs come back as a tensor when they are unpacked.
+    An operation that does not read the dropped tensor gets a blank one of the same size. Unpacking expands signs to a tensor.
     """
     step = replace(step, data={**step.data}, dropped=dropped)
     step.masked = {step.packs[number][0] for number in recorder.signs} & dropped.keys()
@@ -196,10 +197,10 @@ class _Without:
         self.step, self.lives, self.rates = step, lives, rates
         self.tensors = [{**tensor, "residence": "temporary"} if index in step.dropped else tensor for index, tensor in enumerate(step.data["tensors"])]
         self.operations: list[dict[str, Any]] = list(step.data["operations"])
-        # Where signs are packed and unpacked, and their elements.
+        # The view whose signs are packed or unpacked, by operation.
         self.signs = {step.packs[number][1]: recorder.packs[number].view for number in recorder.signs if step.packs[number][0] in step.masked}
         self.signs |= {operation: recorder.packs[number].view for number, operation in step.unpacks if step.packs[number][1] in self.signs}
-        # The bits of each tensor, and the last tensor that was made of them.
+        # For each tensor, the tensor of its bits, and the last one that was unpacked from them.
         self.bits: dict[int, int] = {}
         self.spread: dict[int, int] = {}
 
@@ -231,7 +232,7 @@ class _Without:
         self.operations[index] = {**operation, "reads": reads, "writes": writes, "time_us": time_us}
 
     def time_us(self, index: int) -> float:
-        """The time to pack or unpack signs: a call that reads or writes the tensor once."""
+        """The time to pack or unpack signs, in one call that reads or writes the tensor once."""
         view = self.signs[index]
         return float(1e6 * view.shape.numel() * (view.dtype.itemsize + 0.125) / self.rates.memory + self.rates.call_us)
 

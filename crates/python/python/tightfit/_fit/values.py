@@ -1,7 +1,7 @@
-"""Whole numbers and truth values in a rehearsal: these are computed, where they are few.
+"""Computes small tensors of integers and booleans in a rehearsal.
 
-Programs choose their way by token ids, masks, lengths and positions: `mask.all()`, `lengths.max().item()`. On fake tensors they could not, or
-would choose otherwise. What is as large as activations is fake: floats, whatever they come from, and masks of that size.
+Programs branch on token ids, masks, lengths and positions: `mask.all()`, `lengths.max().item()`. On fake tensors, such a branch fails or goes
+another way. All floats are fake, and so are masks of the size of activations.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ LARGEST_BYTES = 16 << 20
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether a tensor of the program is one whose values a rehearsal has."""
+    """Whether a tensor of the program keeps its values in a rehearsal."""
     return type(tensor) is Tensor and not tensor.is_quantized and tensor.layout is torch.strided and _is_small(tensor)
 
 
 class Values(TorchDispatchMode):
-    """Computes operations on such tensors alone, while it is entered within a mode of fake tensors."""
+    """Runs operations on such tensors for real. It is entered inside a fake tensor mode."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Storages that are the rehearsal's own, weakly: it may write to them.
+        # Weak references to storages that the rehearsal made and may write to.
         self._own: dict[int, Any] = {}
 
     def copy(self, tensor: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Values(TorchDispatchMode):
         return made
 
     def copy_buffers(self, model: nn.Module, copied: nn.Module) -> None:
-        """Gives the copy of a model the values of its buffers."""
+        """Copies the values of a model's buffers to the copy of the model."""
         made: dict[int, Tensor] = {}
         for one, other in zip(model.modules(), copied.modules(), strict=True):
             for name, buffer in one._buffers.items():
@@ -69,7 +69,7 @@ class Values(TorchDispatchMode):
         try:
             fake = function(*args, **kwargs)
         except Exception:
-            # The answer, or its shape, is one of the values.
+            # The result or its shape depends on values.
             if not tensors:
                 raise
         else:
