@@ -97,7 +97,9 @@ class _Launched:
         session = self.session(module)
         if session is None or not session.applies(None):
             return
-        if not session.applies(module, args) or self.together.joins(module):
+        # Modules of TorchScript are left alone.
+        is_script = isinstance(module, torch.jit.ScriptModule)
+        if not session.applies(module, args) or not is_script and self.together.joins(module):
             return
         if self.met is not None:
             self.met()
