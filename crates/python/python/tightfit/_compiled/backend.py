@@ -17,7 +17,7 @@ from ..errors import BadInput, DoesNotFit
 from . import private
 from .held import held_by
 
-__all__ = ["compile_within", "device_of", "tightfit"]
+__all__ = ["compile_within", "device_of", "misfit_in", "tightfit"]
 
 _OURS = ("budget", "inner", "optimizer", "mode")
 _INNER = ("eager", "inductor")
@@ -83,22 +83,17 @@ def compile_within(
     try:
         return held_by(device, budget).compile(graph, inputs, inner, settings, optimizer)
     except Exception as error:
-        if _within(error, DoesNotFit) is not None or _is_of_program(error):
+        if misfit_in(error) is not None or isinstance(error, torch.OutOfMemoryError):
             raise
         say(f"compiled: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; this graph is compiled as without a budget")
     return plain()
 
 
-def _within(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """The first error of this kind in the chain of causes."""
-    while error is not None and not isinstance(error, kind):
+def misfit_in(error: BaseException | None) -> DoesNotFit | None:
+    """The budget that cannot be met, in the chain of an error's causes."""
+    while error is not None and not isinstance(error, DoesNotFit):
         error = getattr(error, "inner_exception", None) or error.__cause__
     return error
-
-
-def _is_of_program(error: BaseException) -> bool:
-    """Whether the program's own memory ran out."""
-    return isinstance(error, torch.OutOfMemoryError)
 
 
 def device_of(inputs: Sequence[Any]) -> torch.device:

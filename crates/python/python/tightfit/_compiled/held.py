@@ -79,7 +79,7 @@ class Held:
             if found.state:
                 # It is allocated already.
                 state = 0
-        there = sum({_storage(value): _size(value) for value in _tensors(inputs)}.values())
+        there = sum({id(value): _size(value) for value in _tensors(inputs)}.values())
         reserve = 0
         if self.on_gpu:
             there = int(torch.cuda.memory_allocated(self.device))
@@ -185,10 +185,6 @@ def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
 
 def _size(value: Tensor) -> int:
     return int(private.elements(value) * value.itemsize)
-
-
-def _storage(value: Tensor) -> int:
-    return id(value)
 
 
 def _optimizers(trained: list[Any]) -> Optimizers | None:

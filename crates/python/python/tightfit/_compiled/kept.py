@@ -5,20 +5,16 @@ They are kept in a JSON file in the folder of the profile cache. Without the fil
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._native import default_cache
+from .._fit.times import devices_in, path_of, words_of, write_devices
 
 __all__ = ["Kept"]
 
 _NAME = "compiled-steps.json"
-_VERSION = 1
+_KIND = "tightfit_compiled_steps", 1
 _MOST = 5_000
 
 
@@ -34,27 +30,19 @@ class Kept:
     """
 
     def __init__(self, device: torch.device) -> None:
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" and torch.cuda.is_available() else device.type
-        self.device = f"{name}, PyTorch {torch.__version__}"
-        self.path = _path()
-        found = _content(self.path).get(self.device)
+        self.device = words_of(device)
+        self.path = path_of(_NAME)
+        found = devices_in(self.path, _KIND).get(self.device)
         found = found if isinstance(found, dict) else {}
         self.times = {str(key): float(time) for key, time in _numbers(found.get("times"))}
         self.beside = {str(key): int(size) for key, size in _numbers(found.get("beside"))}
 
     def save(self) -> None:
         """Writes them to the file, and leaves the entries of other devices as they are."""
-        if self.path is None:
-            return
-        everything = _content(self.path)
-        everything[self.device] = {"times": _last(self.times), "beside": _last(self.beside)}
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
-                json.dump({"version": _VERSION, **everything}, file)
-            os.replace(file.name, self.path)
-        except OSError:
-            return
+        if self.path is not None:
+            everything = devices_in(self.path, _KIND)
+            everything[self.device] = {"times": _last(self.times), "beside": _last(self.beside)}
+            write_devices(self.path, _KIND, everything)
 
 
 def _last(values: dict[str, Any]) -> dict[str, Any]:
@@ -65,18 +53,3 @@ def _numbers(found: Any) -> list[tuple[Any, Any]]:
     if not isinstance(found, dict):
         return []
     return [(key, value) for key, value in found.items() if isinstance(value, int | float)]
-
-
-def _path() -> Path | None:
-    cache = os.environ.get("TIGHTFIT_CACHE") or default_cache()
-    return Path(cache).with_name(_NAME) if cache and cache != "none" else None
-
-
-def _content(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return {key: value for key, value in found.items() if key != "version"} if isinstance(found, dict) and found.get("version") == _VERSION else {}

@@ -10,7 +10,7 @@ from torch import fx, nn
 from .._fit.lines import say
 from ..errors import DoesNotFit
 from . import private
-from .backend import compile_within, device_of
+from .backend import compile_within, device_of, misfit_in
 
 __all__ = ["by_inductor", "install"]
 
@@ -34,9 +34,7 @@ def install(budget: Callable[[Any], int], misfit: Callable[[DoesNotFit], None], 
         try:
             return compile_within(budget(device), device, "inductor", private.settings_of(wrapper), graph, inputs, plain)
         except Exception as error:
-            cause: BaseException | None = error
-            while cause is not None and not isinstance(cause, DoesNotFit):
-                cause = getattr(cause, "inner_exception", None) or cause.__cause__
+            cause = misfit_in(error)
             if cause is None:
                 raise
             misfit(cause)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_flatten
 
 from .flow import ENDLESS, Flow
 from .graph import Graph, Rates, Value
@@ -222,8 +223,6 @@ def _gradients(output: fx.Node, info: Any) -> set[fx.Node]:
 
 
 def _nodes(values: Any) -> list[fx.Node]:
-    from torch.utils._pytree import tree_flatten
-
     return [value for value in tree_flatten(values)[0] if isinstance(value, fx.Node)]
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .functions import kinds_of
 from .noting import is_small
 from .rebuild import Impossible, Lives, calls
 from .recorded import ModuleSaves, Step
@@ -210,7 +209,7 @@ class _Binder:
         bound.at_end = Order(tuple(releases.get(-1, ())), ())
         self.turns()
         if bound.leaves:
-            bound.functions = kinds_of(recorder)
+            bound.functions = self.step.functions
             self.switches(recorder)
         else:
             bound.noted.clear()

@@ -81,7 +81,7 @@ class _Launched:
                 return
             self.sessions[outermost].recover()
             state.outermost = None
-        if type(module).__name__ in _WRAPPERS:
+        if type(module).__name__ in _WRAPPERS or self.together.is_in_block():
             return
         if self.takes_compiled:
             compiled = getattr(state, "compiled", None)
@@ -95,7 +95,7 @@ class _Launched:
         if self.together.is_of_group(module, args):
             return
         session = self.session(module)
-        if session is None or not session.applies(None):
+        if session is None:
             return
         # Modules of TorchScript are left alone.
         is_script = isinstance(module, torch.jit.ScriptModule)

@@ -109,6 +109,8 @@ class Step:
         The tensor of each (storage, writes).
     externals
         For tensors that exist before the step, what the program has in them.
+    functions
+        The functions that may be called again, see `functions`.
     given
         Operations after which the model has given its outputs.
     parts
@@ -125,6 +127,7 @@ class Step:
     recorded: list[Operation | None]
     tensors: dict[tuple[int, int], int]
     externals: dict[int, list[External]]
+    functions: dict[Any, int]
     assumed: list[str] = field(default_factory=list)
     given: int = 0
     parts: list[list[Operation]] = field(default_factory=list)

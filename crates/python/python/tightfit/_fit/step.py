@@ -10,7 +10,6 @@ its life is a tensor of its own, which has the earlier one's bytes (`alias`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,11 +45,9 @@ class _Builder:
         device: torch.device,
         rates: Rates,
         times: Times | None,
-        may_rerun: Callable[[Operation], bool] | None,
         recomputes: bool,
     ) -> None:
         self.recorder = recorder
-        self.may_rerun = may_rerun
         self.device = device
         self.rates = rates
         self.times = times
@@ -71,7 +68,7 @@ class _Builder:
         self.complex = {pack.view.storage for pack in recorder.packs if pack.view.dtype.is_complex}
         self.last_writes = [storage.writes for storage in recorder.storages]
         # What may be called again, and the storages that autograd saves during each call.
-        self.functions = kinds_of(recorder) if may_rerun is None and recomputes else {}
+        self.functions = kinds_of(recorder) if recomputes else {}
         self.saved_in: dict[int, set[int]] = {}
         for pack in recorder.packs:
             self.saved_in.setdefault(pack.call, set()).add(pack.view.storage)
@@ -91,9 +88,7 @@ class _Builder:
 
     def sums(self, gradients: set[int]) -> dict[int, int]:
         """For storages of sums of gradients, that of the first one: autograd adds others to it in place, if nothing else needs it. To fake
-        tensors, which were recorded, it does not. None in a graph, which is run as it was recorded."""
-        if self.may_rerun is not None:
-            return {}
+        tensors, which were recorded, it does not."""
         last: dict[int, int] = {}
         made: set[int] = set()
         for index, operation in enumerate(self.recorder.operations):
@@ -240,7 +235,7 @@ class _Builder:
             workspaces=keyed,
             rerun=rerun if makers else "never",
         )
-        if rerun != "never" and makers and self.may_rerun is None and self.device.type in HOSTED:
+        if rerun != "never" and makers and self.device.type in HOSTED:
             # The host may be what a step waits for.
             self.operations[index]["rerun_time_us"] = max(self.operations[index]["time_us"], rerun_us(self.device))
         self.parts[index] = parts
@@ -265,8 +260,6 @@ class _Builder:
         """Whether a call may run again from what can be found again when the backward pass runs."""
         if parts[0].stage != "forward":
             return "never"
-        if self.may_rerun is not None:
-            return "same" if all(map(self.may_rerun, parts)) else "never"
         number = parts[0].call
         if number < 0 or parts[0].group in self.recorder.unnoted or self.recorder.marked[number].function not in self.functions:
             return "never"
@@ -329,7 +322,6 @@ def build(
     types: str = "f32",
     times: Times | None = None,
     host_bytes: int | None = None,
-    may_rerun: Callable[[Operation], bool] | None = None,
     between_bytes: int = 0,
     before_bytes: int = 0,
     recomputes: bool = True,
@@ -354,8 +346,6 @@ def build(
         What was measured on the device; without it, times are estimates.
     host_bytes
         Host memory for what is offloaded; None for no limit.
-    may_rerun
-        Whether an operation of the forward pass may run again, where this is not a program that hooks see.
     between_bytes
         Bytes that the program needs between the passes beside what was recorded there.
     before_bytes
@@ -364,7 +354,7 @@ def build(
         Whether anything may run again.
     """
     rates = rates_of(device)
-    builder = _Builder(recorder, device, rates, times, may_rerun, recomputes)
+    builder = _Builder(recorder, device, rates, times, recomputes)
     link = times.rates if times is not None else {}
     builder.add_tensors(gradients)
     for value, tensor in builder.of.items():
@@ -443,7 +433,7 @@ def build(
         },
     }
     assumed = [f"workspaces of {name} that were not measured are as large for their size as others" for name in sorted(builder.guessed)]
-    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, assumed, given, builder.parts)
+    return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, builder.functions, assumed, given, builder.parts)
 
 
 def _calls(recorder: Recorder) -> dict[int, int]:

@@ -17,10 +17,10 @@ import torch
 from .._native import default_cache
 from .recorded import Operation, View
 
-__all__ = ["Times", "chosen_limit", "key_of", "times_of"]
+__all__ = ["Times", "chosen_limit", "devices_in", "key_of", "path_of", "times_of", "words_of", "write_devices"]
 
 # 2: times of version 1 were wrong on a GPU that was not the current one. 3: with the blocks of workspaces.
-_VERSION = 3
+_KIND = "tightfit_step_times", 3
 _NAME = "step-times.json"
 # Entries of one device that are kept; the oldest go first.
 _MOST = 20_000
@@ -54,7 +54,7 @@ class Times:
         self.scales: dict[str, float] = {}
         self.workspaces: dict[str, float] = {}
         self.rough: set[str] = set()
-        self._read(_content(path).get(device))
+        self._read(devices_in(path, _KIND).get(device))
 
     def _read(self, found: Any) -> None:
         if not isinstance(found, dict):
@@ -74,33 +74,51 @@ class Times:
         """Writes what is known, beside what other processes have written of other devices."""
         if self.path is None:
             return
-        devices, before = _content(self.path), Times(self.device, None)
+        devices, before = devices_in(self.path, _KIND), Times(self.device, None)
         before._read(devices.get(self.device))
         exact = {key: value for key, value in self.known.items() if key not in self.rough}
         kept = dict(list({**before.known, **exact}.items())[-_MOST:])
         blocks = {key: sizes for key, sizes in {**before.blocks, **self.blocks}.items() if key in kept}
         devices[self.device] = {"operations": kept, "rates": self.rates, "blocks": blocks, "scales": self.scales, "workspaces": self.workspaces}
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, written = tempfile.mkstemp(prefix=_NAME, dir=self.path.parent)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"tightfit_step_times": _VERSION, "devices": devices}, file)
-            os.replace(written, self.path)
-        except OSError:
+        if not write_devices(self.path, _KIND, devices):
             self.path = None
 
 
-def _content(path: Path | None) -> dict[str, Any]:
-    """What a file holds, by device."""
+def path_of(name: str) -> Path | None:
+    """A file in the folder of the cache; None if there is no cache."""
+    cache = default_cache()
+    return Path(cache).parent / name if cache is not None else None
+
+
+def devices_in(path: Path | None, kind: tuple[str, int]) -> dict[str, Any]:
+    """The content of a file of measurements, by device; empty if it has another name or version than `kind`, or cannot be read."""
     if path is None:
         return {}
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    if not isinstance(data, dict) or data.get("tightfit_step_times") != _VERSION or not isinstance(data.get("devices"), dict):
+    name, version = kind
+    if not isinstance(data, dict) or data.get(name) != version or not isinstance(data.get("devices"), dict):
         return {}
     return data["devices"]  # type: ignore[no-any-return]
+
+
+def write_devices(path: Path, kind: tuple[str, int], devices: dict[str, Any]) -> bool:
+    """Writes a file of measurements as a whole, so that no process reads a part of it; returns whether it was written."""
+    name, version = kind
+    written = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, written = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump({name: version, "devices": devices}, file)
+        os.replace(written, path)
+    except OSError:
+        if written is not None:
+            Path(written).unlink(missing_ok=True)
+        return False
+    return True
 
 
 def key_of(operation: Operation) -> str:
@@ -143,8 +161,8 @@ def _limits() -> list[str]:
 _open: dict[str, Times] = {}
 
 
-def times_of(device: torch.device) -> Times:
-    """What is known of a device, by this process or an earlier one."""
+def words_of(device: torch.device) -> str:
+    """The device, its libraries, and their settings: measurements hold for these alone."""
     words = [device.type, f"torch {torch.__version__}"]
     if device.type == "cuda" and torch.cuda.is_available():
         words[0] = torch.cuda.get_device_name(device)
@@ -154,10 +172,13 @@ def times_of(device: torch.device) -> Times:
         words.append(f"cudnn {torch.backends.cudnn.version()}")
         words.append(f"tf32 {matmul.allow_tf32:d}{convolution.allow_tf32:d}")
         words.append(f"benchmark {convolution.benchmark:d} deterministic {convolution.deterministic:d}")
-    words.extend(_limits())
-    name = ", ".join(words)
+    return ", ".join((*words, *_limits()))
+
+
+def times_of(device: torch.device) -> Times:
+    """What is known of a device, by this process or an earlier one."""
+    name = words_of(device)
     found = _open.get(name)
     if found is None:
-        cache = default_cache()
-        found = _open[name] = Times(name, Path(cache).parent / _NAME if cache is not None else None)
+        found = _open[name] = Times(name, path_of(_NAME))
     return found

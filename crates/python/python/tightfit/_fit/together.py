@@ -77,11 +77,12 @@ class Together:
         if block is not None and block[1] is not None:
             block[0].leave(block[1])
 
+    def is_in_block(self) -> bool:
+        """Whether this thread is in a block: all calls belong to it."""
+        return self.step.block is not None
+
     def is_of_group(self, module: nn.Module, args: Any) -> bool:
-        """Called before a model's call. Returns whether the call belongs to a block; the block may begin here."""
-        step = self.step
-        if step.block is not None:
-            return True
+        """Called before a model's call outside of blocks. Returns whether the model belongs to a group; its block may begin here."""
         group = next((group for group in self.groups if any(place() is module for place in group)), None)
         if group is None:
             return False
@@ -94,7 +95,7 @@ class Together:
         if active is not None:
             push_hooks(active)
         # A step that fits is a block, too, so that modules called by its models do not count as models.
-        step.block = session, active
+        self.step.block = session, active
         return True
 
     def _session(self, group: list[weakref.ref[nn.Module]]) -> tuple[Session, nn.ModuleDict]:
