@@ -287,13 +287,13 @@ def _attended(b, x):
 
 
 def _recurrent(b, x):
-    words = x.flatten(2).transpose(1, 2)
+    words = x.permute(0, 2, 3, 1).flatten(0, 1)
     state = None
-    if b.both and b.carried is not None and b.carried.shape[1] == x.shape[0]:
+    if b.both and b.carried is not None and b.carried.shape[1] == len(words):
         state = b.carried if isinstance(b.cells, nn.GRU) else (b.carried, b.carried * 0.5)
     y, last = b.cells(words, state)
     b.carried = (last if isinstance(b.cells, nn.GRU) else last[0]).detach()
-    return y.transpose(1, 2).reshape(x.shape)
+    return y.unflatten(0, (len(x), -1)).permute(0, 3, 1, 2)
 
 
 def _embedded(b, x):

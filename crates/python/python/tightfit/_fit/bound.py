@@ -351,14 +351,10 @@ class _Binder:
                 at = max(late)
                 self.bound.keep_until_filled.add(tensor)
                 # Orders are carried out before their pack is answered.
-                after = [number for number in range(at + 1, len(self.step.packs)) if self.step.packs[number][1] >= 0]
+                start, reached = at + 1, 0
             else:
-                after = [
-                    number
-                    for number in range(first, len(self.step.packs))
-                    if self.step.packs[number][1] >= max(wanted, self.step.packs[first][1])
-                ]
-            number = after[0] if after else -1
+                start, reached = first, max(wanted, self.step.packs[first][1])
+            number = next((number for number in range(start, len(self.step.packs)) if self.step.packs[number][1] >= reached), -1)
             found[number].append(tensor)
             decision["release_after"] = self.step.packs[number][1] if number >= 0 else self.lives.turn - 1
         return found
