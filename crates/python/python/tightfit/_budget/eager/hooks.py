@@ -137,6 +137,15 @@ class _SwitchBack(_Switch):
             active.ends(self.name)
 
 
+class _Look(_Switch):
+    """Tells the running pass that a module has ended whose outputs show what no backward pass reads."""
+
+    def __call__(self, module: Any, inputs: Any, outputs: Any = None) -> None:
+        active = self.session.here.following
+        if active is not None and not torch.compiler.is_compiling():
+            active.shows(self.name, outputs)
+
+
 class Following:
     """Lets passes of a model see where modules begin and end in which calls are noted.
 
@@ -182,6 +191,8 @@ class Following:
         for name in {name for bound in bounds for name in (*bound.switches, *bound.quiet)} & modules.keys():
             add((modules[name]._forward_pre_hooks,), True, _Switch(session, name))
             add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _SwitchBack(session, name))
+        for name in {name for bound in bounds for name in bound.looks} & modules.keys():
+            add((modules[name]._forward_hooks,), False, _Look(session, name))
 
     def end(self) -> None:
         """Ends it."""

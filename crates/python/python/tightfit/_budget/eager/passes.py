@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..memory.masks import mask_of
-from ..plan.bound import KEEP, LEAF, OFFLOAD, Bound
+from ..plan.bound import DROP, KEEP, LEAF, OFFLOAD, Bound
 from ..plan.counts import Counts
 from ..plan.unread import blank
 from ..record.marks import active_modes, take_away
@@ -31,6 +31,7 @@ from .again import run_again
 from .noting import Call, Held, Noting, Value, is_cast, view_of
 from .running import hooks_are_alone, pop_hooks, push_hooks
 from .slots import Handle, Slot, modified, of_view, unowned
+from .unread import Unread, drop_after, give
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +60,7 @@ class Pass:
         self, bound: Bound, copies: Copies, arena: Callable[[Pass, Copies], Tensor], counts: Counts, device: torch.device
     ) -> None:
         self.bound = bound
+        self.needs_hooks = bound.needs_hooks
         self.copies = copies
         self.arena = arena
         self.counts = counts
@@ -92,6 +94,8 @@ class Pass:
         self.noting = Noting(bound.functions, self, device) if bound.noted else None
         # How often each module that begins or ends a noted part was called.
         self.visits: dict[str, int] = {}
+        # How often each module that shows what nobody reads has ended.
+        self.looked: dict[str, int] = {}
         # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and its copy.
         self.copied: dict[int, tuple[Any, int, Tensor]] = {}
         # Versions of parameters at which autocast may have kept casts of them, where its context goes on from the pass before.
@@ -160,6 +164,8 @@ class Pass:
             if self.noting is not None and self.noting.now is not None:
                 self.pending.append((None, tensor))
             return unowned(tensor), tensor._version, k
+        if answer is not None and answer[0] == DROP and (tensor.shape, tensor.dtype) == answer[4]:
+            return Unread(self, unowned(tensor), k, tensor)
         handle = Handle(k, tensor)
         slot = self.slots.get(answer[3]) if answer is not None and answer[0] != KEEP else None
         if slot is not None and slot.origin is not None and self._has(slot, tensor):
@@ -179,6 +185,8 @@ class Pass:
 
     def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what a noted call has saved; None if it cannot run again."""
+        if self.bound.looks:
+            drop_after(self, "", outputs, False)
         if self.bound.dropped:
             for packed, reader in readers(outputs):
                 if type(packed) is Handle:
@@ -467,6 +475,17 @@ class Pass:
         if notes is not None:
             self._note(not notes)
 
+    def shows(self, name: str, outputs: Any) -> None:
+        """A module has ended whose outputs show what nobody reads."""
+        looks, call = self.bound.looks.get(name, ()), self.looked.get(name, 0)
+        self.looked[name] = call + 1
+        if call >= len(looks) or not any(looks[call]):
+            return
+        if not drop_after(self, name, outputs, looks[call].masked > 0):
+            # Some of it is read, now that other parameters train.
+            self.counts.strangers += 1
+            self.strange_bytes += sum(looks[call])
+
     def enter(self) -> None:
         """The model begins."""
         self._note("" in self.bound.noted)
@@ -528,6 +547,8 @@ class Pass:
         if not self.sealed:
             self.seal()
         self._tick(handle.k)
+        if type(handle) is Unread:
+            return give(handle, 2)
         slot = handle.slot
         if slot is None:
             tensor = handle.tensor
@@ -536,14 +557,17 @@ class Pass:
             return tensor
         with self.lock:
             reader = handle.reader
-            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None and is_reading(reader):
-                self.check(slot)
-                if not is_sign(reader):
-                    self.counts.dropped += 1
-                    return blank(handle.view or slot.view, self.copies.device)
-                if slot.mask is not None and handle.view is None:
-                    self.counts.masked += 1
-                    return slot.mask.tensor()
+            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None:
+                if is_reading(reader):
+                    self.check(slot)
+                    if not is_sign(reader):
+                        self.counts.dropped += 1
+                        return blank(handle.view or slot.view, self.copies.device)
+                    if slot.mask is not None and handle.view is None:
+                        self.counts.masked += 1
+                        return slot.mask.tensor()
+                else:
+                    self.bound.is_asked = True
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)
         # The slot's own tensor is not autograd's to write to.
@@ -600,8 +624,10 @@ class Pass:
             # One whose bytes never went out is there, or is made when it is asked for.
             if slot is not None and slot.tensor is None and slot.host is not None and id(slot) not in self.inflight:
                 self._fetch(slot)
-        if turn == self.turns - 1 and self.watch is not None:
-            self.watch.ended()
+        if turn == self.turns - 1:
+            bound.ended += 1
+            if self.watch is not None:
+                self.watch.ended()
 
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None

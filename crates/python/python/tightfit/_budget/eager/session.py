@@ -29,7 +29,7 @@ from ..plan.counts import Counts
 from ..plan.fitted import Fitted
 from ..plan.watch import WATCHED, Watch, settle, tries_algorithms, watches
 from ..plan.workspaces import settle as settle_workspaces
-from ..record.inputs import alike, carries_gradients, covers, form_of, form_of_block, has_gradients, other_layout
+from ..record.inputs import alike, carries_gradients, covers, first_trained, form_of, form_of_block, has_gradients, other_layout
 from ..record.rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from ..record.unsupported import is_lazy, unrehearsed, unsupported
 from .backward_thread import share
@@ -170,7 +170,7 @@ class Session:
         if torch._C._functorch.peek_interpreter_stack() is not None:
             self.say_once("is called under torch.func, which is not planned")
             return False
-        if module is None or any(parameter.requires_grad for parameter in module.parameters()):
+        if module is None or first_trained(module) is not None:
             return True
         # Gradients may go through a frozen model.
         return carries_gradients(inputs)
@@ -243,6 +243,8 @@ class Session:
             if isinstance(fitted, SafePass):
                 return fitted
         fitted = self.plans.get(signature)
+        if fitted is not None and fitted.is_switched(module):
+            self._made += 1
         self.last = fitted
         if fitted is not None:
             fitted.used = self._passes
@@ -256,7 +258,7 @@ class Session:
         active = Pass(fitted.bound, copies, self._give, fitted.counts, self.here.where)
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.bound.switches or fitted.bound.quiet:
+        if fitted.bound.switches or fitted.bound.quiet or fitted.bound.looks:
             self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
         active.enter()

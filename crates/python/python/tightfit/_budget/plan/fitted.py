@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...errors import DoesNotFit
 from ..memory.allocator import There
@@ -36,6 +37,8 @@ __all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of
 CROWDED, HALVINGS = 16, 4
 # Passes of a plan after which the order in which their backward passes read is looked at.
 ORDERED = 6
+# Backward passes of a plan in which only nodes ask for what they do not read, after which no call is noted to make that again.
+SURE = 16
 
 
 @dataclass
@@ -72,6 +75,9 @@ class Fitted:
         Its passes, and how many of them had read in another order when these were last looked at.
     there
         What the allocator had reserved before, if its segments grow.
+    bounds, states
+        The plan as it is carried out with and without noted calls for what nobody reads, once it is carried out without; and what then showed
+        that nobody reads it: modules and parameters, and whether they train.
     """
 
     step: Step
@@ -94,6 +100,28 @@ class Fitted:
     disordered: int = 0
     counts: Counts = field(default_factory=Counts)
     there: There | None = None
+    bounds: tuple[Bound, Bound] | None = None
+    states: list[tuple[nn.Module | nn.Parameter, bool]] = field(default_factory=list)
+
+    def is_switched(self, module: nn.Module) -> bool:
+        """Decides whether calls are noted to make again what nobody reads; asked before each pass. Returns whether that has changed."""
+        bound = self.bound
+        if self.bounds is None:
+            if bound is None or not bound.dropped or bound.is_asked or bound.ended < SURE:
+                return False
+            bound.ended = 0
+            spare = bind(self.step, self.lives, self.decided.decisions, self.recorder, spares=True)
+            if not spare.looks:
+                return False
+            spare.expect(module)
+            self.bounds = bound, spare
+            parts = dict(module.named_modules())
+            for part in (parts[name] for name in spare.looks if name in parts):
+                self.states += [(part, part.training), *((parameter, parameter.requires_grad) for parameter in part.parameters(recurse=False))]
+        whole, spare = self.bounds
+        is_same = all((state.training if isinstance(state, nn.Module) else state.requires_grad) is before for state, before in self.states)
+        self.bound = spare if is_same and not whole.is_asked and not spare.is_asked else whole
+        return self.bound is not bound
 
     def is_often_out_of_order(self) -> bool:
         """Whether most of the last passes read in another order than recorded; asked once in each."""

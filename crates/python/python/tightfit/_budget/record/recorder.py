@@ -92,6 +92,9 @@ class Recorder(TorchDispatchMode):
         # Packs that no backward pass reads, by their nodes, and packs of which a backward pass reads signs alone.
         self.unread: set[int] = set()
         self.signs: set[int] = set()
+        # For such a pack that the outputs of its module show, that module and which of its calls it is.
+        self.shown: dict[int, tuple[str, int]] = {}
+        self._calls: dict[str, int] = {}
         # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
         self.marked: list[Marked] = []
         self.current = -1
@@ -290,8 +293,12 @@ class Recorder(TorchDispatchMode):
         self.group = name
         self._inside.append((name, len(self.packs)))
 
-    def returned(self, name: str) -> None:
+    def returned(self, name: str, outputs: Any) -> None:
         """Notes that a module's call has ended."""
+        call = self._calls[name] = self._calls.get(name, -1) + 1
+        for packed, _ in readers(outputs):
+            if type(packed) is Packed and self.packs[packed.number].group == name:
+                self.shown[packed.number] = name, call
         # Others end here only where threads share the model.
         if self._inside and self._inside[-1][0] == name:
             self.saves.append(ModuleSaves(*self._inside.pop(), len(self.packs)))
