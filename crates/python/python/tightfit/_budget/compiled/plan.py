@@ -14,6 +14,7 @@ from ..memory.sizes import text
 from . import private
 from .choose import Choice, Chooser
 from .graph import Rates
+from .unread import blank_unread
 
 __all__ = ["Plan", "Planned", "Terms"]
 
@@ -85,7 +86,9 @@ class Plan:
         started = time.monotonic()
         self.choice = None
         for copies in range(_COPIES + 2):
-            graphs = private.partition(self._choose, private.copied(module), inputs, **others)
+            copy = private.copied(module)
+            blank_unread(copy)
+            graphs = private.partition(self._choose, copy, inputs, **others)
             if self.choice is None or self._settles(graphs, copies):
                 break
         chooser, choice = self.chooser, self.choice
