@@ -65,6 +65,26 @@ def test_signs_are_kept(cast):
         assert not fitted.bound.needs_hooks
 
 
+def test_what_autocast_casts_anew_is_dropped():
+    """The cast of a tensor of 32 bits is a call of its own, in rehearsals as well."""
+
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([nn.Conv2d(8 if place else 3, 8, 3, padding=1) for place in range(3)])
+
+        def forward(self, x):
+            for part in self.parts:
+                x = torch.nn.functional.silu(part(x).float())
+            return x
+
+    torch.manual_seed(0)
+    model, x = frozen(Wide()), torch.randn(2, 3, 64, 64, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        wanted, other = step(model, x), sure(model, x)
+        assert len(last(other).step.dropped) >= 2 and equal(wanted, step(other, x))
+
+
 @pytest.mark.parametrize("share", [0.9, 0.7, 0.5])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_other_decisions_stay(name, share):

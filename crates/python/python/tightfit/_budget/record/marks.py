@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from .functions import CASTING, Marked, is_in_place, opened
@@ -50,7 +51,8 @@ def _is_cast_alone(value: Any, kind: str) -> bool:
         return False
     if value.is_leaf:
         return not value.requires_grad
-    return type(value) is Tensor
+    # A rehearsal computes on fake tensors.
+    return type(value) in (Tensor, FakeTensor)
 
 
 class Marks(Parts):
