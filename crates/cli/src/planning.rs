@@ -197,7 +197,13 @@ fn workload<'a>(
         .ok_or_else(|| Failure::Usage("a plan needs a mini-batch size; set it with --batch N".to_owned()))?;
     let of = |mode| Workload::new(network, batch, common.types, mode);
     let workload = match goal {
-        Goal::Training { momentum, adamw } => of(Mode::Training)?.with_momentum(momentum).with_adamw(adamw),
+        Goal::Training { momentum, adamw } => {
+            of(Mode::Training)?.with_momentum(momentum).with_adamw(adamw).with_frozen(&planning.freeze)?
+        }
+        Goal::Inference if !planning.freeze.is_empty() => {
+            let why = "--freeze is for training: no layer changes in inference; leave the option out";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         Goal::Inference => of(Mode::Inference)?,
     };
     if common.layout == Some(Layout::Nhwc) && common.types.storage() == Storage::F32 {

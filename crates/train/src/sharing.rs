@@ -35,7 +35,8 @@ const WORD: u64 = 4;
 /// [`Error::Unsound`] for layers whose parameters have different lengths or orders, or that are not all trained.
 pub fn share(commands: &mut Commands, workload: &Workload<'_>, shared: &[Shared]) -> Result<(), Error> {
     let learned = |one: &&Shared| one.uses.iter().all(|(_, slot)| parameter(*slot).is_some());
-    let groups: Vec<&Shared> = shared.iter().filter(learned).collect();
+    let trains = |one: &&Shared| one.uses.iter().any(|(layer, _)| workload.trains(*layer));
+    let groups: Vec<&Shared> = shared.iter().filter(learned).filter(trains).collect();
     let layers: BTreeSet<usize> = groups.iter().flat_map(|one| &one.uses).map(|(layer, _)| layer.index()).collect();
     if layers.is_empty() || workload.mode != Mode::Training {
         return Ok(());

@@ -87,6 +87,7 @@ fn write_out(
     network: Option<&Network>,
 ) -> Result<(), Failure> {
     let mut plan = prepared.plan()?;
+    plan.frozen.clone_from(&options.planning.freeze);
     // Only what was measured can be written.
     plan.device = Some(device.clone()).filter(|_| options.out.is_some() && network.is_some());
     let printed = print(&match common.format {

@@ -27,6 +27,10 @@ pub struct Planning {
     /// few as the budget requires), baseline (keeps all), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: plan::Policy,
+    /// Keep the parameters of all layers whose names begin with PREFIX, which may be given several times; such layers need no
+    /// weight gradients and no solver state
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
+    pub freeze: Vec<String>,
     /// How long the policy optimal may search, as in 2s or 500ms [default: a fixed amount of work, which gives the same plan each
     /// time]
     #[arg(long, value_name = "TIME")]
@@ -104,7 +108,7 @@ pub struct PlanOptions {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes"]
+        conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes", "freeze"]
     )]
     pub step: Option<PathBuf>,
     /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,

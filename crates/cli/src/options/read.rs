@@ -10,7 +10,8 @@ use super::{Options, idle, negative, units};
 use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
-const PLANNED: [&str; 12] = [
+const PLANNED: [&str; 13] = [
+    "freeze",
     "batch",
     "budget",
     "host_budget",

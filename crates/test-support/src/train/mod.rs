@@ -269,7 +269,8 @@ impl Writer<'_> {
             given.push(self.operand(Role::Saved, NetworkTensor::Saved(id), Access::Read));
         }
         let by_filter = matches!(layer.kind, LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. });
-        if by_filter {
+        let trains = self.workload.trains(id);
+        if by_filter && trains {
             let mut operands = given.clone();
             operands.push(self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Write));
             self.compute(id, Pass::BackwardFilter, operands);
@@ -283,7 +284,7 @@ impl Writer<'_> {
             gradients.extend(self.input_gradient(id, number));
         }
         let with_data = layer.parameters > 0 && layer.kind.behavior().parameter_pass == ParameterPass::WithData;
-        if !gradients.is_empty() || with_data {
+        if !gradients.is_empty() || with_data && trains {
             let mut operands = given;
             operands.retain(|operand| !by_filter || operand.role == Role::Dy);
             operands.append(&mut gradients);
@@ -295,7 +296,7 @@ impl Writer<'_> {
             }
             self.compute(id, Pass::BackwardData, operands);
         }
-        if layer.parameters > 0 {
+        if trains {
             let mut operands = vec![
                 self.operand(Role::W, NetworkTensor::Weights(id), Access::Add),
                 self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Read),

@@ -113,7 +113,7 @@ pub fn weight_slices(workload: &Workload<'_>, names: &Names) -> Vec<Slice> {
 /// The solver's state for all parameters, in network order.
 pub fn solver_slices(workload: &Workload<'_>, names: &Names) -> Vec<Slice> {
     let mut slices = Vec::new();
-    for (id, _) in workload.network.iter() {
+    for (id, _) in workload.network.iter().filter(|(id, _)| workload.trains(*id)) {
         if workload.momentum {
             slices.extend(parameter_slices(workload, names, id, "solver.momentum/", NetworkTensor::Momentum(id)));
         }
