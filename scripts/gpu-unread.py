@@ -307,7 +307,7 @@ def case(name):
                     raise
             first = time.time() - begin
             if needs:
-                # What nobody reads is less than that share, or the prediction was a little off.
+                # Less than that share can be dropped, or the prediction was a little off.
                 size = needs - 1 if needs < size else needs
                 tt.unfit(model)
                 model.load_state_dict(state)

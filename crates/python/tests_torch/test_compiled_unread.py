@@ -1,4 +1,4 @@
-"""What no backward pass reads is not saved in compiled graphs either."""
+"""Compiled graphs do not save tensors that no backward pass reads."""
 
 import pytest
 import torch

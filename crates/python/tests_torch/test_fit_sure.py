@@ -29,7 +29,7 @@ def given(name):
 
 
 def sure(model, x, less=0, share=None):
-    """A copy of a model under a budget, which has run so often that nothing is noted to make again what nobody reads."""
+    """A copy of a model under a budget, after enough steps that no calls are noted for dropped tensors."""
     other = copy.deepcopy(model)
     plan = tt.plan(model, x)
     tt.fit(other, int(plan.plain * share) if share else tt.plan(model, x, plan.plain - 1).peak - less)
@@ -66,7 +66,7 @@ def test_signs_are_kept(cast):
 
 
 def test_what_autocast_casts_anew_is_dropped():
-    """The cast of a tensor of 32 bits is a call of its own, in rehearsals as well."""
+    """Rehearsals, too, note the cast of a tensor of 32 bits as a separate call."""
 
     class Wide(nn.Module):
         def __init__(self):
@@ -88,7 +88,7 @@ def test_what_autocast_casts_anew_is_dropped():
 @pytest.mark.parametrize("share", [0.9, 0.7, 0.5])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_other_decisions_stay(name, share):
-    """Some tensors are moved or recomputed, besides those that nobody reads."""
+    """Some tensors are moved or recomputed, and unread ones are dropped."""
     model, x = given(name)
     plan = tt.plan(model, x)
     if int(plan.plain * share) < plan.least:

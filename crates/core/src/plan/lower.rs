@@ -287,7 +287,7 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         if node.parameters > 0 {
             uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
         }
-        // Where nothing trains, the gradients of the parameters are sums on the way to those of the inputs.
+        // If the layer is frozen, the gradients of its parameters are still sums that the gradients of its inputs need.
         if with_data {
             uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Write);
         }

@@ -405,7 +405,7 @@ impl<S> Plan<S> {
     /// The workload that it plans, of the network that it was made for.
     ///
     /// # Errors
-    /// Those of [`Workload::new`], [`Workload::with_frozen`] and [`Workload::with_layout`].
+    /// The errors of [`Workload::new`], [`Workload::with_frozen`] and [`Workload::with_layout`].
     pub fn workload<'a>(&self, network: &'a Network) -> Result<Workload<'a>, Error> {
         let workload = Workload::new(network, self.batch, self.types, self.mode)?.with_momentum(self.momentum);
         workload.with_adamw(self.adamw).with_frozen(&self.frozen)?.with_layout(self.layout)

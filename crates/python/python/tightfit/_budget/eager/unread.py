@@ -1,8 +1,8 @@
 """Drops saved tensors that no backward pass reads, at the ends of modules and without any note of calls.
 
-When a module has returned, the nodes of its outputs show what they do not read. Such a saved tensor gets hooks of its own, so the rest of the
-step needs none. A dropped tensor cannot be made again. So this is only for programs whose first steps have shown no other reader, and a later
-reader gets an error.
+When a module has returned, the nodes of its outputs show which saved tensors they do not read. Only these tensors get hooks; the other saved
+tensors of the step need none. A dropped tensor cannot be made again. So this is only for programs whose first steps have shown no other reader,
+and a later reader gets an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Unread", "drop_after", "give"]
 
 
 class Unread:
-    """What autograd holds for a saved tensor that nobody reads, or of which only the signs are read.
+    """A handle that autograd holds for a saved tensor that nobody reads, or of which only the signs are read.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class Unread:
 
 
 def drop_after(active: Pass, name: str, outputs: Any, signs: bool) -> bool:
-    """Drops what the nodes of a module's outputs do not read, and keeps the signs of what is read for them if `signs` holds. Returns whether
-    anything was dropped, or nothing may be."""
+    """Drops the saved tensors that the nodes of a module's outputs do not read. Of tensors that are read for their signs, keeps the signs if `signs`
+    holds. Returns whether anything was dropped, or nothing may be dropped."""
     is_any = False
     if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
         # The program looks at tensors.
@@ -89,7 +89,7 @@ def _holds(saved: Any, handle: Unread) -> bool:
 
 
 def give(handle: Unread, frames: int = 1) -> Tensor:
-    """Gives a saved tensor back. Autograd calls this, or the function above it if `frames` is 2.
+    """Returns a saved tensor. Autograd calls this, or calls the function above it if `frames` is 2.
 
     Raises
     ------
@@ -113,6 +113,6 @@ def give(handle: Unread, frames: int = 1) -> Tensor:
         )
     if handle.mask is not None:
         counts.masked += 1
-        return handle.mask.tensor()  # type: ignore[no-any-return]
+        return handle.mask.tensor()
     counts.dropped += 1
     return blank(handle.view, handle.device)

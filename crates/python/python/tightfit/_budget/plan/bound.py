@@ -47,7 +47,7 @@ class Expected(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a module's call leaves unread: bytes that are dropped, and bytes of which the signs are kept."""
+    """Saved bytes of a module's call that are dropped, and bytes of which the signs are kept."""
 
     dropped: int
     masked: int

@@ -37,7 +37,7 @@ __all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of
 CROWDED, HALVINGS = 16, 4
 # Passes of a plan after which the order in which their backward passes read is looked at.
 ORDERED = 6
-# Backward passes of a plan in which only nodes ask for what they do not read, after which no call is noted to make that again.
+# If no other reader asks for dropped tensors in this number of backward passes, no more calls are noted to make them again.
 SURE = 16
 
 

@@ -83,7 +83,7 @@ def is_sign(reader: tuple[str, int]) -> bool:
 
 
 def is_reading(reader: tuple[str, int], frames: int = 1) -> bool:
-    """Whether the backward pass of this node calls the caller, or the function so many frames above. It reads nothing of the unpacked tensor, or
+    """Whether the backward pass of this node calls the caller, or with 2 frames the caller's caller. It reads nothing of the unpacked tensor, or
     only its signs.
 
     False under `create_graph`, which saves the tensor again and may read its numbers later; and false for a program that inspects saved tensors,
