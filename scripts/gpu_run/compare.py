@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How far two files of 32-bit numbers are apart, and what cuDNN told the tests' C program: one JSON line.
+"""How far two files of 32-bit numbers are apart, and cuDNN's answers to the tests' C program: one JSON line.
 
 usage: scripts/gpu_run/compare.py WANTED GOT TOLD REPORT [KEY=VALUE ..]
 
-TOLD is what the program printed, REPORT that of `tightfit run`, if there is one; the pairs are repeated in the line.
+TOLD is the program's output. REPORT is the report of `tightfit run`; a plain run has no such file. The pairs are repeated in the line.
 """
 
 import json
@@ -36,7 +36,7 @@ def told(text, operation):
 
 
 def ran(report):
-    """What the library divided the convolution into, if it did."""
+    """The configuration of a convolution that the library divided or replaced."""
     [kernel] = report["kernels"]
     if kernel["decision"] not in ("divided", "replaced"):
         return {}
