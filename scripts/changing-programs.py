@@ -26,13 +26,14 @@ sys.path.insert(0, str(TESTS))
 os.environ.setdefault("TIGHTFIT_QUIET", "1")
 
 import changing_programs  # noqa: E402
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-
 import tightfit.torch as tt  # noqa: E402
-from tightfit._fit import bound, cost, decide, fitted, rebuild, simulate, unread  # noqa: E402
-from tightfit._fit.doors import session_of  # noqa: E402
+import torch  # noqa: E402
+from tightfit._budget.api import session_of  # noqa: E402
+from tightfit._budget.plan import bound, decide, fitted, simulate, unread  # noqa: E402
+from tightfit._budget.plan import liveness as rebuild
+from tightfit._budget.record import cost  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
+from torch import nn  # noqa: E402
 
 # Changes have numbers from here on, behind those of blocks.
 CHANGES, FROZEN = 100, 99
@@ -446,7 +447,7 @@ def settings(rng):
         "SMALL_BYTES": rng.choice([64, 256, 1024, 1 << 20]),
     }
     # Modules that import a threshold have one of their own.
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith("tightfit._fit.")]
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("tightfit._budget.")]
     changes = [(module, name, value) for module in ours for name, value in values.items() if hasattr(module, name)]
     changes += [(decide, "HURRIED_SECONDS", (0.05, 0.05)), (decide, "FEW_SECONDS", 0.05), (decide, "PLAN_SECONDS", 0.05)]
     changes += [(unread, "fills", True)]

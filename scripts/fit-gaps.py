@@ -13,12 +13,11 @@ import json
 import pathlib
 
 import torch
-
-from tightfit._fit.allocator import reserved
-from tightfit._fit.budget import most_reserved, slack_of
-from tightfit._fit.decide import decide
-from tightfit._fit.gaps import with_gaps
-from tightfit._fit.rebuild import Lives
+from tightfit._budget.memory.cap import most_reserved, slack_of
+from tightfit._budget.plan.decide import decide
+from tightfit._budget.plan.gaps import with_gaps
+from tightfit._budget.plan.liveness import Lives
+from tightfit._budget.plan.reserved import reserved
 
 GIB = 2**30
 

@@ -26,8 +26,10 @@ os.environ.update(TIGHTFIT_MEASURE="0", TIGHTFIT_QUIET="1")
 
 import tightfit.torch as tt  # noqa: E402
 from tightfit import _native  # noqa: E402
-from tightfit._fit import cost, decide, passes, step  # noqa: E402
-from tightfit._fit.doors import session_of  # noqa: E402
+from tightfit._budget.api import session_of  # noqa: E402
+from tightfit._budget.eager import passes  # noqa: E402
+from tightfit._budget.plan import decide  # noqa: E402
+from tightfit._budget.record import cost, step  # noqa: E402
 
 
 class Bottleneck(nn.Module):

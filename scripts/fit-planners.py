@@ -19,8 +19,9 @@ from torch import nn
 os.environ.update(TIGHTFIT_MEASURE="0", TIGHTFIT_QUIET="1")
 
 import tightfit.torch as tt  # noqa: E402
-from tightfit._fit import cost, decide  # noqa: E402
-from tightfit._fit.simulate import simulate  # noqa: E402
+from tightfit._budget.plan import decide  # noqa: E402
+from tightfit._budget.plan.simulate import simulate  # noqa: E402
+from tightfit._budget.record import cost  # noqa: E402
 
 models = torchvision.models
 NETWORKS = {

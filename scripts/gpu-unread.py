@@ -2,13 +2,25 @@
 
 The nodes and the kernels of signs are checked first. SMALL=1 tries it without a GPU; SECONDS_LEFT is the time after which no case begins.
 """
-import copy, gc, json, os, statistics, subprocess, sys, time, traceback
-import torch, torchvision
+import copy
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+
+import tightfit.torch as tt
+import torch
+import torchvision
+from tightfit._budget.api import session_of
+from tightfit._budget.memory import masks
+from tightfit._budget.plan import fitted as plans
+from tightfit._budget.plan import unread
 from torch import nn
 from torch.nn import functional as F
-import tightfit.torch as tt
-from tightfit._fit import fitted as plans, masks, unread
-from tightfit._fit.doors import session_of
 
 OUT = open(os.path.join(os.environ.get("OUT", "."), "unread.jsonl"), "a")
 SMALL = os.environ.get("SMALL") == "1"

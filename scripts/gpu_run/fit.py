@@ -16,20 +16,17 @@ import time
 import zlib
 from pathlib import Path
 
+import tightfit.torch as tt
 import torch
+from fit_models import build
+from tightfit import DoesNotFit
+from tightfit._budget.api import session_of
+from tightfit._budget.memory.allocator import There
+from tightfit._budget.plan.fitted import least_of
+from tightfit._budget.plan.reserved import reserved
+from tightfit._budget.record.times import times_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-from fit_models import build
-
-import tightfit.torch as tt
-from tightfit import DoesNotFit
-from tightfit._fit import backend
-from tightfit._fit.allocator import There, reserved
-from tightfit._fit.doors import session_of
-from tightfit._fit.fitted import least_of
-from tightfit._fit.times import times_of
-
 
 # Steps within a budget until nothing is planned or bounded anew.
 SETTLING = 40
@@ -268,22 +265,6 @@ class Case:
         with config.patch(activation_memory_budget=share / 100):
             self.peer("compile", torch.compile, share=share)
 
-    def planned(self, share, budget):
-        """Compiled as a whole by our backend, within a budget."""
-        plans, plan_joint = [], backend.plan_joint
-
-        def plan(*given):
-            plans.append(plan_joint(*given))
-            return plans[-1]
-
-        options = {"budget": budget, "optimizer": self.optimizer}
-        compiler = functools.partial(torch.compile, backend=backend.tightfit, options=options)
-        backend.plan_joint = plan
-        self.peer("backend", compiler, share=share, budget_bytes=budget)
-        backend.plan_joint = plan_joint
-        found = [{"predicted_bytes": plan.decided.outcome.peak, "plan_s": round(plan.seconds, 2), "again": len(plan.again)} for plan in plans]
-        self.tell("backend plans", {"share": share, "graphs": found})
-
     def peer(self, variant, compiler=None, **figures):
         """Measures a way of others, and compares its gradients with plain ones."""
         model = self.model
@@ -396,7 +377,7 @@ class Case:
         self.within("below", least * 99 // 100)
 
 
-PEERS = ("checkpoint", "offload", "streams", "compile", "backend")
+PEERS = ("checkpoint", "offload", "streams", "compile")
 
 
 def main():
@@ -456,8 +437,6 @@ def main():
         case.offloaded("streams", Streams)
     for share in options.compiled if "compile" in options.peers else ():
         case.compiled(share)
-    for share in options.shares if "backend" in options.peers and "peak_bytes" in plain else ():
-        case.planned(share, plain["peak_bytes"] * share // 100)
 
 
 if __name__ == "__main__":

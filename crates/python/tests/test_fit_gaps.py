@@ -5,13 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
-
-from tightfit._fit import allocator, gaps
-from tightfit._fit.allocator import There, reserved
-from tightfit._fit.decide import by_greedy
-from tightfit._fit.gaps import with_gaps
-from tightfit._fit.rebuild import Lives
-from tightfit._fit.simulate import simulate
+from tightfit._budget.memory.allocator import There
+from tightfit._budget.plan import gaps
+from tightfit._budget.plan import reserved as predicted
+from tightfit._budget.plan.decide import by_greedy
+from tightfit._budget.plan.gaps import with_gaps
+from tightfit._budget.plan.liveness import Lives
+from tightfit._budget.plan.reserved import reserved
+from tightfit._budget.plan.simulate import simulate
 
 MEASURED = Path(__file__).parents[3] / "docs/measured"
 STEPS = sorted((MEASURED / "steps").glob("*.json.gz"))
@@ -163,7 +164,7 @@ def test_what_a_gpu_reserved_for_plain_steps_is_predicted(path):
 @pytest.fixture
 def fine(monkeypatch):
     """Pages and blocks to match the small steps of the tests."""
-    monkeypatch.setattr(allocator, "SIZES", (512, 4 << 10))
+    monkeypatch.setattr(predicted, "SIZES", (512, 4 << 10))
     monkeypatch.setattr(gaps, "SECONDS", (0.3, 0.3))
 
 

@@ -11,10 +11,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-
 import tightfit
 
-SITE = Path(tightfit.__file__).parent / "_fit/site"
+SITE = Path(tightfit.__file__).parent / "_budget/site"
 
 # Loads a library of torch's name, as the watching process sees it, and runs a model.
 TORCH = """
@@ -43,11 +42,11 @@ def python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     [packages] = (folder / "venv/lib").glob("python3*/site-packages")
-    for name, text in {"torch/__init__.py": TORCH, "torch/libtorch_cpu.so": "library", "tightfit/__init__.py": "", "tightfit/_fit/__init__.py": "",
-                       "tightfit/errors.py": "class BadInput(Exception): pass", "tightfit/_fit/launch.py": LAUNCH}.items():
+    for name, text in {"torch/__init__.py": TORCH, "torch/libtorch_cpu.so": "library", "tightfit/__init__.py": "", "tightfit/_budget/__init__.py": "",
+                       "tightfit/errors.py": "class BadInput(Exception): pass", "tightfit/_budget/launch.py": LAUNCH}.items():
         (packages / name).parent.mkdir(exist_ok=True)
         (packages / name).write_text(text)
-    shutil.copytree(SITE, packages / "tightfit/_fit/site", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SITE, packages / "tightfit/_budget/site", ignore=shutil.ignore_patterns("__pycache__"))
     return folder / "venv/bin/python"
 
 
@@ -171,7 +170,7 @@ def test_what_cannot_be_reached_is_refused_before_it_starts(command, said, pytho
 
 
 def test_a_package_that_does_not_work_ends_the_program_where_it_imports_torch(python, folder, tmp_path):
-    [launch] = python.parent.parent.glob("lib/python3*/site-packages/tightfit/_fit/launch.py")
+    [launch] = python.parent.parent.glob("lib/python3*/site-packages/tightfit/_budget/launch.py")
     launch.write_text("raise ImportError('made for another Python')\n")
     try:
         for command in ("python train.py", "python -I train.py", "sh train.sh"):

@@ -11,9 +11,8 @@ from importlib.metadata import entry_points, metadata
 from pathlib import Path
 
 import pytest
-
-from tightfit import _native
 from conftest import ROOT
+from tightfit import _native
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "tightfit"
 MODULE = [sys.executable, "-m", "tightfit"]
@@ -39,7 +38,7 @@ def unpacked(home: Path) -> list[Path]:
 
 def test_the_backend_of_torch_compile_is_registered() -> None:
     [backend] = [backend for backend in entry_points(group="torch_dynamo_backends") if backend.name == "tightfit"]
-    assert backend.value == "tightfit._compiled.backend:tightfit"
+    assert backend.value == "tightfit._budget.compiled.backend:tightfit"
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-
-from tightfit._fit import measure, times
+from tightfit._budget.record import measure, times
 
 
 @pytest.fixture(autouse=True)

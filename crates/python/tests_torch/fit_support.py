@@ -9,15 +9,16 @@ import textwrap
 import weakref
 from pathlib import Path
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import resnet
-from tightfit._fit import cost, retries, watch
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from tightfit._budget.memory import retries
+from tightfit._budget.plan import watch
+from tightfit._budget.record import cost
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 PACKAGE = Path(tightfit.__file__).parent
 # Links that make a plan offload, and recompute.
@@ -223,7 +224,7 @@ print("done")
 def launched(tmp_path, budget, program=PROGRAM, own_site=None):
     """A program as `tightfit run --budget` starts it."""
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    path = [str(PACKAGE / "_fit/site"), *([own_site] if own_site else []), str(PACKAGE.parent)]
+    path = [str(PACKAGE / "_budget/site"), *([own_site] if own_site else []), str(PACKAGE.parent)]
     environment = {**os.environ, "PYTHONPATH": ":".join(path), "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0"}
     command = [sys.executable, str(tmp_path / "program.py")]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

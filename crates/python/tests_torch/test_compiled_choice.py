@@ -4,11 +4,10 @@ import itertools
 import random
 
 import pytest
-
-from tightfit._compiled.choose import Chooser
-from tightfit._compiled.cut import Pricing
-from tightfit._compiled.flow import Flow
-from tightfit._compiled.graph import Graph, Rates, Value, simulate
+from tightfit._budget.compiled.choose import Chooser
+from tightfit._budget.compiled.cut import Pricing
+from tightfit._budget.compiled.flow import Flow
+from tightfit._budget.compiled.graph import Graph, Rates, Value, simulate
 
 
 @pytest.mark.parametrize("seed", range(60))

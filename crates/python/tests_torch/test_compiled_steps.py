@@ -5,15 +5,14 @@ import gc
 import re
 
 import pytest
-import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Dense, Efficient, Mobile, Resnet, Vae, Vit, image
 from fit_support import LiveBytes, default_loss, sgd, train
-from tightfit._compiled import held, plan, private
+from tightfit._budget.compiled import held, plan, private
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 MODELS = {
     "resnet": lambda: (Resnet(blocks=3), image(4)),

@@ -2,20 +2,30 @@
 
 import contextlib
 import copy
-import re
 
 import pytest
-import torch
-from torch import nn
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Residual, Resnet, image, resnet
 from fit_support import (
-    FAST, SLOW, decided, default_loss, equal, fitted_copy, gradients, last_plan, same_bits, set_link, sgd, tight_budget, train,
+    FAST,
+    SLOW,
+    decided,
+    default_loss,
+    equal,
+    fitted_copy,
+    gradients,
+    last_plan,
+    same_bits,
+    set_link,
+    sgd,
+    tight_budget,
+    train,
 )  # fmt: skip
-from tightfit._fit.bound import REBUILD
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from tightfit._budget.plan.bound import REBUILD
+from torch import nn
 
 
 @pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
@@ -68,7 +78,7 @@ def test_more_forms_than_plans_are_never_planned_in_turn(monkeypatch, capfd):
     assert step(7) == 15 and sum(plan.bound is None for plan in session.plans.values()) == 1
     assert step(20) == step(21) == 15
     assert capfd.readouterr().err.count("more than 8 different forms of inputs") == 1
-    monkeypatch.setattr("tightfit._fit.session.IDLE", 2)
+    monkeypatch.setattr("tightfit._budget.eager.session.IDLE", 2)
     assert step(20) == 16 and len(session.plans) == 8
 
 

@@ -7,8 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-
-from tightfit._fit import again
+from tightfit._budget.eager import again
 
 PROGRAMS = 300
 _PATH = Path(__file__).resolve().parents[3] / "scripts" / "changing-programs.py"

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, decided, default_loss, last_plan, resident_bytes, set_link, sgd, train
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from torch import nn
 
 PACKAGE = Path(tightfit.__file__).parent.parent
 
@@ -149,7 +148,7 @@ def test_a_model_compiled_as_a_whole_is_left_alone_with_one_line(monkeypatch, ca
     assert len(lines) == 1 and "compiled as a whole" in lines[0], lines
     # Fitted first, its hooks are what is compiled.
     torch._dynamo.reset()
-    monkeypatch.setattr("tightfit._fit.aside._said", set())
+    monkeypatch.setattr("tightfit._budget.record.unsupported._said", set())
     train(torch.compile(tt.fit(model, "1MiB"), backend="aot_eager", fullgraph=True), 2, x)
     lines = told(capfd)
     assert len(lines) == 1 and "compiled as a whole" in lines[0], lines
@@ -174,7 +173,7 @@ import sys
 import torch
 from fit_models import Resnet, image
 from fit_support import default_loss
-from tightfit._fit.launch import install
+from tightfit._budget.launch import install
 
 torch.manual_seed(1)
 torch.set_num_threads(1)

@@ -4,12 +4,11 @@ import contextlib
 
 import pytest
 import torch
-from torch import nn
-
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, default_loss, fitted_copy, last_plan, same_bits, set_link, train
-from tightfit._fit.copies import CpuCopies, CudaCopies, _bytes_of
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from tightfit._budget.memory.copies import CpuCopies, CudaCopies, _bytes_of
+from torch import nn
 
 
 @pytest.fixture(autouse=True)

@@ -4,17 +4,16 @@ import itertools
 import json
 
 import pytest
-
 import tightfit.torch as tt
 from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
-from tightfit._fit import fitted as fitted_plans
-from tightfit._fit.allocator import There
-from tightfit._fit.bound import bind, copied_bytes
-from tightfit._fit.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
-from tightfit._fit.rebuild import Impossible, Lives
-from tightfit._fit.simulate import Outcome, simulate
+from tightfit._budget.memory.allocator import There
+from tightfit._budget.plan import fitted as fitted_plans
+from tightfit._budget.plan.bound import bind, copied_bytes
+from tightfit._budget.plan.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
+from tightfit._budget.plan.liveness import Impossible, Lives
+from tightfit._budget.plan.simulate import Outcome, simulate
 
 
 def offloading(monkeypatch):
@@ -83,7 +82,7 @@ def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
         outcome = Outcome(peak=max(budget, found[seconds]), live=[0], time_us=0.0)
         return Decided(greedy.decisions, outcome, plain, budget >= found[seconds], "planner")
 
-    monkeypatch.setattr("tightfit._fit.decide.by_planner", planned)
+    monkeypatch.setattr("tightfit._budget.plan.decide.by_planner", planned)
     least = decide_least(step, lives)
     # What is a step below it, the longer search does not find either, which a budget gets before it is refused.
     assert least.by == "planner" and 680_000 <= least.outcome.peak <= 680_000 * 1.01
@@ -107,7 +106,7 @@ def searched(monkeypatch, answers):
         bound_us = time_us / (1 + gap) if gap is not None else None
         return Decided({0: {}}, Outcome(time_us=time_us), plain, fits, f"planner in {seconds:.0f} s", bound_us)
 
-    monkeypatch.setattr("tightfit._fit.decide.by_planner", planned)
+    monkeypatch.setattr("tightfit._budget.plan.decide.by_planner", planned)
     found = decide(step, plan.plain - 1, lives)
     assert (found.gap is None) == all(answers[seconds] is None or answers[seconds][1] is None for seconds in tried)
     return found.by, tried
@@ -115,7 +114,7 @@ def searched(monkeypatch, answers):
 
 def test_the_planner_searches_longer_where_its_plan_may_be_far_from_the_best(monkeypatch):
     set_link(monkeypatch, SLOW)
-    monkeypatch.setattr("tightfit._fit.decide.by_planner", lambda *_: None)
+    monkeypatch.setattr("tightfit._budget.plan.decide.by_planner", lambda *_: None)
     near, far, better, worse = NEAR / 2, 2 * NEAR, 0.9, 1.1
     for one, five, by, tried in (
         ((better, near, True), None, "planner in 1 s", [1.0]),

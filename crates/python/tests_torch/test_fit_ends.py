@@ -5,16 +5,15 @@ import gc
 import weakref
 
 import pytest
-import torch
-from torch import nn
-
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, default_loss, equal, fitted_copy, gradients, last_plan, set_link, sgd
-from tightfit._fit import launch
-from tightfit._fit.copies import CpuCopies
-from tightfit._fit.doors import session_of
-from tightfit._fit.optimizer import optimizer_bytes, optimizers_of
+from tightfit._budget import launch
+from tightfit._budget.api import session_of
+from tightfit._budget.memory.copies import CpuCopies
+from tightfit._budget.record.optimizer import optimizer_bytes, optimizers_of
+from torch import nn
 
 
 def top_hooks():

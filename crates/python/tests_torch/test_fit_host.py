@@ -5,15 +5,15 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
-import torch
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import FAST, Current, last_plan, set_link, sgd, tight_budget
-from tightfit._fit import copies, host, measure
-from tightfit._fit.copies import CpuCopies
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from tightfit._budget.memory import copies, host
+from tightfit._budget.memory.copies import CpuCopies
+from tightfit._budget.record import measure
 
 pytestmark = pytest.mark.usefixtures("measured")
 
@@ -140,7 +140,7 @@ def test_memory_that_no_plan_needs_any_more_is_given_back(monkeypatch):
 
 def test_a_budget_that_needs_more_than_can_be_pinned_is_refused_with_the_limit(monkeypatch):
     model, x, _ = locked_resnet(monkeypatch, 0.6, 0.0)
-    monkeypatch.setattr("tightfit._fit.step.may_run_again", lambda *_: False)
+    monkeypatch.setattr("tightfit._budget.record.step.may_run_again", lambda *_: False)
     with pytest.raises(tightfit.DoesNotFit, match=r"of host memory that a plan needs, 0 bytes can be pinned \(`ulimit -l` allows 65536 bytes: raise it"):
         model(x)
 

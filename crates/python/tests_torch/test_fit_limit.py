@@ -4,17 +4,20 @@ import gc
 from types import SimpleNamespace
 
 import pytest
-import torch
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import FAST, Peaks, fitted_resnet, passes, set_link, sgd
-from tightfit._fit import allocator, budget, limit, planner, retries, watch
-from tightfit._fit import fitted as fitted_plans
-from tightfit._fit.doors import session_of
-from tightfit._fit.fitted import least_of
-from tightfit._fit.site import tightfit_allocator
+from tightfit._budget.api import session_of
+from tightfit._budget.eager import limit, planner
+from tightfit._budget.memory import cap as budget
+from tightfit._budget.memory import retries
+from tightfit._budget.plan import fitted as fitted_plans
+from tightfit._budget.plan import watch
+from tightfit._budget.plan.fitted import least_of
+from tightfit._budget.plan.reserved import Reserved
+from tightfit._budget.site import tightfit_allocator
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +74,7 @@ def test_gaps_that_were_not_predicted_get_room_in_one_more_plan(monkeypatch):
         found = session_of(fitted)
         first = passes(fitted, x, 1)
         peaks.most = found.budget + budget.room_for_gaps(found.budget) + 10_000
-        monkeypatch.setattr(planner, "reserved", lambda *_: allocator.Reserved(peaks.most - unpredicted, None))
+        monkeypatch.setattr(planner, "reserved", lambda *_: Reserved(peaks.most - unpredicted, None))
         second = passes(fitted, x, watch.WATCHED)
         assert asked.pop(0) == budget.most_reserved(found.budget)
         if unpredicted < 0:
@@ -95,7 +98,7 @@ def test_a_budget_in_which_the_allocator_has_no_room_is_refused_with_one_in_whic
     size = session_of(fitted).budget
     # Whatever is given up, so much is reserved.
     needed = size + size // fitted_plans.CROWDED + (1000 if over else -1000)
-    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(budget.most_reserved(needed), None))
+    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: Reserved(budget.most_reserved(needed), None))
     if not over:
         passes(fitted, x, 1)
         return
@@ -110,7 +113,7 @@ def test_no_budget_is_refused_for_gaps_once_training_has_begun(monkeypatch):
     fitted, x = fitted_resnet()
     passes(fitted, x, 1)
     needed = 2 * session_of(fitted).budget
-    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: allocator.Reserved(budget.most_reserved(needed), None))
+    monkeypatch.setattr(fitted_plans, "reserved", lambda *_: Reserved(budget.most_reserved(needed), None))
     found = passes(fitted, torch.cat([x, x[:1]]), 1)
     assert found.bound is not None and found.needed >= needed - 2 and not found.is_roomy
 
@@ -375,7 +378,7 @@ def test_a_bound_of_the_program_is_put_back(monkeypatch):
 
 def test_unfit_lifts_the_bound(monkeypatch):
     released = []
-    monkeypatch.setattr("tightfit._fit.limit.release", released.append)
+    monkeypatch.setattr("tightfit._budget.eager.limit.release", released.append)
     model = tt.fit(Resnet(blocks=3), "1GiB")
     found = session_of(model)
     tt.unfit(model)

@@ -4,14 +4,15 @@ import copy
 
 import pytest
 import test_fit_unread
+import tightfit.torch as tt
 import torch
 from fit_support import equal, same_bits, train
 from test_fit_unread import frozen, make, step
+from tightfit._budget.api import Plan, session_of
+from tightfit._budget.eager import noting
+from tightfit._budget.memory import masks
+from tightfit._budget.plan import unread
 from torch import nn
-
-import tightfit.torch as tt
-from tightfit._fit import masks, noting, unread
-from tightfit._fit.doors import Plan, session_of
 
 
 @pytest.fixture(autouse=True)

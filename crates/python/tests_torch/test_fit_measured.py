@@ -4,15 +4,15 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import torch
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import NETWORKS, Resnet, image
 from fit_support import Current, last_plan, same_bits, sgd, tight_budget, train
-from tightfit._fit import cost, measure, planner, times
-from tightfit._fit.copies import CpuCopies
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from tightfit._budget.eager import planner
+from tightfit._budget.memory.copies import CpuCopies
+from tightfit._budget.record import cost, measure, times
 
 pytestmark = pytest.mark.usefixtures("measured")
 

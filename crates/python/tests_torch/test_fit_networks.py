@@ -3,16 +3,26 @@
 import copy
 
 import pytest
-import torch
-
 import tightfit.torch as tt
+import torch
 from fit_models import NETWORKS
 from fit_support import (
-    FAST, SLOW, decided, default_loss, fitted_copy, last_plan, measured_peak, resident_bytes, same_bits, set_link, tight_budget, train,
+    FAST,
+    SLOW,
+    decided,
+    default_loss,
+    fitted_copy,
+    last_plan,
+    measured_peak,
+    resident_bytes,
+    same_bits,
+    set_link,
+    tight_budget,
+    train,
 )  # fmt: skip
-from tightfit._fit.bound import bind
-from tightfit._fit.doors import session_of
-from tightfit._fit.hooks import fitted_by
+from tightfit._budget.api import session_of
+from tightfit._budget.eager.hooks import fitted_by
+from tightfit._budget.plan.bound import bind
 
 
 def made(name):

@@ -4,20 +4,32 @@ import json
 import re
 
 import pytest
-import torch
-from torch import distributed, nn
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, Vae, image, resnet
 from fit_support import (
-    FAST, PROGRAM, SLOW, decided, default_loss, fitted_copy, last_plan, launched, same_bits, set_link, sgd, tight_budget, train,
+    FAST,
+    PROGRAM,
+    SLOW,
+    decided,
+    default_loss,
+    fitted_copy,
+    last_plan,
+    launched,
+    same_bits,
+    set_link,
+    sgd,
+    tight_budget,
+    train,
 )  # fmt: skip
-from tightfit._fit import lines, session
-from tightfit._fit.buckets import bucket_bytes
-from tightfit._fit.budget import beside
-from tightfit._fit.doors import session_of
-from tightfit._fit.sizes import budget_bytes
+from tightfit._budget import messages as lines
+from tightfit._budget.api import session_of
+from tightfit._budget.eager import session
+from tightfit._budget.memory.cap import beside
+from tightfit._budget.memory.sizes import budget_bytes
+from tightfit._budget.plan.buckets import bucket_bytes
+from torch import distributed, nn
 
 
 def test_a_plan_answers_without_running_anything(tmp_path):

@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, train
+from torch import nn
 
 PACKAGE = Path(tightfit.__file__).parent.parent
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -32,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tightfit.torch as tt
 from fit_models import Resnet, image
 from fit_support import FAST, SLOW, decided, last_plan, tight_budget
-from tightfit._fit import cost
+from tightfit._budget.record import cost
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
@@ -259,7 +258,7 @@ def test_trainers_are_fitted_unmodified_and_train_the_same_weights(name, program
     (tmp_path / "program.py").write_text(program)
     found = []
     for budget in ("", "14MiB", "1MiB"):
-        path = f"{PACKAGE / 'tightfit/_fit/site'}:{PACKAGE}"
+        path = f"{PACKAGE / 'tightfit/_budget/site'}:{PACKAGE}"
         environment = {**os.environ, "PYTHONPATH": path, "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0", "HF_HUB_OFFLINE": "1"}
         command = [sys.executable, "program.py"]
         found.append(subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False))

@@ -3,14 +3,13 @@
 import copy
 
 import pytest
+import tightfit.torch as tt
 import torch
+from fit_support import FAST, SLOW, decided, equal, fitted_copy, gradients, last_plan, set_link
+from tightfit._budget.api import session_of
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
-
-import tightfit.torch as tt
-from fit_support import FAST, SLOW, decided, equal, fitted_copy, gradients, last_plan, set_link
-from tightfit._fit.doors import session_of
 
 
 @pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
@@ -415,7 +414,7 @@ def test_sparse_gradients_that_no_layer_announces_count_as_dense_ones(monkeypatc
     for recorded in (False, True):
         model = copy.deepcopy(plain)
         if recorded:
-            monkeypatch.setattr("tightfit._fit.session.unrehearsed", lambda module: "a test")
+            monkeypatch.setattr("tightfit._budget.eager.session.unrehearsed", lambda module: "a test")
         tt.fit(model, "8MiB")
         plain.zero_grad()
         for _ in range(2):

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-
 from fit_support import PROGRAM, launched
 
 LOOKS = """
@@ -84,7 +83,7 @@ def test_a_model_is_traced_and_scripted_as_without_a_budget(tmp_path):
 
 
 SAVES = """
-from tightfit._fit import cost
+from tightfit._budget.record import cost
 rates = cost._CPU
 cost._CPU = cost.Rates(rates.wide, rates.narrow, rates.memory, 1e6, rates.call_us)
 layers = [nn.Sequential(nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for i in range(6)]

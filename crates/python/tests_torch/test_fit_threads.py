@@ -6,13 +6,12 @@ import sys
 import threading
 
 import pytest
-import torch
-
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import SLOW, default_loss, equal, fitted_copy, gradients, last_plan, set_link, sgd, tight_budget
-from tightfit._fit import threads
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from tightfit._budget.eager import backward_thread as threads
 
 
 @pytest.fixture(autouse=True)

@@ -3,17 +3,17 @@
 import copy
 
 import pytest
+import tightfit.torch as tt
 import torch
 import torchvision
 from fit_models import Vae
 from fit_support import equal, measured_peak
+from tightfit._budget.api import session_of
+from tightfit._budget.memory.sizes import text
+from tightfit._budget.plan import unread
+from tightfit._budget.record import readers
 from torch import nn
 from torch.nn import functional as F
-
-import tightfit.torch as tt
-from tightfit._fit import unread
-from tightfit._fit.doors import session_of
-from tightfit._fit.sizes import text
 
 TYPES = [torch.float32, torch.bfloat16]
 SPACE = {1: (2, 4, 12), 2: (2, 4, 12, 12), 3: (2, 4, 8, 8, 8)}
@@ -74,7 +74,7 @@ def gradient(call, x, blanks=False):
 
     def unpack(packed):
         nonlocal given
-        if packed.reader is None or not unread.is_reading(packed.reader):
+        if packed.reader is None or not readers.is_reading(packed.reader):
             return packed.tensor
         given += 1
         made = unread.blank((packed.tensor.shape, packed.tensor.stride(), 0, packed.tensor.dtype), x.device)
@@ -84,7 +84,7 @@ def gradient(call, x, blanks=False):
     torch.manual_seed(0)
     with torch.autograd.graph.saved_tensors_hooks(Packed, unpack):
         y = call(x)
-    for packed, reader in unread.readers(y) if blanks else ():
+    for packed, reader in readers.readers(y) if blanks else ():
         packed.reader = reader
     return torch.autograd.grad(y.float().sin().sum(), x)[0], given
 
@@ -120,7 +120,7 @@ def trained(name):
 def test_what_is_read_is_not_dropped(name):
     x = torch.randn(2, 4, 12, 12, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(Packed, lambda packed: packed.tensor):
-        assert all(unread.is_sign(reader) for _, reader in unread.readers(trained(name)(x)))
+        assert all(readers.is_sign(reader) for _, reader in readers.readers(trained(name)(x)))
 
 
 def frozen(model, *trained):
@@ -353,7 +353,7 @@ def test_what_was_written_to_is_found():
 
 def test_a_node_that_reads_what_it_is_said_not_to_is_found(monkeypatch):
     """The tests above can fail."""
-    monkeypatch.setitem(unread._NODES, "NativeGroupNormBackward0", ("input", ()))
+    monkeypatch.setitem(readers._NODES, "NativeGroupNormBackward0", ("input", ()))
     model, x = make("decoder")
     other = dropping(model, x)
     assert not equal(step(model, x), step(other, x))

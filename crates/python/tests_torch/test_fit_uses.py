@@ -5,17 +5,28 @@ import copy
 import gc
 
 import pytest
-import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
 import tightfit
 import tightfit.torch as tt
+import torch
 from fit_models import Residual, Resnet, Vae, Vit, image, resnet
 from fit_support import (
-    FAST, SLOW, decided, default_loss, equal, fitted_copy, gradients, last_plan, same_bits, set_link, sgd, tight_budget, train,
+    FAST,
+    SLOW,
+    decided,
+    default_loss,
+    equal,
+    fitted_copy,
+    gradients,
+    last_plan,
+    same_bits,
+    set_link,
+    sgd,
+    tight_budget,
+    train,
 )  # fmt: skip
-from tightfit._fit.doors import session_of
+from tightfit._budget.api import session_of
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 @pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])

@@ -5,16 +5,31 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
-import torch
-
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import (
-    FAST, SLOW, LiveBytes, Peaks, default_loss, equal, fitted_copy, fitted_resnet, gradients, last_plan, passes, set_link, sgd, tight_budget,
+    FAST,
+    SLOW,
+    LiveBytes,
+    Peaks,
+    default_loss,
+    equal,
+    fitted_copy,
+    fitted_resnet,
+    gradients,
+    last_plan,
+    passes,
+    set_link,
+    sgd,
+    tight_budget,
 )  # fmt: skip
-from tightfit._fit import copies, forms, planner, retries, watch
-from tightfit._fit.doors import session_of
-from tightfit._fit.rehearse import is_recording
+from tightfit._budget.api import session_of
+from tightfit._budget.eager import planner
+from tightfit._budget.memory import copies, retries
+from tightfit._budget.plan import watch
+from tightfit._budget.record import inputs as forms
+from tightfit._budget.record.rehearse import is_recording
 
 
 @pytest.fixture(autouse=True)

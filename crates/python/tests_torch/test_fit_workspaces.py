@@ -3,13 +3,14 @@
 import threading
 
 import pytest
-import torch
-
 import tightfit.torch as tt
+import torch
 from fit_models import Resnet, image
 from fit_support import last_plan, sgd
 from tightfit import DoesNotFit, NotPreloaded
-from tightfit._fit import measure, planner, times, workspaces
+from tightfit._budget.eager import planner
+from tightfit._budget.plan import workspaces
+from tightfit._budget.record import measure, times
 
 pytestmark = pytest.mark.usefixtures("measured")
 

@@ -1,6 +1,6 @@
 //! `run --budget`: a Python that the command starts reads our `sitecustomize`, which fits its models once torch is imported.
 //!
-//! The Python package does the work (`tightfit/_fit`), so it must be installed where torch is. We first ask the command's Python, with the
+//! The Python package does the work (`tightfit/_budget`), so it must be installed where torch is. We first ask the command's Python, with the
 //! same options and variables, whether it reads us. If it does not (`-I`, `-E`, `-S`, `env -i`), our program starts in it and runs the
 //! user's. A process beside the command watches all that the command starts, and reports a budget that was not applied.
 
@@ -18,7 +18,7 @@ use crate::message;
 use crate::options::AutoOrBytes;
 use crate::preload::{Environment, PythonCall, find_program, python_of};
 
-const SITE: &str = "tightfit/_fit/site/sitecustomize.py";
+const SITE: &str = "tightfit/_budget/site/sitecustomize.py";
 /// Runs a program where Python reads no `sitecustomize` of ours.
 const PROGRAM: &str = "tightfit_program.py";
 /// Watches the command.

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ._fit.site.tightfit_after_torch import AfterTorch
+from ._budget.site.tightfit_after_torch import AfterTorch
 
 __all__ = ["Names", "name_layers"]
 

@@ -41,8 +41,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
+from ._budget.api import Budget, Plan, budget, fit, plan, unfit
 from ._export import network
-from ._fit.doors import Budget, Plan, budget, fit, plan, unfit
 from .errors import BadInput
 from .names import name_layers
 

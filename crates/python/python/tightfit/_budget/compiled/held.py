@@ -1,0 +1,204 @@
+"""Holds the budget of all compiled graphs of a process, and compares the peaks of real steps with it.
+
+Dynamo compiles a graph at its first call, in the first step. Memory that the program uses outside of compiled graphs is known only later::
+
+    call 1   compiled: weights and inputs are allocated; the bytes of the optimizer's state are computed, the bytes of the loss are assumed
+    call 3   the peak of a whole step is measured; if it is over the budget or far below it, all graphs are compiled once more with that peak
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ..memory.sizes import text
+from ..messages import say
+from ..record.optimizer import Optimizers, assumed_bytes, optimizer_bytes
+from . import private
+from .graph import Rates
+from .kept import Kept
+from .kernels import Kernels
+from .plan import Plan, Planned, Terms
+
+__all__ = ["Held", "have_run", "held_by"]
+
+# Reserved on a GPU: the bytes that libraries keep, and the budget divided by _ROUNDING for rounded allocations.
+_LIBRARIES, _ROUNDING = 48 << 20, 256
+# The call of a graph at which a whole step has been measured, and the last call at which steps are checked.
+_SEEN, _LOOKED = 3, 24
+# Graphs are compiled again if a division costs time while this share of the budget stays unused.
+_UNUSED = 0.04
+_AGAIN = 2
+
+_held: dict[tuple[str, int], Held] = {}
+
+
+def held_by(device: torch.device, budget: int) -> Held:
+    """The graphs on a device within a budget."""
+    key = (str(device), budget)
+    if key not in _held:
+        _held[key] = Held(device, budget)
+    return _held[key]
+
+
+def have_run() -> bool:
+    """Whether a compiled graph has run more than once, so training has begun."""
+    return any(graph.calls > 1 for held in _held.values() for graph in held.graphs.values())
+
+
+class Held:
+    """All compiled graphs of a process on one device, within one budget."""
+
+    def __init__(self, device: torch.device, budget: int) -> None:
+        self.device = device
+        self.budget = budget
+        self.kept = Kept(device)
+        self.kernels = Kernels(device, self.kept)
+        self.graphs: dict[str, _Graph] = {}
+        # The number of times that all graphs were compiled again with a measured peak.
+        self.again = 0
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.device.type == "cuda" and torch.cuda.is_available())
+
+    def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any) -> Terms:
+        """The terms of a graph that are known before its joint graph."""
+        trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
+        sizes = [private.elements(value) * value.itemsize for value in trained]
+        found = optimizer or _optimizers(trained)
+        if found is None:
+            state, _, assumed = assumed_bytes(sizes, self.device)
+        else:
+            state, _, assumed = optimizer_bytes(found, None, self.device)
+            if found.state:
+                # It is allocated already.
+                state = 0
+        there = sum({id(value): _size(value) for value in _tensors(inputs)}.values())
+        reserve = 0
+        if self.on_gpu:
+            there = int(torch.cuda.memory_allocated(self.device))
+            reserve = _LIBRARIES + self.budget // _ROUNDING
+        beside = self.kept.beside.get(key, 0)
+        outside = there + state + reserve + beside
+        # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
+        step = max(1, self.budget >> 9)
+        return Terms(self.budget, -(-outside // step) * step, assumed=assumed)
+
+    def compile(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any
+    ) -> Callable[..., Any]:
+        """Compiles a graph of the program so that its steps stay within the budget."""
+        if not torch.is_grad_enabled():
+            # Nothing is saved, so nothing is planned.
+            return private.compile_with(inner, None, None, graph, inputs, settings)
+        key = _key(graph, inputs, self.budget, inner)
+        terms = self.terms(key, graph, inputs, optimizer)
+        plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels)
+        one = self.graphs[key] = _Graph(key, plan)
+        identity = ("tightfit", private.source(), terms.budget, terms.outside, terms.loss)
+        run = private.compile_with(inner, plan.divide, identity, graph, inputs, settings)
+        if plan.planned is not None:
+            say(line(plan.planned, terms))
+        self.kept.save()
+        return _Runs(self, one, run)
+
+    def called(self, one: _Graph) -> None:
+        """Called before each call of a graph: checks the peak of the steps so far."""
+        one.calls += 1
+        if not self.on_gpu or not torch.is_grad_enabled() or one.calls > _LOOKED or one is not next(iter(self.graphs.values())):
+            return
+        if one.calls == _SEEN - 1:
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif one.calls >= _SEEN:
+            self._look(one)
+
+    def _look(self, first: _Graph) -> None:
+        planned = [graph.plan.planned for graph in self.graphs.values() if graph.plan.planned is not None]
+        if not planned:
+            return
+        seen = int(torch.cuda.max_memory_allocated(self.device))
+        predicted = max(one.peak for one in planned)
+        gives_up = any(not one.is_plain for one in planned)
+        over = seen > self.budget
+        if first.calls == _SEEN:
+            say(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
+        elif not over:
+            return
+        unused = gives_up and seen < (1 - _UNUSED) * self.budget and first.calls == _SEEN and predicted - seen > _UNUSED / 2 * self.budget
+        if not (over or unused) or self.again >= _AGAIN:
+            return
+        self.again += 1
+        for graph in self.graphs.values():
+            self.kept.beside[graph.key] = self.kept.beside.get(graph.key, 0) + seen - predicted
+        self.kept.save()
+        say(
+            f"compiled: {text(abs(seen - predicted))} {'more' if seen > predicted else 'less'} than predicted exist beside the graphs; "
+            "all is compiled once more with that"
+        )
+        self.graphs.clear()
+        private.reset()
+
+
+class _Graph:
+    """One compiled graph."""
+
+    def __init__(self, key: str, plan: Plan) -> None:
+        self.key = key
+        self.plan = plan
+        self.calls = 0
+
+
+class _Runs:
+    """Runs a compiled graph."""
+
+    def __init__(self, held: Held, graph: _Graph, run: Callable[..., Any]) -> None:
+        self.held = held
+        self.graph = graph
+        self.run = run
+        self._boxed_call = getattr(run, "_boxed_call", False)
+
+    def __call__(self, *args: Any) -> Any:
+        self.held.called(self.graph)
+        return self.run(*args)
+
+
+def line(planned: Planned, terms: Terms) -> str:
+    """A plan in one line."""
+    assumed = f"; assuming that {terms.assumed}" if terms.assumed else ""
+    if planned.is_plain:
+        return f"compiled graph: predicted peak {text(planned.peak)} fits in {text(terms.budget)}; nothing is changed{assumed}"
+    return (
+        f"compiled graph: predicted peak {text(planned.peak)} of {text(terms.budget)} (plain {text(planned.plain)}), "
+        f"{planned.overhead_us / 1e3:.1f} ms more, by {planned.of}, planned in {planned.seconds:.1f} s{assumed}"
+    )
+
+
+def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
+    return [value for value in inputs if isinstance(value, Tensor)]
+
+
+def _size(value: Tensor) -> int:
+    return int(private.elements(value) * value.itemsize)
+
+
+def _optimizers(trained: list[Any]) -> Optimizers | None:
+    """The program's optimizers of these parameters."""
+    mine = {id(parameter) for parameter in trained}
+    found = []
+    for one in gc.get_objects():
+        # isinstance would follow weak references.
+        if issubclass(type(one), torch.optim.Optimizer) and getattr(one, "param_groups", None):
+            if any(id(parameter) in mine for group in one.param_groups for parameter in group["params"]):
+                found.append(one)
+    return Optimizers(found) if found else None
+
+
+def _key(graph: fx.GraphModule, inputs: Sequence[Any], budget: int, inner: str) -> str:
+    shapes = [(tuple(map(str, value.shape)), str(value.dtype)) if isinstance(value, Tensor) else str(type(value)) for value in inputs]
+    return hashlib.sha256(repr((graph.code, shapes, budget, inner, private.source().hex())).encode()).hexdigest()[:24]

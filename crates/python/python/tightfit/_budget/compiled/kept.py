@@ -1,0 +1,55 @@
+"""Keeps measurements for later processes: times of kernels, and bytes that steps took in addition to the prediction.
+
+They are kept in a JSON file in the folder of the profile cache. Without the file, or if it cannot be read or written, a process measures again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..record.times import devices_in, path_of, words_of, write_devices
+
+__all__ = ["Kept"]
+
+_NAME = "compiled-steps.json"
+_KIND = "tightfit_compiled_steps", 1
+_MOST = 5_000
+
+
+class Kept:
+    """The measurements for one device.
+
+    Attributes
+    ----------
+    times
+        Microseconds by kernel.
+    beside
+        Bytes that a step took in addition to the prediction, by graph.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = words_of(device)
+        self.path = path_of(_NAME)
+        found = devices_in(self.path, _KIND).get(self.device)
+        found = found if isinstance(found, dict) else {}
+        self.times = {str(key): float(time) for key, time in _numbers(found.get("times"))}
+        self.beside = {str(key): int(size) for key, size in _numbers(found.get("beside"))}
+
+    def save(self) -> None:
+        """Writes them to the file, and leaves the entries of other devices as they are."""
+        if self.path is not None:
+            everything = devices_in(self.path, _KIND)
+            everything[self.device] = {"times": _last(self.times), "beside": _last(self.beside)}
+            write_devices(self.path, _KIND, everything)
+
+
+def _last(values: dict[str, Any]) -> dict[str, Any]:
+    return dict(list(values.items())[-_MOST:])
+
+
+def _numbers(found: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(found, dict):
+        return []
+    return [(key, value) for key, value in found.items() if isinstance(value, int | float)]

@@ -1,0 +1,107 @@
+"""Times of library kernels: convolutions, matrix products, attention.
+
+They are measured once on a GPU and kept, or estimated from their arithmetic and memory traffic.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_map
+
+from ..record.cost import Rates, flops, rates_of
+from . import private
+from .kept import Kept
+
+__all__ = ["Kernels"]
+
+# Timed runs of a kernel, whose median counts, and the seconds after which no more kernels are measured.
+_RUNS, _SECONDS = 3, 8.0
+
+
+class Kernels:
+    """Times of kernels on one device."""
+
+    def __init__(self, device: torch.device, kept: Kept) -> None:
+        self.device = device
+        self.rates: Rates = rates_of(device)
+        self.kept = kept
+        self.spent = 0.0
+
+    @property
+    def memory(self) -> float:
+        """Bytes per microsecond that fused kernels read and write."""
+        return 0.8 * self.rates.memory / 1e6
+
+    def __call__(self, node: fx.Node) -> float:
+        """The time of a node in microseconds."""
+        key = _key(node)
+        known = self.kept.times.get(key)
+        if known is not None:
+            return known
+        if self.device.type == "cuda" and torch.cuda.is_available() and self.spent < _SECONDS:
+            started = time.monotonic()
+            try:
+                found = self._measured(node)
+            except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                # Too little memory is free, or the kernel rejects random values.
+                found = self._estimated(node)
+            self.spent += time.monotonic() - started
+            self.kept.times[key] = found
+            return found
+        return self._estimated(node)
+
+    def _estimated(self, node: fx.Node) -> float:
+        args, kwargs = tree_map(_value, (node.args, node.kwargs))
+        work = 0.0
+        if isinstance(node.target, torch._ops.OpOverload):
+            try:
+                work = float(flops(node.target, args, kwargs, node.meta.get("val")))
+            except (TypeError, ValueError, RuntimeError):
+                work = 0.0
+        tensors = [value for value in (_value(one) for one in (node, *node.all_input_nodes)) if isinstance(value, Tensor)]
+        narrow = any(value.itemsize == 2 for value in tensors)
+        traffic = sum(private.elements(value) * value.itemsize for value in tensors)
+        return float(1e6 * max(work / (self.rates.narrow if narrow else self.rates.wide), traffic / self.rates.memory) + self.rates.call_us)
+
+    def _measured(self, node: fx.Node) -> float:
+        with private.real_tensors(), torch.no_grad(), torch.autocast("cuda", enabled=False), torch.cuda.device(self.device):
+            args, kwargs = tree_map(lambda one: _real(_value(one)), (node.args, node.kwargs))
+            target: Any = node.target
+            target(*args, **kwargs)
+            times = []
+            for _ in range(_RUNS):
+                first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                first.record()
+                target(*args, **kwargs)
+                last.record()
+                last.synchronize()
+                times.append(1e3 * first.elapsed_time(last))
+            return float(statistics.median(times))
+
+
+def _value(one: Any) -> Any:
+    return one.meta.get("val") if isinstance(one, fx.Node) else one
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, torch.SymInt):
+        return int(value.node.hint or 1)
+    if not isinstance(value, Tensor):
+        return value
+    shape = [one if isinstance(one, int) else int(one.node.hint or 1) for one in value.shape]
+    strides = [one if isinstance(one, int) else int(one.node.hint or 1) for one in value.stride()]
+    made = torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+    return made.uniform_(-0.1, 0.1) if value.is_floating_point() else made.zero_()
+
+
+def _key(node: fx.Node) -> str:
+    parts = [str(node.target)]
+    for one in node.args:
+        value = _value(one)
+        parts.append(f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}" if isinstance(value, Tensor) else str(value))
+    return " ".join(parts)

@@ -1,0 +1,49 @@
+"""Compiles the graphs of unmodified programs that call `torch.compile` within the budget of ``tightfit run --budget``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx, nn
+
+from ...errors import DoesNotFit
+from ..messages import say
+from . import private
+from .backend import compile_within, device_of, misfit_in
+
+__all__ = ["by_inductor", "install"]
+
+
+def by_inductor(module: nn.Module) -> bool:
+    """Whether a module was compiled by Inductor."""
+    return private.settings_of_module(module) is not None
+
+
+def install(budget: Callable[[Any], int], misfit: Callable[[DoesNotFit], None], elsewhere: Callable[[], bool]) -> bool:
+    """Takes over the graphs that programs pass to Inductor. Returns whether this version of PyTorch allows it.
+
+    ``budget`` returns the bytes on a device. ``misfit`` is called if a budget cannot be met. ``elsewhere`` returns whether the graph is a compiled
+    part of an eager model, which is planned as a whole.
+    """
+
+    def take(wrapper: Any, graph: fx.GraphModule, inputs: Sequence[Any], plain: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+        if elsewhere():
+            return plain()
+        device = device_of(inputs)
+        try:
+            return compile_within(budget(device), device, "inductor", private.settings_of(wrapper), graph, inputs, plain)
+        except Exception as error:
+            cause = misfit_in(error)
+            if cause is None:
+                raise
+            misfit(cause)
+            say(f"{cause}; it is compiled as without a budget, since training has begun")
+            return plain()
+
+    try:
+        private.replace_default(take)
+    except private.Lacking as error:
+        say(f"{error}; what programs compile is left alone")
+        return False
+    return True

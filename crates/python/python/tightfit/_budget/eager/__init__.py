@@ -1,0 +1,1 @@
+"""Carries out plans in eager passes: hooks on saved tensors, copies, and calls of the same pass that run again."""

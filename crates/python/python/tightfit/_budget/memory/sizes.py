@@ -1,0 +1,60 @@
+"""Sizes as text, and budgets in the forms that users give."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from ..._native import parse_size
+from ...errors import BadInput
+from ..messages import say
+from .cap import beside
+
+__all__ = ["UNLIMITED", "budget_bytes", "text"]
+
+# The share of what is free that a budget of "auto" takes.
+_OF_FREE = 0.97
+# A budget of as many bytes or more bounds nothing.
+UNLIMITED = sys.maxsize
+
+
+def text(size: int) -> str:
+    """A size with its unit, such as ``1.50 GiB``."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.2f} {name}"
+    return f"{size} bytes"
+
+
+def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") -> int:
+    """A budget in bytes, from a number of bytes, a size such as ``"8GiB"``, or ``"auto"``, of which a line says what it is; messages name this
+    argument.
+
+    Raises
+    ------
+    BadInput
+        If it is none of these, or not positive.
+    """
+    takes_auto = argument != "host_budget"
+    if budget == "auto" and takes_auto:
+        if device.type != "cuda":
+            raise BadInput(f"{argument}='auto' takes what is free on a GPU, but the model is not on a GPU; give a size such as '8GiB'")
+        total, taken = torch.cuda.mem_get_info(device)[1], beside(device)
+        size = int(_OF_FREE * (total - taken))
+        say(
+            f"{argument} auto is {text(size)} of {text(total)}: {text(taken)} are taken beside PyTorch's allocator "
+            f"(CUDA's context, NCCL and other libraries, other processes), and {text(total - taken - size)} stay free"
+        )
+        return size
+    auto = ", or 'auto'" if takes_auto else ""
+    if isinstance(budget, bool) or not isinstance(budget, int | str):
+        raise BadInput(f"{argument}={budget!r}: give a size such as '8GiB', or a number of bytes{auto}")
+    try:
+        size = int(parse_size(budget)) if isinstance(budget, str) else budget
+    except BadInput as error:
+        raise BadInput(f"{argument}: {error}{auto}") from None
+    if size <= 0:
+        raise BadInput(f"{argument}={budget!r}: it must be positive")
+    return size

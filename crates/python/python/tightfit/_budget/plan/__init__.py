@@ -1,0 +1,1 @@
+"""What happens to each saved tensor of a recorded step, within a budget."""

@@ -1,0 +1,438 @@
+"""A plan in the form in which passes carry it out: by the number of each pack and unpack.
+
+Decisions name operations. Seen from saved-tensor hooks, a step is a sequence of packs and unpacks, so every decision moves to
+the next of these at which it can happen, and the prediction is made for what then happens.
+"""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..record.data import ModuleSaves, Step
+from ..record.marks import is_small
+from ..record.recorder import Recorder
+from ..record.rerunnable import CONVOLUTIONS
+from .liveness import Impossible, Lives, calls
+from .simulate import Outcome, simulate
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind", "copied_bytes"]
+
+KEEP, LEAF, OFFLOAD, REBUILD = range(4)
+ALIGNMENT = 512
+# Fewer saved tensors take less time with hooks than it takes to put the hooks away.
+QUIET = 4
+
+
+class Order(NamedTuple):
+    """What to do besides: slots whose offload ends here, and slots that later packs do not need."""
+
+    release: tuple[int, ...]
+    forget: tuple[int, ...]
+
+
+class Expected(NamedTuple):
+    """The form of a tensor that is not just kept: of another one, the decision is not carried out."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+@dataclass
+class Bound:
+    """A plan bound to the packs and unpacks of a step.
+
+    Attributes
+    ----------
+    answers
+        For each pack: what to do, its elements, what else to do, its tensor, and what to expect.
+    kept
+        For each pack that is just kept, with nothing else to do, its elements; -1 for others. Most packs look no further.
+    at_end
+        What to do when the forward pass ends.
+    functions
+        The functions that may be called again, see `functions`.
+    noted
+        Modules whose calls are noted; "" is the model itself.
+    switches
+        Modules at which noting begins or ends, and which of it.
+    quiet
+        Modules in which everything is just kept: they run without hooks on saved tensors.
+    places
+        For each of these modules, the first pack of each of its calls, and the first one behind it.
+    unpacks
+        The pack that is unpacked at each turn of the backward pass, of those with hooks.
+    fetch, drop, busy
+        By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
+    on_demand
+        Offloaded tensors that the plan fetches no earlier than their first reader.
+    rounds
+        How often each recomputed tensor is made again.
+    dropped, masked
+        Tensors that no backward pass reads, which the pass does not keep; and the ones whose signs alone are read, which are kept as bits.
+    stay
+        For a tensor and how often it was made again: the tensors that stay when it is made once more.
+    convolves
+        Whether reruns compute convolutions.
+    slots
+        Place of each offloaded tensor in the arena, and its bytes.
+    host_bytes
+        Length of the arena.
+    small
+        Small tensors that passes copied, weakly: the next one copies them at once.
+    keeps
+        Small tensors that calls read, weakly, and whether autograd saved them then.
+    saved_names
+        Parameters that autograd saves itself, by name.
+    casts, mark
+        The version of each parameter that autocast cast in the last pass, and a cast of ours that tells whether its context goes on.
+    outcome
+        The prediction.
+    """
+
+    answers: list[tuple[int, int, Order | None, int, Expected]] = field(default_factory=list)
+    kept: array[int] = field(default_factory=lambda: array("q"))
+    at_end: Order = Order((), ())
+    functions: dict[Any, int] = field(default_factory=dict)
+    noted: set[str] = field(default_factory=set)
+    switches: dict[str, bool] = field(default_factory=dict)
+    quiet: set[str] = field(default_factory=set)
+    places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    unpacks: list[int] = field(default_factory=list)
+    turns: dict[int, list[int]] = field(default_factory=dict)
+    fetch: dict[int, list[int]] = field(default_factory=dict)
+    on_demand: set[int] = field(default_factory=set)
+    drop: dict[int, list[int]] = field(default_factory=dict)
+    busy: set[int] = field(default_factory=set)
+    rounds: dict[int, int] = field(default_factory=dict)
+    dropped: frozenset[int] = frozenset()
+    masked: frozenset[int] = frozenset()
+    stay: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
+    convolves: bool = False
+    leaves: dict[int, list[int]] = field(default_factory=dict)
+    kinds: dict[int, int] = field(default_factory=dict)
+    slots: dict[int, tuple[int, int]] = field(default_factory=dict)
+    keep_until_filled: set[int] = field(default_factory=set)
+    host_bytes: int = 0
+    small: dict[int, Any] = field(default_factory=dict)
+    keeps: dict[int, Any] = field(default_factory=dict)
+    casts: dict[int, int] = field(default_factory=dict)
+    mark: Any = None
+    saved_names: set[str] = field(default_factory=set)
+    decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def expect(self, module: nn.Module) -> None:
+        """Looks up the parameters that autograd saves itself: the first pass needs no copies of them."""
+        for name, parameter in module.named_parameters():
+            if name in self.saved_names:
+                self.keeps[id(parameter)] = weakref.ref(parameter), True
+
+
+class _Binder:
+    def __init__(self, step: Step, lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
+        self.step = step
+        self.lives = lives
+        self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
+        self.bound = Bound()
+        self.packs_of: dict[int, list[int]] = defaultdict(list)
+        for number, (tensor, operation) in enumerate(step.packs):
+            if operation >= 0:
+                self.packs_of[tensor].append(number)
+        # Reruns of what is made later read what is made earlier, and come first.
+        for tensor in sorted(self.decisions, key=lambda tensor: -lives.first[tensor]):
+            if len(self.decisions[tensor]["rebuilt"]) > 1:
+                self.decisions[tensor]["rebuilt"] = self.at_needs(tensor)
+
+    def at_needs(self, tensor: int) -> list[dict[str, Any]]:
+        """The reruns of a tensor that can happen, at what needs them: an unpack, or a rerun that reads the tensor.
+
+        From an unpack on, autograd holds what it got until the last operation that reads it, so no rerun between these is one.
+        """
+        lives = self.lives
+        unpacks = [operation for number, operation in self.step.unpacks if operation >= 0 and self.step.packs[number][0] == tensor]
+        ends = [*unpacks[1:], len(lives.operations)]
+        readers = [index for index in range(lives.turn, len(lives.operations)) if tensor in lives.operations[index]["reads"]]
+        holds = [(begin, max(index for index in readers if index < end)) for begin, end in zip(unpacks, ends, strict=True)]
+        needs = {
+            entry["before"]
+            for decision in self.decisions.values()
+            for entry in decision["rebuilt"]
+            if any(tensor in lives.operations[index]["reads"] for index in entry["operations"])
+        }
+        free = [need for need in sorted({*unpacks, *needs}) if not any(begin < need <= end for begin, end in holds)]
+        first, *others = self.decisions[tensor]["rebuilt"]
+        found = {first["before"]: first}
+        for entry in others:
+            need = next((need for need in free if need >= entry["before"]), None)
+            if need is not None:
+                found.setdefault(need, {**entry, "before": need})
+        return list(found.values())
+
+    def bind(self, recorder: Recorder) -> Bound:
+        bound, packs = self.bound, recorder.packs
+        for tensor, decision in list(self.decisions.items()):
+            if decision["decision"] == "keep" or tensor not in self.packs_of:
+                del self.decisions[tensor]
+        self.drops()
+        for tensor, decision in self.decisions.items():
+            bound.kinds[tensor] = OFFLOAD if decision["decision"] == "offload" else REBUILD
+        for tensor in self.decisions:
+            if bound.kinds[tensor] == REBUILD:
+                self.reruns(tensor)
+        for read in bound.leaves.values():
+            for leaf in read:
+                if leaf not in self.packs_of:
+                    raise Impossible(f"a rerun reads tensor {leaf}, which is not saved")
+                bound.kinds.setdefault(leaf, LEAF)
+        self.place()
+        releases = self.releases()
+        forgets = self.forgets()
+        made = {(view.storage, view.writes): view for one in recorder.operations if one.makes for view in one.outputs if view is not None}
+        for number, (tensor, _) in enumerate(self.step.packs):
+            kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
+            order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
+            view = packs[number].view
+            if tensor in bound.dropped or kind in (REBUILD, LEAF) and made.get((view.storage, view.writes)) != view:
+                # The pass looks at the node that saves the tensor; or the program does not have the saved tensor, which is known where a call makes it.
+                bound.noted.add(packs[number].group)
+            bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
+        bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
+        bound.at_end = Order(tuple(releases.get(-1, ())), ())
+        self.turns()
+        if bound.leaves:
+            bound.functions = self.step.functions
+            self.switches(recorder)
+        else:
+            bound.noted.clear()
+        self.silence(recorder)
+        for save in sorted(recorder.saves, key=lambda save: save.first):
+            if save.name in bound.switches or save.name in bound.quiet:
+                bound.places.setdefault(save.name, []).append((save.first, save.end))
+        for turn, number in enumerate(bound.unpacks):
+            bound.turns.setdefault(number, []).append(turn)
+        saved = {pack.view.storage for pack in packs}
+        bound.saved_names = {one.which for number in saved for one in recorder.storages[number].named if one.what == "parameter"}
+        bound.decisions = self.decisions
+        bound.outcome = self.with_copies(simulate(self.lives, self.decisions), recorder)
+        for tensors in bound.fetch.values():
+            tensors.sort(key=bound.outcome.needed.__getitem__)
+        return bound
+
+    def with_copies(self, outcome: Outcome, recorder: Recorder) -> Outcome:
+        """An outcome with the copies that a pass makes of small tensors from outside, for its noted calls."""
+        copies = copied_bytes(recorder, self.bound.noted)
+        if not copies:
+            return outcome
+        stages = [operation["stage"] for operation in self.lives.operations]
+        live = [size if stage == "update" else size + copies for size, stage in zip(outcome.live, stages, strict=True)]
+        at = max(range(len(live)), key=live.__getitem__)
+        return replace(outcome, live=live, at=at, peak=live[at])
+
+    def reruns(self, tensor: int) -> None:
+        """Notes what the reruns of a tensor need, and what stays when it is made."""
+        bound, entries = self.bound, self.decisions[tensor]["rebuilt"]
+        bound.rounds[tensor] = len(entries)
+        leaves: set[int] = set()
+        for round, entry in enumerate(entries):
+            operations = entry["operations"]
+            leaves.update(leaf for leaf in self.lives.native.leaves(list(operations)) if not self.lives.resident[leaf])
+            for index in operations:
+                bound.convolves |= any(part.name in CONVOLUTIONS for part in self.step.parts[index])
+                bound.noted.update(part.group for part in self.step.parts[index])
+            made = {made for index in operations for made in self.lives.operations[index]["writes"]}
+            stay = {other for other in made if other == tensor or self.stays(other, entry["before"])}
+            # Whether it can be carried out.
+            calls(self.lives, operations, stay)
+            bound.stay[(tensor, round)] = frozenset(stay)
+        bound.leaves[tensor] = sorted(leaves)
+
+    def drops(self) -> None:
+        """Notes what nobody reads: it is made again like what is recomputed, if a program asks for it after all."""
+        bound = self.bound
+        bound.dropped, bound.masked = frozenset(self.step.dropped), frozenset(self.step.masked)
+        for tensor, operations in self.step.dropped.items():
+            bound.kinds[tensor] = REBUILD
+            bound.rounds[tensor] = 1
+            bound.noted.update(part.group for index in operations for part in self.step.parts[index])
+            bound.convolves |= any(part.name in CONVOLUTIONS for index in operations for part in self.step.parts[index])
+            found = self.lives.native.leaves(list(operations))
+            bound.leaves[tensor] = [leaf for leaf in found if not self.lives.resident[leaf]]
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All reruns."""
+        return [entry for decision in self.decisions.values() for entry in decision["rebuilt"]]
+
+    def stays(self, tensor: int, before: int) -> bool:
+        """Whether a recomputed tensor stays when it is made before an operation."""
+        decision = self.decisions.get(tensor)
+        if decision is None or decision["decision"] != "recompute":
+            return False
+        return not any(later["before"] > before for later in decision["rebuilt"])
+
+    def switches(self, recorder: Recorder) -> None:
+        """Finds the modules at which noting begins or ends."""
+        bound = self.bound
+        names = {save.name for save in recorder.saves} | {""}
+        # Reshapings of what is made again are noted as well.
+        involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
+        runs = [*(entry["operations"] for entry in self.entries()), *self.step.dropped.values()]
+        involved |= {made for operations in runs for index in operations for made in self.lives.operations[index]["writes"]}
+        storages = {storage for (storage, _), tensor in self.step.tensors.items() if tensor in involved}
+        for operation in recorder.operations:
+            if operation.stage == "forward" and not operation.makes and any(storage in storages for storage, _ in operation.reads):
+                bound.noted.add(operation.group)
+        bound.noted -= recorder.unnoted
+        for name in sorted(names - {""}):
+            parent = name
+            while parent:
+                parent = parent.rpartition(".")[0]
+                if parent in names:
+                    break
+            if (name in bound.noted) != (parent in bound.noted):
+                bound.switches[name] = name in bound.noted
+
+    def silence(self, recorder: Recorder) -> None:
+        """Finds the modules that need no hooks on saved tensors, and counts the turns without them."""
+        bound = self.bound
+        busy = {number for turn, number in enumerate(bound.unpacks) if turn in bound.busy}
+        others = [0, *accumulate(elements < 0 or number in busy for number, elements in enumerate(bound.kept))]
+        calls: dict[str, list[ModuleSaves]] = defaultdict(list)
+        for save in recorder.saves:
+            calls[save.name].append(save)
+        loud = {name[: end if end >= 0 else None] for name in bound.noted for end in _ends(name)}
+        found = {
+            name
+            for name, saves in calls.items()
+            if name and name not in loud and all(others[save.first] == others[save.end] and save.end - save.first >= QUIET for save in saves)
+        }
+        bound.quiet = {name for name in found if not any(name[:end] in found for end in _ends(name) if end >= 0)}
+        without = {number for name in bound.quiet for save in calls[name] for number in range(save.first, save.end)}
+        stays = [number not in without for number in bound.unpacks]
+        turns = [0, *accumulate(stays)]
+        bound.unpacks = [number for number, stay in zip(bound.unpacks, stays, strict=True) if stay]
+        bound.fetch = {turns[turn]: tensors for turn, tensors in bound.fetch.items()}
+        bound.drop = {turns[turn]: tensors for turn, tensors in bound.drop.items()}
+        bound.busy = {turns[turn] for turn in bound.busy}
+
+    def place(self) -> None:
+        """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""
+        end = 0
+        for tensor, kind in self.bound.kinds.items():
+            if kind == OFFLOAD:
+                size = self.raw_bytes(tensor)
+                self.bound.slots[tensor] = (end, size)
+                end += -(-size // ALIGNMENT) * ALIGNMENT
+        self.bound.host_bytes = end
+
+    def raw_bytes(self, tensor: int) -> int:
+        return int(self.lives.bytes[tensor])
+
+    def releases(self) -> dict[int, list[int]]:
+        """For each pack, the slots that let go of their tensors there; -1 stands for the end of the forward pass."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for tensor, decision in self.decisions.items():
+            first = self.packs_of[tensor][0]
+            wanted = decision["release_after"] or 0
+            if decision["decision"] == "recompute":
+                # Its rerun needs what is saved after it.
+                late = [self.packs_of[other][0] for other in self.bound.leaves[tensor] if self.packs_of[other][0] > first]
+                if not late:
+                    decision["release_after"] = self.lives.last_forward[tensor]
+                    continue
+                at = max(late)
+                self.bound.keep_until_filled.add(tensor)
+                # Orders are carried out before their pack is answered.
+                start, reached = at + 1, 0
+            else:
+                start, reached = first, max(wanted, self.step.packs[first][1])
+            number = next((number for number in range(start, len(self.step.packs)) if self.step.packs[number][1] >= reached), -1)
+            found[number].append(tensor)
+            decision["release_after"] = self.step.packs[number][1] if number >= 0 else self.lives.turn - 1
+        return found
+
+    def forgets(self) -> dict[int, list[int]]:
+        """For each pack, the slots that no later one needs."""
+        created: dict[int, int] = {}
+        for tensor in self.bound.kinds:
+            created[tensor] = self.packs_of[tensor][0]
+        # A slot is created with the first that reads it, and so are those that it reads.
+        for tensor in sorted(self.bound.leaves, key=lambda tensor: -self.lives.first[tensor]):
+            for leaf in self.bound.leaves[tensor]:
+                created[leaf] = min(created[leaf], created[tensor])
+        last = {tensor: self.packs_of[tensor][-1] for tensor in self.bound.kinds}
+        for tensor, leaves in self.bound.leaves.items():
+            for leaf in leaves:
+                last[leaf] = max(last[leaf], created[tensor])
+        found: dict[int, list[int]] = defaultdict(list)
+        for tensor, number in last.items():
+            found[number + 1].append(tensor)
+        return found
+
+    def turns(self) -> None:
+        bound, lives = self.bound, self.lives
+        bound.unpacks = [number for number, _ in self.step.unpacks]
+        places = [(operation, turn) for turn, (_, operation) in enumerate(self.step.unpacks) if operation >= 0]
+        for tensor, decision in self.decisions.items():
+            if decision["decision"] == "offload":
+                early = [place for place in places if place[0] <= decision["prefetch_before"]]
+                # The hooks see nothing of the backward pass before its first unpack.
+                operation, turn = early[-1] if early else places[0]
+                first = lives.first_backward[tensor]
+                if operation < first:
+                    bound.fetch.setdefault(turn, []).append(tensor)
+                    decision["prefetch_before"] = operation
+                else:
+                    decision["prefetch_before"] = first
+                    bound.on_demand.add(tensor)
+            else:
+                entries = decision["rebuilt"]
+                for later in entries[1:]:
+                    reached = [turn for operation, turn in places if operation >= later["before"]]
+                    if reached:
+                        bound.drop.setdefault(reached[0], []).append(tensor)
+        # As far as the hooks see, the backward pass begins with the first one and ends with the last.
+        bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
+
+
+def copied_bytes(recorder: Recorder, noted: set[str] | None = None) -> int:
+    """Bytes of the small tensors from outside that noted calls copy, in these modules or in all."""
+    saved = {pack.view.storage for pack in recorder.packs}
+    read = {
+        storage
+        for operation in recorder.operations
+        if operation.stage == "forward" and operation.call >= 0 and (noted is None or operation.group in noted)
+        for storage, _ in operation.reads
+        if storage not in operation.changes
+    }
+    found = 0
+    for storage in map(recorder.storages.__getitem__, read):
+        # Inputs are other tensors in each pass: nobody knows in time that autograd saves them.
+        named = [one for one in storage.named if one.what == "input" or storage.number not in saved]
+        if any(is_small(len(one.view.shape), storage.bytes, is_leaf=True) for one in named):
+            found += storage.bytes
+    return found
+
+
+def _ends(name: str) -> list[int]:
+    """Where the names of a module and of those around it end in its name: -1 stands for its own end."""
+    return [-1, *(place for place, letter in enumerate(name) if letter == ".")]
+
+
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step.
+
+    Raises
+    ------
+    Impossible
+        If the decisions cannot be carried out.
+    """
+    return _Binder(step, lives, decisions).bind(recorder)

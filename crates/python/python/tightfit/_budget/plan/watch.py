@@ -1,0 +1,204 @@
+"""What the first passes of a plan took, as PyTorch's allocator counts it, beside what was predicted.
+
+A pass has three phases, each with a peak of its own::
+
+    forward pass | what the program runs between: its loss | backward pass
+
+Only the growth within a pass is compared: what was there when it began is known by then, whatever was assumed. Of a pass without a plan
+nothing of ours sees a phase end, so its peak is looked at when the next one begins, of whichever model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from ..memory.sizes import text
+from .liveness import Lives
+from .simulate import Outcome
+
+__all__ = ["SPARE", "WATCHED", "Assumed", "Growth", "Watch", "allocated", "differences", "settle", "tries_algorithms", "watches", "with_room"]
+
+# Kinds of devices whose allocator has statistics; they are reset for watched passes.
+WATCHES = {"cuda"}
+# Passes of a plan that are watched.
+WATCHED = 4
+# Bytes that are planned for beyond a peak that was seen.
+SPARE = 8 << 20
+
+
+def watches(device: torch.device) -> bool:
+    """Whether an allocator counts what is on this device."""
+    return device.type in WATCHES
+
+
+def allocated(device: torch.device) -> int:
+    """Bytes that are given out now; 0 where nobody counts."""
+    return int(torch.cuda.memory_allocated(device)) if watches(device) else 0
+
+
+class Assumed(NamedTuple):
+    """What no recording of a model shows, in bytes: as it was planned for.
+
+    Attributes
+    ----------
+    state, scratch
+        Of the optimizer, and what its update needs besides.
+    outside
+        What else was on the device.
+    reserve
+        For workspaces and what the allocator rounds.
+    between
+        What the program's loss needs beyond the one that was assumed.
+    before
+        Outputs of the pass before, which most programs have until this one's take their names.
+    """
+
+    state: int
+    scratch: int
+    outside: int
+    reserve: int
+    between: int = 0
+    before: int = 0
+
+
+class Growth(NamedTuple):
+    """How much more than predicted a pass grew, in bytes: in its forward or backward pass, and between these beyond `meeting`, what
+    is predicted where they meet."""
+
+    passes: int
+    between: int
+    meeting: int
+
+
+@dataclass
+class Watch:
+    """The peaks of a plan's passes so far, in bytes.
+
+    Attributes
+    ----------
+    passes
+        How many were watched to their end.
+    seen
+        The highest peak of all.
+    begin, before
+        What was there when the last one began; and of that, outputs of the pass before, which go when its forward pass ends.
+    forward, between, backward
+        Peaks of its phases; 0 for those that have not ended.
+    gap
+        What the allocator cannot give back between blocks, where passes need most.
+    reserved
+        What it reserved at most in the last one that was watched, of a plan, which began with nothing cached.
+    """
+
+    device: torch.device
+    passes: int = 0
+    seen: int = 0
+    begin: int = 0
+    before: int = 0
+    forward: int = 0
+    between: int = 0
+    backward: int = 0
+    gap: int = 0
+    reserved: int = 0
+
+    def start(self, before: int, planned: bool) -> None:
+        """Begins a pass: what other code needed before is no plan's fault."""
+        if planned and self._is_last():
+            torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        self.begin, self.before = allocated(self.device), before
+        self.forward = self.between = self.backward = 0
+        if not planned:
+            _unseen[self.device] = self
+
+    def _is_last(self) -> bool:
+        """Whether the pass is the last to be watched: as those after it, it reserves what it needs without being looked into."""
+        return self.passes == WATCHED - 1 and not torch.cuda.is_current_stream_capturing()
+
+    def _phase(self) -> int:
+        peak = int(torch.cuda.max_memory_allocated(self.device))
+        if self._is_last():
+            self.reserved = max(self.reserved, int(torch.cuda.max_memory_reserved(self.device)))
+        torch.cuda.reset_peak_memory_stats(self.device)
+        self.seen = max(self.seen, peak)
+        return peak
+
+    def forward_ended(self) -> None:
+        self.forward = self._phase()
+        if self.passes and not self._is_last() and not torch.cuda.is_current_stream_capturing():
+            # Behind the first pass, the optimizer's state is where it stays. What is cached still is none of the gaps.
+            torch.cuda.empty_cache()
+            self.gap = max(self.gap, int(torch.cuda.memory_reserved(self.device)) - allocated(self.device))
+
+    def backward_began(self) -> None:
+        self.between = self._phase()
+
+    def ended(self) -> None:
+        self.backward = self._phase()
+
+    def growth(self, lives: Lives, outcome: Outcome, given: int, before: int) -> Growth | None:
+        """What was seen of the last pass beyond the prediction; None if a phase was not seen. The prediction is that the model has given its
+        outputs after so many operations, and so many bytes of outputs before it."""
+        if not (self.forward and self.between and self.backward):
+            return None
+        resident = sum(size for size, stays in zip(lives.bytes, lives.resident, strict=True) if stays)
+        names = [operation["name"] for operation in lives.operations]
+        unpack = next((index for index in range(lives.turn, len(names)) if names[index] == "unpack"), lives.turn)
+        end = next((index for index, operation in enumerate(lives.operations) if operation["stage"] == "update"), len(names))
+        # What is there from the end of the forward pass on.
+        left = self.begin - self.before
+        passes = max(
+            self.forward - self.begin - (max(outcome.live[:given], default=resident) - before - resident),
+            self.backward - left - (max(outcome.live[unpack:end]) - resident),
+        )
+        # What is alive where the passes meet, without what the assumed loss needed.
+        meeting = min(outcome.live[lives.turn - 1 : lives.turn + 1])
+        between = self.between - left - (meeting - resident)
+        if self.before and between <= self.before + SPARE:
+            # These outputs are still there when the forward pass has just ended.
+            between = min(between, 0)
+        return Growth(passes, between, meeting)
+
+
+# By device: what watches the pass that began last, where nothing sees that end.
+_unseen: dict[torch.device, Watch] = {}
+
+
+def settle(device: torch.device) -> None:
+    """Looks at the peak of a pass without a plan, before the next one begins."""
+    last = _unseen.pop(device, None)
+    if last is not None:
+        last._phase()
+
+
+def tries_algorithms(watch: Watch) -> bool:
+    """Whether what was watched so far is no measure, since convolutions tried algorithms in it."""
+    return watch.passes == 0 and torch.backends.cudnn.benchmark
+
+
+def with_room(growth: int) -> int:
+    """Bytes to plan for, where a pass grew by so much more than predicted."""
+    return growth + SPARE if growth > 0 else 0
+
+
+def differences(assumed: Assumed, seen: Assumed, least: int) -> list[str]:
+    """What was seen to be otherwise than assumed by so many bytes at least, in words."""
+    found = []
+    if abs(assumed.state - seen.state) >= least:
+        found.append(f"the optimizer's state is {text(seen.state)} ({text(assumed.state)} assumed)")
+    for name in ("between", "before", "reserve", "outside"):
+        more = getattr(seen, name) - getattr(assumed, name)
+        if abs(more) >= least:
+            found.append(f"{_WHAT[name]} {text(abs(more))} {'more' if more > 0 else 'less'}")
+    return found
+
+
+_WHAT = {
+    "between": "between its passes, the program needs",
+    "before": "of the outputs before it, the program keeps",
+    "reserve": "for workspaces and rounding, it needs",
+    "outside": "beside it, the device holds",
+}

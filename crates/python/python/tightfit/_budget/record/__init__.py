@@ -1,0 +1,1 @@
+"""A step as data: its operations, tensors and saved tensors, with what they cost."""

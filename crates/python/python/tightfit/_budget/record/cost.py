@@ -1,0 +1,77 @@
+"""What operations and copies are taken to cost, from their arithmetic and traffic, until they are measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from .data import Operation, View
+
+__all__ = ["Rates", "bytes_of_call", "estimate", "flops", "rates_of"]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of a device: arithmetic in FLOP/s by width of the type, memory and links in bytes/s, and a call's fixed time."""
+
+    wide: float
+    narrow: float
+    memory: float
+    link: float
+    call_us: float
+
+
+_CPU = Rates(1e11, 1e11, 1e10, 1e10, 5.0)
+# Published peaks times the shares that convolutions and matrix products reach: H100/H200, A100, and smaller cards.
+_GPUS = {
+    "H200": Rates(2.5e14, 5e14, 3.8e12, 5.5e10, 4.0),
+    "H100": Rates(2.2e14, 4.5e14, 2.7e12, 5.5e10, 4.0),
+    "A100": Rates(8e13, 1.8e14, 1.5e12, 2.5e10, 4.0),
+    "5090": Rates(5e13, 1.6e14, 1.5e12, 5.0e10, 4.0),
+    "4090": Rates(4e13, 1.3e14, 8.5e11, 2.5e10, 4.0),
+    "3090": Rates(2e13, 5e13, 7.5e11, 2.5e10, 4.0),
+}
+_GPU = Rates(3e13, 8e13, 7e11, 2.0e10, 4.0)
+
+
+def rates_of(device: torch.device) -> Rates:
+    """Rates of a device, by the name of its GPU."""
+    if device.type != "cuda":
+        return _CPU
+    name = torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
+    return next((rates for key, rates in _GPUS.items() if key in name), _GPU)
+
+
+def flops(function: Any, args: Any, kwargs: Any, out: Any) -> float:
+    """Floating-point operations of a call; 0 for those whose time is their traffic."""
+    packet = function._overloadpacket
+    if packet not in flop_registry:
+        return 0.0
+    if function._schema.name == "aten::convolution_backward":
+        # PyTorch's own formula ignores groups.
+        gradient, inputs, weight = args[:3]
+        outer = (inputs if args[7] else gradient).shape
+        once = 2 * outer[0] * math.prod(outer[2:]) * weight.numel()
+        return float(once * sum(map(bool, args[-1][:2])))
+    try:
+        return float(flop_registry[packet](*args, **kwargs, out_val=out))
+    except Exception:  # a formula that does not know this overload
+        return 0.0
+
+
+def bytes_of_call(operation: Operation) -> int:
+    """Bytes that a call reads and writes."""
+    views = [value for value in (*operation.arguments, *operation.outputs) if isinstance(value, View)]
+    return sum(view.shape.numel() * view.dtype.itemsize for view in views)
+
+
+def estimate(operation: Operation, rates: Rates) -> float:
+    """Time of a call in us: its arithmetic or its traffic, whichever takes longer."""
+    traffic = bytes_of_call(operation)
+    narrow = any(view.dtype.itemsize == 2 for view in (*operation.arguments, *operation.outputs) if isinstance(view, View))
+    rate = rates.narrow if narrow else rates.wide
+    return float(round(1e6 * max(operation.flops / rate, traffic / rates.memory) + rates.call_us, 3))

@@ -1,0 +1,106 @@
+"""Function modes: which call of a function of PyTorch each operation is of, and what counts as a call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from .functions import CASTING, Marked, is_in_place, opened
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+__all__ = ["Marks", "Parts", "active_modes", "is_small", "take_away"]
+
+# What a call reads from outside of the noted calls and is no larger is copied before the call, so that later writes do no harm: vectors, such
+# as biases, and others.
+VECTOR_BYTES, SMALL_BYTES = 1 << 20, 64 << 10
+_grads = torch.is_grad_enabled
+
+
+class Parts(TorchFunctionMode):
+    """Sees the parts of calls that are worth running again apart."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+    def cast(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of a call with the casts that autocast would make of them, each noted as a call. Parameters that train are left to
+        autocast, which keeps their casts."""
+        for value in args:
+            if isinstance(value, Tensor) and value.dtype is torch.float32:
+                break
+        else:
+            return args
+        kind = value.device.type
+        if not torch.is_autocast_enabled(kind):
+            return args
+        dtype = torch.get_autocast_dtype(kind)
+        return tuple(
+            self.__torch_function__(Tensor.to, (), (one, dtype)) if _is_cast_alone(one, kind) else one for one in args
+        )
+
+
+def _is_cast_alone(value: Any, kind: str) -> bool:
+    """Whether autocast casts a tensor anew whenever it is used."""
+    if not isinstance(value, Tensor) or value.dtype is not torch.float32 or value.device.type != kind:
+        return False
+    if value.is_leaf:
+        return not value.requires_grad
+    return type(value) is Tensor
+
+
+class Marks(Parts):
+    """Tells a recorder which call of a function each operation is of."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        recorder = self.recorder
+        if not _grads() or recorder.paused:
+            return function(*args, **(kwargs or {}))
+        body = opened(function)
+        if body is not None:
+            with self:
+                return body(*args, **(kwargs or {}))
+        if function in CASTING:
+            args = self.cast(args)
+        target = None
+        if is_in_place(function, kwargs) and args and isinstance(args[0], Tensor) and args[0].layout is torch.strided:
+            target = recorder.storage(args[0]).number
+        before, recorder.current = recorder.current, len(recorder.marked)
+        recorder.marked.append(Marked(function, target))
+        try:
+            out = function(*args, **(kwargs or {}))
+        finally:
+            recorder.current = before
+        recorder.returned_from(out)
+        return out
+
+
+def is_small(dimensions: int, size: int, is_leaf: bool) -> bool:
+    """Whether a tensor of so many bytes from outside of the noted calls is copied. What the program computes is no larger than a number."""
+    if not is_leaf:
+        return size <= 256
+    return size <= (VECTOR_BYTES if dimensions < 2 else SMALL_BYTES)
+
+
+def active_modes() -> list[Any]:
+    """The function modes of this thread, from the outermost on."""
+    return [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
+
+
+def take_away(mode: TorchFunctionMode) -> None:
+    """Takes a mode away, wherever it is among those of others."""
+    others: list[Any] = []
+    while any(other is mode for other in active_modes()):
+        top = torch._C._pop_torch_function_stack()
+        if top is not mode:
+            others.append(top)
+    for other in reversed(others):
+        torch._C._push_on_torch_function_stack(other)

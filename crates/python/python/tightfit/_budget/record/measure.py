@@ -1,0 +1,303 @@
+"""Times the operations of a recorded step on the device, before its first pass, while most of the budget is still free.
+
+Each form of an operation runs a few times back to back on scratch tensors. What it allocates beyond its results is its
+workspace. Only operations on a list are run: those that may run again, and others that have no effect but their results.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_unflatten
+
+from ..memory.allocator import SMALL
+from ..memory.copies import Copies, current, no_autocast
+from .cost import Rates, bytes_of_call, estimate
+from .data import Operation, View
+from .recorder import Recorder
+from .rehearse import random_states_kept
+from .rerunnable import gives_only_results
+from .times import Times, key_of
+
+__all__ = ["MEASURED", "measure", "measure_copies", "start_libraries"]
+
+# Kinds of devices on which operations are timed; elsewhere they cost what their arithmetic and traffic say.
+MEASURED = {"cuda"}
+# How long is measured at most. With `cudnn.benchmark`, most of that is PyTorch trying algorithms, which the first step would do otherwise.
+SECONDS, BENCHMARK_SECONDS = 4.0, 20.0
+# Calls between two clocks, and how often that is done.
+CALLS, ROUNDS = 4, 2
+# What takes longer than so many seconds and so many times the estimate is not believed.
+UNLIKELY = 0.02, 30.0
+COPY_BYTES, LEAST_COPY_BYTES = 64 << 20, 64 << 10
+
+
+class _Clock(Protocol):
+    def seconds(self, run: Callable[[], None]) -> float:
+        """Time that the device takes for what ``run`` starts."""
+
+
+class _CpuClock:
+    def seconds(self, run: Callable[[], None]) -> float:
+        begin = time.perf_counter()
+        run()
+        return time.perf_counter() - begin
+
+
+class _CudaClock:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def seconds(self, run: Callable[[], None]) -> float:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with current(self.device):
+            # The device waits a little, so that calls are queued before the clock starts: launches are not what is measured.
+            torch.cuda._sleep(200_000)
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+
+def _clock(device: torch.device) -> _Clock:
+    return _CudaClock(device) if device.type == "cuda" else _CpuClock()
+
+
+def start_libraries(device: torch.device) -> None:
+    """Lets cuBLAS allocate the workspace that it keeps for this thread, so that it counts even where nothing is measured."""
+    with torch.no_grad(), no_autocast():
+        square = torch.ones(64, 64, device=device)
+        torch.addmm(square[0], square, square)
+
+
+def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times, free_bytes: int) -> int:
+    """Times each form of operation that is not known yet, those first that are thought to take most time in a step.
+
+    Stops after a few seconds. Random states are put back.
+
+    Parameters
+    ----------
+    free_bytes
+        What scratch tensors may take at once. Of convolutions that need more, a part of the mini-batch is timed; of others, nothing.
+
+    Returns
+    -------
+    int
+        How many were timed.
+    """
+    forms: dict[str, list[Operation]] = {}
+    for operation in recorder.operations:
+        if gives_only_results(operation.function) and _on(operation, recorder, device) and not _scatters(operation):
+            forms.setdefault(key_of(operation), []).append(operation)
+    weights = {key: len(found) * estimate(found[0], rates) for key, found in forms.items()}
+    unknown = sorted((key for key in forms if key not in times.known or _lacks_blocks(key, times)), key=lambda key: -weights[key])
+    if not unknown:
+        return 0
+    end = time.monotonic() + (BENCHMARK_SECONDS if torch.backends.cudnn.benchmark else SECONDS)
+    clock, done = _clock(device), 0
+    with random_states_kept(), torch.no_grad(), no_autocast():
+        for key in unknown:
+            if time.monotonic() > end:
+                break
+            for part, times_over in _parts(forms[key][0]):
+                if times_over > 1 and (key in times.known or time.monotonic() > end):
+                    break
+                if bytes_of_call(part) > free_bytes // 2:
+                    continue
+                try:
+                    if key not in times.known:
+                        time_us, workspace = _time(part, recorder, device, clock, 1e-6 * estimate(part, rates))
+                        times.known[key] = round(times_over * time_us, 3), int(times_over * workspace)
+                        done += 1
+                        if times_over > 1:
+                            times.rough.add(key)
+                    if _lacks_blocks(key, times) and (found := _blocks(part, recorder, device)) is not None:
+                        times.blocks[key] = [int(times_over * size) if size > 0 else size for size in found]
+                except torch.OutOfMemoryError:
+                    continue
+                except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                    # It needs other arguments than fake ones have. Its time stays an estimate.
+                    pass
+                break
+    _scale(forms, rates, times)
+    return done
+
+
+def _on(operation: Operation, recorder: Recorder, device: torch.device) -> bool:
+    """Whether all that an operation reads is on the device, and it makes something."""
+    views = [argument for argument in operation.arguments if isinstance(argument, View)]
+    return bool(views) and bool(operation.makes) and all(recorder.storages[view.storage].device.type == device.type for view in views)
+
+
+def _scatters(operation: Operation) -> bool:
+    """Whether indices say where results go: on scratch tensors all would go to one place, which takes thousands of times as long."""
+    views = [argument for argument in operation.arguments if isinstance(argument, View)]
+    by_index = any(not view.dtype.is_floating_point and view.dtype is not torch.bool for view in views)
+    return by_index and any(word in str(operation.function) for word in ("backward", "scatter", "index_add", "index_put"))
+
+
+def _parts(operation: Operation) -> Iterator[tuple[Operation, float]]:
+    """An operation; and, where it is a convolution, for want of memory the same for ever smaller parts of the mini-batch, each with the number
+    of times that it goes into the whole. So many times its workspace is more than the whole has, as far as that does not grow with samples."""
+    yield operation, 1.0
+    of_samples = {"convolution": 1, "convolution_backward": 2}.get(operation.name, 0)
+    batch = operation.arguments[0].shape[0] if of_samples else 0
+    samples = batch // 2
+
+    def cut(view: View) -> View:
+        return view._replace(shape=torch.Size([samples, *view.shape[1:]]))
+
+    while samples:
+        maps = [cut(view) for view in operation.arguments[:of_samples]]
+        outputs = [cut(view) if view is not None and view.shape[:1] == (batch,) else view for view in operation.outputs]
+        flops = operation.flops * samples / batch
+        yield replace(operation, arguments=[*maps, *operation.arguments[of_samples:]], outputs=outputs, flops=flops), batch / samples
+        samples //= 2
+
+
+def _on_scratch(operation: Operation, recorder: Recorder, device: torch.device) -> Callable[[], Any]:
+    """A call of an operation on scratch tensors."""
+    generator = torch.Generator(device)
+    generator.manual_seed(0)
+    flat = [_scratch(value, device, generator) if isinstance(value, View) else value for value in operation.arguments]
+    args, kwargs = tree_unflatten(flat, operation.structure)
+    return lambda: operation.function(*args, **kwargs)
+
+
+def _time(operation: Operation, recorder: Recorder, device: torch.device, clock: _Clock, expected: float) -> tuple[float, int]:
+    """Time of a call in us, and bytes of its workspace.
+
+    Raises
+    ------
+    RuntimeError
+        If it takes so much longer than the expected seconds that scratch tensors cannot be like real ones.
+    """
+    call = _on_scratch(operation, recorder, device)
+
+    def calls() -> None:
+        for _ in range(CALLS):
+            call()
+
+    workspace = 0
+    if device.type == "cuda":
+        call()
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        begin = time.perf_counter()
+        results = call()
+        torch.cuda.synchronize(device)
+        if time.perf_counter() - begin > UNLIKELY[0] + UNLIKELY[1] * expected:
+            raise RuntimeError("the operation takes too long on scratch tensors")
+        made = torch.cuda.memory_allocated(device) - before
+        workspace = max(0, torch.cuda.max_memory_allocated(device) - before - max(0, made))
+        del results
+    else:
+        call()
+    seconds = min(clock.seconds(calls) for _ in range(ROUNDS)) / CALLS
+    return round(1e6 * seconds, 3), workspace
+
+
+def _lacks_blocks(key: str, times: Times) -> bool:
+    """Whether an operation has a workspace of which no more than its size is known."""
+    return key in times.known and times.known[key][1] > SMALL and key not in times.blocks
+
+
+def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int] | None:
+    """What a call takes and gives back beside its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes, -2
+    where the second one does. Small blocks are left out. None where that is not known: because the program records its allocations itself, or
+    this PyTorch records none."""
+    is_recording = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    if device.type != "cuda" or is_recording is None or is_recording():
+        return None
+    call = _on_scratch(operation, recorder, device)
+    memory = torch.cuda.memory
+    memory._record_memory_history(context=None, max_entries=10_000)
+    try:
+        results = call()
+        torch.cuda.synchronize(device)
+        traces = memory._snapshot(device)["device_traces"]
+    finally:
+        memory._record_memory_history(enabled=None)
+    del results
+    return blocks_of(traces[torch.cuda.current_device() if device.index is None else device.index])
+
+
+def blocks_of(events: list[dict[str, Any]]) -> list[int]:
+    """The same, from what the allocator has recorded of a call."""
+    found: list[int] = []
+    there: dict[int, tuple[int, int]] = {}
+    for event in events:
+        if event["action"] == "alloc" and event["size"] > SMALL:
+            there[event["addr"]] = len(found), event["size"]
+            found.append(0)
+        elif event["action"] == "free_completed" and event["addr"] in there:
+            place, size = there.pop(event["addr"])
+            found[place] = size
+            found.append(place - len(events))
+    # Blocks are counted in the order in which they are taken.
+    numbers = {place: number for number, place in enumerate((place for place, size in enumerate(found) if size > 0), 1)}
+    return [size if size >= 0 else -numbers[size + len(events)] for size in found]
+
+
+def _scratch(view: View, device: torch.device, generator: torch.Generator) -> Tensor:
+    """A tensor of this form, with numbers of ordinary size; whole numbers are 0, which is a valid index."""
+    length = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True)) if view.shape.numel() else 0
+    storage = torch.empty(length, dtype=view.dtype, device=device)
+    if view.dtype.is_floating_point:
+        storage.normal_(generator=generator)
+    else:
+        storage.zero_()
+    return storage.as_strided(view.shape, view.stride)
+
+
+def _scale(forms: dict[str, list[Operation]], rates: Rates, times: Times) -> None:
+    """How far estimates are off, and how large workspaces are, for the operations that are not measured."""
+    found: dict[str, list[float]] = {"flops": [], "traffic": []}
+    for key, operations in forms.items():
+        guess = estimate(operations[0], rates)
+        if key in times.known and times.known[key][1]:
+            name = operations[0].name
+            share = times.known[key][1] / max(1, bytes_of_call(operations[0]))
+            times.workspaces[name] = max(times.workspaces.get(name, 0.0), share)
+        # A few calls' worth: below, it is the time of a call that is compared.
+        if key in times.known and guess > 4 * rates.call_us:
+            found["flops" if operations[0].flops else "traffic"].append(times.known[key][0] / guess)
+    for kind, ratios in found.items():
+        if ratios:
+            times.scales[kind] = statistics.median(ratios)
+
+
+def measure_copies(copies: Copies, times: Times, free_bytes: int) -> None:
+    """Measures the rates of copies in each direction and in both at once, with the host memory that passes use."""
+    if "both" in times.rates:
+        return
+    size = min(COPY_BYTES, free_bytes // 4)
+    if size < LEAST_COPY_BYTES:
+        return
+    clock = _clock(copies.device)
+    host, other = copies.arena(size), copies.arena(size)
+    first = torch.empty(size, dtype=torch.uint8, device=copies.device)
+    second = torch.empty(size, dtype=torch.uint8, device=copies.device)
+
+    def out() -> None:
+        copies.wait(copies.out(first, host))
+
+    def into() -> None:
+        copies.wait(copies.into(other, second))
+
+    def both() -> None:
+        tickets = copies.out(first, host), copies.into(other, second)
+        for ticket in tickets:
+            copies.wait(ticket)
+
+    for name, run, moved in (("out", out, size), ("in", into, size), ("both", both, 2 * size)):
+        run()
+        times.rates[name] = moved / max(min(clock.seconds(run) for _ in range(ROUNDS)), 1e-9)

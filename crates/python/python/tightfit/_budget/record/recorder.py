@@ -1,0 +1,344 @@
+"""Records one step: every operation under autograd, every tensor that autograd saves, and how long each storage lives.
+
+A value is a storage and the number of writes to it so far, because operations may change a tensor in place after another one
+has read it. What autograd saves is not held while recording, so a storage lives as long as the program itself needs it::
+
+    timeline   conv   pack x   batch_norm   pack y   relu_   ..   unpack y   backward of relu   ..
+    x          |---------------|  dies here, although it is saved
+    unpacked                                                      |---------|  a second span of the same storage
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_flatten
+
+from .data import External, ModuleSaves, Operation, Pack, Storage, View
+from .functions import Marked
+from .inputs import other_layout
+from .readers import is_sign, readers
+
+__all__ = ["Other", "Packed", "Recorder", "has_storage"]
+
+# Statistics that these operations change although their schema does not say so: positions of the arguments.
+UNMARKED_WRITES = {
+    "native_batch_norm": (3, 4),
+    "cudnn_batch_norm": (3, 4),
+    "miopen_batch_norm": (3, 4),
+}
+
+
+@dataclass(slots=True)
+class _Running:
+    """A hidden operation that is running: its inputs with their versions, and how many storages there were before."""
+
+    operation: Operation
+    inputs: list[tuple[Tensor, int]]
+    first: int
+
+    def read(self, value: tuple[int, int]) -> None:
+        if value not in self.operation.reads:
+            self.operation.reads.append(value)
+
+
+class Other:
+    """Stands for what runs where other operations have a function of PyTorch's."""
+
+    namespace = "tightfit"
+
+    def __init__(self, name: str) -> None:
+        self._schema = SimpleNamespace(name=f"tightfit::{name}")
+
+    def __repr__(self) -> str:
+        return str(self._schema.name)
+
+
+COMPILED = Other("compiled")
+
+
+class Packed(tuple[Any, ...]):
+    """What autograd holds for a saved tensor while a step is recorded. The number of the pack comes first, or what has that."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        first = self[0]
+        return first if type(first) is int else int(first.number)
+
+
+class Recorder(TorchDispatchMode):
+    """Records while it is entered. ``saved`` and ``restored`` are told of packs and unpacks by whoever installs the hooks."""
+
+    def __init__(
+        self,
+        flops: Callable[[Any, Any, Any, Any], float] | None = None,
+        guard: Callable[[list[Tensor], list[Tensor]], None] | None = None,
+    ) -> None:
+        super().__init__()
+        # Told of the tensors of each call, and of those that it changes.
+        self._guard = guard
+        self.storages: list[Storage] = []
+        self.operations: list[Operation] = []
+        self.packs: list[Pack] = []
+        # Packs that no backward pass reads, by their nodes, and packs of which a backward pass reads signs alone.
+        self.unread: set[int] = set()
+        self.signs: set[int] = set()
+        # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
+        self.marked: list[Marked] = []
+        self.current = -1
+        # What tells of them, while a real step is recorded.
+        self.marks: Any = None
+        # Modules whose calls are not noted, because they call compiled parts: PyTorch would trace what notes.
+        self.unnoted: set[str] = set()
+        # What calls of modules have saved, and those that have not ended: their names, and how many packs came before.
+        self.saves: list[ModuleSaves] = []
+        self._inside: list[tuple[str, int]] = []
+        # The last packs, and how many nodes had been made by then.
+        self._packed: list[tuple[int, int]] = []
+        self.timeline: list[tuple[str, int]] = []
+        # Where in it the model has given its outputs.
+        self.given: int | None = None
+        self.stage = "forward"
+        self.group = ""
+        self.paused = 0
+        self._of: dict[int, Storage] = {}
+        self._watched: list[Any] = []
+        self._flops = flops
+        self._hidden: _Running | None = None
+        self._finished = False
+
+    def storage(self, tensor: Tensor, external: Any = None) -> Storage:
+        """The storage of a tensor; a new number if it was not seen alive before."""
+        raw = tensor.untyped_storage()
+        found = self._of.get(raw._cdata)
+        if found is None:
+            found = Storage(len(self.storages), raw.nbytes(), tensor.device, external)
+            self.storages.append(found)
+            self._attach(raw, found)
+        return found
+
+    def name(self, tensor: Tensor, what: str, which: Any) -> None:
+        """Notes what a tensor is that exists before the step."""
+        storage = self.storage(tensor)
+        if storage.external is None:
+            storage.external = what, which
+        storage.named.append(External(what, which, self.view(tensor)))
+
+    def _attach(self, raw: Any, storage: Storage) -> None:
+        key = raw._cdata
+        self._of[key] = storage
+        if storage.holders == 0:
+            storage.spans.append([len(self.timeline), -1])
+        storage.holders += 1
+
+        def died(_: Any) -> None:
+            self._of.pop(key, None)
+            storage.holders -= 1
+            if storage.holders == 0:
+                storage.spans[-1][1] = len(self.timeline)
+
+        self._watched.append(weakref.ref(raw, died))
+
+    def view(self, tensor: Tensor) -> View:
+        """The tensor as a view of its storage as it is now."""
+        storage = self.storage(tensor)
+        return View(
+            storage.number, storage.writes, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
+        )
+
+    def saved(self, tensor: Tensor) -> int:
+        """Notes that autograd saves a tensor, and returns the number of this pack."""
+        number = len(self.packs)
+        leaf = tensor.requires_grad and tensor.is_leaf
+        self.packs.append(Pack(self.view(tensor), leaf, self.group, self.current))
+        self._packed.append((number, torch._C._autograd._get_sequence_nr()))
+        self.timeline.append(("pack", number))
+        return number
+
+    def returned_from(self, out: Any) -> None:
+        """Notes which of the tensors that a call has saved no backward pass reads, and of which one reads signs alone."""
+        for packed, reader in readers(out):
+            if type(packed) is Packed:
+                (self.signs if is_sign(reader) else self.unread).add(packed.number)
+
+    def unpacking(self, number: int) -> None:
+        """Notes that autograd needs a saved tensor again."""
+        self.timeline.append(("unpack", number))
+
+    def restored(self, number: int, tensor: Tensor) -> None:
+        """Notes which tensor autograd got for a pack: its storage counts as the saved one."""
+        view = self.packs[number].view
+        storage = self.storages[view.storage]
+        if self._hidden is not None:
+            self._hidden.read((view.storage, view.writes))
+        raw = tensor.untyped_storage()
+        if self._of.get(raw._cdata) is not storage:
+            self._attach(raw, storage)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.paused:
+            return function(*args, **kwargs)
+        flat, structure = tree_flatten((args, kwargs))
+        arguments = [self.view(value) if has_storage(value) else value for value in flat]
+        views = [value for value in arguments if isinstance(value, View)]
+        reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
+        changed = _changed(function, args, kwargs)
+        if self._guard is not None:
+            self._guard([value for value in flat if isinstance(value, Tensor)], changed)
+        out = function(*args, **kwargs)
+        results = tree_flatten(out)[0]
+        if not changed and not any(map(has_storage, results)):
+            # A question, such as for the device.
+            return out
+        changes: list[int] = []
+        for tensor in changed:
+            storage = self.storage(tensor)
+            if storage.number not in changes:
+                storage.writes += 1
+                changes.append(storage.number)
+        if changes:
+            self._write_saved(changes)
+        known = {number for number, _ in reads}
+        makes = [(number, self.storages[number].writes) for number in changes]
+        outputs: list[View | None] = []
+        device = None
+        for value in results:
+            if not has_storage(value):
+                outputs.append(None)
+                continue
+            view = self.view(value)
+            outputs.append(view)
+            device = value.device
+            if view.storage not in known and (view.storage, view.writes) not in makes:
+                makes.append((view.storage, view.writes))
+        flops = self._flops(function, args, kwargs, out) if self._flops is not None else 0.0
+        self.add(
+            Operation(
+                function, arguments, structure, outputs, reads, makes, changes, self.stage, device, self.group, flops,
+                self.current if self.stage == "forward" else -1,
+            )
+        )
+        return out
+
+    def _write_saved(self, changes: list[int]) -> None:
+        """Notes what an operation has written that autograd saved for it before it ran."""
+        now = torch._C._autograd._get_sequence_nr()
+        self._packed = [(number, nodes) for number, nodes in self._packed if nodes == now]
+        for number, _ in self._packed:
+            pack = self.packs[number]
+            if pack.view.storage in changes:
+                pack.view = pack.view._replace(writes=self.storages[pack.view.storage].writes)
+
+    def innermost(self) -> bool:
+        """Whether operations come to this recorder first."""
+        return not self.paused and _get_current_dispatch_mode() is self
+
+    def recording(self) -> bool:
+        """Whether operations are noted now."""
+        return not self._finished and not self.paused and self._hidden is None
+
+    def hiding(self) -> bool:
+        """Whether what runs now counts as one operation."""
+        return self._hidden is not None
+
+    def hide(self, inputs: list[Tensor]) -> None:
+        """Begins what counts as one operation, whose calls this recorder is not shown."""
+        views = [self.view(tensor) for tensor in inputs]
+        reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
+        arguments: list[Any] = list(views)
+        operation = Operation(COMPILED, arguments, None, [], reads, [], [], self.stage, None, self.group, 0.0)
+        self._hidden = _Running(operation, [(tensor, tensor._version) for tensor in inputs], len(self.storages))
+        if self.stage == "forward":
+            # What it saves is packed before it returns.
+            self.add(operation)
+
+    def show(self, outputs: list[Tensor]) -> None:
+        """Ends it: what it has saved or returned, and nobody had before, it has made."""
+        hidden, self._hidden = self._hidden, None
+        assert hidden is not None
+        operation = hidden.operation
+        for tensor, version in hidden.inputs:
+            storage = self.storage(tensor)
+            if tensor._version != version and storage.number not in operation.changes:
+                storage.writes += 1
+                operation.changes.append(storage.number)
+                operation.makes.append((storage.number, storage.writes))
+        operation.outputs.extend(self.view(tensor) for tensor in outputs)
+        for storage in self.storages[hidden.first :]:
+            if storage.external is None:
+                operation.makes.append((storage.number, storage.writes))
+        if operation.stage != "forward":
+            self.add(operation)
+
+    def add(self, operation: Operation) -> None:
+        """Notes an operation, which runs now."""
+        self.operations.append(operation)
+        self.timeline.append(("operation", len(self.operations) - 1))
+
+    def called(self, name: str) -> None:
+        """Notes the call of a module; what follows is named after it."""
+        self.group = name
+        self._inside.append((name, len(self.packs)))
+
+    def returned(self, name: str) -> None:
+        """Notes that a module's call has ended."""
+        # Others end here only where threads share the model.
+        if self._inside and self._inside[-1][0] == name:
+            self.saves.append(ModuleSaves(*self._inside.pop(), len(self.packs)))
+        self.group = self._inside[-1][0] if self._inside else ""
+
+    def undo(self, operations: int, events: int) -> None:
+        """Forgets what came after so many operations and events."""
+        del self.operations[operations:]
+        del self.timeline[events:]
+        for storage in self.storages:
+            for span in storage.spans:
+                span[:] = [min(place, events) for place in span]
+
+    def finish(self) -> None:
+        """Ends every span that is still open; call it once, after the step."""
+        for storage in self.storages:
+            if storage.spans and storage.spans[-1][1] < 0:
+                storage.spans[-1][1] = len(self.timeline) + 1
+        self._finished = True
+        self._watched.clear()
+        self._of.clear()
+
+
+def has_storage(value: Any) -> bool:
+    """Whether a value is a tensor whose elements lie in one storage, by strides."""
+    return isinstance(value, Tensor) and not other_layout(value)
+
+
+def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors that a call changes in place."""
+    schema = function._schema
+    found: list[Tensor] = []
+    positions = UNMARKED_WRITES.get(schema.name.split("::")[-1], ())
+    if not schema.is_mutable and not positions:
+        return found
+    for position, argument in enumerate(schema.arguments):
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if not written and position not in positions:
+            continue
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        if position in positions and not _trains(function, args, kwargs):
+            continue
+        found.extend(item for item in (value if isinstance(value, list | tuple) else [value]) if has_storage(item))
+    return found
+
+
+def _trains(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a batch normalization updates its running statistics."""
+    value = args[5] if len(args) > 5 else kwargs.get("training", True)
+    return bool(value)
