@@ -1,4 +1,4 @@
-"""What `tightfit verify` found on a device: a JSON line for each kernel, and for each group of kernels side by side.
+"""The findings of `tightfit verify` on a device: a JSON line for each kernel, and for each group of kernels side by side.
 
 usage: python scripts/gpu_run/verified.py RESULTS
 
