@@ -299,16 +299,19 @@ legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOL
         LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $shape room=1024 legacy=ex "out=$output/exact.bin" >>"$output/$stage.log" 2>&1
         for how in get find ex; do
             case="$shape room=67108864 legacy=$how"
+            report=$output/report-legacy-$operation-$how.json
             # shellcheck disable=SC2086
             {
-                LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $case "out=$output/plain.bin"
-                timeout 90 "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --report "$output/report-legacy-$operation-$how.json" -- \
-                    "$folder/client" $case "out=$output/run.bin"
-            } >>"$output/$stage.log" 2>&1
+                LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $case "out=$output/plain.bin" >"$output/plain.txt"
+                timeout 90 "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --report "$report" -- \
+                    "$folder/client" $case "out=$output/run.bin" >"$output/run.txt"
+            } 2>>"$output/$stage.log"
             for label in plain run; do
-                "$python" "$here/compare.py" "$output/exact.bin" "$output/$label.bin" "operation=$operation" "how=$how" "label=$label" \
-                    >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
-                rm -f "$output/$label.bin"
+                cat "$output/$label.txt" >>"$output/$stage.log"
+                [ $label = run ] && of=$report || of=none
+                "$python" "$here/compare.py" "$output/exact.bin" "$output/$label.bin" "$output/$label.txt" "$of" \
+                    "operation=$operation" "how=$how" "label=$label" >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
+                rm -f "$output/$label.bin" "$output/$label.txt"
             done
         done
         rm -f "$output/exact.bin"
