@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The defaults of `tightfit run` beside plain: the table "The defaults" of docs/results.md.
+# The defaults of `tightfit run` and plain PyTorch: the table of the defaults in docs/results.md, by scripts/collect.py and results.py.
 #
 # usage: scripts/gpu-defaults.sh FOLDER OUTPUT [FIRST [LAST]]
 #
@@ -38,7 +38,7 @@ jobs() {
         for case in ${LAYERS-depthwise:128:bf16 pointwise:128:bf16}; do
             echo "layer-${case//:/-} anytime CASES=$case 'OPTIONS=--workspace 64MiB'"
         done
-        for stage in ${OTHERS-uses swapped}; do
+        for stage in ${OTHERS-uses}; do
             echo "$stage $stage"
         done
     done

@@ -6,8 +6,7 @@
 # FOLDER holds tightfit and libtightfit_preload.so. All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from the
 # list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed. Steps go on for SECONDS_TUNING (13)
 # before they are timed, plain ones too: a GPU is faster while it is cool. Layers alone (scripts/large-samples.txt) go to
-# OUTPUT/large-*.json, PyTorch under `run` with a cold cache to OUTPUT/run.jsonl, the largest samples within a memory cap to
-# OUTPUT/largest.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
+# OUTPUT/large-*.json, PyTorch under `run` with a cold cache to OUTPUT/run.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(cd "$1" && pwd)
@@ -16,12 +15,9 @@ output=$(cd "$2" && pwd)
 export here folder output python=${PYTHON:-python3} BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450}
 export TIGHTFIT_PRELOAD=$folder TIGHTFIT_SHIPPED=none PYTHONUNBUFFERED=1
 
-# NAME layers LIMIT TYPES LAYOUT DIVIDE [OPTION ..] | NAME step LIMIT CASE [OPTION ..] | NAME largest CASE --caps GIB | NAME recorded NETWORK ..
+# NAME layers LIMIT TYPES LAYOUT DIVIDE [OPTION ..] | NAME step LIMIT CASE [OPTION ..] | NAME recorded NETWORK ..
 # No line ends with a blank: xargs would take the next as its continuation.
 jobs() {
-    for case in imagedecoder:1:fp16 videodecoder:1:bf16; do
-        for cap in 8 16; do echo "largest-${case//:/-}-$cap largest $case --caps $cap"; done
-    done
     for types in bf16 tf32 f32; do
         for limit in 64MiB 128MiB 256MiB unlimited; do
             for operation in forward backward-data backward-filter; do
@@ -72,7 +68,6 @@ job() {
         timeout 150 "$folder/tightfit" optimize "$@" --backend cuda --format json >"$output/large-$name.json" ||
             rm -f "$output/large-$name.json"
         ;;
-    largest) timeout 280 "$python" "$here/gpu_run/largest.py" "$@" --tightfit "$folder/tightfit" >>"$output/largest.jsonl" ;;
     step)
         limit=$1 case=$2 && shift 2
         run=()
