@@ -92,6 +92,7 @@ def check_papers(page: pathlib.Path, *tables: str) -> subprocess.CompletedProces
 SLOW = {"mucudnn-variables", "vdnn-memory-ours", "vdnn-figure-13-h200", "summary"}
 
 
+@pytest.mark.long
 def test_replayed_numbers_of_the_papers_are_what_their_commands_print() -> None:
     page = ROOT / "docs/papers.md"
     tables = set(re.findall(r"<!-- table (\S+) -->", page.read_text()))
