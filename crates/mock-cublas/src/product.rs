@@ -21,7 +21,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Rows and columns in memory, of what is `rows` by `columns` in the product.
+    /// Rows and columns in memory of an operand that is `rows` by `columns` in the product.
     fn stored(&self, rows: usize, columns: usize) -> (usize, usize) {
         if self.transposed { (columns, rows) } else { (rows, columns) }
     }
