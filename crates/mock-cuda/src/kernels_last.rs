@@ -1,5 +1,5 @@
-//! The kernels for maps whose channels come last: rows of channels, one for each place of each sample. The caller's choices for
-//! speed alone (lanes, parts, packs of 16 bytes) is checked and otherwise ignored.
+//! The kernels for maps whose channels come last: rows of channels, one for each place of each sample. The caller's
+//! choices for speed alone (lanes, parts, packs of 16 bytes) is checked and otherwise ignored.
 
 use crate::error::Code;
 use crate::kernels::{Array, Launch, Storage, places, windows_of_a_tile};

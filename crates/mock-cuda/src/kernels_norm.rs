@@ -1,5 +1,5 @@
-//! The kernels of batch normalization, in both layouts. The caller's choices for speed alone (lanes, parts, packs of 16 bytes)
-//! is checked and otherwise ignored.
+//! The kernels of batch normalization, in both layouts. The caller's choices for speed alone (lanes, parts, packs of 16
+//! bytes) is checked and otherwise ignored.
 
 use crate::error::Code;
 use crate::kernels::{Array, Launch, Storage};

@@ -1,4 +1,5 @@
-//! Requests of tests to the library, in addition to failures: its version, lies, a wrong result; and the way into its functions.
+//! Requests of tests to the library, in addition to failures: its version, lies, a wrong result; and the way into its
+//! functions.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_int};

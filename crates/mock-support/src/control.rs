@@ -1,5 +1,5 @@
-//! The requests of tests to a library, and the one way into each of its functions: counted, failed where a test asked for it, and
-//! never a panic across the C boundary.
+//! The requests of tests to a library, and the one way into each of its functions: counted, failed where a test asked
+//! for it, and never a panic across the C boundary.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};

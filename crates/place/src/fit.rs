@@ -1,7 +1,8 @@
 //! Looks for offsets below a given height, or proves that no such offsets exist.
 //!
 //! Blocks are placed by rising offset, each as low as the placed ones allow. Blocks at the same offset go by rank. Every
-//! placement in which no block can move down is found this way, and exactly once. Branches that cannot lead to one are cut off:
+//! placement in which no block can move down is found this way, and exactly once. Branches that cannot lead to one are
+//! cut off:
 //!
 //! ```text
 //! order      offsets never fall: a block below the last one has been skipped, and must come to lie on a later one

@@ -47,7 +47,8 @@ pub fn install(form: Form, path: &Path) {
 /// Runs its arguments on a terminal, and passes on their output.
 const ON_TERMINAL: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
 
-/// Gives up root's right to write read-only files, for the next execution. A user who may not give it up does not have it either.
+/// Gives up root's right to write read-only files, for the next execution. A user who may not give it up does not have
+/// it either.
 fn drop_override() -> io::Result<()> {
     /// `PR_CAPBSET_DROP`
     const DROP: c_int = 24;

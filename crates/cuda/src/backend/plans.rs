@@ -1,4 +1,5 @@
-//! Plans that are built while a program runs, on our handle, for one of its handles: engines that compile take up to seconds.
+//! Plans that are built while a program runs, on our handle, for one of its handles: engines that compile take up to
+//! seconds.
 //!
 //! ```text
 //! our thread               Builder: build conv3 by engine5 ........ kept

@@ -216,7 +216,7 @@ answers! {
     /// A new pool of device memory.
     ///
     /// # Safety
-    /// `of` points to the pool's owner.
+    /// `of` points to live properties of the pool.
     mem_pool_create = mem_pool_create "cuMemPoolCreate" (of: *const MemPoolProps) -> MemPool = MemPool::NULL;
     /// Takes device memory of a pool for the stream's work from here on.
     ///

@@ -53,8 +53,8 @@ pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, 
             add(Proposal { engine: Engine { index, knobs: Vec::new() }, notes: notes(&engine)? });
         }
     } else {
-        // Not mode B: for some convolutions, cuDNN 9.19 captures a graph to answer it. Calls that a capture forbids then fail in other
-        // threads of the program, and if one of them ends the capture, cuDNN reads a wild address.
+        // Not mode B: for some convolutions, cuDNN 9.19 captures a graph to answer it. Calls that a capture forbids
+        // then fail in other threads of the program, and if one of them ends the capture, cuDNN reads a wild address.
         for mode in [HeuristicMode::INSTANT, HeuristicMode::FALLBACK] {
             for config in heuristics(graph, mode)? {
                 add(proposal(&config)?);

@@ -1,4 +1,5 @@
-//! Questions that cuDNN must not be asked, and engines that it offers but that must not run, because the result is worse than an error.
+//! Questions that cuDNN must not be asked, and engines that it offers but that must not run, because the result is
+//! worse than an error.
 
 use tightfit_core::problem::{Axis, Convolution};
 use tightfit_core::{Operation, Problem};

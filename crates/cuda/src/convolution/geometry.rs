@@ -119,8 +119,8 @@ pub(crate) fn alignment(batch: usize, sample: usize, storage: Storage) -> usize 
     1 << bytes.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros())
 }
 
-/// The alignments a plan may assume for x and y of a problem: alignments of its samples, and for a view also of the positions
-/// along the axes on which it is shorter than its tensor.
+/// The alignments a plan may assume for x and y of a problem: alignments of its samples, and for a view also of the
+/// positions along the axes on which it is shorter than its tensor.
 pub(crate) fn alignments(problem: &Problem, in_x: Storage, in_y: Storage) -> [usize; 2] {
     let convolution = problem.convolution();
     let of = |strides: [usize; 5], own: [usize; 3], whole: [usize; 3], storage| {

@@ -143,7 +143,8 @@ impl PreparedAlgorithm {
     /// has its graph's.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; the errors of [`PreparedAlgorithm::build`].
+    /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; the errors of
+    /// [`PreparedAlgorithm::build`].
     pub fn bind<'a>(&'a self, memory: &Memory<'a>, scale: Scale) -> Result<Launch<'a>, CudaError> {
         let Memory { data, other, output, workspace } = *memory;
         match &self.form {

@@ -49,8 +49,8 @@ const SHARE: f32 = 0.1;
 const INVERSE: f32 = -1.0;
 
 impl BatchNorm {
-    /// A layer on these parameters. With `relu`, y is the output of a ReLU over the layer, and dy its gradient: what the ReLU cut
-    /// follows from x, so that y is not read.
+    /// A layer on these parameters. With `relu`, y is the output of a ReLU over the layer, and dy its gradient: what
+    /// the ReLU cut follows from x, so that y is not read.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`] if one is shorter than the channels.
@@ -154,8 +154,8 @@ impl BatchNorm {
         }))
     }
 
-    /// Updates the running statistics as [`BatchNorm::training`] does, by the statistics of all parts of a mini-batch of this number of samples
-    /// like those of `x`.
+    /// Updates the running statistics as [`BatchNorm::training`] does, by the statistics of all parts of a mini-batch
+    /// of this number of samples like those of `x`.
     ///
     /// # Errors
     /// As [`BatchNorm::again`].

@@ -120,7 +120,8 @@ impl Libraries {
     /// for it.
     ///
     /// # Errors
-    /// The errors of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of 32 MiB.
+    /// The errors of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of
+    /// 32 MiB.
     pub fn open(handle: &Arc<Handle>, cublas: Option<&Path>) -> Result<Arc<Libraries>, CudaError> {
         let now = Arc::new(DeviceBuffer::new(handle.context(), NOW)?);
         let libraries = Libraries::on(handle, cublas, Region::new(&now, 0..NOW)?)?;

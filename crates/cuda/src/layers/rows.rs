@@ -88,8 +88,8 @@ impl Rows {
     }
 }
 
-/// Whether 16 bytes can be taken at once of rows whose lengths are `strides` next to the channels, and the number of elements
-/// in an access: 16 bytes of elements, else one.
+/// Whether 16 bytes can be taken at once of rows whose lengths are `strides` next to the channels, and the number of
+/// elements in an access: 16 bytes of elements, else one.
 pub(super) fn packs(map: &Map, channels: usize, regions: &[&Region], strides: &[usize]) -> (bool, usize) {
     let pack = PACK / map.storage.size();
     let aligned = regions.iter().all(|region| region.raw().0.is_multiple_of(PACK as u64));

@@ -104,8 +104,9 @@ impl Context {
         Ok((Bytes(free as u64), Bytes(total as u64)))
     }
 
-    /// Where stream-ordered memory comes from. A separate pool, because programs may set the device's own to keep memory that is given
-    /// back to it; this one keeps it until somebody waits for the device, or [`Context::trim`] is called.
+    /// Where stream-ordered memory comes from. A separate pool, because programs may set the device's own to keep
+    /// memory that is given back to it; this one keeps it until somebody waits for the device, or [`Context::trim`] is
+    /// called.
     ///
     /// # Errors
     /// [`CudaError::Driver`], for example of a device without such memory.

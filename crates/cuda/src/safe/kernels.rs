@@ -133,7 +133,7 @@ impl Kernel {
     /// [`CudaError::Driver`].
     ///
     /// # Safety
-    /// The arguments are from the kernel's declaration, in its order, and the memory behind addresses is as long as the
+    /// The arguments match the declaration of the kernel, in its order, and the memory behind addresses is as long as the
     /// kernel says and alive until the stream has done the work.
     pub unsafe fn launch(&self, grid: [u32; 2], arguments: &[Argument]) -> Result<(), CudaError> {
         let handle = &self.kernels.handle;

@@ -1,4 +1,5 @@
-//! Answers of finalized descriptors. The real library does not return some of the attributes that were set; nor does this one.
+//! Answers of finalized descriptors. The real library does not return some of the attributes that were set; nor does
+//! this one.
 
 use std::ffi::c_void;
 use std::ptr;

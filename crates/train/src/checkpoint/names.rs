@@ -27,8 +27,9 @@ impl Names {
         Names { layers: torchvision::names(network), slots: BTreeMap::new() }
     }
 
-    /// The names for an ONNX model: the names of its initializers, if they have any. A parameter that layers share and train as one
-    /// has one name, so that it is one tensor in a file; what they use in different ways has a name for each.
+    /// The names for an ONNX model: the names of its initializers, if they have any. A parameter that layers share and
+    /// train as one has one name, so that it is one tensor in a file; what they use in different ways has a name for
+    /// each.
     pub fn of_model(model: &Model) -> Names {
         let mut uses: HashMap<&str, BTreeSet<(Slot, &str)>> = HashMap::new();
         let mut counts: HashMap<&str, usize> = HashMap::new();

@@ -72,7 +72,8 @@ impl Form {
     /// Reads the training files that are there, and the test file if it is.
     ///
     /// # Errors
-    /// [`Error::Data`] for a file that cannot be read, is empty, does not end with a whole image, or has a label without a class.
+    /// [`Error::Data`] for a file that cannot be read, is empty, does not end with a whole image, or has a label
+    /// without a class.
     pub(super) fn open(self, folder: &Path) -> Result<(Cifar, Option<Cifar>), Error> {
         let mut train = Cifar { classes: self.classes, labels: Vec::new(), pixels: Vec::new() };
         for path in self.training_files(folder) {

@@ -4,7 +4,8 @@
 //! folder/cat/1.png  folder/cat/2.jpg  folder/dog/1.jpg         or  folder/train/cat/..  folder/test/cat/..
 //! folder/1.png  folder/2.jpg  cat.png                          without labels
 //! ```
-//! Files and folders whose names begin with a point are left out, as is the folder that macOS puts into archives (`__MACOSX`).
+//! Files and folders whose names begin with a point are left out, as is the folder that macOS puts into archives
+//! (`__MACOSX`).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

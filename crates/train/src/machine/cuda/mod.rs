@@ -1,8 +1,8 @@
 //! A GPU as a machine: one allocation on the device, one pinned on the host, streams, and every task prepared as calls to
 //! cuDNN, cuBLAS and a few kernels on fixed memory.
 //!
-//! Each stream that computes has a separate cuDNN handle and scratch memory; the streams other than the compute stream open when a
-//! task first needs them.
+//! Each stream that computes has a separate cuDNN handle and scratch memory; the streams other than the compute stream
+//! open when a task first needs them.
 //!
 //! Outside the arena are cuBLAS's workspace, the libraries' code, and scratch memory for sums. [`RESERVED`] leaves room
 //! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be CUDA graphs with
