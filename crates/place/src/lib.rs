@@ -11,6 +11,9 @@
 //! comes first (`skyline`). If it wastes more than a little, an exact one follows (`exact`), which either finds a
 //! lower placement, proves that no lower one exists, or gives up after a fixed number of steps.
 //!
+//! `instance` has the blocks in whole units, `life` the time in which each is in use, and `fit` one search below a given
+//! height, which `exact` repeats.
+//!
 //! It is a separate crate because its tests search much longer than plans do. So they run optimized, while the unit tests of
 //! the much larger `tightfit-core` can do without, which saves minutes of compiling.
 

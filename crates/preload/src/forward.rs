@@ -67,7 +67,7 @@ macro_rules! forward {
     ($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {{
         let address = $crate::forward::address($crate::forward::index::$name);
         // SAFETY: the address belongs to the function of this name in the real library, whose header has this
-        // signature, or of one that takes nothing and returns a status. The arguments are the caller's, who owes what
+        // signature, or to one that takes nothing and returns a status. The arguments are the caller's, who owes what
         // cuDNN asks for.
         unsafe {
             let function = std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address);
