@@ -6,8 +6,11 @@ usage: scripts/results.py [--check] [--page FILE] [TABLE ..]
 A table stands between `<!-- table NAME -->` and `<!-- end -->`. With --check, nothing is written; tables that differ from the measured
 lines are listed, and the exit status is 1.
 
-To add a table, add a `Table` to TABLES and its markers to the page: one row for each line that `keep` accepts, or `rows` for
-other forms. The device, the versions, the date and the commands below a table come from its lines.
+To add a table, put its two markers on the page and a `Table` into TABLES, here of docs/measured/compiled.jsonl:
+
+    Table("peaks", "compiled", ["model", "step [ms]"], lambda line: [line["model"], f"{line['time_ms']:.1f}"], lambda line: "time_ms" in line),
+
+The device, the versions, the date and the commands below a table come from its lines.
 """
 
 import argparse
@@ -34,6 +37,7 @@ class Table:
     name: str
     files: str
     head: Sequence[str] = ()
+    # One row for each line that `keep` accepts.
     cells: Callable[[Json], list[str]] = lambda line: []
     keep: Callable[[Json], bool] = lambda line: True
     # In place of `head` and `cells`: all rows of the kept lines, the first of which is the head.
