@@ -31,7 +31,7 @@ OF_PLANS = [
 
 
 def options_of(folder, limit):
-    """What the pairs of a folder differ in from the defaults."""
+    """The options by which the pairs of a folder differ from the defaults."""
     if folder.startswith("first-"):
         return "`--tune first --tune-budget unlimited`"
     if folder.startswith("alone"):
@@ -50,7 +50,7 @@ def defaults(outputs):
             if not all("step_ms" in figures for figures in pair):
                 continue
             plain, figures = sorted(pair, key=lambda figures: figures["label"] != "plain")
-            # Of several ranks, or of the one process; the launcher of ranks runs no kernels.
+            # The report of a rank or of the only process; the launcher of ranks runs no kernels.
             reports = [json.loads(path.read_text()) for path in sorted(folder.glob(f"report-{figures['label']}*.json"))]
             report = max(reports, key=lambda report: len(report["kernels"]))
             limit = report.get("workspace_limit") or report["workspace_limit_bytes"]

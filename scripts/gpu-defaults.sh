@@ -3,12 +3,12 @@
 #
 # usage: scripts/gpu-defaults.sh FOLDER OUTPUT [FIRST [LAST]]
 #
-# FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
-# the machine, or the first $GPUS, take lines from the list, PER_GPU (2) processes each, on cores of their own, which start side by
+# FOLDER and OUTPUT are as in scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
+# the machine, or the first $GPUS, take lines from the list, PER_GPU (2) processes each, on separate cores, which start side by
 # side and take turns. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of plain and run of every
 # case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. A run is timed when tuning
 # has ended, or after a minute (100 s under an explicit limit). Afterwards come as many pairs of JAX, which would leave the others no
-# memory, and, with several GPUs, of DDP. Called again with the same OUTPUT, it goes on with what is not done.
+# memory, and, with several GPUs, of DDP. Called again with the same OUTPUT, it goes on with the rest.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)} \
@@ -51,7 +51,7 @@ job() {
     each=$(($(nproc) / (PER_GPU * GPUS)))
     each=$((each > 0 ? each : 1))
     cores=${CORES:-$((SLOT * each))-$(((SLOT + 1) * each - 1))}
-    # Those of the other stages do not take turns by themselves.
+    # Processes of the other stages do not take turns by themselves.
     turn=()
     [ "$stage" = anytime ] || turn=(flock "$output/turn-$gpu")
     "${turn[@]}" taskset -c "$cores" env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=60 \

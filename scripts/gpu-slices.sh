@@ -4,7 +4,7 @@
 # usage: scripts/gpu-slices.sh FOLDER OUTPUT [PATTERN]
 #
 # FOLDER holds tightfit and libtightfit_preload.so. All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on, take jobs from the
-# list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed. Steps go on for SECONDS_TUNING (13)
+# list (or the jobs that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed. Steps go on for SECONDS_TUNING (13)
 # before they are timed, plain ones too: a GPU is faster while it is cool. Layers alone (scripts/large-samples.txt) go to
 # OUTPUT/large-*.json, PyTorch under `run` with a cold cache to OUTPUT/run.jsonl, messages to OUTPUT/*.log. PYTHON (python3) is the environment's interpreter.
 set -u

@@ -23,8 +23,9 @@ LEFT, TOP, WIDTH, HEIGHT = 60, 40, 520, 300
 def overhead_picture(title, axes, crosses, curves, most, widest):
     """An SVG: budgets as connected dots, others' ways as crosses; what takes over `most` percent or `widest` tenths more is left out.
 
-    `axes` says what both axes are and `crosses` what a cross is. `curves` has, for each case, the name in its dots' words, the name beside
-    the picture, and the points of the budgets and of the others: memory as a share, overhead in percent, and what it is.
+    `axes` says what both axes are and `crosses` what a cross is. `curves` has, for each case, the name in its dots'
+    words, the name next to the picture, and the points of the budgets and of the others: memory as a share, overhead in
+    percent, and the label.
     """
     right, bottom = LEFT + WIDTH, TOP + HEIGHT
 

@@ -1,4 +1,4 @@
-"""Tables of a page between `<!-- table NAME -->` and `<!-- end -->`: written anew, or compared with what is there."""
+"""Tables of a page between `<!-- table NAME -->` and `<!-- end -->`: written again, or compared with the page."""
 
 import difflib
 import pathlib

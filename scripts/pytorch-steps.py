@@ -43,7 +43,7 @@ def benchmarks(lines):
 
 
 def measured(marks):
-    """Every (network, types, plain, under run, (benchmark, plain beside it)) with both times, in the order of the tables."""
+    """Every (network, types, plain, under run, (benchmark, plain of the same run)) with both times, in the order of the tables."""
     found = []
     printed = {}
     for line in measured_lines.read(MEASURED / "results-printed.jsonl"):

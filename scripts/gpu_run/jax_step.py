@@ -3,7 +3,7 @@
 
 usage: [tightfit run .. --] python scripts/gpu_run/jax_step.py --label NAME [--batch 256] [--network resnet50] [--seconds N]
 
-Takes steps for so many seconds, under `tightfit run --report FILE` also until tuning has ended, but no longer than --most, then times
+Takes steps for a number of seconds, under `tightfit run --report FILE` also until tuning has ended, but no longer than --most, then times
 some.
 """
 

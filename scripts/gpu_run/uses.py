@@ -3,9 +3,9 @@
 
 usage: [tightfit run .. --] python scripts/gpu_run/uses.py --label NAME [--seconds N] [USE ..]
 
-Each takes steps for so many seconds, under `tightfit run --report FILE` also until tuning has ended, but no longer than --most, then
-times some. `loss` is that of the first step, and
-`last` that of one more step on the same data and weights.
+Each takes steps for a number of seconds, under `tightfit run --report FILE` also until tuning has ended, but no longer than --most, then
+times some. `loss` is the loss of the first step, and
+`last` the loss of one more step on the same data and weights.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def inference():
 
 
 def two():
-    """Two models in turn."""
+    """Two models one after the other."""
     first, second = trained("alexnet", 128, "fp32"), trained("resnet18", 32, "tf32")
 
     def step():
