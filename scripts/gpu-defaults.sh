@@ -7,8 +7,8 @@
 # the machine, or the first $GPUS, take lines from the list, PER_GPU (2) processes each, on separate cores, which start side by
 # side and take turns. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of plain and run of every
 # case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. A run is timed when tuning
-# has ended, or after a minute (100 s under an explicit limit). Afterwards come as many pairs of JAX, which would leave the others no
-# memory, and, with several GPUs, of DDP. Called again with the same OUTPUT, it goes on with the rest.
+# has ended, or after a minute (100 s under an explicit limit). Afterwards come pairs of DDP,
+# with several GPUs. Called again with the same OUTPUT, it goes on with the rest.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)} \
@@ -38,9 +38,6 @@ jobs() {
         for case in ${LAYERS-depthwise:128:bf16 pointwise:128:bf16}; do
             echo "layer-${case//:/-} anytime CASES=$case 'OPTIONS=--workspace 64MiB'"
         done
-        for stage in ${OTHERS-uses}; do
-            echo "$stage $stage"
-        done
     done
 }
 
@@ -60,11 +57,10 @@ job() {
 export -f job
 
 mkdir -p "$output"
-take() { # so many processes take lines of the input
+take() { # a number of processes take lines of the input
     grep -E "${ONLY:-.}" | xargs -L 1 -P "$1" --process-slot-var=SLOT bash -c 'job "$@"' job
 }
 export CORES=
 jobs | take $((PER_GPU * GPUS))
-seq "$first" "$last" | sed 's/.*/jax& jax_resnet/' | take "$GPUS"
 export CORES=0-$(($(nproc) - 1))
 [ "$GPUS" = 1 ] || seq "$first" "$last" | sed 's/.*/ddp& ddp RANKS=2 CUDA_VISIBLE_DEVICES=0,1/' | take 1

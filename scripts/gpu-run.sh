@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Measures PyTorch (and JAX) plain and under `tightfit run` on this machine's GPU: what docs/results.md reports.
+# Measures PyTorch plain and under `tightfit run` on this machine's GPU: what docs/results.md reports.
 #
 # usage: scripts/gpu-run.sh FOLDER OUTPUT STAGE ..
 #
 # FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
 # reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
 # PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE,
-# before the first step, so that the steps after it are all alike; only `anytime`, `uses`, `ddp` and `ddp_curve`
-# tune as programs do by default.
+# before the first step, so that the steps after it are all alike; only `anytime`, `ddp` and `ddp_curve` tune as programs do by default.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)/gpu_run
 folder=$(cd "$1" && pwd) output=$2
@@ -135,11 +134,6 @@ anytime() { # a cold cache and the defaults beside plain, a process each; CASES 
     done
 }
 
-uses() { # torch.compile, autocast, uneven mini-batches, inference, two models in one process
-    plain uses.py
-    defaults uses "" uses.py
-}
-
 # ranks LABEL SCRIPT ARGUMENTS ..: RANKS ranks that share a cache, plain if that is the label, otherwise cold, with the defaults
 ranks() {
     label=$1 script=$2 && shift 2
@@ -163,11 +157,6 @@ ddp_curve() { # the losses of several ranks while tuning swaps, beside plain's t
     for label in plain plain ddp-curve; do
         ranks $label curve.py --steps "${STEPS:-400}" "${CASE:-resnet50:64:tf32}"
     done
-}
-
-jax_resnet() { # a ResNet-50 of another framework, with the defaults
-    plain jax_step.py --network resnet50 --batch 64 --seconds 12
-    defaults jax-resnet50 "" jax_step.py --network resnet50 --batch 64 --seconds 12
 }
 
 # client FILE ARGUMENTS ..: the tests' C program, its output to FILE; says how it ended
