@@ -3,7 +3,7 @@
 //!
 //! Cargo builds a package that is both a C library and a Rust library whole, before whatever depends on it. So the crate
 //! that uses this macro depends on `tightfit-preload` and `tightfit-preload-plain` and never names them in its code: the
-//! compiler is told where their Rust libraries are (`--extern`), and their C libraries lie in the same folder. Nothing
+//! compiler gets the paths of their Rust libraries (`--extern`), and their C libraries lie in the same folder. Nothing
 //! is built twice, and it works on stable Rust, where one package cannot depend on the C library of another (artifact
 //! dependencies).
 //!
