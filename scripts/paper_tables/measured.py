@@ -21,7 +21,7 @@ def lines() -> dict[str, dict[str, Json]]:
 
 
 def printed(table: str, file: str = "papers") -> list[Json]:
-    """The lines of a table that were transcribed from what a run printed."""
+    """The lines of a table that were transcribed from a run's output."""
     return [line for line in read(MEASURED / f"{file}-printed.jsonl") if line["table"] == table]
 
 
@@ -30,7 +30,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def step_of(measured: dict[str, dict[str, Json]], job: str, network: str) -> Json | None:
-    """A network's step in a job of several, or in one of its own."""
+    """A network's step in a job of several, or in a separate one."""
     for name in (job, f"{job}-{network.split(':')[0]}"):
         if step := measured.get(name, {}).get(network):
             return step
@@ -70,7 +70,7 @@ SHARES = {"total-alexnet-120": "iterations-8-undivided"}
 
 
 def totals() -> str:
-    """Whole PyTorch iterations with one total, plain without a limit and undivided with equal shares beside them."""
+    """Whole PyTorch iterations with one total, plain without a limit and undivided with equal shares."""
     measured = lines()
     rows = []
     for name, (network, step) in ((name, next(iter(steps.items()))) for name, steps in measured.items() if name.startswith("total-")):
@@ -152,7 +152,7 @@ def run_memory() -> str:
 
 
 def whole_card() -> str:
-    """What dynamic and overlap do where everything fits, and what all(m) and VGG-516 lose within 12 GiB."""
+    """Times of dynamic and overlap where everything fits, and the losses of all(m) and VGG-516 within 12 GiB."""
     [line] = printed("whole-card", "vdnn")
     faster, steps = line["faster"], steps_by_policy()
     slower = [of["all(m)"]["step_ms"] / of["oracle"]["step_ms"] for of in steps.values() if "step_ms" in of.get("all(m)", {})]
@@ -205,7 +205,7 @@ PAPER_TABLE_5 = {
 
 
 TABLE_5_ROWS = [*PAPER_TABLE_5, "ResNet-18 b128"]
-# What the page calls a network that scripts/gpu-papers.sh ran as NETWORK:BATCH.
+# The page's name of a network that scripts/gpu-papers.sh ran as NETWORK:BATCH.
 TABLE_5 = {"AlexNet b256": "alexnet:256", "ResNet-50 b64": "resnet50:64", "ResNet-18 b128": "resnet18:128"}
 
 
@@ -242,7 +242,7 @@ def table_5_gain(steps: Json, sizes: str) -> str:
 
 
 def table_5_kernels() -> str:
-    """What became of the kernels of Table V's networks under fit, and their peaks, plain's and fit's."""
+    """The kernels of Table V's networks under fit, by decision, and the peaks of plain and fit."""
     [kernels] = printed("table5-kernels")
     of_densenet = {line["network"]: line for line in printed("table5-peaks")}
     rows = []
@@ -287,7 +287,7 @@ def tuning() -> str:
 
 
 def unequal() -> str:
-    """What a planned mini-batch gains over unequal GPUs, and an all-reduce among them."""
+    """The gain of a planned mini-batch over unequal GPUs, and the time of an all-reduce."""
     [line] = printed("unequal")
     predicted, measured = (line[f"{kind}_ms"]["even"] / line[f"{kind}_ms"]["planned"] for kind in ("predicted", "measured"))
     steps = [f"{line[f'{kind}_ms'][of]} ms" for kind in ("measured", "predicted") for of in ("even", "planned")]
@@ -317,7 +317,7 @@ def two_ranks() -> str:
 
 
 def solve() -> str:
-    """What was timed of solving for one total."""
+    """Times of solving for one total."""
     *solver, command = printed("solve")
     paper = {32: "5.46 ms (GLPK, 562 variables)"}
     found = [(f"ResNet-50 {line['batch']}, solver alone", line, f"{line['solver_us'] / 1e3:.3f}", paper.get(line["batch"], "-")) for line in solver]
@@ -388,7 +388,7 @@ def printed_errors() -> str:
 
 
 def fused() -> str:
-    """Fused calls under `run` beside plain ones."""
+    """Fused calls, plain and under `run`."""
     runs = [line for line in read(MEASURED / "interfaces.jsonl") if line["stage"] == "fused"]
     plain = [line for line in runs if line["plain"] == "0 0"]
     same = [line for line in plain if line["run"] == line["plain"] and line["bits"] == "equal" and line["counted"]]
