@@ -338,6 +338,22 @@ def parallel() -> str:
     return table(head, rows)
 
 
+def parallel_on_two() -> str:
+    """The same on one and on two GPUs, from lines of the runs."""
+    names = {"conv2-all": ("conv2 of AlexNet in one column 256, forward", "all"), "alexnet": ("AlexNet in two groups 256", ""), "resnet50": ("ResNet-50 256", "")}
+    runs: dict[str, dict[int, Json]] = {}
+    for line in read(MEASURED / "parallel.jsonl"):
+        runs.setdefault(line["name"], {})[len(line["devices"])] = line
+    rows = []
+    for name, by_count in runs.items():
+        profiled, sizes = names.get(name) or (names[name.partition("-")[0]][0], name.partition("-")[2])
+        one, two = by_count[1], by_count[2]
+        seconds = [f"{one['wall_s']:.1f} s", f"{two['wall_s']:.1f} s, {one['wall_s'] / two['wall_s']:.2f}x"]
+        each = ", ".join(f"{device['measured']} in {device['s']:.1f} s" for device in two["devices"])
+        rows.append([profiled, sizes, *seconds, each, ", ".join(f"{ratio:.3f}" for ratio in two["ratio"])])
+    return table(["profiled", "sizes", "1 GPU", "2 GPUs", "each of 2", "times over one GPU's: tenth, median, ninth tenth"], rows)
+
+
 def verified(network: str, batch: int) -> list[Json]:
     """The lines of `tightfit verify` for a network on a device, one for each kernel and one for each group of kernels."""
     return [line for line in read(MEASURED / "verified.jsonl") if (line["network"], line["batch"]) == (network, batch)]
@@ -420,6 +436,7 @@ def legacy() -> str:
 
 TABLES = {
     "mucudnn-parallel": parallel,
+    "mucudnn-parallel-two": parallel_on_two,
     "mucudnn-concurrent": concurrent,
     "mucudnn-errors": errors,
     "mucudnn-errors-printed": printed_errors,
