@@ -5,13 +5,13 @@
 #
 # One process a case, with a time limit (SECONDS_EACH, 300): plain, a checkpoint a block, ours at 102, 80, 60 and 40% of plain's
 # measured peak, with --least at the least budget and 1% below it, and plain again; then `save_on_cpu`, the same on a stream of its
-# own, `torch.compile` with half of an `activation_memory_budget` (--compiled 100 50 measures both), and our backend of it in the
-# same budgets. What fails has a line that says so, and loses no other. A JSON line each, written as it is measured, in
+# own, `torch.compile` with half of an `activation_memory_budget` (--compiled 100 50 measures both). What fails has a line that says so, and
+# same budgets. A failure has a line and loses no other. A JSON line each, written as it is measured, in
 # OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log; the recorded step of each budget that is met in OUTPUT/steps. Measured times of
 # operations are kept in OUTPUT, so only a case's first budget measures. `smoke` is a small case: run it first, with PEERS="" in seconds. PYTHON
-# (python3) needs torch and torchvision. The extension module of tightfit is that of this checkout's package, or else NATIVE
+# (python3) needs torch and torchvision. The extension module of tightfit is from this checkout's package, or else NATIVE
 # (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint offload streams
-# compile backend") and OPTIONS (--least, --sweep, --bits 20, --long 200, --types tf32, --benchmark, --compiled) choose what is
+# compile") and OPTIONS (--least, --sweep, --bits 20, --long 200, --types tf32, --benchmark, --compiled) choose what is
 # measured. With THIRD=1, all of it runs on a third of the multiprocessors of the first GPU that is visible, which NVIDIA's
 # multi-process service gives it.
 set -u
@@ -36,7 +36,7 @@ for case in "$@"; do
     # shellcheck disable=SC2086 # several options on purpose
     PYTHONPATH=$here/../crates/python/python${PYTHONPATH:+:$PYTHONPATH} timeout "${SECONDS_EACH:-300}" "${PYTHON:-python3}" \
         "$here/gpu_run/fit.py" --shares ${SHARES-80 60 40} --steps "${STEPS:-8}" \
-        --save "$output/steps" --peers ${PEERS-checkpoint offload streams compile backend} ${OPTIONS:-} --case "$case" \
+        --save "$output/steps" --peers ${PEERS-checkpoint offload streams compile} ${OPTIONS:-} --case "$case" \
         >>"$output/fit.jsonl" 2>>"$output/fit.log" || echo "{\"case\": \"$case\", \"exit\": $?}" >>"$output/fit.jsonl"
     echo "== $case: $((SECONDS - begin)) s" >&2
 done

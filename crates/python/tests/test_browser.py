@@ -13,6 +13,8 @@ from conftest import ROOT
 
 import tightfit
 
+pytestmark = pytest.mark.long
+
 WIDTHS = [400, 1280, 1920]
 SCHEMES = ["light", "dark"]
 PICTURES = sorted((ROOT / "docs/pictures").glob("*.svg"))
