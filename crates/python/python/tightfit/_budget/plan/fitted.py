@@ -109,10 +109,9 @@ class Fitted:
         if self.bounds is None:
             if bound is None or not bound.dropped or bound.is_asked or bound.ended < SURE:
                 return False
-            bound.ended = 0
             spare = bind(self.step, self.lives, self.decided.decisions, self.recorder, spares=True)
             if not spare.looks:
-                return False
+                spare = bound
             spare.expect(module)
             self.bounds = bound, spare
             parts = dict(module.named_modules())
