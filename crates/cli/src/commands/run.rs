@@ -45,6 +45,32 @@ const REPORT: &str = "TIGHTFIT_REPORT";
 const LAUNCHED: &str = "TIGHTFIT_RUN";
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
+    let (mut command, budgeted) = prepared(options, common)?;
+    if let Some(budgeted) = &budgeted {
+        budgeted.watch();
+    }
+    let error = command.exec();
+    if let Some(budgeted) = &budgeted {
+        budgeted.forget();
+    }
+    Err(not_started(&command, &error))
+}
+
+/// Why a command cannot be started.
+pub(super) fn not_started(command: &Command, error: &std::io::Error) -> Failure {
+    let next = match error.kind() {
+        ErrorKind::NotFound => "; is it installed, and on PATH?",
+        ErrorKind::PermissionDenied => "; is it executable?",
+        _ => "",
+    };
+    Failure::Wrong(format!("cannot start {}: {error}{next}", command.get_program().to_string_lossy()))
+}
+
+/// The command with everything in its environment that it is to run with; says what is done.
+///
+/// # Errors
+/// [`Failure::Usage`] for options that do not go together; [`Failure::Wrong`] where a library or a package is missing.
+pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command, Option<Budgeted>), Failure> {
     let devices = devices(common)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let tune = options.tune().map_err(Failure::Usage)?;
@@ -79,11 +105,19 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         variables.push((REPORT, report.into()));
     }
     if !options.quiet {
-        match over {
-            Some(over) => {
-                message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes, tune), over)));
+        // What a budget does, the package says once it has planned.
+        if options.budget.is_none() {
+            message::say(format_args!("tightfit: {}", brief(options, limit, tune)));
+        }
+        if common.verbose > 0 {
+            match over {
+                Some(over) => {
+                    message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes, tune), over)));
+                }
+                None => {
+                    message::say(format_args!("tightfit: no cuDNN to preload for; workspaces are the program's own"));
+                }
             }
-            None => message::say(format_args!("tightfit: no cuDNN to preload for; workspaces are the program's own")),
         }
     }
     let mut command = Command::new(program);
@@ -95,19 +129,7 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         variables.push((DEVICES, devices.into()));
     }
     command.args(arguments).envs(variables);
-    if let Some(budgeted) = &budgeted {
-        budgeted.watch();
-    }
-    let error = command.exec();
-    if let Some(budgeted) = &budgeted {
-        budgeted.forget();
-    }
-    let next = match error.kind() {
-        ErrorKind::NotFound => "; is it installed, and on PATH?",
-        ErrorKind::PermissionDenied => "; is it executable?",
-        _ => "",
-    };
-    Err(Failure::Wrong(format!("cannot start {}: {error}{next}", program.to_string_lossy())))
+    Ok((command, budgeted))
 }
 
 /// cuDNN, and the library to preload in front of it.
@@ -209,8 +231,8 @@ fn variables(
         Some(shipped) => variables.push((SHIPPED, absolute(shipped).into())),
         None => {}
     }
-    // A program without convolutions has a model to fit all the same.
-    if options.budget.is_none() {
+    // A program without convolutions has a model to fit all the same; and without a GPU, the first line has said so.
+    if options.budget.is_none() && has_gpu() {
         variables.push((LAUNCHED, std::process::id().to_string().into()));
     }
     if options.quiet {
@@ -221,6 +243,9 @@ fn variables(
     }
     if common.deterministic {
         variables.push(("TIGHTFIT_DETERMINISTIC", "1".into()));
+    }
+    if common.verbose > 0 {
+        variables.push(("TIGHTFIT_VERBOSE", "1".into()));
     }
     if common.verbose > 0 && std::env::var_os("TIGHTFIT_LOG").is_none() {
         variables.push(("TIGHTFIT_LOG", "info".into()));
@@ -252,7 +277,43 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What is being done, on one line.
+/// Files of which one is there where a GPU may be used: those of the driver, and of WSL.
+const GPU: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"];
+
+/// Whether a program may find a GPU here, or a library that stands for one.
+fn has_gpu() -> bool {
+    std::env::var_os("TIGHTFIT_CUDA").is_some() || GPU.iter().any(|file| Path::new(file).exists())
+}
+
+/// What is being done, in few words.
+fn brief(options: &RunOptions, limit: Limit, tune: Tune) -> String {
+    if std::env::var_os("TIGHTFIT_OFF").is_some_and(|value| value == "1") {
+        return "switched off by TIGHTFIT_OFF".to_owned();
+    }
+    if !has_gpu() {
+        return "no GPU here, so there are no convolutions to tune; the program runs as it is".to_owned();
+    }
+    let within = match limit {
+        Limit::PerKernel(AutoOrBytes::Auto) => "in no more memory than the program's own choices".to_owned(),
+        Limit::PerKernel(AutoOrBytes::Bytes(Bytes::UNLIMITED)) | Limit::Total(Bytes::UNLIMITED) => {
+            "in unlimited workspace".to_owned()
+        }
+        Limit::PerKernel(AutoOrBytes::Bytes(each)) => format!("in {each} of workspace per kernel"),
+        Limit::Total(total) => format!("in {total} of workspace in total"),
+    };
+    match tune {
+        Tune::Measure | Tune::First if options.tune_budget.limit().is_none() => {
+            format!("tuning convolutions without a limit of time, {within} (-v for paths)")
+        }
+        Tune::Measure | Tune::First => {
+            format!("tuning convolutions for up to {}, {within} (-v for paths)", options.tune_budget)
+        }
+        Tune::Cached => format!("convolutions by what the cache holds, {within} (-v for paths)"),
+        Tune::Heuristic => format!("changing only convolutions that do not fit, {within} (-v for paths)"),
+    }
+}
+
+/// What is being done, on one line, with all settings and paths.
 fn summary(
     options: &RunOptions,
     common: &Common,

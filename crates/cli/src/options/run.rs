@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use tightfit_core::Bytes;
 use tightfit_core::survey::TuneBudget;
 
-use super::{DivideOption, SizeOption};
+use super::{DivideOption, RunBudget, SizeOption};
 
 #[derive(Args)]
 pub struct RunOptions {
@@ -23,9 +23,9 @@ pub struct RunOptions {
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
     /// GPU memory for PyTorch models, weights and optimizer included: saved activations are kept, offloaded to host memory,
-    /// or recomputed; auto for all that is free
+    /// or recomputed; 60% for a share of what the model needs without a budget, auto for all that is free
     #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
-    pub budget: Option<AutoOrBytes>,
+    pub budget: Option<RunBudget>,
     /// Whether activations may be recomputed with --budget; --recompute=false only keeps or offloads them
     #[arg(
         long,
@@ -62,6 +62,15 @@ pub struct RunOptions {
     /// Program to run and its arguments, after `--`
     #[arg(last = true, required = true)]
     pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct CompareOptions {
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// Steps to measure, after the first eight [default: as many as take 5 s, from 20 to 200, within a minute]
+    #[arg(long, value_name = "K", value_parser = super::number::whole::<u64>(5..=100_000))]
+    pub steps: Option<u64>,
 }
 
 #[derive(Args)]

@@ -382,9 +382,23 @@ fn a_sweep_prints_a_row_for_each_budget() {
     assert_eq!(shares, [0.25, 0.5, 0.75, 1.0]);
     let steps: Vec<f64> = rows.iter().filter_map(|row| row["step_time_us"].as_f64()).collect();
     assert!(!steps.is_empty() && steps.is_sorted_by(|less, more| less >= more), "{rows:?}");
-    let refused = folder.fail("plan digits-net --batch 4 --assume --budget 60%", 2);
-    assert!(refused.contains("`60%` is not a size") && refused.contains("plan --sweep 60..60"), "{refused}");
     assert_eq!(folder.json("plan digits-net --batch 4 --assume --sweep 60..60").as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_budget_is_a_share_of_what_keeping_everything_takes() {
+    let folder = Folder::new();
+    let plan = |budget: &str| folder.json(&format!("plan resnet18 --batch 8 --assume --budget {budget}"));
+    let whole = plan("unlimited")["peak_bytes"].as_u64().unwrap();
+    for (text, share) in [("80%", 0.8), ("62.5%", 0.625)] {
+        let planned = plan(text);
+        let budget = (whole as f64 * share) as u64;
+        assert_eq!(planned["budget_bytes"], budget, "{text}");
+        assert!(planned["peak_bytes"].as_u64().unwrap() <= budget, "{text}");
+    }
+    assert_eq!(plan("100%")["offloaded_bytes"], 0);
+    assert!(folder.fail("plan lenet --batch 4 --assume --budget 0%", 2).contains("is not a share"));
+    assert!(folder.fail("plan lenet --batch 4 --assume --budget 1%", 3).contains("needs at least"));
 }
 
 #[test]

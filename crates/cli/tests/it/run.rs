@@ -33,6 +33,8 @@ fn settings_reach_the_command_as_environment_variables() {
     }
     let said = text(&output.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(!said.contains(&ours), "{said}");
+    let said = text(&place.run("-v --workspace 512MiB --sizes power-of-two --tune cached", "env").stderr);
     for part in ["512 MiB", "power-of-two", "cached", &ours] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -69,10 +71,10 @@ fn defaults_are_printed_and_paths_are_absolute() {
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("10s"));
     assert_eq!(seen(&output, "TIGHTFIT_QUIET"), None);
-    let said = text(&output.stderr);
+    let said = text(&place.run("-v", "env").stderr);
     assert!(said.contains("the workspace of the program's own choices") && said.contains("within 10s"), "{said}");
     assert!(text(&place.run("--quiet", "env").stderr).is_empty());
-    let said = text(&place.run("--workspace 64MiB", "env").stderr);
+    let said = text(&place.run("-v --workspace 64MiB", "env").stderr);
     assert!(said.contains("64 MiB of workspace per kernel"), "{said}");
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
     assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824B"));
@@ -94,14 +96,27 @@ fn tuning_is_told_how_long_and_how_loud() {
         ("unlimited", "unlimited", "without limit"),
     ] {
         for tune in ["measure", "first"] {
-            let output = place.run(&format!("--tune {tune} --tune-budget {budget}"), "env");
+            let output = place.run(&format!("-v --tune {tune} --tune-budget {budget}"), "env");
             assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some(tune));
             assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some(passed), "{budget}");
             let said = text(&output.stderr);
             assert!(said.contains(&format!("tune {tune} {words}")), "{said}");
         }
     }
-    assert!(!text(&place.run("--tune cached", "env").stderr).contains("within"), "nothing is measured");
+    assert!(!text(&place.run("-v --tune cached", "env").stderr).contains("within"), "nothing is measured");
+    let said = |gpu: bool, options: &str| {
+        let mut command = place.tightfit(&["run", "--cudnn", &place.cudnn().display().to_string()]);
+        command.args(options.split_whitespace()).args(["--", "env"]);
+        if gpu {
+            command.env("TIGHTFIT_CUDA", "libcuda.so.1");
+        }
+        text(&command.output().unwrap().stderr)
+    };
+    let line = said(true, "--tune-budget 30s --workspace 64MiB");
+    assert_eq!(line, "tightfit: tuning convolutions for up to 30s, in 64 MiB of workspace per kernel (-v for paths)\n");
+    if !std::path::Path::new("/dev/nvidiactl").exists() {
+        assert!(said(false, "").starts_with("tightfit: no GPU here, "), "{}", said(false, ""));
+    }
     let cudnn = place.cudnn().display().to_string();
     let run = |budget: &str| {
         let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]);

@@ -41,14 +41,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
-from ._budget.api import Budget, Plan, budget, fit, plan, unfit
+from ._budget.api import Budget, LargestBatch, Plan, Sweep, budget, fit, largest_batch, plan, stats, unfit
 from ._export import network
 from .errors import BadInput
 from .names import name_layers
 
 __all__ = [
     "Budget",
+    "LargestBatch",
     "Plan",
+    "Sweep",
     "SyncBatchNorm",
     "UnevenBatchSampler",
     "backward",
@@ -56,9 +58,11 @@ __all__ = [
     "distribute",
     "fit",
     "init_process_group",
+    "largest_batch",
     "name_layers",
     "network",
     "plan",
+    "stats",
     "sync_batch_norm",
     "unfit",
 ]

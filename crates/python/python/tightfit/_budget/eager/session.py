@@ -22,8 +22,8 @@ from torch.utils._pytree import tree_flatten
 from ...errors import DoesNotFit
 from ..memory.cap import beside
 from ..memory.copies import Copies, current
-from ..memory.sizes import text
-from ..messages import said_if_slow, say
+from ..memory.sizes import Share, text
+from ..messages import detail, said_if_slow, say
 from ..plan.bound import Bound
 from ..plan.counts import Counts
 from ..plan.fitted import Fitted
@@ -61,7 +61,7 @@ class Session:
     def __init__(
         self,
         name: str,
-        budget: int,
+        budget: int | Share,
         optimizer: Any = None,
         loss: Callable[[Any], Tensor] | None = None,
         copies: Copies | None = None,
@@ -70,7 +70,6 @@ class Session:
         recomputes: bool = True,
     ) -> None:
         self.name = name
-        self.budget = budget
         self.planner = Planner(name, budget, optimizer, copies, host_budget, recomputes)
         self.loss = loss
         self.on_misfit = on_misfit
@@ -95,6 +94,16 @@ class Session:
         # Plans made so far.
         self._made = 0
         self.limit = Limit(self.planner)
+
+    @property
+    def budget(self) -> int:
+        """Bytes, without a limit until a share is known in bytes."""
+        return self.planner.budget
+
+    @property
+    def passes(self) -> int:
+        """Forward passes so far."""
+        return self._passes
 
     # Hooks of the model.
 
@@ -492,12 +501,17 @@ class Session:
         self.planner.host.shrink(max((bound.host_bytes for bound in self._bounds()), default=0))
         # Its first passes are watched instead: what was predicted may be too little.
         self.limit.lift()
+        say(fitted.brief(self.name))
+        if fitted.bound is not None and fitted.watch.device.type == "cpu" and "cpu" not in self._said:
+            self._said.add("cpu")
+            where = "the model is on the CPU" if torch.cuda.is_available() else "no GPU here"
+            say(f"{where}, so no memory is saved: what is moved stays in the host's memory, and this only rehearses a GPU")
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
         if self._made == 1 and (taken := beside(self.device(module))):
             line += f"; {text(taken)} of the GPU are taken beside it (CUDA's context, NCCL and other libraries, other processes)"
-        say(line)
+        detail(line)
 
     def _misfit(self, error: DoesNotFit, signature: Any) -> None:
         """Refuses a budget in the first step. Training that has begun goes on: a slow step is better than none."""
