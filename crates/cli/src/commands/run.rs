@@ -41,6 +41,8 @@ const OLD_SIZES: &str = "TIGHTFIT_POLICY";
 const DEVICES: &str = "TIGHTFIT_DEVICES";
 const SHIPPED: &str = "TIGHTFIT_SHIPPED";
 const REPORT: &str = "TIGHTFIT_REPORT";
+/// The report of a program under a budget, which the package writes.
+const BUDGET_REPORT: &str = "TIGHTFIT_BUDGET_REPORT";
 /// The process ID of the command: the library tells it from its children by it.
 const LAUNCHED: &str = "TIGHTFIT_RUN";
 
@@ -90,7 +92,10 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     if let Some(budgeted) = &budgeted {
         variables.extend(budgeted.variables.iter().cloned());
     }
-    if let (Some(report), Some((cudnn, _))) = (report(options), over) {
+    let report = report(options);
+    if let (Some(report), true) = (&report, options.budget.is_some()) {
+        variables.push((BUDGET_REPORT, report.into()));
+    } else if let (Some(report), Some((cudnn, _))) = (report, over) {
         // If the command does not exist, keep the report of an earlier one.
         if find_program(program).is_some() {
             match run_report::write(&report, limit, cudnn) {
@@ -122,7 +127,7 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     }
     let mut command = Command::new(program);
     // Remove the limit that was not chosen, the old name of the sizes, devices that cannot be read, and another command's number.
-    for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES, LAUNCHED]) {
+    for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES, LAUNCHED, REPORT]) {
         command.env_remove(name);
     }
     if let Some(devices) = devices {
@@ -151,7 +156,6 @@ fn asks_for_cudnn(options: &RunOptions, common: &Common) -> bool {
     common.cudnn.is_some()
         || options.workspace.is_some()
         || options.total_workspace.is_some()
-        || options.report.is_some()
         || NAMES
             .into_iter()
             .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "auto"))

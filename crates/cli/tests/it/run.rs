@@ -139,7 +139,7 @@ fn the_store_behind_the_cache_is_named_or_none() {
     assert!(!text(&output.stderr).contains("shipped"));
     let file = place.path("preload").join("h200.jsonl.gz").display().to_string();
     for (given, passed) in [("none", "none"), ("h200.jsonl.gz", file.as_str())] {
-        let output = place.run(&format!("--shipped {given}"), "env");
+        let output = place.run(&format!("-v --shipped {given}"), "env");
         assert_eq!(seen(&output, "TIGHTFIT_SHIPPED").as_deref(), Some(passed));
         assert!(text(&output.stderr).contains(&format!(", shipped {given};")), "{}", text(&output.stderr));
     }
@@ -167,7 +167,7 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     let missing = run(&["--budget", "8GiB"], &[]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("-m pip install tightfit"), "{}", text(&missing.stderr));
-    let site = packages.join("tightfit/_fit/site");
+    let site = packages.join("tightfit/_budget/site");
     fs::create_dir_all(&site).unwrap();
     fs::write(site.join("sitecustomize.py"), "").unwrap();
     let site = site.display().to_string();
@@ -201,14 +201,26 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     // A budget needs no cuDNN, unless its workspaces are to be limited.
     let missing = place.path("missing").display().to_string();
     let without = |options: &[&str]| {
-        let arguments = [&["run", "--budget", "8GiB"], options, &["--", &python, "train.py"]].concat();
+        let budget: &[&str] = if options.contains(&"--budget") { &[] } else { &["--budget", "8GiB"] };
+        let arguments = [&["run"], budget, options, &["--", &python, "train.py"]].concat();
         place.tightfit(&arguments).env("TIGHTFIT_PRELOAD", &missing).output().unwrap()
     };
     assert_eq!(seen(&without(&[]), "TIGHTFIT_BUDGET").as_deref(), Some("8589934592B"));
     assert_eq!(seen(&without(&[]), "LD_PRELOAD"), None);
-    for options in [&["--workspace", "64MiB"][..], &["--cudnn", &cudnn], &["--report", "run.json"]] {
+    for options in [&["--workspace", "64MiB"][..], &["--cudnn", &cudnn]] {
         assert_eq!(without(options).status.code(), Some(1), "{options:?}");
     }
+    // The report is that of the budget, which the package writes.
+    let reported = without(&["--report", "run-%p.json"]);
+    let report = place.path("preload").join("run-%p.json").display().to_string();
+    assert_eq!(seen(&reported, "TIGHTFIT_BUDGET_REPORT"), Some(report));
+    assert_eq!(seen(&reported, "TIGHTFIT_REPORT"), None);
+    for (given, passed) in [("60%", "60%"), ("62.5 %", "62.5%")] {
+        assert_eq!(seen(&without(&["--budget", given]), "TIGHTFIT_BUDGET").as_deref(), Some(passed));
+    }
+    // What the budget does, the package says.
+    assert_eq!(text(&given.stderr), "");
+    assert_eq!(seen(&run(&["--budget", "8GiB", "-v"], &[]), "TIGHTFIT_VERBOSE").as_deref(), Some("1"));
 }
 
 #[test]
@@ -433,7 +445,7 @@ fn cudnn_comes_from_the_commands_python() {
 #[test]
 fn newer_cudnn_gets_the_plain_library() {
     let place = Place::new(NEWER);
-    let output = place.run("", "env");
+    let output = place.run("-v", "env");
     let plain = place.path("preload/libtightfit_preload_plain.so");
     assert_eq!(seen(&output, "LD_PRELOAD"), Some(plain.display().to_string()));
     assert!(text(&output.stderr).contains("cudnnNewThing"), "{}", text(&output.stderr));
