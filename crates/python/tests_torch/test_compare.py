@@ -60,8 +60,8 @@ def test_the_end_of_a_program_says_what_was_done(budget, tmp_path, monkeypatch):
     monkeypatch.setenv("TIGHTFIT_BUDGET_REPORT", str(report))
     ran = launched(tmp_path, budget, TRAIN)
     assert ran.returncode == 0 and ran.stdout == "done\n", ran.stderr
-    first, last = (line for line in ran.stderr.splitlines() if "predicted peak" not in line or "steps" in line and "Sequential:" not in line) if budget == "1GiB" else (
-        ran.stderr.splitlines()[0], ran.stderr.splitlines()[-1])  # fmt: skip
+    said = [line for line in ran.stderr.splitlines() if "Sequential: predicted" not in line]
+    first, last = said[0], said[-1]
     assert re.match(r"tightfit: 30 steps of [\d.]+ ms, predicted peak .* of ", last), ran.stderr
     written = json.loads(next(tmp_path.glob("report-*.json")).read_text())
     model = written["models"][0]
@@ -71,7 +71,8 @@ def test_the_end_of_a_program_says_what_was_done(budget, tmp_path, monkeypatch):
         assert model["peak_bytes"] == model["plain_bytes"] and model["moved_bytes"] == 0
     else:
         assert first.startswith("tightfit: training Sequential in ") and "(predicted; `tightfit compare` measures it)" in last
-        assert model["budget_bytes"] == int(0.7 * model["plain_bytes"]) and model["peak_bytes"] <= model["budget_bytes"]
+        # Of what the first step needs.
+        assert abs(model["budget_bytes"] / model["plain_bytes"] - 0.7) < 0.05 and model["peak_bytes"] <= model["budget_bytes"]
         assert ran.stderr.count("no GPU here, so no memory is saved") + ran.stderr.count("the model is on the CPU, so no memory is saved") == 1
 
 

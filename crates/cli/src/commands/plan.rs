@@ -1,7 +1,10 @@
 //! `tightfit plan NETWORK`
 
+use std::path::PathBuf;
+
 use tightfit_core::network::Network;
 use tightfit_core::plan::ASSUMED_RATES;
+use tightfit_core::plan::step::StepFile;
 use tightfit_core::report::plan as report;
 use tightfit_core::{Backend, Bytes, Device};
 
@@ -35,7 +38,9 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     // A sweep sets the budgets itself.
     let unlimited = Planning { budget: Some(Budget::Bytes(Bytes::UNLIMITED)), ..planning.clone() };
     let planning = if options.sweep.is_some() { &unlimited } else { planning };
-    let (prepared, device, network) = match (&options.step, &options.network) {
+    // A recorded step, or a plan that Python saved with its step, is known by its content.
+    let named = options.network.as_ref().map(PathBuf::from).filter(|path| StepFile::is_one(path));
+    let (prepared, device, network) = match (options.step.as_ref().or(named.as_ref()), &options.network) {
         (Some(path), _) => {
             let (prepared, device) = recorded_step(planning, path)?;
             (prepared, device, None)

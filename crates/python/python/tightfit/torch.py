@@ -1,6 +1,14 @@
-"""Uneven mini-batches under PyTorch's DistributedDataParallel, with the same result as on one device.
+"""Models of PyTorch in the memory that there is, and uneven mini-batches.
 
-Each rank gets its own number of samples; the gradient is the mean over the whole mini-batch, as if one device had
+Training within a budget::
+
+    model = tightfit.torch.fit(model, budget="8GiB", optimizer=optimizer)         # or "60%" of what it needs
+    plan = tightfit.torch.plan(model, x, budget="60%", optimizer=optimizer)       # asks, and runs nothing; plan.sweep(), plan.html(..)
+    tightfit.torch.largest_batch(model, make_inputs, budget="8GiB")
+    with tightfit.torch.budget("8GiB", model): ..                                 # several models and their losses
+    logger.log(tightfit.torch.stats(model))
+
+Uneven mini-batches under PyTorch's DistributedDataParallel, with the same result as on one device: each rank gets its own number of samples; the gradient is the mean over the whole mini-batch, as if one device had
 processed all of it::
 
     rank   samples   mean over its samples   weighted by world * n / N    DDP takes the mean over ranks
@@ -45,6 +53,11 @@ from ._budget.api import Budget, LargestBatch, Plan, Sweep, budget, fit, largest
 from ._export import network
 from .errors import BadInput
 from .names import name_layers
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 __all__ = [
     "Budget",

@@ -49,11 +49,6 @@ class Limit:
         """Bytes, which follow a share once it is known."""
         return self.planner.budget
 
-    @property
-    def budget(self) -> int:
-        """Bytes, which follow a share once it is known."""
-        return self.planner.budget
-
     def begin(self, fitted: Fitted, plans: Collection[Fitted | None], device: torch.device) -> None:
         """Bounds the allocator for a pass of one of the plans, which was watched or is about to be."""
         if self.is_given_up:
