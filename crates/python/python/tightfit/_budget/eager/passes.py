@@ -30,7 +30,7 @@ from ..record.readers import is_reading, is_sign, readers
 from .again import run_again
 from .noting import Call, Held, Noting, Value, is_cast, view_of
 from .running import hooks_are_alone, pop_hooks, push_hooks
-from .slots import Handle, Slot, modified, of_view, unowned
+from .slots import Handle, Slot, copy_of, laid_out, modified, of_view, unowned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pass"]
 
+# Addresses of tensors are multiples of so many bytes, as far as kernels ask.
+ALIGNMENT = 256
 # A smaller tensor that the plan does not expect stays on the device.
 HARMLESS_BYTES = 1 << 20
 _nodes_made = torch._C._autograd._get_sequence_nr
@@ -112,7 +114,8 @@ class Pass:
         tensors = [tensor for tensor in (place() for place in list(bound.small.values())) if tensor is not None]
         by_type: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
-            if tensor.is_contiguous():
+            # Kernels are chosen by alignment too, so that of each copy is the allocator's.
+            if tensor.is_contiguous() and tensor.numel() * tensor.itemsize % ALIGNMENT == 0:
                 by_type.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for (dtype, device), group in by_type.items():
             if len(group) < 2:
@@ -131,7 +134,7 @@ class Pass:
             return known[2]
         if tensor.is_leaf and len(self.bound.small) < 4096:
             self.bound.small[id(tensor)] = weakref.ref(tensor)
-        return tensor.detach().clone()
+        return copy_of(tensor.detach())
 
     # Forward.
 
@@ -175,7 +178,7 @@ class Pass:
         pending, self.pending = self.pending, []
         for handle, tensor in pending:
             if handle is not None:
-                self._decide(handle, tensor, None, (), ())
+                self._settle(handle, tensor, None, (), ())
 
     def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what a noted call has saved; None if it cannot run again."""
@@ -187,18 +190,15 @@ class Pass:
             pending, self.pending = self.pending, []
             for handle, tensor in pending:
                 if handle is not None:
-                    self._decide(handle, tensor, call, pairs, outputs)
+                    self._settle(handle, tensor, call, pairs, outputs)
 
-    def note_kept(self, pairs: Any) -> None:
-        """Remembers which small tensors autograd saves itself: later passes need no copies of them."""
-        keeps = self.bound.keeps
-        for tensor, ref in pairs:
-            if type(ref) is Held and ref.is_copy and tensor.is_leaf and id(tensor) not in keeps:
-                storage = tensor.untyped_storage()._cdata
-                kept = any(saved is tensor or saved.untyped_storage()._cdata == storage for _, saved in self.pending)
-                keeps[id(tensor)] = weakref.ref(tensor), kept
-                if kept:
-                    self.bound.small.pop(id(tensor), None)
+    def note_kept(self, tensor: Tensor) -> None:
+        """Remembers whether autograd saves a small tensor itself, which a call has read: if so, later passes need no copy of it."""
+        storage = tensor.untyped_storage()._cdata
+        kept = any(saved is tensor or saved.untyped_storage()._cdata == storage for _, saved in self.pending)
+        self.bound.keeps[id(tensor)] = weakref.ref(tensor), kept
+        if kept:
+            self.bound.small.pop(id(tensor), None)
 
     def find_missing(self, call: Call, pairs: Any) -> None:
         """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
@@ -245,6 +245,12 @@ class Pass:
     def _kind(self, k: int) -> int:
         return self.bound.answers[k][0] if k < self.known else OFFLOAD
 
+    def _settle(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
+        """Decides what becomes of a saved tensor. It stays where nothing else answers for it."""
+        self._decide(handle, tensor, call, pairs, outputs)
+        if handle.slot is None:
+            handle.tensor = unowned(tensor)
+
     def _decide(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what becomes of a saved tensor; `call` has saved it, and can run again."""
         k = handle.k
@@ -289,11 +295,9 @@ class Pass:
         slot.call.slots.append(weakref.ref(slot))
         if number in self.bound.masked and handle.reader is not None and is_sign(handle.reader):
             slot.mask = mask_of(tensor)
-        slot.tensor, slot.kept = tensor.detach(), True
         self._join(handle, slot, tensor)
-        handle.tensor = None
-        if number in self.released or number not in self.bound.keep_until_filled:
-            self._release(slot)
+        if number not in self.released and number in self.bound.keep_until_filled or not slot.call.can_run():
+            slot.tensor, slot.kept = tensor.detach(), True
         return None
 
     def _value(self, tensor: Tensor, pairs: Any, outputs: Any) -> Value | None:
@@ -305,6 +309,9 @@ class Pass:
         if value is not None:
             return value
         storage = tensor.untyped_storage()._cdata
+        known = noting.of_storage.get(storage)
+        if known is None:
+            return None
         for other, ref in pairs:
             if type(ref) is Value and other.untyped_storage()._cdata == storage and other._version == tensor._version:
                 return ref
@@ -312,9 +319,9 @@ class Pass:
             if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
                 return noting.value_of(other)
         # Saved by what is not noted, such as a view that it has made of a noted output.
-        for value in reversed(noting.values.values()):
+        for value in noting.values_of(storage, known[::-1]):
             there = value.tensor()
-            if there is not None and there._version == tensor._version == value.version and there.untyped_storage()._cdata == storage:
+            if there is not None and there._version == tensor._version == value.version:
                 return value
         return None
 
@@ -556,8 +563,7 @@ class Pass:
         if view is None or view == slot.view:
             return tensor
         shape, stride, offset, dtype = view
-        if tensor.stride() != slot.view[1]:
-            tensor = tensor.new_empty_strided(slot.view[0], slot.view[1]).copy_(tensor)
+        tensor = laid_out(tensor, slot.view[1])
         return of_view(tensor, (shape, stride, offset - slot.view[2] + tensor.storage_offset(), dtype))
 
     def _tick(self, k: int) -> None:
