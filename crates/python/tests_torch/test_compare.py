@@ -85,3 +85,37 @@ def test_the_statistics_of_a_launched_model_are_there(tmp_path):
     program = TRAIN + f"import sys; sys.path.append({str(PACKAGE.parent)!r})\nimport tightfit.torch\nprint(sorted(tightfit.torch.stats(model)))\n"
     ran = launched(tmp_path, "70%", program)
     assert "'budget_bytes', 'device'" in ran.stdout, ran.stderr
+
+
+def test_a_sweep_ends_the_program_before_its_first_step(tmp_path, monkeypatch):
+    page = tmp_path / "sweep.html"
+    monkeypatch.setenv("TIGHTFIT_SWEEP", str(page))
+    ran = launched(tmp_path, "100%", TRAIN)
+    assert ran.returncode == 0 and "done" not in ran.stdout, ran.stderr
+    shares = [int(share) for share in re.findall(r" (\d+)% +[\dd]", ran.stdout)]
+    assert shares == sorted(shares, reverse=True) and shares[0] == 100 and shares[-1] <= 30, "down to the least"
+    assert "data:image/svg+xml" in page.read_text()
+
+
+COMPILED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(*(layer for at in range(6) for layer in (nn.Conv2d(3 if at == 0 else 8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU())))
+import sys
+from tightfit._budget.compiled.backend import tightfit
+from tightfit._budget.compiled.held import all_held
+compiled = torch.compile(model, backend=tightfit, options={"budget": "80%", "inner": "eager"})
+for _ in range(3):
+    compiled(torch.randn(8, 3, 24, 24)).square().mean().backward()
+held, = all_held()
+planned, = held.planned
+print(planned.peak <= held.budget == int(0.8 * planned.plain), planned.is_plain)
+"""
+
+
+def test_a_compiled_model_is_held_to_a_share(tmp_path):
+    ran = launched(tmp_path, "", COMPILED)
+    assert ran.stdout == "True False\n", ran.stderr
+    assert "training a compiled model in" in ran.stderr and "predicted for this CPU" in ran.stderr

@@ -78,13 +78,13 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     let tune = options.tune().map_err(Failure::Usage)?;
     let found = match preloaded(options, common) {
         // What a budget needs is Python's.
-        Err(_) if options.budget.is_some() && !asks_for_cudnn(options, common) => None,
+        Err(_) if options.budget().is_some() && !asks_for_cudnn(options, common) => None,
         found => Some(found?),
     };
     let over = found.as_ref().map(|(cudnn, preload)| (&**cudnn, preload));
     let mut variables = variables(options, common, (limit, sizes, tune), over)?;
     let budgeted =
-        options.budget.map(|budget| Budgeted::prepare(budget, options.recompute, &options.command)).transpose()?;
+        options.budget().map(|budget| Budgeted::prepare(budget, options.recompute, &options.command)).transpose()?;
     let command = budgeted.as_ref().map_or(&options.command, |budgeted| &budgeted.command);
     let [program, arguments @ ..] = &command[..] else {
         return Err(Failure::Usage("no command to run".to_owned()));
@@ -92,8 +92,12 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     if let Some(budgeted) = &budgeted {
         variables.extend(budgeted.variables.iter().cloned());
     }
+    if let Some(page) = &options.sweep {
+        let page = if page.as_os_str() == "-" { page.clone() } else { absolute(page) };
+        variables.push(("TIGHTFIT_SWEEP", page.into()));
+    }
     let report = report(options);
-    if let (Some(report), true) = (&report, options.budget.is_some()) {
+    if let (Some(report), true) = (&report, options.budget().is_some()) {
         variables.push((BUDGET_REPORT, report.into()));
     } else if let (Some(report), Some((cudnn, _))) = (report, over) {
         // If the command does not exist, keep the report of an earlier one.
@@ -111,7 +115,7 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     }
     if !options.quiet {
         // What a budget does, the package says once it has planned.
-        if options.budget.is_none() {
+        if options.budget().is_none() {
             message::say(format_args!("tightfit: {}", brief(options, limit, tune)));
         }
         if common.verbose > 0 {
@@ -236,7 +240,7 @@ fn variables(
         None => {}
     }
     // A program without convolutions has a model to fit all the same; and without a GPU, the first line has said so.
-    if options.budget.is_none() && has_gpu() {
+    if options.budget().is_none() && has_gpu() {
         variables.push((LAUNCHED, std::process::id().to_string().into()));
     }
     if options.quiet {

@@ -58,6 +58,13 @@ pub enum RunBudget {
     Given(Budget),
 }
 
+impl RunBudget {
+    /// All that a model needs.
+    pub fn all() -> RunBudget {
+        RunBudget::Given(Budget::Share(Share(100.0)))
+    }
+}
+
 impl FromStr for RunBudget {
     type Err = String;
 

@@ -87,6 +87,7 @@ pub const RUN: &str = "\
 Examples:
   tightfit run --budget 8GiB -- python train.py
   tightfit run --budget 60% -- python train.py
+  tightfit run --sweep=sweep.html -- python train.py
   tightfit run -- python train.py
   tightfit run --workspace 512MiB --report report.json -- python train.py
   tightfit run --total-workspace 1GiB --tune first -- torchrun train.py";

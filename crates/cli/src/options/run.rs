@@ -38,6 +38,10 @@ pub struct RunOptions {
         action = clap::ArgAction::Set
     )]
     pub recompute: bool,
+    /// Print what less memory costs: the predicted time of a step under shares of what the model needs, down to the least; then end
+    /// the program before its first step. FILE.html gets the picture
+    #[arg(long, value_name = "FILE.html", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub sweep: Option<PathBuf>,
     #[command(flatten)]
     pub sizes: SizeOption,
     #[command(flatten)]
@@ -87,13 +91,18 @@ pub struct ReportOptions {
 }
 
 impl RunOptions {
+    /// The budget; all that a model needs where only a sweep is asked for.
+    pub fn budget(&self) -> Option<RunBudget> {
+        self.budget.or(self.sweep.is_some().then(RunBudget::all))
+    }
+
     /// How configurations are chosen. Under a budget, none may change between a forward pass and what is computed again of it, and
     /// nothing is measured outside the budget.
     ///
     /// # Errors
     /// The reason, if what was asked for does not go with the budget.
     pub fn tune(&self) -> Result<Tune, String> {
-        match (self.budget, self.tune) {
+        match (self.budget(), self.tune) {
             (None, tune) => Ok(tune.unwrap_or(Tune::Measure)),
             (Some(_), None) => Ok(Tune::Cached),
             (Some(_), Some(tune @ (Tune::Cached | Tune::Heuristic))) => Ok(tune),

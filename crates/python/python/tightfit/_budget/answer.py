@@ -163,6 +163,10 @@ class Plan(Table):
             plans.append((share, Plan(fitted, fits, self._question)))
             if not fits:
                 break
+        else:
+            if self.least < plans[-1][1].peak:
+                fitted, fits = self._question.within(self.least)
+                plans.append((self.least / self.plain, Plan(fitted, fits, self._question)))
         return Sweep(self.network, self.plain, self.least, self.device, plans)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -232,7 +236,7 @@ class Sweep(Table):
     plain, least
         What a plain step needs, and the least budget for which a plan was found.
     plans
-        By share, from the largest on; the last may not fit.
+        By share, from the largest on; the last may not fit, or is for the least budget.
     """
 
     network: str

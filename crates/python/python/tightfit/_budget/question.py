@@ -73,6 +73,13 @@ class Question:
         notes = [note for note in (*rehearsal.assumed, guess, ranks) if note]
         return cls(type(model).__name__, rehearsal, device, state, scratch, buckets, host if host is not None else host_bytes(), recomputes, card, notes)
 
+    @classmethod
+    def of(cls, fitted: Fitted, host: int | None, recomputes: bool) -> Question:
+        """What a plan answers, asked again within other budgets."""
+        assumed, device = fitted.assumed, fitted.watch.device
+        name = str(fitted.step.data["name"])
+        return cls(name, fitted.rehearsal, device, assumed.state, assumed.scratch, assumed.outside + assumed.reserve, host, recomputes, None, [])
+
     def within(self, budget: int | Share) -> tuple[Fitted, bool]:
         """A plan within a budget, or else the one that needs least; and whether it fits."""
         if isinstance(budget, Share):

@@ -6,6 +6,7 @@ When a pass begins, everything that may have happened to its plan since the last
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ from ..plan.workspaces import settle as settle_workspaces
 from ..record.inputs import alike, carries_gradients, covers, form_of, form_of_block, has_gradients, other_layout
 from ..record.rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from ..record.unsupported import is_lazy, unrehearsed, unsupported
+from ..swept import end_with_sweep
 from .backward_thread import share
 from .first_step import RealRecording
 from .hooks import Following
@@ -501,6 +503,8 @@ class Session:
         self.planner.host.shrink(max((bound.host_bytes for bound in self._bounds()), default=0))
         # Its first passes are watched instead: what was predicted may be too little.
         self.limit.lift()
+        if (page := os.environ.get("TIGHTFIT_SWEEP")) and self.on_misfit is not None:
+            end_with_sweep(fitted, self.planner.host.bytes(), self.planner.recomputes, page)
         say(fitted.brief(self.name))
         if fitted.bound is not None and fitted.watch.device.type == "cpu" and "cpu" not in self._said:
             self._said.add("cpu")
