@@ -55,9 +55,11 @@ def draw(found):
         parts.append(f'<text x="{x(gib):.1f}" y="{bottom + 18}" text-anchor="middle">{gib}</text>')
     parts.append(f'<text x="{(LEFT + right) / 2}" y="{bottom + 40}" text-anchor="middle">peak memory, GiB</text>')
     for name, gib, ms, color in found:
-        below = name.endswith("budget")
+        below = name in ("torch.compile", "torch.compile in tightfit's budget")
         parts.append(f'<circle cx="{x(gib):.1f}" cy="{y(ms):.1f}" r="5" fill="{color}"/>')
-        parts.append(f'<text x="{x(gib) + 9:.1f}" y="{y(ms) + (18 if below else -6):.1f}">{name}: {ms:.1f} ms, {gib:.1f} GiB</text>')
+        # Two points are one on the picture.
+        side, anchor = (-9, ' text-anchor="end"') if name.endswith("tightfit's budget") else (9, "")
+        parts.append(f'<text x="{x(gib) + side:.1f}" y="{y(ms) + (20 if below else -6):.1f}"{anchor}>{name}: {ms:.1f} ms, {gib:.1f} GiB</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

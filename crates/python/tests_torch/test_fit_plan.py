@@ -157,7 +157,7 @@ def test_less_memory_costs_time_down_to_the_least_budget(tmp_path):
     assert [share for share, _ in sweep.plans] == [1.0, 0.8, 0.01]
     assert sweep._rows()[0]["overhead"] == 0 and sweep._rows()[2]["peak_bytes"] is None
     assert f"least {text(plan.least)}" in sweep.svg() and f"plain {text(plan.plain)}" in sweep.svg()
-    assert "<svg" not in sweep._repr_html_() and "data:image/svg+xml" in sweep._repr_html_()
+    assert "data:image/svg+xml" in sweep._repr_html_()
     with pytest.raises(tightfit.BadInput):
         plan.sweep(())
 
@@ -173,6 +173,21 @@ def test_the_largest_batch_fits_and_the_next_does_not():
     assert tt.largest_batch(model, make, "1KiB").batch == 0
     with pytest.raises(tightfit.BadInput, match="give a size"):
         tt.largest_batch(model, make, "60%")
+
+
+def test_a_card_has_rates_and_memory_and_one_plain_step():
+    model, x = resnet()
+    here, card = tt.plan(model, x), tt.plan(model, x, costs="4090")
+    assert card.budget_bytes == 23 << 30 and card.fits and "4090, by its data sheet" in repr(card)
+    # What libraries take on a GPU counts.
+    assert card.plain > here.plain and here.device == "this CPU"
+    sweep = card.sweep((1.0, 0.8))
+    assert {plan.plain for _, plan in sweep.plans} == {card.plain} == {sweep.plain}
+    assert sweep.plans[0][1].overhead == 0 and sweep.plans[0][1].budget_bytes == card.plain
+    slower = tt.plan(model, x, budget="80%", costs="l4")
+    assert slower.plain == card.plain and slower._fitted.decided.plain.time_us > card._fitted.decided.plain.time_us
+    with pytest.raises(tightfit.BadInput, match="4091.*4090"):
+        tt.plan(model, x, costs="4091")
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 7, 64, 1000])

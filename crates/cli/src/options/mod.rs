@@ -40,7 +40,7 @@ pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
 pub use units::of_environment;
 pub use workspace::WorkspaceOptions;
 
-/// Run convolutional networks in the memory you have, as fast as that memory allows.
+/// Train in the GPU memory you have, and ask before what that takes.
 #[derive(Parser)]
 #[command(name = "tightfit", version = version(), propagate_version = true, after_help = examples::ALL)]
 pub struct Options {

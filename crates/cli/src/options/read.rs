@@ -31,7 +31,7 @@ impl Options {
         let mut command = idle::definition();
         let mut arguments = negative::joined(&command, arguments.into_iter().collect());
         if arguments.len() == 1 {
-            arguments.push("--help".into());
+            arguments.push("-h".into());
         }
         let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
         if let Some(name) = first.ok().as_ref().and_then(ArgMatches::subcommand_name) {

@@ -221,7 +221,7 @@ class Plan(Table):
             path,
             f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1><div class='three'>"
             + "".join(f"<div>{one}</div>" for one in three)
-            + f"</div><p>{html.escape(self._fitted.brief(self.network))}.</p>{self.svg()}{assumed}{table}</html>",
+            + f"</div><p>{html.escape(self._fitted.brief(self.network))}.</p><div class='wide'>{self.svg()}</div>{assumed}{table}</html>",
         )
 
 
@@ -286,7 +286,11 @@ class Sweep(Table):
             If the file cannot be written.
         """
         title = html.escape(self.network)
-        _write(path, f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1>{self._repr_html_()}</html>")
+        rows = self._shown()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>" for row in rows)
+        table = f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
+        _write(path, f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1><p>{html.escape(repr(self)[1:-1])}</p>{table}<div class='wide'>{self.svg()}</div></html>")
 
 
 @dataclass(frozen=True)

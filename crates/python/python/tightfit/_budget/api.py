@@ -241,7 +241,7 @@ def largest_batch(
     def asked(batch: int) -> Question:
         return _question(model, make_inputs(batch), None, optimizer, loss, host_budget, recompute, card)
 
-    plain = largest(lambda batch: asked(batch).within(UNLIMITED)[0].plain, size)
+    plain = largest(lambda batch: asked(batch).plain, size)
     best = largest_fitting(lambda batch: asked(batch).fits(size), plain)
     question = asked(max(best, 1))
     fitted, found = question.within(size)

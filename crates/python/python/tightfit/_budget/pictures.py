@@ -17,7 +17,7 @@ _PLAIN, _OURS, _LIMIT, _INK = "#999999", "#0072B2", "#D55E00", "#444444"
 #: The style of a page, for phones and screens, light and dark.
 PAGE = (
     "<meta name='viewport' content='width=device-width, initial-scale=1'><style>body{font:15px sans-serif;margin:1.5em auto;max-width:62em;"
-    "padding:0 1em;color:#222;background:#fff}svg{width:100%;height:auto;background:#fff}td,th{padding:.1em 1em .1em 0;text-align:left}"
+    "padding:0 1em;color:#222;background:#fff}svg{width:100%;min-width:44em;height:auto}td,th{padding:.1em 1em .1em 0;text-align:left;white-space:nowrap}"
     ".wide{overflow-x:auto}.three{display:flex;flex-wrap:wrap;gap:1em 3em}.three b{display:block;font-size:1.6em}</style>"
 )
 
@@ -134,12 +134,13 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], turn: int, b
 def tradeoff(name: str, plain: int, rows: Sequence[tuple[int, float]], least: int, device: str) -> str:
     """Added time in percent against the budget, from plain down to the least budget."""
     unit, unit_name = _unit(plain)
+    widest = max(plain, *(budget for budget, _ in rows)) if rows else plain
     most = max([100 * overhead for _, overhead in rows] or [1.0])
-    ys, xs = _ticks(max(most, 1.0)), _ticks(plain / unit)
+    ys, xs = _ticks(max(most, 1.0)), _ticks(widest / unit)
     axes = _Axes((0, xs[-1]), (0, ys[-1]))
     body = _frame(
         axes, f"budget, {unit_name}", "added time, %", [(mark, f"{mark:g}") for mark in xs], [(mark, f"{mark:g}") for mark in ys],
-        f"{name}: what each {unit_name} costs (predicted for {device})",
+        f"{name}: what each {unit_name} costs, predicted for {device}",
     )  # fmt: skip
     points = sorted((budget / unit, 100 * overhead) for budget, overhead in rows)
     body += axes.line(points, _OURS, "tightfit")

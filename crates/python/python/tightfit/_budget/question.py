@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,18 +17,20 @@ from .memory.cap import may_grow, most_reserved, reserve_of, there_on
 from .memory.host import host_bytes
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes
-from .plan.fitted import Fitted, least_of, make_plan
+from .plan.fitted import Fitted, least_of, make_plan, step_of
+from .plan.liveness import Lives
+from .plan.simulate import simulate
 from .plan.watch import Assumed
 from .record.cost import Card, assuming
 from .record.measure import MEASURED
 from .record.optimizer import optimizer_bytes
 from .record.rehearse import CannotRehearse, Rehearsal, rehearse
-from .record.times import times_of
+from .record.times import Times, times_of
 
 __all__ = ["Question"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Question:
     """What is to be planned, without its budget.
 
@@ -83,11 +86,11 @@ class Question:
     def within(self, budget: int | Share) -> tuple[Fitted, bool]:
         """A plan within a budget, or else the one that needs least; and whether it fits."""
         if isinstance(budget, Share):
-            budget = self._bytes_of(budget)
+            budget = budget.of(self.plain)
         try:
             return self._planned(budget, True), True
         except DoesNotFit as error:
-            fitted = self._planned(error.needed_bytes, False, budget)
+            fitted = self._planned(error.needed_bytes, False)
         fitted.budget = budget
         return fitted, False
 
@@ -104,26 +107,36 @@ class Question:
         with assuming(self.card):
             return least_of(fitted)
 
-    def _bytes_of(self, share: Share) -> int:
-        """The bytes of a share; what libraries need is a part of them."""
-        budget = share.of(self._planned(UNLIMITED, False, 1).plain)
-        for _ in range(2):
-            budget = share.of(self._planned(UNLIMITED, False, budget).plain)
-        return budget
+    @functools.cached_property
+    def plain(self) -> int:
+        """What a step needs that keeps everything."""
+        return self._kept + self.reserve
 
-    def _planned(self, budget: int, must_have_room: bool, given: int | None = None) -> Fitted:
-        """A plan; `given` is the budget of which a part is for libraries, if it is not this one."""
-        limit = budget if given is None else given
+    @functools.cached_property
+    def reserve(self) -> int:
+        """Bytes for libraries, where what they take was not measured: the same within any budget, so that all plans compare with one plain step."""
         on = torch.device("cuda") if self.card is not None else self.device
-        times = times_of(self.device) if self.device.type in MEASURED and self.card is None else None
-        # What operations need beside their results is known where they were measured.
-        reserve = reserve_of(limit, on) if limit < UNLIMITED and not (times and times.known) else 0
-        outside = Assumed(self.state, self.scratch, self.buckets, reserve, 0)
-        grows = limit < UNLIMITED and may_grow(self.device)
-        most, there = (most_reserved(limit), there_on(self.device)) if grows and budget < UNLIMITED else (None, There())
+        return 0 if self._times is not None and self._times.known else reserve_of(self._kept * 4 // 3, on)
+
+    @functools.cached_property
+    def _times(self) -> Times | None:
+        return times_of(self.device) if self.device.type in MEASURED and self.card is None else None
+
+    @functools.cached_property
+    def _kept(self) -> int:
+        """The peak of a step that keeps everything, without what libraries need."""
+        outside = Assumed(self.state, self.scratch, self.buckets, 0, 0)
+        with assuming(self.card):
+            step = step_of(self.rehearsal, self.device, self.name, outside, self._times, self.host, self.recomputes)
+        return simulate(Lives(step.data), {}).peak
+
+    def _planned(self, budget: int, must_have_room: bool) -> Fitted:
+        outside = Assumed(self.state, self.scratch, self.buckets, self.reserve, 0)
+        grows = budget < UNLIMITED and self.card is None and may_grow(self.device)
+        most, there = (most_reserved(budget), there_on(self.device)) if grows else (None, There())
         with assuming(self.card):
             fitted = make_plan(
-                self.rehearsal, self.device, self.name, budget, outside, time.monotonic(), times, self.host, 0, most, there,
+                self.rehearsal, self.device, self.name, budget, outside, time.monotonic(), self._times, self.host, 0, most, there,
                 must_have_room=must_have_room, recomputes=self.recomputes,
             )  # fmt: skip
         if self.card is not None:

@@ -187,7 +187,7 @@ class Fitted:
     @property
     def device(self) -> str:
         """The device that times are predicted for."""
-        return f"{self.card} (by its data sheet)" if self.card else device_name(self.watch.device)
+        return f"{self.card}, by its data sheet" if self.card else device_name(self.watch.device)
 
     def line(self, name: str) -> str:
         """What the plan does, on one line."""
