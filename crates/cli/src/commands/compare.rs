@@ -293,6 +293,20 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_documented() {
+        let page = include_str!("../../../../docs/output.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("`compare`")).unwrap();
+        let one = ran(&[1.0]);
+        let json = to_json(&one, &one, Verdict::of(&one.steps_ms, &one.steps_ms), &Losses::of(&one, &one));
+        let all = json.as_object().unwrap().keys().chain(json["plain"].as_object().unwrap().keys());
+        all.for_each(|key| assert!(section.contains(&format!("`{key}`")), "{key}"));
+        assert_eq!(
+            json["plain"].as_object().unwrap().keys().count(),
+            json["tightfit"].as_object().unwrap().keys().count()
+        );
+    }
+
+    #[test]
     fn losses_are_compared_as_far_as_both_went() {
         let plain = ran(&[2.0, 1.0, f64::NAN]);
         assert_eq!(Losses::of(&plain, &ran(&[2.0, 1.0])), Losses::Equal(2));
