@@ -60,7 +60,7 @@ pub fn share(commands: &mut Commands, workload: &Workload<'_>, shared: &[Shared]
     Ok(())
 }
 
-/// The initial values of what layers share: those of the first that uses them, for all.
+/// The initial values of shared parameters: the values of the first layer that uses them, for all.
 pub fn first_of_shared(workload: &Workload<'_>, shared: &[Shared], seed: u64) -> Vec<Numbers> {
     let mut all = Vec::new();
     for one in shared {

@@ -37,7 +37,7 @@ const WORD: u64 = 4;
 /// How many names an error lists.
 const SHOWN: usize = 3;
 
-/// A training run's position and settings, saved beside its weights.
+/// A training run's position and settings, saved with its weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Name of the network.
@@ -96,7 +96,7 @@ pub fn save(
     Ok(output::write(path, bytes)?)
 }
 
-/// What the tensors in a file of [`save`] take; names and shapes come on top.
+/// The bytes of the tensors in a file of [`save`]; names and shapes come on top.
 pub fn size(workload: &Workload<'_>, names: &Names) -> Bytes {
     Bytes(saved(workload, names).iter().map(|slice| slice.elements() as u64 * WORD).sum())
 }
