@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the README's picture of unmodified PyTorch from the lines of docs/measured, and prints its numbers.
+"""Draws the guide's picture of unmodified PyTorch from the lines of docs/measured, and prints its numbers.
 
 usage: scripts/pytorch-steps.py [--output docs/pictures/pytorch-steps.svg]
 

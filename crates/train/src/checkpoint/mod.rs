@@ -130,6 +130,12 @@ impl Checkpoint {
                 InvalidHeaderLength | MetadataIncompleteBuffer => {
                     format!("is not a complete safetensors file: {} bytes are not what it announces", self.bytes.len())
                 }
+                // The beginning of an archive, and of a pickled object.
+                _ if [&b"PK\x03\x04"[..], b"\x80\x02"].iter().any(|begin| self.bytes.starts_with(begin)) => {
+                    "is a file of PyTorch; save the weights in Python: `from safetensors.torch import save_file; \
+                     save_file(model.state_dict(), \"w.safetensors\")`"
+                        .to_owned()
+                }
                 _ => "is not a safetensors file".to_owned(),
             };
             file::failed(&self.path, &what, error.to_string())

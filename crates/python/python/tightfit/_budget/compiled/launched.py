@@ -8,6 +8,7 @@ from typing import Any
 from torch import fx, nn
 
 from ...errors import DoesNotFit
+from ..memory.sizes import Share
 from ..messages import say
 from . import private
 from .backend import compile_within, device_of, misfit_in
@@ -20,7 +21,7 @@ def by_inductor(module: nn.Module) -> bool:
     return private.settings_of_module(module) is not None
 
 
-def install(budget: Callable[[Any], int], misfit: Callable[[DoesNotFit], None], elsewhere: Callable[[], bool]) -> bool:
+def install(budget: Callable[[Any], int | Share], misfit: Callable[[DoesNotFit], None], elsewhere: Callable[[], bool]) -> bool:
     """Takes over the graphs that programs pass to Inductor. Returns whether this version of PyTorch allows it.
 
     ``budget`` returns the bytes on a device. ``misfit`` is called if a budget cannot be met. ``elsewhere`` returns whether the graph is a compiled

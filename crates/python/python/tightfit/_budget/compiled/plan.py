@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from ...errors import DoesNotFit
-from ..memory.sizes import text
+from ..memory.sizes import Share, text
 from . import private
 from .choose import Choice, Chooser
 from .graph import Rates
@@ -42,12 +42,15 @@ class Terms:
         Bytes of the program's loss, if they were measured.
     assumed
         The assumptions, in words.
+    share
+        The budget as a share of what PyTorch's own division needs; its bytes are set once that is known.
     """
 
     budget: int
     outside: int
     loss: int | None = None
     assumed: str = ""
+    share: Share | None = None
 
     @property
     def room(self) -> int:
@@ -142,6 +145,8 @@ class Plan:
             loss = _LOSS * sum(_wide(node) for node, value in zip(self.nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
         self.chooser = Chooser(graph, [plain], loss)
+        if self.terms.share is not None:
+            self.terms.budget = self.terms.share.of(self.terms.outside + self.chooser.peak(self.chooser.plain))
         if self.chooser.peak(self.chooser.plain) > self.terms.room * _likely(fuses):
             for value, node in zip(graph.values, self.nodes, strict=True):
                 if value.kind == "kernel" and value.rerun != "never" and not value.backward:

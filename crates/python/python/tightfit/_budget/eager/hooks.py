@@ -7,6 +7,7 @@ The hooks of submodules are there only while a pass runs.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import weakref
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ...errors import Error
 from ..record.unsupported import say_compiled
 
 if TYPE_CHECKING:
@@ -62,7 +64,13 @@ class _Before(_Ours):
         if torch.compiler.is_compiling():
             say_compiled(self.session.name)
             return
-        self.session.before(module, args, kwargs, sys._getframe(1))
+        try:
+            self.session.before(module, args, kwargs, sys._getframe(1))
+        except Error as error:
+            if os.environ.get("TIGHTFIT_VERBOSE") == "1":
+                raise
+            # What it says is for the program: the frames that found it out say nothing.
+            raise error.with_traceback(None) from None
 
 
 class _After(_Ours):

@@ -14,7 +14,7 @@ from ...errors import DoesNotFit
 from ..memory.allocator import There
 from ..memory.cap import budget_for, most_reserved
 from ..memory.sizes import UNLIMITED, text
-from ..record.cost import rates_of
+from ..record.cost import device_name, rates_of
 from ..record.data import Step
 from ..record.recorder import Recorder
 from ..record.rehearse import Rehearsal
@@ -75,6 +75,8 @@ class Fitted:
         Its passes, and how many of them had read in another order when these were last looked at.
     there
         What the allocator had reserved before, if its segments grow.
+    card
+        The card that times are predicted for, if it is not the device.
     bounds, states
         The plan as it is carried out with and without noted calls for what nobody reads, once it is carried out without; and what then showed
         that nobody reads it: modules and parameters, and whether they train.
@@ -100,6 +102,7 @@ class Fitted:
     disordered: int = 0
     counts: Counts = field(default_factory=Counts)
     there: There | None = None
+    card: str = ""
     bounds: tuple[Bound, Bound] | None = None
     states: list[tuple[nn.Module | nn.Parameter, bool]] = field(default_factory=list)
 
@@ -187,6 +190,31 @@ class Fitted:
         """How far the predicted time is above the bound of plans with as much room, as a share of that; None where no bound is known."""
         gap = self.decided.gap_of(self.outcome)
         return None if gap is None else max(0.0, gap)
+
+    def brief(self, name: str) -> str:
+        """What a user wants to know first, on one line."""
+        where = f"predicted for {self.device}"
+        if self.peak > self.budget:
+            return f"{name} does not fit in {text(self.budget)} (plain needs {text(self.plain)}); it needs at least {text(self.peak)}"
+        if self.bound is None:
+            within = "" if self.budget >= UNLIMITED else f" and fits in {text(self.budget)}; nothing is changed"
+            return f"{name} needs {text(self.plain)}{within}"
+        return (
+            f"training {name} in {text(self.budget)} (plain needs {text(self.plain)}): {self.does}, about {100 * self.overhead:.1f}% slower, {where}"
+        )
+
+    @property
+    def does(self) -> str:
+        """What a step does that a plain one does not."""
+        outcome = self.outcome
+        parts = [(outcome.moved, f"moves {text(outcome.moved)}"), (outcome.rebuilt_us >= 50, f"recomputes {outcome.rebuilt_us / 1e3:.1f} ms")]
+        parts += [(self.dropped, f"drops {text(self.dropped)}"), (self.masked, f"keeps {text(self.masked)} as signs")]
+        return ", ".join(word for is_so, word in parts if is_so) or "keeps everything in other places"
+
+    @property
+    def device(self) -> str:
+        """The device that times are predicted for."""
+        return f"{self.card}, by its data sheet" if self.card else device_name(self.watch.device)
 
     def line(self, name: str) -> str:
         """What the plan does, on one line."""
