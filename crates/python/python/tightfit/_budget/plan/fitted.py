@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +36,8 @@ __all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of
 # A plan that needs more than its budget by this share for the gaps between blocks is none, and the steps in which one that needs less is
 # searched, between what is possible and what is not.
 CROWDED, HALVINGS = 16, 4
+# The parts of all bytes that may be moved, in percent, with which a plan is sought before a budget is refused.
+LESS_HOST = 25, 0
 # Passes of a plan after which the order in which their backward passes read is looked at.
 ORDERED = 6
 # If no other reader asks for dropped tensors in this number of backward passes, no more calls are noted to make them again.
@@ -299,6 +302,13 @@ def make_plan(
         if tried is not None and tried[0].outcome.time_us < found[0].outcome.time_us:
             (step, lives), found = others, tried
     if found is None:
+        # A plan with less of the host's memory is one with more.
+        for less in _with_less_host(step, lives):
+            tried = _within(budget, *less, recorder, slack, most, there, hurried=True)
+            if tried is not None:
+                (step, lives), found = less, tried
+                break
+    if found is None:
         # The search may find for less what it did not find for more.
         step, lives, decided = _least_decided(whole, recorder, device)
         found = decided, _carried_out(step, lives, recorder, decided)
@@ -314,10 +324,21 @@ def make_plan(
     raise misfit(name, step, least.outcome, budget, max(least.needed, budget + 1))
 
 
+def _with_less_host(step: Step, lives: Lives) -> Iterator[tuple[Step, Lives]]:
+    """The step with less of the host's memory, where that may change a plan: copies take the place of reruns that may free more."""
+    machine = step.data["machine"]
+    host, movable = machine["host_bytes"], sum(itertools.compress(lives.bytes, lives.movable))
+    for part in LESS_HOST:
+        allowed = movable * part // 100
+        if host is None or allowed < host:
+            less = replace(step, data={**step.data, "machine": {**machine, "host_bytes": allowed}})
+            yield less, Lives(less.data)
+
+
 def _within(
-    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: There
+    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: There, hurried: bool = False
 ) -> tuple[Decided, Bound | None] | None:
-    """Decisions within a budget, as they are carried out."""
+    """Decisions within a budget, as they are carried out; `hurried`, after short searches."""
     plain = simulate(lives, {})
     if plain.peak <= budget:
         decided = Decided({}, plain, plain, True)
@@ -327,18 +348,21 @@ def _within(
     # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
     # up, which may be what gaps need.
     copies = copied_bytes(recorder)
-    for spared, hurried in dict.fromkeys([(slack + copies, True), (slack + copies, False), (slack // 2 + copies, True), (copies, True), (0, True)]):
+    tries = dict.fromkeys([(slack + copies, True), (slack + copies, False), (slack // 2 + copies, True), (copies, True), (0, True)])
+    for spared, is_short in tries:
+        if hurried and not is_short:
+            continue
         target = max(budget - spared, 1)
-        decided = decide(step.data, target, lives, hurried)
+        decided = decide(step.data, target, lives, is_short)
         if decided.fits:
             break
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for again in range(6):
         if decided.decisions and decided.fits:
-            decided = with_gaps(step.data, target, lives, decided, most, there, hurried=again > 0)
+            decided = with_gaps(step.data, target, lives, decided, most, there, hurried=hurried or again > 0)
         if decided.outcome.peak > target:
             # None are near.
-            decided = decide(step.data, target, lives, hurried)
+            decided = decide(step.data, target, lives, is_short)
         if not decided.fits:
             return None
         bound = _carried_out(step, lives, recorder, decided)
