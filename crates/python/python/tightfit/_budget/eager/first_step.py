@@ -71,8 +71,8 @@ class _InNodes:
         self.was_on = self.recorder.innermost()
         if self.was_on:
             self.recorder.__exit__(None, None, None)
-        nodes = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in self.roots]
-        seen = {None}
+        nodes: list[Any] = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in self.roots]
+        seen: set[Any] = {None}
         while nodes:
             node = nodes.pop()
             if node not in seen:

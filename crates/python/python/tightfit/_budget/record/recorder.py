@@ -375,7 +375,7 @@ def _bytes_of(tensor: Tensor) -> int:
     if tensor.numel() == 0:
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return int(tensor.storage_offset() + last + 1) * tensor.itemsize
+    return int((tensor.storage_offset() + last + 1) * tensor.itemsize)
 
 
 def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
