@@ -247,7 +247,9 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         divide,
         tune,
         budget,
-        is_quiet: flag(environment, "TIGHTFIT_QUIET")?,
+        // Under a budget, what is said is of the budget, unless details are asked for.
+        is_quiet: flag(environment, "TIGHTFIT_QUIET")?
+            || text(environment, "TIGHTFIT_BUDGET")?.is_some() && !flag(environment, "TIGHTFIT_VERBOSE")?,
         cache: Cache::default_path(|name| environment(name)),
         shipped: match path(environment, "TIGHTFIT_SHIPPED") {
             None => Shipped::Embedded,
@@ -347,6 +349,9 @@ mod tests {
         let default = read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("HOME", "/h")]).unwrap().unwrap();
         assert_eq!((default.sizes, default.divide, default.tune), (Sizes::Fit, Divide::Both, Tune::Measure));
         assert_eq!((default.budget, default.is_quiet), ("10s".parse().unwrap(), false));
+        let budget = [("TIGHTFIT_WORKSPACE", "auto"), ("TIGHTFIT_BUDGET", "8GiB"), ("TIGHTFIT_VERBOSE", "1")];
+        let [brief, verbose] = [&budget[..2], &budget[..]].map(|pairs| read_from(pairs).unwrap().unwrap().is_quiet);
+        assert_eq!((brief, verbose), (true, false));
         let auto = read_from(&[("TIGHTFIT_WORKSPACE", "auto"), ("TIGHTFIT_TUNE", "first")]).unwrap().unwrap();
         assert_eq!((auto.limit, auto.tune), (Some(Limit::Auto), Tune::First));
         assert_eq!(default.cache, Some("/h/.cache/tightfit/cache.db".into()));

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch._inductor.lowering  # noqa: F401
+import torch._inductor.lowering
 from tightfit._budget.compiled import plan
 from tightfit._budget.compiled.backend import tightfit
 from tightfit._budget.compiled.unread import blank_unread

@@ -247,7 +247,8 @@ impl Writer<'_> {
 
     fn backward(&mut self, id: LayerId) {
         let layer = self.workload.network.layer(id).clone();
-        if matches!(layer.kind.behavior().part, Part::Input | Part::View) {
+        let needs_gradient = self.workload.maps.get(self.workload.maps.written_by(id)).gradient;
+        if matches!(layer.kind.behavior().part, Part::Input | Part::View) || !needs_gradient {
             return;
         }
         let reads = layer.kind.behavior().backward;

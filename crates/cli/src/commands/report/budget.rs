@@ -40,6 +40,8 @@ struct Graph {
 
 /// The rows of a file that is a report of a budget, and what happened in all; `None` for other files.
 pub fn read(path: &Path) -> Option<(Grid, String)> {
+    // A pipe would be waited for, and is read once.
+    path.is_file().then_some(())?;
     let report: Report = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
     (report.kind == "budget").then(|| shown(&report))
 }
