@@ -111,7 +111,7 @@ impl Segment {
         begin
     }
 
-    /// Grows for a block of which so many bytes are there; the end before.
+    /// Grows for a block of `length` bytes, of which `there` are free; gives the end before.
     fn grow(&mut self, length: i64, there: i64) -> i64 {
         let begin = self.end;
         self.end += (length - there + self.page - 1) / self.page * self.page;
