@@ -19,12 +19,13 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_flatten
 
-from .flow import ENDLESS, Flow
+from ..._native import least_cut
+from .cut import ENDLESS
 from .graph import Graph, Rates, Value
 
 __all__ = [
     "Lacking", "Partition", "candidates", "compile_with", "copied", "elements", "has_triton", "least", "lowered", "nothing_again", "options_of", "partition",
-    "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
+    "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
 ]  # fmt: skip
 
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -87,7 +88,7 @@ def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any
 
 @contextmanager
 def _cuts_kept() -> Iterator[None]:
-    """Computes each of PyTorch's least cuts once, with the faster algorithm of `flow`."""
+    """Computes each of PyTorch's least cuts once, with a faster algorithm."""
     import networkx
     from torch._functorch import partitioners
 
@@ -113,22 +114,35 @@ def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str],
     """Replaces `networkx.minimum_cut`; the value of the cut is not computed."""
     names = [source, sink, *(name for name in graph if name not in (source, sink))]
     number_of = {name: number for number, name in enumerate(names)}
-    flow = Flow(len(names))
+    starts, ends, capacities = [], [], []
     for start, end, capacity in graph.edges(data="capacity"):
-        flow.arc(number_of[start], number_of[end], ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
+        starts.append(number_of[start])
+        ends.append(number_of[end])
+        capacities.append(ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
     # Of equal cuts, networkx returns the one nearest to the sink.
-    near = flow.last_cut()
+    near = least_cut(len(names), starts, ends, capacities, True)
     return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})
 
 
-def candidates(joint: fx.Graph, info: Any, shares: Sequence[float]) -> list[tuple[float, list[fx.Node]]]:
-    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random results saved."""
+def plainly(joint: fx.Graph, info: Any) -> list[fx.Node]:
+    """What PyTorch saves by default, with random results saved."""
+    from torch._functorch import partitioners
+
+    nothing_again(joint)
+    with _cuts_kept():
+        return list(partitioners.choose_saved_values_set(joint, info, memory_budget=1.0))
+
+
+def candidates(joint: fx.Graph, info: Any, shares: Sequence[float], is_enough: Callable[[float, list[fx.Node]], bool]) -> None:
+    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random results saved, until ``is_enough``."""
     from torch._functorch import partitioners
 
     keep = nothing_again(joint)
     with _cuts_kept():
         choose = partitioners.choose_saved_values_set
-        return [(share, choose(joint, info, memory_budget=share) if share else least(info, keep)) for share in shares]
+        for share in shares:
+            if is_enough(share, list(choose(joint, info, memory_budget=share)) if share else least(info, keep)):
+                return
 
 
 def least(info: Any, keep: Sequence[fx.Node]) -> list[fx.Node]:
@@ -179,6 +193,7 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
     place_of = {node: place for place, node in enumerate(nodes)}
     returned = {node for node in _nodes(output.args) if info.is_required_fw(node)}
     changed = _changed(joint, output)
+    gradients = _gradients(output, info)
     values = []
     for node in nodes:
         bytes = _bytes(node)
@@ -196,11 +211,11 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
         values.append(Value(
             name=node.name, kind=kind, bytes=0 if kind == "view" else bytes, inputs=tuple(place_of[one] for one in node.all_input_nodes),
             forward=forward, backward=node in info.tangents_closure,
-            wanted=node in info.required_bw_nodes and node not in info.tangents_closure or node in _gradients(output, info),
+            wanted=node in info.required_bw_nodes and node not in info.tangents_closure or node in gradients,
             returned=node in returned and forward,
             resident=node.op == "placeholder" and node not in info.required_bw_nodes,
             rerun=rerun, saved=_may_be_saved(node.meta.get("val")) and node not in changed,
-            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0,
+            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0, apart=_is_apart(node),
         ))  # fmt: skip
     return Graph(values, rates, fuses), nodes
 
@@ -236,16 +251,42 @@ def _kind(node: fx.Node, types: Any) -> str:
         # A fused reduction may have several results, such as variance and mean.
         made = node.args[0]
         return "part" if isinstance(made, fx.Node) and not types.is_fusible(made) else "fused"
-    if types.is_view(node):
+    if types.is_view(node) or getattr(node.target, "__name__", "").split(".")[0] in ("detach", "alias"):
         return "view"
     if types.is_fusible(node) and not types.is_compute_intensive(node):
         name = getattr(node.target, "__name__", "").split(".")[0]
         if isinstance(value, list | tuple):
             return "none"
-        return "reduction" if name in ("sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "any", "std") else "fused"
+        return "reduction" if name in _REDUCTIONS else "fused"
     if getattr(node.target, "__name__", "").split(".")[0] in _OF_SEEDS:
         return "fused"
     return "kernel"
+
+
+# The most elements that one block of a kernel reduces.
+_ROW = 1 << 16
+_REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "any", "std")
+
+
+def _is_apart(node: fx.Node) -> bool:
+    """Whether a reduction is over more than the elements of a row. Inductor then computes what reads the result in another kernel."""
+    made = node.args[0] if node.target is operator.getitem and node.args and isinstance(node.args[0], fx.Node) else node
+    if getattr(made.target, "__name__", "").split(".")[0] not in _REDUCTIONS or not made.args or not isinstance(made.args[0], fx.Node):
+        return False
+    value = made.args[0].meta.get("val")
+    if not isinstance(value, torch.Tensor) or not value.dim():
+        return False
+    dims = made.args[1] if len(made.args) > 1 and isinstance(made.args[1], list | tuple) else range(value.dim())
+    try:
+        reduced = {int(dim) % value.dim() for dim in dims}
+        if len(reduced) == value.dim():
+            return elements(value) > _ROW
+        strides = value.stride()
+        # In a row, the reduced dimensions have the smallest strides.
+        inner = sorted((strides[dim], dim) for dim in range(value.dim()) if value.shape[dim] != 1)
+        return {dim for _, dim in inner[: len(reduced)]} != reduced & {dim for _, dim in inner}
+    except (TypeError, ValueError, RuntimeError):
+        return True
 
 
 def _may_rerun(node: fx.Node) -> bool:
