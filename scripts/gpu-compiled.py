@@ -166,6 +166,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=420, help="after which no cell is begun")
     parser.add_argument("--end", type=float, default=470, help="seconds after which cells are ended")
     parser.add_argument("--known", type=Path, help="lines of an earlier run: ours is asked for the bytes in them, without waiting for PyTorch's")
+    parser.add_argument("--only-ours", action="store_true", help="with --known: PyTorch's cells are not run again")
     parser.add_argument("--cell", help="one cell, in this process: MODEL:WAY")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -182,7 +183,8 @@ def main():
     waiting = []
     for way in given.ways.split(","):
         for name in given.models.split(","):
-            waiting.append((name, way))
+            if not given.only_ours:
+                waiting.append((name, way))
             if (name, way) in asked:
                 waiting.append((name, f"ours={int(asked[name, way] * 1.02)}"))
     waiting = [one for one in waiting if one not in there]

@@ -27,7 +27,14 @@ pub struct Flow {
 impl Flow {
     /// A graph without arcs.
     pub fn new(nodes: usize, source: u32, sink: u32) -> Flow {
-        Flow { arcs: Vec::new(), of: vec![Vec::new(); nodes], level: vec![0; nodes], next: vec![0; nodes], source, sink }
+        Flow {
+            arcs: Vec::new(),
+            of: vec![Vec::new(); nodes],
+            level: vec![0; nodes],
+            next: vec![0; nodes],
+            source,
+            sink,
+        }
     }
 
     /// Adds an arc and its opposite, which has no capacity.

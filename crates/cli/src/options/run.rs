@@ -38,6 +38,10 @@ pub struct RunOptions {
         action = clap::ArgAction::Set
     )]
     pub recompute: bool,
+    /// Compile the model that the program trains eagerly, within --budget; a model that cannot be compiled stays eager, said in
+    /// a line
+    #[arg(long, env = "TIGHTFIT_COMPILE", value_parser = clap::builder::FalseyValueParser::new(), requires = "budget")]
+    pub compile: bool,
     #[command(flatten)]
     pub sizes: SizeOption,
     #[command(flatten)]

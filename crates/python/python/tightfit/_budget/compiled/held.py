@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from ..memory.sizes import text
 from ..messages import say
 from ..record.optimizer import Optimizers, assumed_bytes, optimizer_bytes
-from . import private
+from . import private, properties
 from .graph import Rates
 from .kept import Kept
 from .kernels import Kernels
@@ -70,7 +70,7 @@ class Held:
     def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any) -> Terms:
         """The terms of a graph that are known before its joint graph."""
         trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
-        sizes = [private.elements(value) * value.itemsize for value in trained]
+        sizes = [properties.elements(value) * value.itemsize for value in trained]
         found = optimizer or _optimizers(trained)
         if found is None:
             state, _, assumed = assumed_bytes(sizes, self.device)
@@ -184,7 +184,7 @@ def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
 
 
 def _size(value: Tensor) -> int:
-    return int(private.elements(value) * value.itemsize)
+    return int(properties.elements(value) * value.itemsize)
 
 
 def _optimizers(trained: list[Any]) -> Optimizers | None:

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from ..record.cost import Rates, flops, rates_of
-from . import private
+from . import private, properties
 from .kept import Kept
 
 __all__ = ["Kernels"]
@@ -62,7 +62,7 @@ class Kernels:
                 work = 0.0
         tensors = [value for value in (_value(one) for one in (node, *node.all_input_nodes)) if isinstance(value, Tensor)]
         narrow = any(value.itemsize == 2 for value in tensors)
-        traffic = sum(private.elements(value) * value.itemsize for value in tensors)
+        traffic = sum(properties.elements(value) * value.itemsize for value in tensors)
         return float(1e6 * max(work / (self.rates.narrow if narrow else self.rates.wide), traffic / self.rates.memory) + self.rates.call_us)
 
     def _measured(self, node: fx.Node) -> float:

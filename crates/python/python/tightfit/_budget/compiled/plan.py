@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from ...errors import DoesNotFit
 from ..memory.sizes import text
-from . import private
+from . import private, properties
 from .choose import Choice, Chooser
 from .graph import Rates
 
@@ -180,4 +180,4 @@ def _wide(node: fx.Node) -> int:
     value = node.meta.get("val")
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return 0
-    return private.elements(value) * 4
+    return properties.elements(value) * 4

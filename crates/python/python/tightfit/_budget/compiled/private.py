@@ -20,22 +20,17 @@ from torch import fx
 from torch.utils._pytree import tree_flatten
 
 from ..._native import least_cut
+from . import properties
 from .cut import ENDLESS
 from .graph import Graph, Rates, Value
 
 __all__ = [
-    "Lacking", "Partition", "candidates", "compile_with", "copied", "elements", "has_triton", "least", "lowered", "nothing_again", "options_of", "partition",
-    "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
+    "Lacking", "Partition", "candidates", "compile_errors", "compile_with", "copied", "has_triton", "least", "lowered", "nothing_again",
+    "options_of", "partition", "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
 ]  # fmt: skip
 
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Choose = Callable[[Any, Any], list[fx.Node]]
-
-# Operations that draw seeds. Inductor computes random numbers from a seed, so they can be recomputed.
-_SEEDS = ("inductor_seed", "inductor_seeds")
-# Functions of seeds.
-_OF_SEEDS = ("inductor_random", "inductor_randint", "inductor_lookup_seed")
-
 
 class Lacking(RuntimeError):
     """This version of PyTorch lacks an interface that the budget needs; the text names it."""
@@ -157,7 +152,7 @@ def nothing_again(joint: fx.Graph) -> list[fx.Node]:
     kept: list[fx.Node] = []
     for node in joint.nodes:
         # PyTorch recomputes random operations inside the program's checkpoints from the saved state of the generator.
-        if node.op == "call_function" and is_random(node) and not _must_rerun(node):
+        if node.op == "call_function" and properties.is_random(node) and not _must_rerun(node):
             if isinstance(node.meta.get("val"), torch.Tensor):
                 node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
                 kept.append(node)
@@ -167,14 +162,6 @@ def nothing_again(joint: fx.Graph) -> list[fx.Node]:
                     part.meta["recompute"] = CheckpointPolicy.MUST_SAVE
                 kept += parts
     return kept
-
-
-def is_random(node: fx.Node) -> bool:
-    """Whether an operation draws random numbers, so that its result differs when it runs again."""
-    name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
-    if name in _OF_SEEDS:
-        return False
-    return name in _SEEDS or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _must_rerun(node: fx.Node) -> bool:
@@ -192,7 +179,7 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
     (output,) = (node for node in joint.nodes if node.op == "output")
     place_of = {node: place for place, node in enumerate(nodes)}
     returned = {node for node in _nodes(output.args) if info.is_required_fw(node)}
-    changed = _changed(joint, output)
+    changed = properties.changed(joint, output)
     gradients = _gradients(output, info)
     values = []
     for node in nodes:
@@ -206,7 +193,7 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
         elif node.op == "call_function":
             if _must_rerun(node):
                 rerun = "must"
-            elif not is_random(node) and _may_rerun(node):
+            elif not properties.is_random(node) and properties.may_rerun(node):
                 rerun = "may"
         values.append(Value(
             name=node.name, kind=kind, bytes=0 if kind == "view" else bytes, inputs=tuple(place_of[one] for one in node.all_input_nodes),
@@ -214,23 +201,10 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
             wanted=node in info.required_bw_nodes and node not in info.tangents_closure or node in gradients,
             returned=node in returned and forward,
             resident=node.op == "placeholder" and node not in info.required_bw_nodes,
-            rerun=rerun, saved=_may_be_saved(node.meta.get("val")) and node not in changed,
-            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0, apart=_is_apart(node),
+            rerun=rerun, saved=properties.may_be_saved(node.meta.get("val")) and node not in changed,
+            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0, apart=properties.is_apart(node),
         ))  # fmt: skip
     return Graph(values, rates, fuses), nodes
-
-
-def _may_be_saved(value: Any) -> bool:
-    """Whether the forward pass can save a value: tensors, sizes, and opaque objects can be saved."""
-    return not isinstance(value, torch.SymFloat | torch.SymBool | list | tuple | None)
-
-
-def _changed(joint: fx.Graph, output: fx.Node) -> set[fx.Node]:
-    """Inputs that the program changes. In the backward pass, they no longer hold the values that the forward pass read."""
-    copied = {node.args[0] for node in joint.nodes if node.op == "call_function" and node.target is torch.ops.aten.copy_.default}
-    of = {node.meta.get("desc"): node for node in joint.nodes if node.op == "placeholder"}
-    told = [one for one in output.meta.get("desc") or () if type(one).__name__ == "InputMutationAOTOutput"]
-    return {node for node in (*copied, *(of.get(one.mutated_input) for one in told)) if isinstance(node, fx.Node) and node.op == "placeholder"}
 
 
 def _gradients(output: fx.Node, info: Any) -> set[fx.Node]:
@@ -257,55 +231,10 @@ def _kind(node: fx.Node, types: Any) -> str:
         name = getattr(node.target, "__name__", "").split(".")[0]
         if isinstance(value, list | tuple):
             return "none"
-        return "reduction" if name in _REDUCTIONS else "fused"
-    if getattr(node.target, "__name__", "").split(".")[0] in _OF_SEEDS:
+        return "reduction" if name in properties.REDUCTIONS else "fused"
+    if getattr(node.target, "__name__", "").split(".")[0] in properties.OF_SEEDS:
         return "fused"
     return "kernel"
-
-
-# The most elements that one block of a kernel reduces.
-_ROW = 1 << 16
-_REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "any", "std")
-
-
-def _is_apart(node: fx.Node) -> bool:
-    """Whether a reduction is over more than the elements of a row. Inductor then computes what reads the result in another kernel."""
-    made = node.args[0] if node.target is operator.getitem and node.args and isinstance(node.args[0], fx.Node) else node
-    if getattr(made.target, "__name__", "").split(".")[0] not in _REDUCTIONS or not made.args or not isinstance(made.args[0], fx.Node):
-        return False
-    value = made.args[0].meta.get("val")
-    if not isinstance(value, torch.Tensor) or not value.dim():
-        return False
-    dims = made.args[1] if len(made.args) > 1 and isinstance(made.args[1], list | tuple) else range(value.dim())
-    try:
-        reduced = {int(dim) % value.dim() for dim in dims}
-        if len(reduced) == value.dim():
-            return elements(value) > _ROW
-        strides = value.stride()
-        # In a row, the reduced dimensions have the smallest strides.
-        inner = sorted((strides[dim], dim) for dim in range(value.dim()) if value.shape[dim] != 1)
-        return {dim for _, dim in inner[: len(reduced)]} != reduced & {dim for _, dim in inner}
-    except (TypeError, ValueError, RuntimeError):
-        return True
-
-
-def _may_rerun(node: fx.Node) -> bool:
-    """Whether an operation is a function of its inputs. Custom operations are not run again."""
-    target = node.target
-    if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
-        # Arithmetic on sizes may run again; higher-order operations may not.
-        return target is operator.getitem or getattr(target, "__module__", "") in ("_operator", "math")
-    if getattr(target, "__name__", "").split(".")[0] in _OF_SEEDS:
-        return True
-    return target.namespace in ("aten", "prims") and not target._schema.is_mutable
-
-
-def elements(value: torch.Tensor) -> int:
-    """The number of elements of a tensor. For symbolic sizes, the hints count."""
-    size = 1
-    for one in value.shape:
-        size *= one if isinstance(one, int) else int(one.node.hint or 1)
-    return size
 
 
 def _bytes(node: fx.Node) -> int:
@@ -499,6 +428,13 @@ def settings_of_module(module: Any) -> Any:
     compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
     ask = getattr(compiled, "get_compiler_config", None)
     return ask() if ask is not None else None
+
+
+def compile_errors() -> type[BaseException]:
+    """The base class of errors of `torch.compile`."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return TorchDynamoException  # type: ignore[no-any-return]
 
 
 def replace_default(take: Callable[[Any, fx.GraphModule, Sequence[Any], Callable[..., Any]], Callable[..., Any]]) -> None:
