@@ -260,7 +260,7 @@ def start(name, way, out):
 
 
 def read(name, way, process, folder):
-    """What a cell printed, as a line."""
+    """The line that a cell printed."""
     lines = (folder / "log").read_text().splitlines()
     kind, _, value = way.partition("=")
     found = next((json.loads(line[5:]) for line in lines if line.startswith("CELL ")), None)

@@ -89,6 +89,37 @@ def test_more_bytes_are_never_slower():
         assert times == sorted(times)
 
 
+def test_layers_that_are_alike_leave_little_room_unused():
+    values = [Value("x", "input", 8, (), forward=True, resident=True)]
+    length = 24
+    for number in range(2 * length):
+        values.append(Value(f"v{number}", "kernel", 8, (number,), forward=True, rerun="may", us=50.0 if number % 2 else 5.0))
+    values.append(Value("loss", "kernel", 1, (2 * length,), forward=True, returned=True))
+    values.append(Value("tangent", "tangent", 1, ()))
+    before = len(values) - 1
+    for number in range(2 * length, -1, -1):
+        values.append(Value(f"g{number}", "kernel", 2, (before, number), backward=True, wanted=number == 0))
+        before = len(values) - 1
+    graph = Graph(values, Rates(1000.0, 0.0), fuses=False)
+    chooser = Chooser(graph, [("plain", frozenset(range(2 * length + 1)))])
+    whole, least = chooser.plain.peak, chooser.least().division.peak
+    assert least < 0.7 * whole
+    for room in range(int(1.2 * least), whole, 8):
+        assert chooser.fitting(room).division.peak > room - 10
+
+
+def test_the_least_is_the_same_for_every_budget():
+    for seed in range(10):
+        graph = chain(random.Random(seed), 7)
+        plain = frozenset(range(8))
+        peaks = set()
+        for share in (0.95, 0.7, 0.3):
+            chooser = Chooser(graph, [("plain", plain)])
+            chooser.fitting(chooser.plain.peak * share)
+            peaks.add(chooser.least().division.peak)
+        assert len(peaks) == 1
+
+
 def test_what_must_not_run_again_is_saved_at_any_price():
     for seed in range(40):
         graph = chain(random.Random(seed), 6)

@@ -19,7 +19,7 @@ from .kept import Kept
 
 __all__ = ["Kernels"]
 
-# Timed runs of a kernel, whose median counts, and the most kernels that are timed for a graph: those that may take longest.
+# Timed runs of a kernel, whose median counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
 _RUNS, _KERNELS = 2, 64
 
 

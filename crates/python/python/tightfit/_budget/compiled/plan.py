@@ -127,7 +127,7 @@ class Plan:
         return self.terms.room * (1 - _SPARE if self.inner == "inductor" else 1)
 
     def _better(self) -> Choice | None:
-        """What to choose instead, after a division was lowered; None to keep it."""
+        """Another choice, after a division was lowered; None to keep it."""
         assert self.chooser is not None and self.choice is not None
         chooser, room, division = self.chooser, self.terms.room, self.choice.division
         if chooser.peak(division) <= room:

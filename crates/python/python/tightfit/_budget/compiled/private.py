@@ -120,7 +120,7 @@ def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str],
 
 
 def plainly(joint: fx.Graph, info: Any) -> list[fx.Node]:
-    """What PyTorch saves by default, with random results saved."""
+    """The values that PyTorch saves by default, and random results."""
     from torch._functorch import partitioners
 
     nothing_again(joint)
