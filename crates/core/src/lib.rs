@@ -30,7 +30,7 @@
 //!
 //! ```text
 //! quantity, words, bounded, output,   basics: bytes, times, names, reading and writing files,
-//! error, problem, random              errors, one convolution, random numbers
+//! error, problem, random, flow        errors, one convolution, random numbers, least cuts
 //! network      layers and graph; the built-in networks
 //! candidate    the choices for a kernel and their costs
 //! backend      the interface of all devices
@@ -54,6 +54,7 @@ pub mod candidate;
 pub mod eager;
 mod error;
 pub mod execute;
+pub mod flow;
 pub mod mixed;
 pub mod network;
 pub mod optimize;

@@ -16,6 +16,7 @@ mod device;
 mod eager;
 mod failure;
 mod fates;
+mod flow;
 mod interrupt;
 mod measure;
 mod mixed;
@@ -33,6 +34,8 @@ mod _native {
     use super::command::run_command;
     #[pymodule_export]
     use super::eager::EagerStep;
+    #[pymodule_export]
+    use super::flow::least_cut;
     #[pymodule_export]
     use super::measure::measure;
     #[pymodule_export]

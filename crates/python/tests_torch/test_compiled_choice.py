@@ -6,7 +6,7 @@ import random
 import pytest
 from tightfit._budget.compiled.choose import Chooser
 from tightfit._budget.compiled.cut import Pricing
-from tightfit._budget.compiled.flow import Flow
+from tightfit._native import least_cut
 from tightfit._budget.compiled.graph import Graph, Rates, Value, simulate
 
 
@@ -16,17 +16,15 @@ def test_a_cut_is_the_least_of_all_cuts(seed):
     nodes = pick.randint(3, 7)
     arcs = [(pick.randrange(nodes), pick.randrange(nodes), pick.randint(1, 9)) for _ in range(pick.randint(3, 16))]
     arcs = [arc for arc in arcs if arc[0] != arc[1]]
-    flow = Flow(nodes)
-    for arc in arcs:
-        flow.arc(*arc)
+    starts, ends, capacities = map(list, zip(*arcs, strict=True))
 
     def cost(near):
         return sum(capacity for start, end, capacity in arcs if near[start] and not near[end])
 
-    found = flow.cut()
+    found = least_cut(nodes, starts, ends, capacities, False)
     assert found[0] and not found[1]
     least = min(cost([True, False, *rest]) for rest in itertools.product((True, False), repeat=nodes - 2))
-    last = flow.last_cut()
+    last = least_cut(nodes, starts, ends, capacities, True)
     assert cost(found) == cost(last) == least
     assert all(late for early, late in zip(found, last, strict=True) if early)
 
@@ -91,6 +89,37 @@ def test_more_bytes_are_never_slower():
         assert times == sorted(times)
 
 
+def test_layers_that_are_alike_leave_little_room_unused():
+    values = [Value("x", "input", 8, (), forward=True, resident=True)]
+    length = 24
+    for number in range(2 * length):
+        values.append(Value(f"v{number}", "kernel", 8, (number,), forward=True, rerun="may", us=50.0 if number % 2 else 5.0))
+    values.append(Value("loss", "kernel", 1, (2 * length,), forward=True, returned=True))
+    values.append(Value("tangent", "tangent", 1, ()))
+    before = len(values) - 1
+    for number in range(2 * length, -1, -1):
+        values.append(Value(f"g{number}", "kernel", 2, (before, number), backward=True, wanted=number == 0))
+        before = len(values) - 1
+    graph = Graph(values, Rates(1000.0, 0.0), fuses=False)
+    chooser = Chooser(graph, [("plain", frozenset(range(2 * length + 1)))])
+    whole, least = chooser.plain.peak, chooser.least().division.peak
+    assert least < 0.7 * whole
+    for room in range(int(1.2 * least), whole, 8):
+        assert chooser.fitting(room).division.peak > room - 10
+
+
+def test_the_least_is_the_same_for_every_budget():
+    for seed in range(10):
+        graph = chain(random.Random(seed), 7)
+        plain = frozenset(range(8))
+        peaks = set()
+        for share in (0.95, 0.7, 0.3):
+            chooser = Chooser(graph, [("plain", plain)])
+            chooser.fitting(chooser.plain.peak * share)
+            peaks.add(chooser.least().division.peak)
+        assert len(peaks) == 1
+
+
 def test_what_must_not_run_again_is_saved_at_any_price():
     for seed in range(40):
         graph = chain(random.Random(seed), 6)
@@ -104,7 +133,7 @@ def test_what_lowered_copies_show_counts():
     plain = frozenset(range(6))
     chooser = Chooser(graph, [("plain", plain)])
     before = chooser.peak(chooser.plain)
-    chooser.note(chooser.plain, 3 * before, 3 * before)
+    chooser.note(chooser.theirs[0], 3 * before, 3 * before)
     assert chooser.peak(chooser.plain) >= 3 * before
     other = simulate(graph, frozenset({0, 1, 2, 3}))
     assert chooser.peak(other) > other.peak

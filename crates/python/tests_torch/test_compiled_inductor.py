@@ -1,6 +1,8 @@
 """The budget where Inductor compiles: losses with dropout of unmodified programs, and PyTorch's caches."""
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -30,6 +32,56 @@ COUNTS = """
 from torch._dynamo.utils import counters
 print("hits", counters["aot_autograd"]["autograd_cache_hit"])
 """
+
+
+RANDOM = """
+import sys
+import torch
+from torch import nn
+from tightfit._budget.compiled.backend import tightfit
+
+way, budget = sys.argv[1:]
+torch.manual_seed(1)
+torch.set_num_threads(1)
+model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.5), nn.Linear(256, 64), nn.LayerNorm(64)) for _ in range(3)]).train()
+x = torch.randn(512, 64)
+if way == "knob":
+    torch._functorch.config.activation_memory_budget = float(budget)
+net = torch.compile(model)
+if way == "ours":
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    net = torch.compile(model, backend=tightfit, options={"budget": budget, "inner": "inductor", "optimizer": optimizer})
+losses = []
+for step in range(100):
+    torch.manual_seed(step)
+    model.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+    losses.append(loss.item())
+print(*losses)
+"""
+
+
+def test_dropout_of_a_hundred_steps_is_that_of_plain_compile_and_not_that_of_pytorchs_own_knob(tmp_path, monkeypatch):
+    """pytorch#190758: with the knob, the backward pass draws other masks than the forward pass."""
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    (tmp_path / "drawn.py").write_text(RANDOM)
+
+    def losses(way, budget):
+        ran = subprocess.run([sys.executable, str(tmp_path / "drawn.py"), way, budget], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        return [float(word) for word in ran.stdout.split()], ran.stderr
+
+    plain, _ = losses("plain", "")
+    ours, told = losses("ours", "4200KiB")
+    knob, _ = losses("knob", "0")
+    assert "compiled graph: predicted peak" in told and "nothing is changed" not in told, told
+    assert ours == pytest.approx(plain, rel=1e-3)
+    assert knob != pytest.approx(plain, rel=1e-2)
 
 
 def test_unmodified_programs_are_held_with_the_same_losses_and_start_warm_the_second_time(tmp_path, monkeypatch):

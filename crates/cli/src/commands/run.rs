@@ -83,8 +83,10 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     };
     let over = found.as_ref().map(|(cudnn, preload)| (&**cudnn, preload));
     let mut variables = variables(options, common, (limit, sizes, tune), over)?;
-    let budgeted =
-        options.budget().map(|budget| Budgeted::prepare(budget, options.recompute, &options.command)).transpose()?;
+    let budgeted = options
+        .budget()
+        .map(|budget| Budgeted::prepare(budget, options.recompute, options.compile, &options.command))
+        .transpose()?;
     let command = budgeted.as_ref().map_or(&options.command, |budgeted| &budgeted.command);
     let [program, arguments @ ..] = &command[..] else {
         return Err(Failure::Usage("no command to run".to_owned()));

@@ -44,23 +44,30 @@ impl Budgeted {
     ///
     /// # Errors
     /// [`Failure::Wrong`] if no Python has the package, if it does not run, or if it cannot be reached.
-    pub(super) fn prepare(budget: RunBudget, recompute: bool, command: &[OsString]) -> Result<Budgeted, Failure> {
+    pub(super) fn prepare(
+        budget: RunBudget,
+        recompute: bool,
+        compile: bool,
+        command: &[OsString],
+    ) -> Result<Budgeted, Failure> {
         let call = PythonCall::read(command);
         let (python, site) = package(call.as_ref(), command)?;
         let path = with_others(&site);
         let budget = OsString::from(budget.to_string());
         let recompute = OsString::from(recompute.to_string());
+        let compile = OsString::from(compile.to_string());
         let mut variables = vec![
             ("PYTHONPATH", path),
             ("TIGHTFIT_BUDGET", budget.clone()),
             (MET, OsString::new()),
             ("TIGHTFIT_RECOMPUTE", recompute.clone()),
+            ("TIGHTFIT_COMPILE", compile.clone()),
         ];
         let mut command = command.to_vec();
         let question = || ["-c", QUESTION].map(OsString::from);
         if let Some(call) = call.filter(|call| !reads_us(&call.with_program(question()), &variables)) {
             let ours = |met: OsString, program: &[OsString]| {
-                let words = [site.join(PROGRAM).into(), budget.clone(), recompute.clone(), met];
+                let words = [site.join(PROGRAM).into(), budget.clone(), recompute.clone(), compile.clone(), met];
                 call.with_program(words.into_iter().chain(program.iter().cloned()))
             };
             if !reads_us(&ours(OsString::new(), &question()), &variables) {

@@ -42,6 +42,10 @@ pub struct RunOptions {
     /// the program before its first step. FILE.html gets the picture
     #[arg(long, value_name = "FILE.html", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub sweep: Option<PathBuf>,
+    /// Compile the model that the program trains eagerly, within --budget; a model that cannot be compiled stays eager, said in
+    /// a line
+    #[arg(long, env = "TIGHTFIT_COMPILE", value_parser = clap::builder::FalseyValueParser::new(), requires = "budget")]
+    pub compile: bool,
     #[command(flatten)]
     pub sizes: SizeOption,
     #[command(flatten)]

@@ -60,7 +60,8 @@ fn frozen_layers_need_less_and_stay_as_they_are() {
     folder.succeed("plan digits-net --batch 8 --budget 8MiB --freeze conv1 --out plan.json");
     let train = "train digits-net --data synthetic --steps 2 --plan plan.json";
     folder.succeed(&format!("{train} --save two.safetensors"));
-    folder.succeed(&format!("{} --resume two.safetensors --save four.safetensors", train.replace("steps 2", "steps 4")));
+    folder
+        .succeed(&format!("{} --resume two.safetensors --save four.safetensors", train.replace("steps 2", "steps 4")));
     let weights = |name: &str| {
         let file = std::fs::read(folder.path().join(name)).unwrap();
         let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
@@ -80,7 +81,8 @@ fn frozen_layers_need_less_and_stay_as_they_are() {
         ("plan digits-net --batch 8 --assume --freeze conv,fc", &["all layers", "nothing trains"]),
         ("plan digits-net --batch 8 --assume --inference --freeze conv", &["--freeze", "training"]),
     ] {
-        let message = folder.fail(options, if options.contains("inference") || options.contains("--plan") { 2 } else { 1 });
+        let message =
+            folder.fail(options, if options.contains("inference") || options.contains("--plan") { 2 } else { 1 });
         assert!(parts.iter().all(|part| message.contains(part)), "{options}: {message}");
     }
 }

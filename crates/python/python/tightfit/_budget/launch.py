@@ -23,7 +23,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from ..errors import BadInput, DoesNotFit
 from . import known
 from .compiled.held import have_run
-from .compiled.launched import by_inductor
+from .compiled.launched import by_inductor, compile_in_place
 from .compiled.launched import install as install_compiled
 from .eager.hooks import fitted_by
 from .eager.running import running
@@ -134,6 +134,30 @@ class _Launched:
         """Plans the graphs that the program compiles from now on."""
         self.takes_compiled = install_compiled(self.budget_on, self.misfit_of_compiled, self.in_eager_model)
 
+    def compile_model(self) -> None:
+        """Compiles the first model that is called with gradients, before that call."""
+        own = nn.Module.__call__
+
+        @functools.wraps(own)
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self.is_model(module, args):
+                # PyTorch traces calls of modules as they are by default.
+                nn.Module.__call__ = own
+                device = next(module.parameters()).device
+                say(f"{type(module).__name__} is compiled")
+                compile_in_place(module, self.budget_on(device), self.optimizers_of(module), self.misfit_of_compiled, self.state)
+            return own(module, *args, **kwargs)
+
+        nn.Module.__call__ = call
+
+    def is_model(self, module: nn.Module, args: Any) -> bool:
+        """Whether a module that the program calls is a model that is trained, and that is not compiled yet."""
+        if type(module).__name__ in _WRAPPERS or isinstance(module, torch.jit.ScriptModule) or by_inductor(module):
+            return False
+        if fitted_by(module) is not None or not module.training or next(module.parameters(), None) is None:
+            return False
+        return self.make(type(module).__name__, module).applies(module, args)
+
     def budget_on(self, device: torch.device) -> int | Share:
         """The budget of the process on a device."""
         if self.met is not None:
@@ -216,5 +240,7 @@ def install(met: Callable[[], None] | None = None) -> None:
     launched.note_optimizers()
     launched.take_compiled()
     Summary(lambda: [session for session in launched.all_sessions if session.passes])
+    if os.environ.get("TIGHTFIT_COMPILE", "false") == "true":
+        launched.compile_model()
     register_module_forward_pre_hook(launched.before)
     register_module_forward_hook(launched.after, always_call=True)

@@ -8,9 +8,9 @@
 //! Every assignment is a cut of twice its penalty, with the literals that hold on the side of the source. So half of the
 //! least cut is at most the least penalty. All numbers are integers, hence exact.
 //!
-//! **Source**: roof duality, Hammer, Hansen and Simeone 1984; as a cut, Boros and Hammer 2002. Flow by levels, Dinic 1970.
+//! **Source**: roof duality, Hammer, Hansen and Simeone 1984; as a cut, Boros and Hammer 2002; [`Flow`] for the cut.
 
-use std::collections::VecDeque;
+use crate::flow::Flow;
 
 /// A variable or its opposite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,51 +33,25 @@ impl std::ops::Not for Literal {
 /// The capacity of what must not be violated; larger than any sum of penalties that is of use.
 pub(super) const HARD: i128 = 1 << 110;
 
-#[derive(Clone, Copy, Debug)]
-struct Arc {
-    to: u32,
-    left: i128,
-}
-
 /// Clauses and costs, with the flow that bounds them.
 #[derive(Debug)]
 pub(super) struct Clauses {
-    arcs: Vec<Arc>,
-    /// For each node: its arcs. An arc and its opposite differ in the last bit.
-    of: Vec<Vec<u32>>,
-    level: Vec<u32>,
-    next: Vec<u32>,
+    flow: Flow,
+    source: u32,
+    sink: u32,
 }
-
-const UNREACHED: u32 = u32::MAX;
 
 impl Clauses {
     pub(super) fn new(variables: usize) -> Clauses {
         let nodes = 2 * variables + 2;
-        Clauses { arcs: Vec::new(), of: vec![Vec::new(); nodes], level: vec![0; nodes], next: vec![0; nodes] }
-    }
-
-    fn source(&self) -> u32 {
-        self.of.len() as u32 - 2
-    }
-
-    fn sink(&self) -> u32 {
-        self.of.len() as u32 - 1
-    }
-
-    fn arc(&mut self, from: u32, to: u32, capacity: i128) {
-        if capacity > 0 {
-            self.of[from as usize].push(self.arcs.len() as u32);
-            self.of[to as usize].push(self.arcs.len() as u32 + 1);
-            self.arcs.push(Arc { to, left: capacity });
-            self.arcs.push(Arc { to: from, left: 0 });
-        }
+        let (source, sink) = (nodes as u32 - 2, nodes as u32 - 1);
+        Clauses { flow: Flow::new(nodes, source, sink), source, sink }
     }
 
     /// Adds a penalty unless one of two literals holds.
     pub(super) fn either(&mut self, one: Literal, other: Literal, penalty: i128) {
-        self.arc((!one).0, other.0, penalty);
-        self.arc((!other).0, one.0, penalty);
+        self.flow.arc((!one).0, other.0, penalty);
+        self.flow.arc((!other).0, one.0, penalty);
     }
 
     /// Adds a penalty if the first literal holds and the second does not.
@@ -91,90 +65,23 @@ impl Clauses {
         if cost < 0 {
             return cost + self.cost(!literal, -cost);
         }
-        let (source, sink) = (self.source(), self.sink());
-        self.arc(literal.0, sink, cost);
-        self.arc(source, (!literal).0, cost);
+        self.flow.arc(literal.0, self.sink, cost);
+        self.flow.arc(self.source, (!literal).0, cost);
         0
     }
 
     /// Twice a lower bound on the penalty of every assignment.
-    ///
-    /// - Cost: O(nodes² × arcs) at worst; close to linear on the graphs of steps.
     pub(super) fn least_twice(&mut self) -> i128 {
-        let mut flow: i128 = 0;
-        while self.set_levels() {
-            self.next.fill(0);
-            loop {
-                let pushed = self.push();
-                if pushed == 0 {
-                    break;
-                }
-                flow = flow.saturating_add(pushed);
-            }
-        }
-        flow
+        self.flow.fill()
     }
 
     /// After [`Clauses::least_twice`]: whether a literal holds, does not, or may as well be either.
     pub(super) fn value(&self, literal: Literal) -> Option<bool> {
-        let reached = |literal: Literal| self.level[literal.0 as usize] != UNREACHED;
-        match (reached(literal), reached(!literal)) {
+        match (self.flow.is_near(literal.0), self.flow.is_near((!literal).0)) {
             (true, false) => Some(true),
             (false, true) => Some(false),
             _ => None,
         }
-    }
-
-    /// Distances from the source along arcs with capacity left; whether the sink is reached.
-    fn set_levels(&mut self) -> bool {
-        let (source, sink) = (self.source(), self.sink());
-        self.level.fill(UNREACHED);
-        self.level[source as usize] = 0;
-        let mut queue = VecDeque::from([source]);
-        while let Some(node) = queue.pop_front() {
-            for &arc in &self.of[node as usize] {
-                let Arc { to, left } = self.arcs[arc as usize];
-                if left > 0 && self.level[to as usize] == UNREACHED {
-                    self.level[to as usize] = self.level[node as usize] + 1;
-                    queue.push_back(to);
-                }
-            }
-        }
-        self.level[sink as usize] != UNREACHED
-    }
-
-    /// Sends flow along one path of rising levels; 0 if there is none left.
-    fn push(&mut self) -> i128 {
-        let (source, sink) = (self.source(), self.sink());
-        let mut path: Vec<u32> = Vec::new();
-        let mut node = source;
-        while node != sink {
-            let place = self.next[node as usize] as usize;
-            match self.of[node as usize].get(place) {
-                Some(&arc) => {
-                    let Arc { to, left } = self.arcs[arc as usize];
-                    if left > 0 && self.level[to as usize] == self.level[node as usize] + 1 {
-                        path.push(arc);
-                        node = to;
-                    } else {
-                        self.next[node as usize] += 1;
-                    }
-                }
-                None => match path.pop() {
-                    Some(arc) => {
-                        node = self.arcs[arc as usize ^ 1].to;
-                        self.next[node as usize] += 1;
-                    }
-                    None => return 0,
-                },
-            }
-        }
-        let least = path.iter().map(|arc| self.arcs[*arc as usize].left).min().unwrap_or(0);
-        for arc in path {
-            self.arcs[arc as usize].left -= least;
-            self.arcs[arc as usize ^ 1].left += least;
-        }
-        least
     }
 }
 

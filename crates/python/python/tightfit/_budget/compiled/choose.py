@@ -1,16 +1,17 @@
 """Chooses a division of a joint graph that fits in the bytes left for it.
 
 Candidates are PyTorch's own divisions at several of its settings, and least cuts for rising prices of a byte. Only bytes at the peak cost
-anything, so prices follow the peak: after each cut, values alive at its peak become dearer and all others cheaper::
+anything, so weights follow the peak: after each cut, values alive at its peak become dearer and all others cheaper::
 
-    prices     all alike     ->  cut, peak at t1  ->  dearer: values at t1  ->  cut, peak at t2  ->  ..
+    weights    all alike     ->  cut, peak at t1  ->  dearer: values at t1  ->  cut, peak at t2  ->  ..
+
+The prices are the same for every budget, so a larger budget has every choice of a smaller one. Some prices between two of them are added.
 
 **Source**: prices of a relaxed limit, Everett 1963; adjusted in rounds, Held and Karp 1971.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,13 +20,16 @@ from .graph import Division, Graph, simulate
 
 __all__ = ["Choice", "Chooser"]
 
-# The most rounds of prices, and the seconds after which no round begins.
-_ROUNDS, _SECONDS = 16, 2.5
+# Prices of a byte in terms of the time to recompute it, on average, and the rounds of weights at each. They are the same for every budget.
+_PRICES = tuple(10.0 ** (power / 3) for power in range(-6, 10))
+_TURNS = 3
+# The prices tried between the last one that is too low for the room and the first one that is not.
+_BETWEEN = 3
+# Where no price of the ladder suits a room: the rounds at prices around the best one, and the factors from that to the next prices.
+_ROUNDS = 10
+_AROUND = (0.4, 1.0, 2.5)
 # The share by which the weights of values move in a round.
 _MOVE = 0.4
-# Prices of the first round in microseconds per byte, and the factors from the best price to the prices of the next round.
-_PRICES = [10.0 ** (power / 3) for power in range(-24, -8)]
-_AROUND = (0.4, 1.0, 2.5)
 # Our division must save this share of the extra time of PyTorch's, since predicted times are only this exact.
 _BETTER = 0.1
 
@@ -48,6 +52,8 @@ class Chooser:
     seen
         Bytes of the forward and backward pass of each division whose graphs were lowered. These are exact. The ratios of the last one to the
         computed bytes correct all other divisions.
+    error
+        The share by which computed bytes may be too few.
     """
 
     def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], beside: int = 0) -> None:
@@ -56,19 +62,29 @@ class Chooser:
         found = [(of, saved) for of, saved in theirs]
         self.plain = simulate(graph, found[0][1], beside)
         # At a low share, PyTorch saves inputs that the program changes before the backward pass. Its default division is always a candidate.
-        self.theirs = [
-            Choice(simulate(graph, saved, beside) if number else self.plain, of)
-            for number, (of, saved) in enumerate(found)
-            if not number or all(graph.values[place].saved for place in saved)
-        ]
+        self.theirs = [Choice(self.plain, found[0][0])]
+        for of, saved in found[1:]:
+            self.add(of, saved)
         self.ours: dict[frozenset[int], Choice] = {}
         self.pricing: Pricing | None = None
+        self.steps: list[_Step] = []
+        self.smallest: Choice | None = None
         self.seen: dict[frozenset[int], tuple[int, int]] = {}
+        self.noted: list[Choice] = []
         self.ratios = (1.0, 1.0)
 
-    def note(self, division: Division, forward: int, backward: int) -> None:
+    def add(self, of: str, saved: frozenset[int]) -> Choice | None:
+        """Adds a division of PyTorch's."""
+        if any(not self.graph.values[place].saved for place in saved):
+            return None
+        self.theirs.append(Choice(simulate(self.graph, saved, self.beside), of))
+        return self.theirs[-1]
+
+    def note(self, choice: Choice, forward: int, backward: int) -> None:
         """Notes the bytes of a division's lowered graphs."""
+        division = choice.division
         self.seen[division.saved] = (forward, backward)
+        self.noted.append(choice)
         self.ratios = (forward / max(division.forward, 1), backward / max(division.backward - division.rest, 1))
 
     def peak(self, division: Division) -> int:
@@ -79,61 +95,159 @@ class Chooser:
             seen = int(computed[0] * self.ratios[0]), int(computed[1] * self.ratios[1])
         return max(seen[0], seen[1] + division.rest, division.start)
 
-    def fitting(self, room: float) -> Choice | None:
-        """The fastest division found that fits; PyTorch's fastest if it fits."""
+    def fitting(self, room: float, more: float = 0.0) -> Choice | None:
+        """The fastest division found that fits; PyTorch's fastest if it fits.
+
+        Computed peaks may be above the room by the share ``more``.
+        """
+
+        def fits(choice: Choice) -> bool:
+            return self.peak(choice.division) <= (room if choice.division.saved in self.seen else room * (1 + more))
+
         if self.peak(self.plain) <= room:
             return self.theirs[0]
         self._search(room)
-        fast = min((one for one in self.theirs if self.peak(one.division) <= room), key=_time, default=None)
-        own = min((one for one in self.ours.values() if self.peak(one.division) <= room), key=_time, default=None)
+        fast = min(filter(fits, self.theirs), key=_time, default=None)
+        own = min(filter(fits, self.ours.values()), key=_time, default=None)
         if own is None or fast is None:
             return own or fast
-        cost, gain = fast.division.time_us - self.plain.time_us, fast.division.time_us - own.division.time_us
-        return own if gain > _BETTER * max(cost, 0.0) and gain > 0 else fast
+        return own if self.saves(own.division, fast.division) else fast
+
+    def saves(self, one: Division, other: Division) -> bool:
+        """Whether a division is faster than another one by more than the error of predicted times."""
+        return other.time_us - one.time_us > max(_BETTER * (other.time_us - self.plain.time_us), 0.0)
+
+    def lowered(self, room: float) -> Choice | None:
+        """The fastest division that fits, of those whose graphs were lowered."""
+        return min((one for one in self.noted if self.peak(one.division) <= room), key=_time, default=None)
 
     def least(self) -> Choice:
-        """The division found with the least peak."""
-        self._search(0)
-        return min([*self.theirs, *self.ours.values()], key=lambda one: self.peak(one.division))
+        """The division with the least computed peak. It is the same for every budget."""
+        if self.smallest is None:
+            self._ladder()
+            found = [*self.theirs, *(step.choice for step in self.steps if step.choice is not None), *self._descend(0)]
+            self.smallest = min(found, key=lambda one: one.division.peak)
+        return self.smallest
 
-    def _look(self, saved: frozenset[int]) -> Division | None:
+    def _look(self, saved: frozenset[int]) -> Choice | None:
         found = self.ours.get(saved)
         if found is None:
             values = self.graph.values
-            _, again = self.graph.backward_order(set(saved))
+            order, again = self.graph.backward_order(set(saved))
             if any(values[place].rerun == "never" and values[place].kind not in ("view", "part", "none") for place in again):
                 return None
             if any(not values[place].saved for place in saved):
                 return None
-            found = self.ours[saved] = Choice(simulate(self.graph, saved, self.beside), "our cut")
-        return found.division
+            found = self.ours[saved] = Choice(simulate(self.graph, saved, self.beside, (order, again)), "our cut")
+        return found
+
+    def _ladder(self) -> None:
+        """Cuts at each price, from the lowest to the highest."""
+        if not self.steps:
+            self.pricing = Pricing(self.graph)
+            weights = _Weights({}, {})
+            for price in _PRICES:
+                step = self._at(price * self.pricing.average, weights)
+                weights = step.weights
+                self.steps.append(step)
 
     def _search(self, room: float) -> None:
-        if self.pricing is None:
-            self.pricing = Pricing(self.graph)
-        started = time.monotonic()
+        self._ladder()
+        fits = [step.choice is not None and self.peak(step.choice.division) <= room for step in self.steps]
+        if not any(fits):
+            self._descend(room)
+        if not any(fits) or fits[0]:
+            return
+        high = fits.index(True)
+        low, up = self.steps[high - 1], self.steps[high]
+        for _ in range(_BETWEEN):
+            step = self._at((low.price * up.price) ** 0.5, up.weights)
+            if step.choice is not None and self.peak(step.choice.division) <= room:
+                up = step
+            else:
+                low = step
+        if low.choice is not None and up.choice is not None:
+            self._splice(low.choice.division.saved, up.choice.division.saved, room)
+
+    def _splice(self, more: frozenset[int], fewer: frozenset[int], room: float) -> None:
+        """Divisions between two: values before a place are saved as in one of them, all others as in the other one.
+
+        Layers that are alike change sides at the same price, so cuts alone would leave much of the room unused.
+        """
+        places = sorted(more ^ fewer)
+        low, high = 0, len(places)
+        while high - low > 1:
+            middle = (low + high) // 2
+            edge = places[middle]
+            found = self._look(frozenset([place for place in fewer if place < edge] + [place for place in more if place >= edge]))
+            if found is not None and self.peak(found.division) <= room:
+                high = middle
+            else:
+                low = middle
+
+    def _descend(self, room: float) -> list[Choice]:
+        """Rounds at prices around the best one, until a division fits. Returns the best division of each round."""
+        assert self.pricing is not None
+        found: list[Choice] = []
+        steps = [step for step in self.steps if step.choice is not None]
+        if not steps:
+            return found
+        start = min(steps, key=lambda step: step.choice.division.peak if step.choice else 0)
+        price, weights = start.price, start.weights
+        for _ in range(_ROUNDS):
+            cuts = ((self._look(self.pricing.cut(price * share, weights.saved, weights.again)), price * share) for share in _AROUND)
+            looked = [(choice, at) for choice, at in cuts if choice is not None]
+            if not looked:
+                break
+            choice, price = min(looked, key=lambda one: self.peak(one[0].division))
+            found.append(choice)
+            if self.peak(choice.division) <= room:
+                break
+            weights = weights.moved(self.graph, choice.division)
+        return found
+
+    def _at(self, price: float, weights: _Weights) -> _Step:
+        """Rounds at one price. The step's choice is the best of them for this price."""
+        assert self.pricing is not None
+        best: Choice | None = None
+        for _ in range(_TURNS):
+            found = self._look(self.pricing.cut(price, weights.saved, weights.again))
+            if found is None:
+                break
+            weights = weights.moved(self.graph, found.division)
+            if best is None or _cost(found, price) < _cost(best, price):
+                best = found
+        return _Step(price, weights, best)
+
+
+@dataclass
+class _Weights:
+    """By value, the share of its bytes that is paid for if it is saved (1 by default) or recomputed (0 by default)."""
+
+    saved: dict[int, float]
+    again: dict[int, float]
+
+    def moved(self, graph: Graph, division: Division) -> _Weights:
+        live = division.live
         saved: dict[int, float] = {}
         again: dict[int, float] = {}
-        prices: list[float] = _PRICES
-        for turn in range(_ROUNDS):
-            if turn > 3 and time.monotonic() - started > _SECONDS:
-                break
-            looked = [(division, price) for price in prices if (division := self._look(self.pricing.cut(price, saved, again))) is not None]
-            if not looked:
-                return
-            division, best = min(looked, key=lambda one: self._rank(one[0], room))
-            prices = [best * share for share in _AROUND]
-            live = division.live
-            for place in range(len(self.graph.values)):
-                if self.graph.values[place].bytes and not self.graph.values[place].backward:
-                    here = place in live
-                    is_saved = place in division.saved
-                    saved[place] = (1 - _MOVE) * saved.get(place, 1.0) + _MOVE * (1.0 if here or not is_saved else 0.1)
-                    again[place] = (1 - _MOVE) * again.get(place, 0.0) + _MOVE * (1.0 if here and not is_saved else 0.0)
+        for place, value in enumerate(graph.values):
+            if value.bytes and not value.backward:
+                here, is_saved = place in live, place in division.saved
+                saved[place] = (1 - _MOVE) * self.saved.get(place, 1.0) + _MOVE * (1.0 if here or not is_saved else 0.1)
+                again[place] = (1 - _MOVE) * self.again.get(place, 0.0) + _MOVE * (1.0 if here and not is_saved else 0.0)
+        return _Weights(saved, again)
 
-    def _rank(self, division: Division, room: float) -> tuple[bool, float]:
-        peak = self.peak(division)
-        return (peak > room, division.time_us if peak <= room else peak)
+
+@dataclass
+class _Step:
+    price: float
+    weights: _Weights
+    choice: Choice | None
+
+
+def _cost(choice: Choice, price: float) -> float:
+    return choice.division.time_us + price * choice.division.peak
 
 
 def _time(choice: Choice) -> float:

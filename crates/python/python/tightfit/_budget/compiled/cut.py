@@ -13,10 +13,13 @@ If `v in` is on the source's side and `v out` on the sink's side, v is saved. If
 
 from __future__ import annotations
 
-from .flow import ENDLESS, Flow
+from ..._native import least_cut
 from .graph import Graph
 
-__all__ = ["Pricing"]
+__all__ = ["ENDLESS", "Pricing"]
+
+# Larger than the value of any cut.
+ENDLESS = 1 << 62
 
 # Costs are whole picoseconds.
 _UNIT = 1e6
@@ -45,6 +48,10 @@ class Pricing:
             self.writing.append(0.0 if there else time)
             self.reading.append(time)
             self.bytes.append(0 if value.resident else value.bytes)
+        again = sum(cost for cost in self.again if cost < ENDLESS)
+        # Microseconds to recompute a byte.
+        self.average = max(again, 1) / _UNIT / max(sum(self.bytes), 1)
+        self._arcs()
 
     def _again(self, place: int) -> int:
         """The cost of recomputing a value."""
@@ -78,26 +85,16 @@ class Pricing:
                     return True
         return False
 
-    def cut(self, price: float, saved: dict[int, float], again: dict[int, float]) -> frozenset[int]:
-        """The values to save at a price in microseconds per byte.
-
-        ``saved`` and ``again`` hold, by value, the share of its bytes that is paid for if it is saved (1 by default) or recomputed (0 by default).
-        """
+    def _arcs(self) -> None:
+        """The arcs whose capacities no price changes, and the ends of the others: two for each value."""
         values, number_of = self.graph.values, self.number
-        flow = Flow(2 + 3 * len(self.forward))
+        fixed: list[tuple[int, int, int]] = []
         for number, place in enumerate(self.forward):
             value = values[place]
             into, out, read = 2 + 3 * number, 3 + 3 * number, 4 + 3 * number
             if value.rerun == "must":
-                flow.arc(into, 1, ENDLESS)
-            else:
-                flow.arc(0, into, self.again[number] + int(_UNIT * price * again.get(place, 0.0) * self.bytes[number]))
-            weight = saved.get(place, 1.0)
-            if value.saved and value.kind != "view":
-                flow.arc(into, out, int(_UNIT * (self.writing[number] + price * weight * self.bytes[number])) + (not value.resident))
-            else:
-                flow.arc(into, out, ENDLESS)
-            flow.arc(into, read, int(_UNIT * self.reading[number]))
+                fixed.append((into, 1, ENDLESS))
+            fixed.append((into, read, int(_UNIT * self.reading[number])))
             # A reader of a view reads the value.
             stack = list(value.users)
             direct = set(stack)
@@ -108,12 +105,30 @@ class Pricing:
                     stack += reader.users
                 end = 2 + 3 * number_of[user] if user in number_of else 1
                 if user in direct:
-                    flow.arc(out, end, ENDLESS)
+                    fixed.append((out, end, ENDLESS))
                 if reader.kind in ("fused", "reduction"):
-                    flow.arc(read, end, ENDLESS)
+                    fixed.append((read, end, ENDLESS))
             if value.wanted:
-                flow.arc(out, 1, ENDLESS)
-        source = flow.cut()
-        return frozenset(
-            place for number, place in enumerate(self.forward) if source[2 + 3 * number] and not source[3 + 3 * number]
-        )
+                fixed.append((out, 1, ENDLESS))
+        count = len(self.forward)
+        self.starts = [0] * count + [2 + 3 * number for number in range(count)] + [arc[0] for arc in fixed]
+        self.ends = [2 + 3 * number for number in range(count)] + [3 + 3 * number for number in range(count)] + [arc[1] for arc in fixed]
+        self.fixed = [arc[2] for arc in fixed]
+
+    def cut(self, price: float, saved: dict[int, float], again: dict[int, float]) -> frozenset[int]:
+        """The values to save at a price in microseconds per byte.
+
+        ``saved`` and ``again`` hold, by value, the share of its bytes that is paid for if it is saved (1 by default) or recomputed (0 by default).
+        """
+        values = self.graph.values
+        rerun, save = [], []
+        for number, place in enumerate(self.forward):
+            value = values[place]
+            cost = _UNIT * price * self.bytes[number]
+            rerun.append(0 if value.rerun == "must" else self.again[number] + int(again.get(place, 0.0) * cost))
+            if value.saved and value.kind != "view":
+                save.append(int(_UNIT * self.writing[number] + saved.get(place, 1.0) * cost) + (not value.resident))
+            else:
+                save.append(ENDLESS)
+        near = least_cut(2 + 3 * len(self.forward), self.starts, self.ends, [min(one, ENDLESS) for one in rerun + save] + self.fixed, False)
+        return frozenset(place for number, place in enumerate(self.forward) if near[2 + 3 * number] and not near[3 + 3 * number])

@@ -46,6 +46,8 @@ class Value:
         Whether it can be saved.
     us
         Time of a kernel in microseconds.
+    apart
+        Whether its readers run in another kernel: the sum over a batch is complete only when a kernel ends.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Value:
     rerun: str = "never"
     saved: bool = True
     us: float = 0.0
+    apart: bool = False
     users: list[int] = field(default_factory=list)
 
 
@@ -173,14 +176,17 @@ class Division:
         return max(self.forward, self.backward, self.start)
 
 
-def simulate(graph: Graph, saved: Iterable[int], beside: int = 0) -> Division:
-    """Simulates a division. The program's loss and the outputs' gradients take ``beside`` more bytes when the backward pass begins."""
+def simulate(graph: Graph, saved: Iterable[int], beside: int = 0, backward: tuple[list[int], set[int]] | None = None) -> Division:
+    """Simulates a division. The program's loss and the outputs' gradients take ``beside`` more bytes when the backward pass begins.
+
+    ``backward`` is the division's `Graph.backward_order`, if it is known.
+    """
     kept = set(saved)
     values, root = graph.values, graph.root
     held = {root[place] for place in kept} | {root[place] for place, value in enumerate(values) if value.returned}
     forward = [place for place in graph.forward_of(kept) if values[place].kind != "input"]
     first = _Pass(graph, forward, held)
-    order, again = graph.backward_order(kept)
+    order, again = backward or graph.backward_order(kept)
     there = {root[place] for place in kept if not values[root[place]].resident}
     wanted = {root[place] for place, value in enumerate(values) if value.wanted}
     second = _Pass(graph, [place for place in order if values[place].kind not in ("input", "tangent")], wanted, there)
@@ -205,19 +211,25 @@ class _Pass:
         values, root = graph.values, graph.root
         mine = set(order)
         level: dict[int, int] = {}
+        # As levels, but sums over a batch begin one, too.
+        phase: dict[int, int] = {}
         for place in order:
             value = values[place]
-            before = 0
+            before = begun = 0
             for read in value.inputs:
                 if read in level:
-                    before = max(before, level[read] + (values[read].kind in ("kernel", "part")))
+                    is_call = values[read].kind in ("kernel", "part")
+                    before = max(before, level[read] + is_call)
+                    begun = max(begun, phase[read] + (is_call or values[read].apart))
             level[place] = before + (value.kind == "kernel")
+            phase[place] = begun + (value.kind == "kernel")
         # The last reader of each value that is written, through views.
         exists: dict[int, bool] = {}
         last: dict[int, int] = {}
         position = {place: number for number, place in enumerate(order)}
         ends: dict[int, int] = {}
-        levels_read: dict[int, set[int]] = {}
+        # The phases in which each value is read, by fused kernels. A value that is not written is computed in each of them.
+        reads: dict[int, set[int]] = {}
         for place in reversed(order):
             value = values[place]
             if value.kind in ("fused", "reduction") and graph.fuses and root[place] == place and place not in held:
@@ -228,20 +240,21 @@ class _Pass:
             if not exists[place] and value.kind != "none":
                 end = max(end, ends.get(root[place], end), last.get(place, end))
             ends[place] = end
+            runs_in = {phase[place]} if exists[place] else reads.get(place, {phase[place]})
             for read in value.inputs:
                 last[read] = max(last.get(read, -1), end)
                 source = root[read]
                 if source != read:
                     last[source] = max(last.get(source, -1), end)
-                # A kernel does not read its own results from memory.
-                own = values[source].kind in ("fused", "reduction") and level.get(source) == level[place]
-                if value.kind in ("fused", "reduction") and not own:
-                    levels_read.setdefault(source, set()).add(level[place])
+                if value.kind != "kernel":
+                    reads.setdefault(source, set()).update(runs_in)
         bytes_read = 0
-        for source, read_at in levels_read.items():
+        for source, read_in in reads.items():
             if source in mine and not exists[source]:
                 continue
-            bytes_read += values[source].bytes * len(read_at)
+            # A kernel does not read its own results from memory.
+            own = source in mine and values[source].kind in ("fused", "reduction") and phase[source] in read_in
+            bytes_read += values[source].bytes * (len(read_in) - own)
         written = sum(values[place].bytes for place in order if exists[place] and values[place].kind in ("fused", "reduction"))
         self.traffic = (bytes_read + written) / graph.rates.memory
         self._timeline(graph, order, held, there, exists, last)

@@ -20,7 +20,7 @@ from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import detail, say
 from ..record.cost import device_name
 from ..record.optimizer import Optimizers, assumed_bytes, optimizer_bytes
-from . import private
+from . import private, properties
 from .graph import Rates
 from .kept import Kept
 from .kernels import Kernels
@@ -78,7 +78,7 @@ class Held:
     def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any) -> Terms:
         """The terms of a graph that are known before its joint graph."""
         trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
-        sizes = [private.elements(value) * value.itemsize for value in trained]
+        sizes = [properties.elements(value) * value.itemsize for value in trained]
         found = optimizer or _optimizers(trained)
         if found is None:
             state, _, assumed = assumed_bytes(sizes, self.device)
@@ -212,7 +212,7 @@ def _tensors(inputs: Sequence[Any]) -> list[Tensor]:
 
 
 def _size(value: Tensor) -> int:
-    return int(private.elements(value) * value.itemsize)
+    return int(properties.elements(value) * value.itemsize)
 
 
 def _optimizers(trained: list[Any]) -> Optimizers | None:

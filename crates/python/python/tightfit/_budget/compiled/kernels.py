@@ -6,7 +6,7 @@ They are measured once on a GPU and kept, or estimated from their arithmetic and
 from __future__ import annotations
 
 import statistics
-import time
+from collections import Counter
 from typing import Any
 
 import torch
@@ -14,13 +14,13 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from ..record.cost import Rates, flops, rates_of
-from . import private
+from . import private, properties
 from .kept import Kept
 
 __all__ = ["Kernels"]
 
-# Timed runs of a kernel, whose median counts, and the seconds after which no more kernels are measured.
-_RUNS, _SECONDS = 3, 8.0
+# Timed runs of a kernel, whose median counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
+_RUNS, _KERNELS = 2, 64
 
 
 class Kernels:
@@ -30,30 +30,27 @@ class Kernels:
         self.device = device
         self.rates: Rates = rates_of(device)
         self.kept = kept
-        self.spent = 0.0
 
     @property
     def memory(self) -> float:
         """Bytes per microsecond that fused kernels read and write."""
         return 0.8 * self.rates.memory / 1e6
 
-    def __call__(self, node: fx.Node) -> float:
-        """The time of a node in microseconds."""
-        key = _key(node)
-        known = self.kept.times.get(key)
-        if known is not None:
-            return known
-        if self.device.type == "cuda" and torch.cuda.is_available() and self.spent < _SECONDS:
-            started = time.monotonic()
-            try:
-                found = self._measured(node)
-            except (RuntimeError, TypeError, ValueError, NotImplementedError):
-                # Too little memory is free, or the kernel rejects random values.
-                found = self._estimated(node)
-            self.spent += time.monotonic() - started
-            self.kept.times[key] = found
-            return found
-        return self._estimated(node)
+    def __call__(self, nodes: list[fx.Node]) -> list[float]:
+        """The times of nodes in microseconds."""
+        keys = [_key(node) for node in nodes]
+        first = dict(zip(reversed(keys), reversed(nodes), strict=True))
+        times = {key: self.kept.times[key] if key in self.kept.times else self._estimated(node) for key, node in first.items()}
+        if self.device.type == "cuda" and torch.cuda.is_available():
+            count = Counter(keys)
+            unknown = [key for key in first if key not in self.kept.times]
+            for key in sorted(unknown, key=lambda key: -times[key] * count[key])[:_KERNELS]:
+                try:
+                    times[key] = self.kept.times[key] = self._measured(first[key])
+                except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                    # Too little memory is free, or the kernel rejects random values.
+                    self.kept.times[key] = times[key]
+        return [times[key] for key in keys]
 
     def _estimated(self, node: fx.Node) -> float:
         args, kwargs = tree_map(_value, (node.args, node.kwargs))
@@ -65,7 +62,7 @@ class Kernels:
                 work = 0.0
         tensors = [value for value in (_value(one) for one in (node, *node.all_input_nodes)) if isinstance(value, Tensor)]
         narrow = any(value.itemsize == 2 for value in tensors)
-        traffic = sum(private.elements(value) * value.itemsize for value in tensors)
+        traffic = sum(properties.elements(value) * value.itemsize for value in tensors)
         return float(1e6 * max(work / (self.rates.narrow if narrow else self.rates.wide), traffic / self.rates.memory) + self.rates.call_us)
 
     def _measured(self, node: fx.Node) -> float:

@@ -11,21 +11,22 @@ from torch import Tensor, fx
 
 from ...errors import DoesNotFit
 from ..memory.sizes import Share, text
-from . import private
+from . import private, properties
 from .choose import Choice, Chooser
 from .graph import Rates
 from .unread import blank_unread
 
 __all__ = ["Plan", "Planned", "Terms"]
 
-# Values of PyTorch's `activation_memory_budget`. The division for each is a candidate.
-_SHARES = (1.0, 0.75, 0.5, 0.3, 0.15, 0.05, 0.0)
-# The most copies of the graphs that are lowered. No copy is lowered if the computed peak is below this share of the room.
-_COPIES, _AMPLE = 2, 0.6
-# A division that leaves less than this share of the room unused is kept.
-_CLOSE = 0.06
-# A forward pass is not lowered if it takes less than this share of the backward pass.
-_BELOW = 0.9
+# Values of PyTorch's `activation_memory_budget`. Their divisions are candidates, until one fits.
+_SHARES = (0.8, 0.5, 0.2, 0.1, 0.0)
+# The most divisions whose graphs are lowered to find a faster one, and to find one that fits. One more is lowered before a refusal.
+_FASTER, _FITS = 2, 3
+# A computed peak is exact to the share _EXACT. A division is chosen by a computed peak if that leaves _SPARE of the room unused. If it leaves more
+# than _AMPLE unused, the graphs are not lowered.
+_EXACT, _SPARE, _AMPLE = 0.08, 0.015, 0.15
+# The bytes of a forward pass are exact to this share without being lowered.
+_FORWARD = 0.02
 # The loss is assumed to take this many times the bytes of the outputs in 32 bits, until a step has been measured.
 _LOSS = 2
 
@@ -74,11 +75,11 @@ class Planned:
 class Plan:
     """Divides one joint graph."""
 
-    def __init__(self, terms: Terms, inner: str, rates: Rates, time_of: Callable[[fx.Node], float]) -> None:
+    def __init__(self, terms: Terms, inner: str, rates: Rates, times_of: Callable[[list[fx.Node]], list[float]]) -> None:
         self.terms = terms
         self.inner = inner
         self.rates = rates
-        self.time_of = time_of
+        self.times_of = times_of
         self.planned: Planned | None = None
         self.chooser: Chooser | None = None
         self.nodes: list[fx.Node] = []
@@ -88,11 +89,11 @@ class Plan:
         """The forward and backward graphs, as a partitioner of PyTorch returns them."""
         started = time.monotonic()
         self.choice = None
-        for copies in range(_COPIES + 2):
+        while True:
             copy = private.copied(module)
             blank_unread(copy)
             graphs = private.partition(self._choose, copy, inputs, **others)
-            if self.choice is None or self._settles(graphs, copies):
+            if self.choice is None or self._settles(graphs):
                 break
         chooser, choice = self.chooser, self.choice
         if chooser is None or choice is None:
@@ -108,28 +109,39 @@ class Plan:
         )  # fmt: skip
         return graphs
 
-    def _settles(self, graphs: tuple[fx.GraphModule, fx.GraphModule], copies: int) -> bool:
+    def _settles(self, graphs: tuple[fx.GraphModule, fx.GraphModule]) -> bool:
         """Whether the division is kept. If not, another one is chosen with the bytes of the lowered copies."""
         assert self.chooser is not None and self.choice is not None
         chooser, room, division = self.chooser, self.terms.room, self.choice.division
-        if self.inner != "inductor" or copies > _COPIES or division is chooser.plain and chooser.peak(division) < _AMPLE * room:
+        if self.inner != "inductor" or not chooser.seen and chooser.peak(division) < (1 - _AMPLE) * room:
             return True
         if division.saved not in chooser.seen:
             backward = private.lowered(graphs[1], is_backward=True)
-            # The forward pass is nearly always far below: saved values exist at its end and at the beginning of the backward pass.
-            is_below = division.forward < _BELOW * max(division.start, backward + division.rest)
-            forward = int(division.forward / _BELOW) if is_below else private.lowered(graphs[0], is_backward=False)
-            chooser.note(division, forward, backward)
-        peak = chooser.peak(division)
-        if peak <= room and (division is chooser.plain or peak >= (1 - _CLOSE) * room):
-            return True
-        better = chooser.fitting(room) or chooser.least()
-        if better.division.saved == division.saved:
-            return True
-        if peak <= room and better.division.time_us >= division.time_us:
+            forward = int(division.forward * (1 + _FORWARD))
+            if forward > max(room, division.start, backward + division.rest):
+                forward = private.lowered(graphs[0], is_backward=False)
+            chooser.note(self.choice, forward, backward)
+        better = self._better()
+        if better is None or better.division.saved == division.saved:
             return True
         self.choice = better
         return False
+
+    @property
+    def _room(self) -> float:
+        """The room for divisions whose bytes were computed."""
+        return self.terms.room * (1 - _SPARE if self.inner == "inductor" else 1)
+
+    def _better(self) -> Choice | None:
+        """Another choice, after a division was lowered; None to keep it."""
+        assert self.chooser is not None and self.choice is not None
+        chooser, room, division = self.chooser, self.terms.room, self.choice.division
+        if chooser.peak(division) <= room:
+            faster = chooser.fitting(room, _EXACT) if division is not chooser.plain and len(chooser.seen) < _FASTER else None
+            return faster if faster is not None and chooser.saves(faster.division, division) else None
+        if len(chooser.seen) < _FITS and (found := chooser.fitting(self._room)) is not None:
+            return found
+        return chooser.lowered(room) or chooser.least()
 
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
         if self.choice is not None and self.chooser is not None:
@@ -137,7 +149,7 @@ class Plan:
             nodes = [node for node in joint.nodes if node.op != "output"]
             return [nodes[place] for place in sorted(self.choice.division.saved)]
         fuses = self.inner == "inductor"
-        (_, kept), = private.candidates(joint, info, (1.0,))
+        kept = private.plainly(joint, info)
         graph, self.nodes = private.read(joint, info, self.rates, lambda node: 0.0, fuses)
         place_of = {node: place for place, node in enumerate(self.nodes)}
         loss = self.terms.loss
@@ -147,16 +159,18 @@ class Plan:
         self.chooser = Chooser(graph, [plain], loss)
         if self.terms.share is not None:
             self.terms.budget = self.terms.share.of(self.terms.outside + self.chooser.peak(self.chooser.plain))
-        if self.chooser.peak(self.chooser.plain) > self.terms.room * _likely(fuses):
-            for value, node in zip(graph.values, self.nodes, strict=True):
-                if value.kind == "kernel" and value.rerun != "never" and not value.backward:
-                    value.us = self.time_of(node)
-            theirs = [plain] + [
-                (f"PyTorch's at {share:g}", frozenset(place_of[node] for node in saved))
-                for share, saved in private.candidates(joint, info, _SHARES[1:])
-            ]
-            self.chooser = Chooser(graph, theirs, loss)
-        self.choice = self.chooser.fitting(self.terms.room) or self.chooser.least()
+        if self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE if fuses else 1):
+            again = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and value.rerun == "may" and not value.backward]
+            for place, time_us in zip(again, self.times_of([self.nodes[place] for place in again]), strict=True):
+                graph.values[place].us = time_us
+            self.chooser = chooser = Chooser(graph, [plain], loss)
+
+            def is_enough(share: float, saved: list[fx.Node]) -> bool:
+                found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in saved))
+                return found is not None and chooser.peak(found.division) <= self._room
+
+            private.candidates(joint, info, _SHARES, is_enough)
+        self.choice = self.chooser.fitting(self._room) or self.chooser.least()
         return [self.nodes[place] for place in sorted(self.choice.division.saved)]
 
     def _misfit(self, needed: int) -> DoesNotFit:
@@ -170,13 +184,8 @@ class Plan:
         )  # fmt: skip
 
 
-def _likely(fuses: bool) -> float:
-    """A computed peak above this share of the room may be over it once the graphs are lowered."""
-    return 0.85 if fuses else 1.0
-
-
 def _wide(node: fx.Node) -> int:
     value = node.meta.get("val")
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return 0
-    return private.elements(value) * 4
+    return properties.elements(value) * 4

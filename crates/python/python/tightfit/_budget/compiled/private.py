@@ -19,22 +19,18 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_flatten
 
-from .flow import ENDLESS, Flow
+from ..._native import least_cut
+from . import properties
+from .cut import ENDLESS
 from .graph import Graph, Rates, Value
 
 __all__ = [
-    "Lacking", "Partition", "candidates", "compile_with", "copied", "elements", "has_triton", "least", "lowered", "nothing_again", "options_of", "partition",
-    "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
+    "Lacking", "Partition", "candidates", "compile_errors", "compile_with", "copied", "has_triton", "least", "lowered", "nothing_again",
+    "options_of", "partition", "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
 ]  # fmt: skip
 
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Choose = Callable[[Any, Any], list[fx.Node]]
-
-# Operations that draw seeds. Inductor computes random numbers from a seed, so they can be recomputed.
-_SEEDS = ("inductor_seed", "inductor_seeds")
-# Functions of seeds.
-_OF_SEEDS = ("inductor_random", "inductor_randint", "inductor_lookup_seed")
-
 
 class Lacking(RuntimeError):
     """This version of PyTorch lacks an interface that the budget needs; the text names it."""
@@ -87,7 +83,7 @@ def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any
 
 @contextmanager
 def _cuts_kept() -> Iterator[None]:
-    """Computes each of PyTorch's least cuts once, with the faster algorithm of `flow`."""
+    """Computes each of PyTorch's least cuts once, with a faster algorithm."""
     import networkx
     from torch._functorch import partitioners
 
@@ -113,22 +109,35 @@ def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str],
     """Replaces `networkx.minimum_cut`; the value of the cut is not computed."""
     names = [source, sink, *(name for name in graph if name not in (source, sink))]
     number_of = {name: number for number, name in enumerate(names)}
-    flow = Flow(len(names))
+    starts, ends, capacities = [], [], []
     for start, end, capacity in graph.edges(data="capacity"):
-        flow.arc(number_of[start], number_of[end], ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
+        starts.append(number_of[start])
+        ends.append(number_of[end])
+        capacities.append(ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
     # Of equal cuts, networkx returns the one nearest to the sink.
-    near = flow.last_cut()
+    near = least_cut(len(names), starts, ends, capacities, True)
     return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})
 
 
-def candidates(joint: fx.Graph, info: Any, shares: Sequence[float]) -> list[tuple[float, list[fx.Node]]]:
-    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random results saved."""
+def plainly(joint: fx.Graph, info: Any) -> list[fx.Node]:
+    """The values that PyTorch saves by default, and random results."""
+    from torch._functorch import partitioners
+
+    nothing_again(joint)
+    with _cuts_kept():
+        return list(partitioners.choose_saved_values_set(joint, info, memory_budget=1.0))
+
+
+def candidates(joint: fx.Graph, info: Any, shares: Sequence[float], is_enough: Callable[[float, list[fx.Node]], bool]) -> None:
+    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random results saved, until ``is_enough``."""
     from torch._functorch import partitioners
 
     keep = nothing_again(joint)
     with _cuts_kept():
         choose = partitioners.choose_saved_values_set
-        return [(share, choose(joint, info, memory_budget=share) if share else least(info, keep)) for share in shares]
+        for share in shares:
+            if is_enough(share, list(choose(joint, info, memory_budget=share)) if share else least(info, keep)):
+                return
 
 
 def least(info: Any, keep: Sequence[fx.Node]) -> list[fx.Node]:
@@ -143,7 +152,7 @@ def nothing_again(joint: fx.Graph) -> list[fx.Node]:
     kept: list[fx.Node] = []
     for node in joint.nodes:
         # PyTorch recomputes random operations inside the program's checkpoints from the saved state of the generator.
-        if node.op == "call_function" and is_random(node) and not _must_rerun(node):
+        if node.op == "call_function" and properties.is_random(node) and not _must_rerun(node):
             if isinstance(node.meta.get("val"), torch.Tensor):
                 node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
                 kept.append(node)
@@ -153,14 +162,6 @@ def nothing_again(joint: fx.Graph) -> list[fx.Node]:
                     part.meta["recompute"] = CheckpointPolicy.MUST_SAVE
                 kept += parts
     return kept
-
-
-def is_random(node: fx.Node) -> bool:
-    """Whether an operation draws random numbers, so that its result differs when it runs again."""
-    name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
-    if name in _OF_SEEDS:
-        return False
-    return name in _SEEDS or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _must_rerun(node: fx.Node) -> bool:
@@ -178,7 +179,8 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
     (output,) = (node for node in joint.nodes if node.op == "output")
     place_of = {node: place for place, node in enumerate(nodes)}
     returned = {node for node in _nodes(output.args) if info.is_required_fw(node)}
-    changed = _changed(joint, output)
+    changed = properties.changed(joint, output)
+    gradients = _gradients(output, info)
     values = []
     for node in nodes:
         bytes = _bytes(node)
@@ -191,31 +193,18 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
         elif node.op == "call_function":
             if _must_rerun(node):
                 rerun = "must"
-            elif not is_random(node) and _may_rerun(node):
+            elif not properties.is_random(node) and properties.may_rerun(node):
                 rerun = "may"
         values.append(Value(
             name=node.name, kind=kind, bytes=0 if kind == "view" else bytes, inputs=tuple(place_of[one] for one in node.all_input_nodes),
             forward=forward, backward=node in info.tangents_closure,
-            wanted=node in info.required_bw_nodes and node not in info.tangents_closure or node in _gradients(output, info),
+            wanted=node in info.required_bw_nodes and node not in info.tangents_closure or node in gradients,
             returned=node in returned and forward,
             resident=node.op == "placeholder" and node not in info.required_bw_nodes,
-            rerun=rerun, saved=_may_be_saved(node.meta.get("val")) and node not in changed,
-            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0,
+            rerun=rerun, saved=properties.may_be_saved(node.meta.get("val")) and node not in changed,
+            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0, apart=properties.is_apart(node),
         ))  # fmt: skip
     return Graph(values, rates, fuses), nodes
-
-
-def _may_be_saved(value: Any) -> bool:
-    """Whether the forward pass can save a value: tensors, sizes, and opaque objects can be saved."""
-    return not isinstance(value, torch.SymFloat | torch.SymBool | list | tuple | None)
-
-
-def _changed(joint: fx.Graph, output: fx.Node) -> set[fx.Node]:
-    """Inputs that the program changes. In the backward pass, they no longer hold the values that the forward pass read."""
-    copied = {node.args[0] for node in joint.nodes if node.op == "call_function" and node.target is torch.ops.aten.copy_.default}
-    of = {node.meta.get("desc"): node for node in joint.nodes if node.op == "placeholder"}
-    told = [one for one in output.meta.get("desc") or () if type(one).__name__ == "InputMutationAOTOutput"]
-    return {node for node in (*copied, *(of.get(one.mutated_input) for one in told)) if isinstance(node, fx.Node) and node.op == "placeholder"}
 
 
 def _gradients(output: fx.Node, info: Any) -> set[fx.Node]:
@@ -236,35 +225,16 @@ def _kind(node: fx.Node, types: Any) -> str:
         # A fused reduction may have several results, such as variance and mean.
         made = node.args[0]
         return "part" if isinstance(made, fx.Node) and not types.is_fusible(made) else "fused"
-    if types.is_view(node):
+    if types.is_view(node) or getattr(node.target, "__name__", "").split(".")[0] in ("detach", "alias"):
         return "view"
     if types.is_fusible(node) and not types.is_compute_intensive(node):
         name = getattr(node.target, "__name__", "").split(".")[0]
         if isinstance(value, list | tuple):
             return "none"
-        return "reduction" if name in ("sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "any", "std") else "fused"
-    if getattr(node.target, "__name__", "").split(".")[0] in _OF_SEEDS:
+        return "reduction" if name in properties.REDUCTIONS else "fused"
+    if getattr(node.target, "__name__", "").split(".")[0] in properties.OF_SEEDS:
         return "fused"
     return "kernel"
-
-
-def _may_rerun(node: fx.Node) -> bool:
-    """Whether an operation is a function of its inputs. Custom operations are not run again."""
-    target = node.target
-    if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
-        # Arithmetic on sizes may run again; higher-order operations may not.
-        return target is operator.getitem or getattr(target, "__module__", "") in ("_operator", "math")
-    if getattr(target, "__name__", "").split(".")[0] in _OF_SEEDS:
-        return True
-    return target.namespace in ("aten", "prims") and not target._schema.is_mutable
-
-
-def elements(value: torch.Tensor) -> int:
-    """The number of elements of a tensor. For symbolic sizes, the hints count."""
-    size = 1
-    for one in value.shape:
-        size *= one if isinstance(one, int) else int(one.node.hint or 1)
-    return size
 
 
 def _bytes(node: fx.Node) -> int:
@@ -458,6 +428,13 @@ def settings_of_module(module: Any) -> Any:
     compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
     ask = getattr(compiled, "get_compiler_config", None)
     return ask() if ask is not None else None
+
+
+def compile_errors() -> type[BaseException]:
+    """The base class of errors of `torch.compile`."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return TorchDynamoException  # type: ignore[no-any-return]
 
 
 def replace_default(take: Callable[[Any, fx.GraphModule, Sequence[Any], Callable[..., Any]], Callable[..., Any]]) -> None:

@@ -1,6 +1,6 @@
 """Runs a program within its budget in a Python that reads no `sitecustomize` of ours: under `-I`, `-E` or `-S`, or with an environment of its own.
 
-Started by `tightfit run --budget` as ``python OPTIONS tightfit_program.py BUDGET MET PROGRAM ARGUMENTS``, where the program is as for Python
+Started by `tightfit run --budget` as ``python OPTIONS tightfit_program.py BUDGET RECOMPUTE COMPILE MET PROGRAM ARGUMENTS``, where the program is as for Python
 itself: a script, ``-m MODULE`` or ``-c CODE``. It sees the arguments, the import path and the `__main__` that Python would give it.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def _begin(budget: str, recompute: str, met: str) -> None:
+def _begin(budget: str, recompute: str, compiles: str, met: str) -> None:
     """Begins here, and in the Pythons that are started from here."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -26,6 +26,7 @@ def _begin(budget: str, recompute: str, met: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
     os.environ["TIGHTFIT_BUDGET"] = budget
     os.environ["TIGHTFIT_RECOMPUTE"] = recompute
+    os.environ["TIGHTFIT_COMPILE"] = compiles
     if met:
         os.environ["TIGHTFIT_MET"] = met
     code = f"import sys; sys.path.insert(0, {here!r}); import tightfit_start; sys.path.remove({here!r}); tightfit_start.begin(); "
@@ -93,7 +94,7 @@ def _run(words: list[str], first: str | None) -> None:
 
 
 if __name__ == "__main__":
-    _, _budget, _recompute, _met, *_words = sys.argv
+    _, _budget, _recompute, _compiles, _met, *_words = sys.argv
     _first = None if getattr(sys.flags, "safe_path", False) or sys.flags.isolated else sys.path.pop(0)
-    _begin(_budget, _recompute, _met)
+    _begin(_budget, _recompute, _compiles, _met)
     _run(_words, _first)
