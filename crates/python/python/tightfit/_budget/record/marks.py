@@ -46,7 +46,7 @@ class Parts(TorchFunctionMode):
 
 
 def _is_cast_alone(value: Any, kind: str) -> bool:
-    """Whether autocast casts a tensor anew whenever it is used."""
+    """Whether autocast casts a tensor again at each use."""
     if not isinstance(value, Tensor) or value.dtype is not torch.float32 or value.device.type != kind:
         return False
     if value.is_leaf:

@@ -311,7 +311,7 @@ class Recorder(TorchDispatchMode):
             self.add(operation)
 
     def arrived(self, gradient: Tensor) -> None:
-        """Notes a gradient that autograd has added up while this recorder was off, where it is in a storage of its own."""
+        """Notes a sum of gradients in a new storage, which autograd has computed while this recorder was off."""
         if self._finished or self.paused or not has_storage(gradient) or torch._C._storage_address(gradient) in self._of:
             return
         view = self.view(gradient)
