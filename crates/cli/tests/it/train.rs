@@ -158,7 +158,7 @@ fn momentum_takes_memory_only_where_there_is_some() {
 fn impossible_training_explains_why() {
     let folder = Folder::on_cpu();
     for (arguments, code, part) in [
-        ("train digits-net --data digits --budget 8MiB", 2, "--batch"),
+        ("train digits-net --data digits --budget 8MiB --batch 0", 2, "--batch"),
         ("train digits-net --batch 8 --data nowhere --budget 8MiB", 1, "digits, synthetic, or a folder"),
         ("train lenet --batch 8 --data digits --budget 64MiB", 1, "samples are 1x8x8, but the network takes 1x28x28"),
         ("train digits-net --batch 8 --data digits --budget 64KiB", 3, "needs at least"),
