@@ -79,6 +79,7 @@ const CRATES: &[Crate] = &[
             &["interrupt", "model", "preload", "options", "estimate"],
             &["session"],
             &["planning", "solve"],
+            &["largest"],
             &["commands"],
             &["bin"],
         ],
