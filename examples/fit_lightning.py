@@ -1,4 +1,4 @@
-"""Trains a model of Lightning within a budget of memory: one line in `configure_model`, or a callback as here.
+"""Trains a model of Lightning within a budget of memory: one line in `configure_model`, or the callback that ships with tightfit, as here.
 
 pip install lightning torchvision; on a GPU, give the budget of the GPU, such as "8GiB".
 """
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import tightfit.torch as tt
+from tightfit.lightning import Budget
 
 
 class Classifier(L.LightningModule):
@@ -23,16 +23,6 @@ class Classifier(L.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters())
-
-
-class Budget(L.Callback):
-    """Fits the network once it is on its device, before the first step."""
-
-    def __init__(self, budget):
-        self.budget = budget
-
-    def on_train_start(self, trainer, module):
-        tt.fit(module.net, self.budget, optimizer=trainer.optimizers[0])
 
 
 if __name__ == "__main__":

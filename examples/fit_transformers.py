@@ -1,12 +1,12 @@
-"""Fine-tunes a vision transformer with the Trainer of Hugging Face within a budget of memory: one line before the Trainer.
+"""Fine-tunes a vision transformer with the Trainer of Hugging Face within a budget of memory: a callback.
 
-pip install transformers accelerate; on a GPU, move the model there first, and give the budget of the GPU, such as "8GiB".
+pip install transformers accelerate; on a GPU, give the budget of the GPU, such as "8GiB".
 """
 
 import torch
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
-import tightfit.torch as tt
+from tightfit.transformers import Budget
 
 
 class Images(torch.utils.data.Dataset):
@@ -22,6 +22,5 @@ if __name__ == "__main__":
     config.num_labels = 10
     model = ViTForImageClassification(config)
     arguments = TrainingArguments("output", per_device_train_batch_size=16, max_steps=2, save_strategy="no", report_to=[])
-    tt.fit(model.to(arguments.device), budget="14MiB")
-    Trainer(model, arguments, train_dataset=Images()).train()
+    Trainer(model, arguments, train_dataset=Images(), callbacks=[Budget("14MiB")]).train()
     print("trained within 14MiB")

@@ -55,7 +55,7 @@ def newest_glibc(library: bytes) -> tuple[int, int]:
 
 
 def check(wheel: Path, glibc: tuple[int, int] | None, megabytes: float | None) -> list[str]:
-    """What is wrong with a wheel; prints what was found."""
+    """The faults of a wheel; prints them."""
     wrong = []
     size = wheel.stat().st_size / 1e6
     print(f"{wheel.name}: {size:.1f} MB")

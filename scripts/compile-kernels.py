@@ -1,4 +1,4 @@
-"""Compiles crates/cuda/src/kernels/kernels.cu to the files of PTX beside it, which the driver compiles for its GPU when it
+"""Compiles crates/cuda/src/kernels/kernels.cu to the files of PTX in its folder, which the driver compiles for its GPU when it
 loads one.
 
     pip install nvidia-cuda-nvrtc-cu12==12.4.127
@@ -18,7 +18,7 @@ nvrtc = ctypes.CDLL(found[0])
 
 
 def text(size, get, program):
-    """What one of NVRTC's pairs of functions answers: the length with the final zero, and the characters."""
+    """The answer of one of NVRTC's pairs of functions: the length with the final zero, and the characters."""
     length = ctypes.c_size_t()
     size(program, ctypes.byref(length))
     buffer = ctypes.create_string_buffer(length.value)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exports the networks that the tests of ONNX files read, without their weights, and what PyTorch says of them.
+"""Exports the networks that the tests of ONNX files read, without their weights, and PyTorch's description of them.
 
     python scripts/export-onnx.py crates/core/tests/data/onnx
     python scripts/export-onnx.py --small crates/train/tests/recorded [small|gated|resized ..]

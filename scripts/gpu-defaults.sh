@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The defaults of `tightfit run` beside plain: the table "The defaults" of docs/results.md.
+# The defaults of `tightfit run` and plain PyTorch: the table of the defaults in docs/results.md, by scripts/collect.py and results.py.
 #
 # usage: scripts/gpu-defaults.sh FOLDER OUTPUT [FIRST [LAST]]
 #
-# FOLDER and OUTPUT are those of scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
-# the machine, or the first $GPUS, take lines from the list, PER_GPU (2) processes each, on cores of their own, which start side by
+# FOLDER and OUTPUT are as in scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
+# the machine, or the first $GPUS, take lines from the list, PER_GPU (2) processes each, on separate cores, which start side by
 # side and take turns. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of plain and run of every
 # case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. A run is timed when tuning
-# has ended, or after a minute (100 s under an explicit limit). Afterwards come as many pairs of JAX, which would leave the others no
-# memory, and, with several GPUs, of DDP. Called again with the same OUTPUT, it goes on with what is not done.
+# has ended, or after a minute (100 s under an explicit limit). Afterwards come pairs of DDP,
+# with several GPUs. Called again with the same OUTPUT, it goes on with the rest.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)} \
@@ -38,9 +38,6 @@ jobs() {
         for case in ${LAYERS-depthwise:128:bf16 pointwise:128:bf16}; do
             echo "layer-${case//:/-} anytime CASES=$case 'OPTIONS=--workspace 64MiB'"
         done
-        for stage in ${OTHERS-uses swapped}; do
-            echo "$stage $stage"
-        done
     done
 }
 
@@ -51,7 +48,7 @@ job() {
     each=$(($(nproc) / (PER_GPU * GPUS)))
     each=$((each > 0 ? each : 1))
     cores=${CORES:-$((SLOT * each))-$(((SLOT + 1) * each - 1))}
-    # Those of the other stages do not take turns by themselves.
+    # Processes of the other stages do not take turns by themselves.
     turn=()
     [ "$stage" = anytime ] || turn=(flock "$output/turn-$gpu")
     "${turn[@]}" taskset -c "$cores" env CUDA_VISIBLE_DEVICES="$gpu" TURN="$output/turn-$gpu" SECONDS_TUNING=60 \
@@ -60,11 +57,10 @@ job() {
 export -f job
 
 mkdir -p "$output"
-take() { # so many processes take lines of the input
+take() { # a number of processes take lines of the input
     grep -E "${ONLY:-.}" | xargs -L 1 -P "$1" --process-slot-var=SLOT bash -c 'job "$@"' job
 }
 export CORES=
 jobs | take $((PER_GPU * GPUS))
-seq "$first" "$last" | sed 's/.*/jax& jax_resnet/' | take "$GPUS"
 export CORES=0-$(($(nproc) - 1))
 [ "$GPUS" = 1 ] || seq "$first" "$last" | sed 's/.*/ddp& ddp RANKS=2 CUDA_VISIBLE_DEVICES=0,1/' | take 1

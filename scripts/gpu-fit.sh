@@ -6,10 +6,10 @@
 # One process a case, with a time limit (SECONDS_EACH, 300): plain, a checkpoint a block, ours at 102, 80, 60 and 40% of plain's
 # measured peak, with --least at the least budget and 1% below it, and plain again; then `save_on_cpu`, the same on a stream of its
 # own, `torch.compile` with half of an `activation_memory_budget` (--compiled 100 50 measures both). What fails has a line that says so, and
-# same budgets. What fails has a line that says so, and loses no other. A JSON line each, written as it is measured, in
+# same budgets. A failure has a line and loses no other. A JSON line each, written as it is measured, in
 # OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log; the recorded step of each budget that is met in OUTPUT/steps. Measured times of
 # operations are kept in OUTPUT, so only a case's first budget measures. `smoke` is a small case: run it first, with PEERS="" in seconds. PYTHON
-# (python3) needs torch and torchvision. The extension module of tightfit is that of this checkout's package, or else NATIVE
+# (python3) needs torch and torchvision. The extension module of tightfit is from this checkout's package, or else NATIVE
 # (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint offload streams
 # compile") and OPTIONS (--least, --sweep, --bits 20, --long 200, --types tf32, --benchmark, --compiled) choose what is
 # measured. With THIRD=1, all of it runs on a third of the multiprocessors of the first GPU that is visible, which NVIDIA's

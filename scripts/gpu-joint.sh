@@ -3,7 +3,7 @@
 #
 #   cargo build --release; scripts/gpu-joint.sh OUTPUT [NETWORK:BATCH:TYPES ..]
 #
-# For each case, lines of JSON in OUTPUT/joint.jsonl: what was planned and what was used in STEPS (5) steps, first
+# For each case, lines of JSON in OUTPUT/joint.jsonl: the plan and the use in STEPS (5) steps, first
 # without a limit, then at each of SHARES (80 60 40 25) percent, or a size such as 5.5GB, then at the least budget (unless LEAST=0),
 # and right behind them PyTorch on the same network (f32 alone; scripts/gpu_train/peers.py: OUTPUT/peers.jsonl).
 # OUTPUT/CASE-SHARE.trace.json.gz has the planned and the run times of each layer, unless OPTIONS have --graph, whose layers have
@@ -20,7 +20,7 @@ mkdir -p "$output"
 export TIGHTFIT_CACHE=$output/joint.db
 [ -z "${RECORDING:-}" ] || "$tightfit" cache import $RECORDING
 
-# What a key of a file of JSON says.
+# The value of a key in a file of JSON.
 value() { # FILE KEY
     python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"
 }

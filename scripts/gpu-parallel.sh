@@ -4,7 +4,7 @@
 #   cargo build --release; scripts/gpu-parallel.sh OUTPUT
 #
 # Lines of JSON in OUTPUT/parallel.jsonl: AlexNet and ResNet-50 with all kernels, and one kernel of AlexNet alone; every line
-# has the ratio of its times to those of one GPU (tenth, median, ninth tenth). TIGHTFIT (target/release/tightfit) is the
+# has the ratio of its times to one GPU's (tenth, median, ninth tenth). TIGHTFIT (target/release/tightfit) is the
 # command; a line takes up to SECONDS_EACH (200).
 set -u
 cd "$(dirname "$0")/.."

@@ -4,11 +4,11 @@
 usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--steps 40] [--seconds 240] [--tiny]
 
 FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and
-`nanoGPT` (karpathy/nanoGPT). The trainers of Transformers and Lightning are those that are installed (`gpu_run/trainers.py`). Nothing is
+`nanoGPT` (karpathy/nanoGPT). The trainers of Transformers and Lightning are the installed ones (`gpu_run/trainers.py`). Nothing is
 fetched: pictures and texts are random. Where there are two GPUs, `classification` trains on both as well. Each run gets a time limit, and
 loses no other by failing. A JSON line each, as it is measured, in OUTPUT/programs.jsonl: `peak_bytes` and `step_ms` as
 `gpu_run/watched.py` says, the exit code, what tightfit said, and whether the last weights are plain's; what programs print is in
-OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default that of the package, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
+OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the package's, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def cases(folder, data, tiny):
 
 
 def write_data(folder, data, tiny):
-    """Random pictures in folders by class, and a copy of nanoGPT beside a random text, where it looks for one."""
+    """Random pictures in folders by class, and a copy of nanoGPT with a random text where it looks for one."""
     import numpy as np
     from PIL import Image
 
@@ -108,7 +108,7 @@ def run(name, variant, budget, case, options, output):
     begin = time.monotonic()
     with log.open("w") as file:
         environment = {**os.environ, **environment}
-        # A session of its own: what torchrun has started ends with it.
+        # A separate session: the processes of torchrun end with it.
         with subprocess.Popen(command, cwd=place, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True) as process:
             try:
                 code = process.wait(options.seconds)
@@ -123,7 +123,7 @@ def run(name, variant, budget, case, options, output):
 
 
 def predicted(line):
-    """Plain's peak as a run under a budget that everything fits has predicted it: that of its largest model."""
+    """Plain's peak as a run under a budget that everything fits has predicted it: the peak of its largest model."""
     found = re.findall(r"predicted peak ([\d.]+) (\w+)", "\n".join(line["said"]))
     return int(max((float(size) * UNITS[unit] for size, unit in found), default=0))
 

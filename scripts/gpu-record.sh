@@ -3,7 +3,7 @@
 #
 # usage: scripts/gpu-record.sh FOLDER OUTPUT [PATTERN]
 #
-# FOLDER holds the release build (tightfit, libtightfit_preload.so). Each case of the list (those that match PATTERN) is measured
+# FOLDER holds the release build (tightfit, libtightfit_preload.so). Each case of the list (or the cases that match PATTERN) is measured
 # whole before its first step. The GPUs, or $GPUS from $FIRST_GPU (0) on, take cases from the list; none is begun once STOP_AFTER (400) seconds
 # have passed, and none takes longer than SECONDS_EACH (200). Writes OUTPUT/decisions.jsonl.gz, which scripts/ship-recordings.py
 # takes, OUTPUT/record.jsonl with a line for each case, and OUTPUT/record.log.

@@ -85,7 +85,7 @@ VERIFIES = [
     ("vgg16", 32, "f32", "64MiB", []),
     ("vgg16", 32, "tf32", "64MiB", []),
 ]
-# One total, its kernels allotted segments of their own; those that may overlap are run on streams of their own.
+# One total, with a segment for each kernel; kernels that may overlap run on separate streams.
 SIDE_BY_SIDE = [
     ("googlenet", 128, "f32", "1GiB", ["--operations", "forward"]),
     ("googlenet", 16, "f32", "256MiB", []),
@@ -121,7 +121,7 @@ class Session:
         try:
             out, err = process.communicate(timeout=min(left, seconds))
         except subprocess.TimeoutExpired:
-            # What was measured is kept when it is asked to stop.
+            # Measurements are kept when it is asked to stop.
             process.send_signal(signal.SIGINT)
             out, err = process.communicate()
         took = time.monotonic() - started
@@ -200,7 +200,7 @@ def main():
         (f"verify {limit} {network} {batch} {types} {more}", [*selection(network, batch, types), "--workspace", limit, *more])
         for network, batch, types, limit, more in VERIFIES
     ]
-    # Compared with what the same devices measure now, not with what is known from another day.
+    # Compared with new measurements of the same devices, not with another day's.
     fresh = session.output / "verify.db"
     for name, arguments in verifies[:4]:
         step(name, "verify", *arguments, cache=fresh, seconds=240)

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Measures PyTorch (and JAX) plain and under `tightfit run` on this machine's GPU: what docs/results.md reports.
+# Measures PyTorch plain and under `tightfit run` on this machine's GPU: what docs/results.md reports.
 #
 # usage: scripts/gpu-run.sh FOLDER OUTPUT STAGE ..
 #
 # FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
 # reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
 # PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE,
-# before the first step, so that the steps after it are all alike; only `anytime`, `swapped`, `uses`, `exits`, `ddp` and
-# `ddp_curve` tune as programs do by default.
+# before the first step, so that the steps after it are all alike; only `anytime`, `ddp` and `ddp_curve` tune as programs do by default.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)/gpu_run
 folder=$(cd "$1" && pwd) output=$2
@@ -96,45 +95,15 @@ unet() { # a 3-D U-Net, benchmark off and on
     done
 }
 
-cliff() { # one layer with little memory beside its tensors
-    cases="fp16:2:1024:64:64:56:3 bf16:3:8:32:32:96:3 bf16:2:1024:256:64:56:1"
-    # shellcheck disable=SC2086
-    plain cliff.py $cases
-    # shellcheck disable=SC2086
-    under cliff "--workspace 64MiB" cliff.py $cases
-}
-
-memory() { # a network in less and less memory
-    plain least_memory.py --caps 24,20,19,18,17 vgg16:256:fp32
-    under memory "--workspace 512MiB" least_memory.py --caps 24,20,19,18,17 vgg16:256:fp32
-}
-
 total() { # one total divided among all kernels
     plain step.py alexnet:256:fp32 googlenet:128:fp32
     under total-alexnet "--total-workspace 256MiB" step.py alexnet:256:fp32
     under total-googlenet "--total-workspace 1GiB" step.py googlenet:128:fp32
 }
 
-gradients() { # errors to 64-bit arithmetic; bits where nothing is changed
-    cases=${CASES:-alexnet:256:fp32 alexnet:256:tf32 alexnet:256:fp16 resnet18:128:fp32}
-    # shellcheck disable=SC2086
-    plain gradients.py $cases
-    # shellcheck disable=SC2086
-    under gradients "--workspace 64MiB" gradients.py $cases
-    # shellcheck disable=SC2086
-    under unchanged "--workspace unlimited --tune heuristic --cache none" gradients.py $cases
-}
-
 curve() { # 200 steps of a small network
     plain curve.py
     under curve "--workspace 8MiB" curve.py
-}
-
-overhead() { # nothing to divide: three times each, in turn
-    for _ in 1 2 3; do
-        plain overhead.py
-        under overhead "--workspace unlimited --tune heuristic --cache none" overhead.py
-    done
 }
 
 host() { # what `run` adds to the host's time: plain, the library switched off, and the defaults, a process each, in turn; CASES and
@@ -147,14 +116,6 @@ host() { # what `run` adds to the host's time: plain, the library switched off, 
             rm -f "$output"/defaults.db*
         done
     done
-}
-
-capture() { # CUDA graphs
-    cases=${CASES:-alexnet:64:fp32 resnet18:64:bf16}
-    # shellcheck disable=SC2086 # several cases on purpose
-    plain capture.py $cases
-    # shellcheck disable=SC2086
-    under capture "--workspace 16MiB" capture.py $cases
 }
 
 anytime() { # a cold cache and the defaults beside plain, a process each; CASES and PAIRS choose, CACHES keeps them, TURN names a file
@@ -170,34 +131,6 @@ anytime() { # a cold cache and the defaults beside plain, a process each; CASES 
             [ -n "${CACHES:-}" ] || rm -f "$output/$name.db"*
             [ $((pair % 2)) = 1 ] || plain "$@" "${SECONDS_PLAIN:-4}" "$case"
         done
-    done
-}
-
-swapped() { # 200 steps while tuning swaps; the same bits from a full cache
-    plain curve.py
-    defaults swapped-curve "" curve.py
-    TIGHTFIT_CACHE=$output/swapped.db under first-curve "--workspace 64MiB" curve.py
-    for turn in 1 2 3; do
-        plain curve.py --deterministic
-        TIGHTFIT_CACHE=$output/swapped.db under "full-cache-$turn" "--workspace 64MiB" curve.py --deterministic
-    done
-    rm -f "$output"/swapped*.db*
-}
-
-uses() { # torch.compile, autocast, uneven mini-batches, inference, two models in one process
-    plain uses.py
-    defaults uses "" uses.py
-}
-
-exits() { # programs that end while plans are built, ROUNDS of each way, four at a time: a line each with its exit code
-    for round in $(seq "${ROUNDS:-6}"); do
-        for way in return exit raise abrupt; do
-            (TIGHTFIT_CACHE=$output/exits-$round-$way.db by_default timeout 90 "$folder/tightfit" run ${OPTIONS:-} -- \
-                "$python" "$here/exits.py" $way >"$output/exits-$round-$way.txt" 2>>"$output/exits.log"
-            echo "{\"way\": \"$way\", \"exit\": $?, \"said\": $(cat "$output/exits-$round-$way.txt" || echo null)}" >>"$output/exits.jsonl") &
-        done
-        wait
-        rm -f "$output"/exits-*.txt "$output"/exits-*.db*
     done
 }
 
@@ -224,16 +157,6 @@ ddp_curve() { # the losses of several ranks while tuning swaps, beside plain's t
     for label in plain plain ddp-curve; do
         ranks $label curve.py --steps "${STEPS:-400}" "${CASE:-resnet50:64:tf32}"
     done
-}
-
-jax() { # another framework
-    plain jax_step.py
-    under jax "--workspace 64MiB" jax_step.py
-}
-
-jax_resnet() { # a ResNet-50 of another framework, with the defaults
-    plain jax_step.py --network resnet50 --batch 64 --seconds 12
-    defaults jax-resnet50 "" jax_step.py --network resnet50 --batch 64 --seconds 12
 }
 
 # client FILE ARGUMENTS ..: the tests' C program, its output to FILE; says how it ended
@@ -299,25 +222,23 @@ legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOL
         LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $shape room=1024 legacy=ex "out=$output/exact.bin" >>"$output/$stage.log" 2>&1
         for how in get find ex; do
             case="$shape room=67108864 legacy=$how"
+            report=$output/report-legacy-$operation-$how.json
             # shellcheck disable=SC2086
             {
-                LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $case "out=$output/plain.bin"
-                timeout 90 "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --report "$output/report-legacy-$operation-$how.json" -- \
-                    "$folder/client" $case "out=$output/run.bin"
-            } >>"$output/$stage.log" 2>&1
+                LD_LIBRARY_PATH=$cudnn timeout 60 "$folder/client" $case "out=$output/plain.bin" >"$output/plain.txt"
+                timeout 90 "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --report "$report" -- \
+                    "$folder/client" $case "out=$output/run.bin" >"$output/run.txt"
+            } 2>>"$output/$stage.log"
             for label in plain run; do
-                "$python" "$here/compare.py" "$output/exact.bin" "$output/$label.bin" "operation=$operation" "how=$how" "label=$label" \
-                    >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
-                rm -f "$output/$label.bin"
+                cat "$output/$label.txt" >>"$output/$stage.log"
+                [ $label = run ] && of=$report || of=none
+                "$python" "$here/compare.py" "$output/exact.bin" "$output/$label.bin" "$output/$label.txt" "$of" \
+                    "operation=$operation" "how=$how" "label=$label" >>"$output/$stage.jsonl" 2>>"$output/$stage.log"
+                rm -f "$output/$label.bin" "$output/$label.txt"
             done
         done
         rm -f "$output/exact.bin"
     done
-}
-
-parallel() { # several GPUs, a thread each
-    plain parallel.py resnet18:128:fp32 alexnet:256:fp32
-    under parallel "--workspace 64MiB --tune ${TUNE:-first}" parallel.py resnet18:128:fp32 alexnet:256:fp32
 }
 
 for stage in "$@"; do

@@ -9,12 +9,12 @@
 # Needs the built gpu-train (GPU_TRAIN), peers.py (PEERS) and the recording of convolutions (RECORDING). To $OUT (here by
 # default) go gpu-train.jsonl and peers.jsonl, a line as soon as it is known, gpu-train.log, and the cache of measurements.
 # BUDGET (12GiB) and STEPS (3; 1 for steps of over a second). After BEGIN_SECONDS (45) of a case's steps no further variant
-# is begun; after CASE_SECONDS (150) a program is stopped, which a line in its results says; PEER_SECONDS (90) likewise. PARTS
+# is begun; after CASE_SECONDS (150) a program is stopped, with a line in its results; PEER_SECONDS (90) is the same for PyTorch. PARTS
 # ("time copies peers") says what is measured.
 # A case takes about a minute, and more where a step takes seconds (vgg19:256, vgg116, vgg516) or where the recording
 # does not have its convolutions.
 #
-# Several GPUs of one machine each take a part, with a folder of its own; so for four:
+# Several GPUs of one machine each take a part, with a separate folder; so for four:
 #
 #   part() { gpu=$1; shift; mkdir -p "$OUT/$gpu"; CUDA_VISIBLE_DEVICES=$gpu OUT=$OUT/$gpu scripts/gpu-train.sh "$@" & }
 #   part 0 equal alexnet-1col:128 overfeat:128 googlenet:128; part 1 vgg19:64 vgg19:128 resnet50:64
@@ -31,7 +31,7 @@ parts=${PARTS:-time copies peers}
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0"; exit ;; esac
 mkdir -p "$out"
 
-# Runs a program for so many seconds at most: limited SECONDS RESULTS CASE PROGRAM ..
+# Runs a program for at most this number of seconds: limited SECONDS RESULTS CASE PROGRAM ..
 limited() {
     local seconds=$1 results=$2 case=$3
     shift 3

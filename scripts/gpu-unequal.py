@@ -8,7 +8,7 @@ by --slow compute on a --share of their multiprocessors (a green context), as a 
 process multiplies matrices on each of them without pause instead; the script starts and stops it. Then, under torchrun:
 
     1. each rank measures training steps (forward, backward, SGD; no communication) of its GPU by batch size, and keeps
-       them in a cache of its own; rank 0 merges the caches into FOLDER/steps.db
+       them in a separate cache; rank 0 merges the caches into FOLDER/steps.db
     2. tightfit splits the mini-batch over all
     3. the ranks train, evenly and as planned, without and with batch norm over all ranks; the all-reduce of all gradients
        is timed on its own

@@ -40,7 +40,7 @@ def front(rng, size):
 
 
 def shape(name, kernels, sizes, templates=None):
-    """Ten instances of `kernels` kernels; with `templates`, only so many differ, as in networks of repeated blocks."""
+    """Ten instances of `kernels` kernels; with `templates`, only this number differs, as in networks of repeated blocks."""
     lines = []
     for seed in range(SEEDS):
         rng = random.Random(f"{name} {seed}")

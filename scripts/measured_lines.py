@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 def read(path: pathlib.Path) -> list[Json]:
-    """The lines of one file, each with what the last line about them says; what a line says itself counts more."""
+    """The lines of one file, each with the fields of the last line about them; a line's own fields count more."""
     lines, about = [], {}
     for line in map(json.loads, path.read_text().splitlines()):
         if "about" in line:

@@ -26,7 +26,7 @@ import dark_pages
 from paper_tables.halves import sentence
 from paper_tables.mucudnn import MIB, by_layer
 
-# What `tightfit` says of a kernel that was not recorded.
+# The message of `tightfit` about a kernel that was not recorded.
 MISSING = "no measured micro-batch sizes add up"
 # The paper's largest gain of a layer of DeepBench.
 LARGEST = 4.54

@@ -8,16 +8,14 @@ commands print are listed, and the exit status is 1.
 """
 
 import argparse
-import difflib
 import pathlib
-import re
 import sys
 
+import marked_tables
 from paper_tables import convolutions, counts, measured, mucudnn, per_group, printed, summary, vdnn
 from paper_tables.tables import Answers, markdown
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs/papers.md"
-MARKED = r"<!-- table {} -->\n(.*?)<!-- end -->\n"
 
 
 def main() -> int:
@@ -34,32 +32,7 @@ def main() -> int:
     tables |= {name: lambda block=block: block(answers) for name, block in blocks.items()}
     tables |= {name: lambda script=script: printed.text(script, options.tightfit) for name, script in printed.SCRIPTS.items()}
     tables |= measured.TABLES
-    page = options.page.read_text()
-    on_page = re.findall(MARKED.format(r"(\S+)"), page, re.DOTALL)
-    names = [name for name, _ in on_page]
-    if sorted(names) != sorted(tables):
-        print("on the page or in the scripts alone:", *sorted(set(names) ^ set(tables)), file=sys.stderr)
-        return 1
-    unknown = [name for name in options.tables if name not in tables]
-    if unknown:
-        print("no table", *unknown, "; there are", *tables, file=sys.stderr)
-        return 2
-    wrong = 0
-    for name, text in tables.items():
-        if options.tables and name not in options.tables:
-            continue
-        now = f"\n{text()}\n"
-        before = dict(on_page)[name]
-        if now == before:
-            continue
-        wrong += 1
-        if options.check:
-            differences = difflib.unified_diff(before.splitlines(), now.splitlines(), "the page", "the commands", lineterm="", n=0)
-            print(name, *differences, sep="\n")
-        page = re.sub(MARKED.format(name), lambda _: f"<!-- table {name} -->\n{now}<!-- end -->\n", page, flags=re.DOTALL)
-    if not options.check:
-        options.page.write_text(page)
-    return 1 if options.check and wrong else 0
+    return marked_tables.update(options.page, tables, options.tables, options.check)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the README's picture of unmodified PyTorch from the tables in docs/results.md and the lines of docs/measured, and prints its
-numbers.
+"""Draws the guide's picture of unmodified PyTorch from the lines of docs/measured, and prints its numbers.
 
-usage: scripts/pytorch-steps.py [--results docs/results.md] [--output docs/pictures/pytorch-steps.svg]
+usage: scripts/pytorch-steps.py [--output docs/pictures/pytorch-steps.svg]
 
 Each row is a network with its types: time of a step under `tightfit run` (sizes `fit`, all measured first) over that of
 plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions), VGG-16 with 512 MiB (stage
@@ -25,18 +24,6 @@ PLAIN, RUN, BENCHMARK, SLOWER = "#999999", "#0072B2", "#E69F00", "#D55E00"
 LEFT, WIDTH, ROW, TOP = 210, 420, 22, 70
 
 
-def section(text, heading):
-    """The text of a section of the results."""
-    start = text.index(f"### {heading}")
-    return text[start : text.index("\n### ", start + 1)]
-
-
-def rows(text):
-    """The cells of every row of a section's tables."""
-    lines = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("|--")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
 def milliseconds(cell):
     """The time of a step in a cell such as `28.0 (22.7)` or `424 ms`; None without one."""
     found = re.match(r"\*{0,2}([0-9.]+)", cell)
@@ -55,22 +42,22 @@ def benchmarks(lines):
     return found
 
 
-def measured(results, marks):
-    """Every (network, types, plain, under run, (benchmark, plain beside it)) with both times, in the order of the tables."""
+def measured(marks):
+    """Every (network, types, plain, under run, (benchmark, plain of the same run)) with both times, in the order of the tables."""
     found = []
-    vgg = {(row[0], row[1]): milliseconds(row[3]) for row in rows(section(results, "VGG-16 in 512 MiB per kernel"))}
+    printed = {}
+    for line in measured_lines.read(MEASURED / "results-printed.jsonl"):
+        printed.setdefault(line["table"], []).append(line["row"])
+    vgg = {(row["run"], row["`cudnn.benchmark`"]): milliseconds(row["step"]) for row in printed["vgg"]}
     plain = vgg["plain", "off"]
     found.append(("VGG-16 b256, 512 MiB", "fp32", plain, vgg["first run", "off"], (vgg["plain", "on"], plain)))
     for name, steps in table_5_steps().items():
         network = name.split(",")[0]
         found.append((network, "fp32", steps["plain"]["step_ms"], steps["fit"]["step_ms"], marks.get((network, "fp32"))))
-    network = ""
-    for row in rows(section(results, "With tensor cores: 64 MiB per kernel")):
-        if len(row) != 7 or row[0] == "network":
-            continue
-        network, plain, run = row[0] or network, milliseconds(row[2]), milliseconds(row[5])
+    for row in printed["tensor-cores"]:
+        plain, run = milliseconds(row["plain, no limit"]), milliseconds(row["fit"])
         if plain and run:
-            name, types = network.split(",")[0], row[1].split(",")[0]
+            name, types = row["network"].split(",")[0], row["types"].split(",")[0]
             found.append((name, types, plain, run, marks.get((name, types))))
     order = ["fp32", "tf32", "bf16"]
     return sorted((row for row in found if row[1] in order), key=lambda row: order.index(row[1]))
@@ -120,11 +107,10 @@ def picture(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=ROOT / "docs/results.md")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/pictures/pytorch-steps.svg")
     options = parser.parse_args()
     marks = benchmarks(measured_lines.read(MEASURED / "benchmarks.jsonl"))
-    found = measured(options.results.read_text(), marks)
+    found = measured(marks)
     for network, types, plain, run, benchmark in found:
         print(network, types, plain, run, *(benchmark or []), sep="\t")
     options.output.write_text(picture(found))

@@ -19,7 +19,7 @@ CONVOLVES = "import torch; print(torch.nn.Conv2d(1, 1, 3)(torch.ones(1, 1, 8, 8)
 
 
 class Failed(Exception):
-    """What a step expected, and what it got."""
+    """The expectation of a step, and the result."""
 
 
 def found_mocks(target: Path) -> tuple[Path, Path, Path] | None:
@@ -49,7 +49,7 @@ class Trial:
         self.environment |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HTTP", "SSL"))}
 
     def run(self, *command: str | Path, codes: tuple[int, ...] = (0,), **variables: str) -> str:
-        """What a command prints on both streams; fails if it exits with another code."""
+        """The output of a command on both streams; fails if it exits with another code."""
         done = subprocess.run(
             [str(word) for word in command], cwd=self.folder, env=self.environment | variables, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -59,7 +59,7 @@ class Trial:
         return done.stdout
 
     def step(self, name: str, do: Callable[[], str]) -> None:
-        """Does one thing, and prints how long it took and what it said."""
+        """Does one thing, and prints its time and output."""
         begin = time.monotonic()
         try:
             said, state = do(), "ok"

@@ -1,4 +1,4 @@
-"""What a profile on several GPUs took, and how its times compare with those of one GPU: one JSON line.
+"""The cost of a profile on several GPUs, and its times compared with one GPU's: one JSON line.
 
 usage: python scripts/gpu_run/agreement.py NAME ONE SEVERAL ARGUMENTS
 

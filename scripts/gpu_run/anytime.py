@@ -4,7 +4,7 @@
 usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] [--inference] CASE
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
-Takes steps for so many seconds, under `tightfit run --report FILE` no longer than until two seconds after a report says that all
+Takes steps for a number of seconds, under `tightfit run --report FILE` no longer than until two seconds after a report says that all
 kernels are decided, which is when tuning ends, and plain until no step was held up; then times some more. `queue_ms` is what the
 host takes for a step, with the device's work behind it, and `library_ms` what threads of the library take meanwhile. A case per
 process, because what was tuned once stays tuned. Under torchrun, ranks train together (DistributedDataParallel), all take the steps
@@ -25,7 +25,7 @@ from measure import Peak, library_seconds, milliseconds, tell
 from models import build, loss_of
 from report import Report
 
-# A step that takes so many times the shortest was held up.
+# A step that takes this number of times the shortest was held up.
 HELD_UP = 1.25
 
 
@@ -42,7 +42,7 @@ def measure(case, options):
     def is_over(begin, times):
         is_tuned = report.is_tuned()
         spent = time.perf_counter() - begin
-        # Where all steps are held up alike, only the report tells.
+        # Where all steps are held up alike, only the report shows it.
         is_quiet = not report.path and max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
         over = torch.tensor(float(spent >= options.seconds or (is_tuned or is_quiet) and spent >= options.least), device="cuda")
         if ranks > 1:

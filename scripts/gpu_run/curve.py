@@ -4,7 +4,7 @@
 usage: [tightfit run .. --] python scripts/gpu_run/curve.py --label NAME [--steps 200] [--deterministic] [NETWORK:BATCH:PRECISION]
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/curve.py --label NAME CASE
 
-The case is small:256:fp32 unless given. Under torchrun, ranks train together (DistributedDataParallel), each on pictures of its own; losses are
+The case is small:256:fp32 unless given. Under torchrun, ranks train together (DistributedDataParallel), each on different pictures; losses are
 their mean. `bits` is a checksum of all losses and of the first rank's weights afterwards, `seconds` the time of all steps.
 """
 

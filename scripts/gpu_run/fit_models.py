@@ -48,7 +48,7 @@ class Vae(nn.Module):
 
 
 class TimedBlock(nn.Module):
-    """A residual block that is told the time. Source: Rombach et al. 2022, the U-Net."""
+    """A residual block with the time as an input. Source: Rombach et al. 2022, the U-Net."""
 
     def __init__(self, before, after, time):
         super().__init__()
@@ -63,7 +63,7 @@ class TimedBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Self-attention with 8 heads over all places, and a gated feed-forward part four times as wide."""
+    """Self-attention with 8 heads over all places, and a gated feed-forward part of four times the width."""
 
     def __init__(self, width, heads=8):
         super().__init__()

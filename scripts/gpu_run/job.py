@@ -1,4 +1,4 @@
-"""One JSON line of what a job of scripts/gpu-papers.sh printed.
+"""One JSON line of the output of a job of scripts/gpu-papers.sh.
 
 usage: python scripts/gpu_run/job.py NAME EXIT_CODE SECONDS FILE
 

@@ -33,12 +33,12 @@ def milliseconds(step, count, warm_up=3):
 
 
 def library_seconds():
-    """What each thread of the library has taken of the host's processors, by the kernel's count."""
+    """Each library thread's time on the host's processors, by the kernel's count."""
     taken = {}
     for task in pathlib.Path("/proc/self/task").iterdir():
         # A thread may end meanwhile.
         with contextlib.suppress(OSError):
-            # Those that have nothing to do are called idle-tightfit.
+            # Idle threads are called idle-tightfit.
             if "tightfit" in (task / "comm").read_text():
                 taken[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
     return taken

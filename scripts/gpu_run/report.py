@@ -1,4 +1,4 @@
-"""The end of tuning, as the report of `tightfit run --report FILE` tells it."""
+"""The end of tuning, from the report of `tightfit run --report FILE`."""
 
 import json
 import os
@@ -10,7 +10,7 @@ SETTLING = 2_000_000_000
 
 
 class Report:
-    """The report of this process; there is none without `tightfit run`, or without the option."""
+    """The report of this process; None without `tightfit run`, or without the option."""
 
     def __init__(self):
         path = os.environ.get("TIGHTFIT_REPORT")
@@ -18,7 +18,7 @@ class Report:
         self.seen = {}
 
     def goes_on(self, spent, least, most):
-        """Whether steps go on that have taken so many seconds: at least for `least`, until tuning has ended, and at most for `most`."""
+        """Whether steps go on after this number of seconds: at least for `least`, until tuning has ended, and at most for `most`."""
         return spent < least or bool(self.path) and not self.is_tuned() and spent < most
 
     def is_tuned(self):

@@ -4,7 +4,7 @@
 usage: [tightfit run .. --] python scripts/gpu_run/step.py --label NAME [--benchmark] [--steps N] [--no-convolutions] CASE ..
 
 A step is forward, loss, backward and SGD (at rate 0, so that the data stays what it is). `first_step_s` holds all tuning.
-`convolutions_ms` adds up the forward and the backward of each layer, alone and on random data, as many times as it occurs.
+`convolutions_ms` adds up the forward and the backward of each layer, alone and on random data, once for each occurrence.
 """
 
 import argparse

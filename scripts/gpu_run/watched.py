@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a program of PyTorch as it is, ends it after so many updates of its weights, and writes what they took as a line of JSON.
+"""Runs a program of PyTorch as it is, ends it after a number of updates of its weights, and writes their time and memory as a line of JSON.
 
 usage: [tightfit run .. --] python scripts/gpu_run/watched.py OUTPUT STEPS PROGRAM.py ARGUMENT ..
 
@@ -27,7 +27,7 @@ def retries():
 
 
 class Watched:
-    """What a program's steps take. Of several optimizers, the one that is used first counts steps."""
+    """The time of a program's steps. The optimizer that is used first counts them."""
 
     def __init__(self, output, steps):
         self.output, self.steps = output, steps

@@ -47,7 +47,7 @@ def overfeat():
 
 
 def vgg(*counts):
-    """With so many convolutions in each of the five groups."""
+    """With this number of convolutions in each of the five groups."""
     def make():
         layers, i = [], 3
         for o, count in zip([64, 128, 256, 512, 512], counts):
@@ -160,7 +160,7 @@ def main():
         try:
             line = measure(name, int(batch), way)
         except RuntimeError as error:
-            # Device memory, or pinned host memory, which has no exception of its own. After anything else the context is lost.
+            # Device memory, or pinned host memory, which has no exception class. After anything else the context is lost.
             if "out of memory" not in str(error) and "pin" not in str(error):
                 raise
             line = {"case": case, "way": way, "failed": str(error)[:200]}

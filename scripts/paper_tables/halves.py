@@ -33,7 +33,7 @@ def true_half(profiles: Iterable[str]) -> dict[tuple[str, int], float]:
 
 
 def over_true_half(kernels: list[Json], profiles: Iterable[str]) -> list[float]:
-    """Of each kernel, how many times as fast its configuration is as TRUE_HALF undivided."""
+    """For each kernel, the speedup of its configuration over TRUE_HALF undivided."""
     known = true_half(profiles)
     gains = []
     for kernel in kernels:

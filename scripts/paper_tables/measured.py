@@ -21,7 +21,7 @@ def lines() -> dict[str, dict[str, Json]]:
 
 
 def printed(table: str, file: str = "papers") -> list[Json]:
-    """The lines of a table that were transcribed from what a run printed."""
+    """The lines of a table that were transcribed from a run's output."""
     return [line for line in read(MEASURED / f"{file}-printed.jsonl") if line["table"] == table]
 
 
@@ -30,7 +30,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def step_of(measured: dict[str, dict[str, Json]], job: str, network: str) -> Json | None:
-    """A network's step in a job of several, or in one of its own."""
+    """A network's step in a job of several, or in a separate one."""
     for name in (job, f"{job}-{network.split(':')[0]}"):
         if step := measured.get(name, {}).get(network):
             return step
@@ -70,7 +70,7 @@ SHARES = {"total-alexnet-120": "iterations-8-undivided"}
 
 
 def totals() -> str:
-    """Whole PyTorch iterations with one total, plain without a limit and undivided with equal shares beside them."""
+    """Whole PyTorch iterations with one total, plain without a limit and undivided with equal shares."""
     measured = lines()
     rows = []
     for name, (network, step) in ((name, next(iter(steps.items()))) for name, steps in measured.items() if name.startswith("total-")):
@@ -152,7 +152,7 @@ def run_memory() -> str:
 
 
 def whole_card() -> str:
-    """What dynamic and overlap do where everything fits, and what all(m) and VGG-516 lose within 12 GiB."""
+    """Times of dynamic and overlap where everything fits, and the losses of all(m) and VGG-516 within 12 GiB."""
     [line] = printed("whole-card", "vdnn")
     faster, steps = line["faster"], steps_by_policy()
     slower = [of["all(m)"]["step_ms"] / of["oracle"]["step_ms"] for of in steps.values() if "step_ms" in of.get("all(m)", {})]
@@ -205,7 +205,7 @@ PAPER_TABLE_5 = {
 
 
 TABLE_5_ROWS = [*PAPER_TABLE_5, "ResNet-18 b128"]
-# What the page calls a network that scripts/gpu-papers.sh ran as NETWORK:BATCH.
+# The page's name of a network that scripts/gpu-papers.sh ran as NETWORK:BATCH.
 TABLE_5 = {"AlexNet b256": "alexnet:256", "ResNet-50 b64": "resnet50:64", "ResNet-18 b128": "resnet18:128"}
 
 
@@ -242,7 +242,7 @@ def table_5_gain(steps: Json, sizes: str) -> str:
 
 
 def table_5_kernels() -> str:
-    """What became of the kernels of Table V's networks under fit, and their peaks, plain's and fit's."""
+    """The kernels of Table V's networks under fit, by decision, and the peaks of plain and fit."""
     [kernels] = printed("table5-kernels")
     of_densenet = {line["network"]: line for line in printed("table5-peaks")}
     rows = []
@@ -287,7 +287,7 @@ def tuning() -> str:
 
 
 def unequal() -> str:
-    """What a planned mini-batch gains over unequal GPUs, and an all-reduce among them."""
+    """The gain of a planned mini-batch over unequal GPUs, and the time of an all-reduce."""
     [line] = printed("unequal")
     predicted, measured = (line[f"{kind}_ms"]["even"] / line[f"{kind}_ms"]["planned"] for kind in ("predicted", "measured"))
     steps = [f"{line[f'{kind}_ms'][of]} ms" for kind in ("measured", "predicted") for of in ("even", "planned")]
@@ -317,7 +317,7 @@ def two_ranks() -> str:
 
 
 def solve() -> str:
-    """What was timed of solving for one total."""
+    """Times of solving for one total."""
     *solver, command = printed("solve")
     paper = {32: "5.46 ms (GLPK, 562 variables)"}
     found = [(f"ResNet-50 {line['batch']}, solver alone", line, f"{line['solver_us'] / 1e3:.3f}", paper.get(line["batch"], "-")) for line in solver]
@@ -338,24 +338,73 @@ def parallel() -> str:
     return table(head, rows)
 
 
+def parallel_on_two() -> str:
+    """The same on one and on two GPUs, from lines of the runs."""
+    names = {"conv2-all": ("conv2 of AlexNet in one column 256, forward", "all"), "alexnet": ("AlexNet in two groups 256", ""), "resnet50": ("ResNet-50 256", "")}
+    runs: dict[str, dict[int, Json]] = {}
+    for line in read(MEASURED / "parallel.jsonl"):
+        runs.setdefault(line["name"], {})[len(line["devices"])] = line
+    rows = []
+    for name, by_count in runs.items():
+        profiled, sizes = names.get(name) or (names[name.partition("-")[0]][0], name.partition("-")[2])
+        one, two = by_count[1], by_count[2]
+        seconds = [f"{one['wall_s']:.1f} s", f"{two['wall_s']:.1f} s, {one['wall_s'] / two['wall_s']:.2f}x"]
+        each = ", ".join(f"{device['measured']} in {device['s']:.1f} s" for device in two["devices"])
+        rows.append([profiled, sizes, *seconds, each, ", ".join(f"{ratio:.3f}" for ratio in two["ratio"])])
+    return table(["profiled", "sizes", "1 GPU", "2 GPUs", "each of 2", "times over one GPU's: tenth, median, ninth tenth"], rows)
+
+
+def verified(network: str, batch: int) -> list[Json]:
+    """The lines of `tightfit verify` for a network on a device, one for each kernel and one for each group of kernels."""
+    return [line for line in read(MEASURED / "verified.jsonl") if (line["network"], line["batch"]) == (network, batch)]
+
+
 def concurrent() -> str:
     """Groups of kernels with no path between them, one after another and at once."""
-    rows = [
-        [f"GoogLeNet {line['case']}", line["groups"], f"{line['sequential_ms']:.2f}", f"{line['concurrent_ms']:.2f}",
-         f"{line['sequential_ms'] / line['concurrent_ms']:.2f}"]
-        for line in printed("concurrent")
-    ]  # fmt: skip
-    return table(["network, mini-batch, workspace", "groups", "in turn (ms)", "at once (ms)", "gain"], rows)
+    found = []
+    for line in printed("concurrent"):
+        found.append((f"16, 256 MiB in total ({line['date']})", line["groups"], line["sequential_ms"], line["concurrent_ms"]))
+    groups = [line for line in verified("googlenet", 128) if "group" in line]
+    for words, some in [("{} of four", 4), ("{} of two", 2), ("all {}", None)]:
+        those = [line for line in groups if some in (None, line["streams"])]
+        alone, together = (sum(line[time] for line in those) / 1e3 for time in ("alone_measured_time_us", "measured_time_us"))
+        found.append((f"128, 1 GiB in total, forward ({those[0]['date']})", words.format(len(those)), alone, together))
+    rows = []
+    for case, words, alone, together in found:
+        rows.append([f"GoogLeNet {case}", words, f"{alone:.2f}", f"{together:.2f}", f"{alone / together:.2f}"])
+    gains = [line["alone_measured_time_us"] / line["measured_time_us"] for line in groups]
+    same = sum(line["max_relative_error_alone"] == 0 for line in groups)
+    words = (
+        f"Of the {len(groups)} groups at 128 the best gains {max(gains):.2f}, the worst {min(gains):.2f}; "
+        f"outputs are the same to the bit in {same}.\n"
+    )
+    return table(["network, mini-batch, workspace", "groups", "in turn (ms)", "at once (ms)", "gain"], rows) + "\n" + words
 
 
 def errors() -> str:
-    """The largest differences from 64-bit arithmetic, over the largest output."""
+    """The largest differences from 64-bit arithmetic, over the largest output, of the kernels that `verify` ran."""
+    networks = [("AlexNet in one column 256, 64 MiB", "alexnet-1col", 256), ("GoogLeNet 128, forward, 1 GiB in total", "googlenet", 128)]
+    rows = []
+    for name, network, batch in networks:
+        kernels = [line for line in verified(network, batch) if "layer" in line]
+        large = [line for line in kernels if (line["network"], line["layer"]) == ("alexnet-1col", "conv2") or line["layer"].endswith(".5x5")]
+        for words, those in [("5x5 filters", large), ("all others", [line for line in kernels if line not in large])]:
+            of = [max(line[f"{whose}max_relative_error_reference"] for line in those) for whose in ("", "undivided_", "class_")]
+            divided = sum(len(line["parts"]) > 1 for line in those)
+            within = sum(line["max_relative_error_reference"] <= 2 * line["class_max_relative_error_reference"] for line in those)
+            figures = [f"{figure:.1e}" for figure in of]
+            rows.append([f"{name}: {words}", f"{divided} of {len(those)}", *figures, f"{within} of {len(those)}"])
+    return table(["f32", "divided", "ours", "the undivided choice", "undivided, of the same class", "within twice that"], rows)
+
+
+def printed_errors() -> str:
+    """The same, of runs whose printed text was kept."""
     rows = [[line["kernels"], line["divided"], line["undivided"]] for line in printed("errors")]
     return table(["kernels", "divided", "undivided choice"], rows)
 
 
 def fused() -> str:
-    """Fused calls under `run` beside plain ones."""
+    """Fused calls, plain and under `run`."""
     runs = [line for line in read(MEASURED / "interfaces.jsonl") if line["stage"] == "fused"]
     plain = [line for line in runs if line["plain"] == "0 0"]
     same = [line for line in plain if line["run"] == line["plain"] and line["bits"] == "equal" and line["counted"]]
@@ -378,7 +427,7 @@ def legacy() -> str:
         told = line["told"]
         time = f"{told['ms']:.2f} ms" if told["ms"] else "-"
         ran = "{parts}, {algorithm}".format(**line["configuration"]) if "configuration" in line else "-"
-        operation = {"data": "backward-data"}.get(line["operation"], line["operation"])
+        operation = {"data": "backward-data", "filter": "backward-filter"}.get(line["operation"], line["operation"])
         how = {"get": "Get_v7", "find": "Find", "ex": "FindEx, 64 MiB"}[line["how"]]
         cells = [told["algorithm"], f"{told['workspace_bytes'] / 2**20:.1f}", time, ran, f"{line['relative']:.0e}" if line["relative"] else "none"]
         rows.append([operation, how, line["label"], *cells])
@@ -387,8 +436,10 @@ def legacy() -> str:
 
 TABLES = {
     "mucudnn-parallel": parallel,
+    "mucudnn-parallel-two": parallel_on_two,
     "mucudnn-concurrent": concurrent,
     "mucudnn-errors": errors,
+    "mucudnn-errors-printed": printed_errors,
     "mucudnn-fused": fused,
     "mucudnn-legacy": legacy,
     "mucudnn-tuning-run": tuning,

@@ -1,4 +1,4 @@
-"""What replays of the mu-cuDNN paper: CLUSTER 2018 (C), arXiv (A), IPSJ 2017 (I)."""
+"""Replays of the mu-cuDNN paper: CLUSTER 2018 (C), arXiv (A), IPSJ 2017 (I)."""
 
 import math
 from typing import Any
@@ -166,7 +166,7 @@ FIGURE_11 = [
 ]
 
 
-# What is shared out, of which network, the ratio that the project set itself, and a wider limit of each kernel beside it.
+# The total, its network, the ratio that is the project's goal, and a wider limit of each kernel to compare with.
 TOTALS = [
     ("AlexNet one column b256 f32", ONE_COLUMN, 120, "1.22", ""),
     ("the same, tf32", f"{ONE_COLUMN} --types tf32", 120, "1.8", ""),
@@ -344,7 +344,7 @@ LEGACY_DEEPBENCH = f"optimize deepbench-256 --workspace 256MiB --sizes power-of-
 
 
 def gains(answer: Json) -> list[float]:
-    """Of each kernel, how many times as fast it is as undivided."""
+    """For each kernel, its speedup over undivided."""
     return [kernel["undivided"]["time_us"] / kernel["time_us"] for kernel in answer["kernels"]]
 
 
@@ -376,7 +376,7 @@ CONV5_TABLE = Table(
 )
 
 OF_FRONT = "--layers LAYER --operations OPERATION --picture front --plot FILE.svg"
-# What is counted, the command, and what the paper counts there: the largest front, all points.
+# The subject of the count, the command, and the paper's counts: the largest front, all points.
 VARIABLES = [
     ("AlexNet in one column 256", f"{ONE_COLUMN} --total-workspace 120MiB --sizes all --no-baseline --backend {LEGACY_ALL}", "68, -"),
     ("ResNet-50 32", f"optimize resnet50 --batch 32 --total-workspace 5088MiB --sizes all --no-baseline --backend {MAIN}", "-, 562"),

@@ -99,7 +99,7 @@ MEMORY = Table(
 
 
 def shares(_wr: Json, answer: Json) -> list[str]:
-    """What conv1 to conv5 get of the total, what part of it conv2 and conv3, and the most of a kernel of conv4 and conv5."""
+    """The bytes of the total for conv1 to conv5, the part of conv2 and conv3, and the most of a kernel of conv4 and conv5."""
     of = dict.fromkeys((f"conv{n}" for n in range(1, 6)), 0.0)
     for kernel in answer["kernels"]:
         of[layer(kernel)] += kernel["workspace_bytes"]

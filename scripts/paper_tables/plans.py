@@ -1,4 +1,4 @@
-"""What the vDNN paper's figures show, out of `tightfit plan --format json`."""
+"""The numbers of the vDNN paper's figures, from `tightfit plan --format json`."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def workspace(plan: Json) -> float:
 
 
 def functions(plan: Json) -> dict[str, float]:
-    """The bytes of the paper's baseline by what they are for: gradient maps are one dX and one dY of the largest sizes."""
+    """The bytes of the paper's baseline by purpose: gradient maps are one dX and one dY of the largest sizes."""
     layers = plan["layers"]
     of = {
         "weights": sum(layer["weight_bytes"] for layer in layers),

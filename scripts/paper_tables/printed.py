@@ -13,7 +13,7 @@ SCRIPTS = {
 
 
 def text(script: str, tightfit: str) -> str:
-    """The script's command, and what it prints."""
+    """The script's command, and its output."""
     command = [sys.executable, *script.split(), "--tightfit", tightfit]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     lines = done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The papers' main numbers with ours beside them: replayed ones from their commands, measured ones from docs/measured."""
+"""The papers' main numbers and ours: replayed ones from their commands, measured ones from docs/measured."""
 
 import statistics
 from typing import Any

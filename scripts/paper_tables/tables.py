@@ -48,7 +48,7 @@ class Table:
 
 
 class Answers:
-    """What `tightfit` answers, each command run once."""
+    """The answers of `tightfit`, each command run once."""
 
     def __init__(self, tightfit: str) -> None:
         self.tightfit = tightfit

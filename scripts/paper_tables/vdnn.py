@@ -1,4 +1,4 @@
-"""What replays of the vDNN paper (V): on the recorded profile of an H200, and on the rates of a K40."""
+"""Replays of the vDNN paper (V): on the recorded profile of an H200, and on the rates of a K40."""
 
 import statistics
 from typing import Any
@@ -46,7 +46,7 @@ def commands(policies: list[tuple[str, str, str]]) -> list[str]:
 
 
 def rows(recorded: bool) -> list[Row]:
-    """The paper's conventional networks; those that are not recorded are left out where that is needed."""
+    """The paper's conventional networks; networks without a recording are left out where one is needed."""
     return [
         Row([name], {"network": network, "batch": str(batch), "rates": f"--backend {profile}" if recorded else K40}, [paper])
         for network, batch, name, profile, paper in NETWORKS
@@ -166,7 +166,7 @@ OURS = Table(
     shown=shown(True),
 )
 
-# What the paper states: reductions of maximum and average over AlexNet, OverFeat and VGG-16, in percent.
+# The paper's statements: reductions of maximum and average over AlexNet, OverFeat and VGG-16, in percent.
 STATED = {"all(m)": "69 / 92", "all(p)": "50 / 85", "conv(p)": "39 / 72", "dyn": "37 / 64"}
 
 
@@ -201,7 +201,7 @@ def figure_9(recorded: bool) -> Table:
     )
 
 
-# The paper's reductions of the average, and what it loses for that.
+# The paper's reductions of the average, and their cost.
 STATED_AVERAGE = {
     "AlexNet 128": ["61%", "89%"],
     "OverFeat 128": ["83%", "91%"],
@@ -324,7 +324,7 @@ def deep(plan: Json) -> list[str]:
 
 
 def of_500_convolutions(answers: list[list[Json]]) -> list[list[str]]:
-    """What the deepest network's baseline has over the first's, in GB and in 2^30 bytes; the paper: 80.6 less 4.9."""
+    """The bytes of the deepest network's baseline over the first's, in GB and in 2^30 bytes; the paper: 80.6 less 4.9."""
     first, *_, deepest = (plan["accounting"]["paper"]["baseline_bytes"] for [plan] in answers)
     more = deepest - first
     return [["**516 less 16 convolutions**", f"{gb(more)} ({more / 2**30:.2f} GiB)", "", "", "", "75.7", ""]]

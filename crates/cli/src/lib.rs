@@ -10,6 +10,7 @@ mod commands;
 mod estimate;
 mod failure;
 mod interrupt;
+mod largest;
 mod message;
 mod model;
 mod options;
@@ -55,6 +56,7 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Predict(arguments) => commands::predict::run(arguments, common),
         Command::Test(arguments) => commands::test::run(arguments, common),
         Command::Split(arguments) => commands::split::run(arguments, common),
+        Command::Compare(arguments) => commands::compare::run(arguments, common),
         Command::Run(arguments) => commands::run::run(arguments, common),
         Command::Report(arguments) => commands::report::run(arguments, common),
         Command::Cache(arguments) => commands::cache::run(arguments, common),

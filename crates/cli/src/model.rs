@@ -26,6 +26,11 @@ pub struct Opened {
 /// Those of [`Network::open`].
 pub fn open(name: &str) -> Result<Opened, Failure> {
     let path = Path::new(name);
+    if path.extension().is_some_and(|extension| ["py", "sh", "ipynb"].iter().any(|known| extension == *known)) {
+        return Err(Failure::Usage(format!(
+            "{name} is a program, not a network; run it with `tightfit run --budget 8GiB -- python {name}`"
+        )));
+    }
     if path.extension().is_some_and(|extension| extension == "onnx") {
         let model = Model::read(path)?;
         return Ok(Opened { network: model.network().clone(), model: Some(model) });

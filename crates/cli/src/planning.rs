@@ -6,7 +6,8 @@ use std::path::Path;
 use tightfit_core::network::{Kernel, Network, Sgd};
 use tightfit_core::plan::step::Step;
 use tightfit_core::plan::{
-    self, CostModel, Fronts, Mode, Options, Plan, Rivals, Stop, Swept, Workload, check_budget, part_sizes, plan_until,
+    self, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Rivals, Stop, Swept, Workload, check_budget,
+    part_sizes, plan_until,
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
@@ -17,9 +18,12 @@ use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::message;
-use crate::options::{Common, Planning, Shares, SolverName, sizes};
+use crate::options::{Batch, Budget, Common, Planning, Shares, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
 use crate::session::{Session, env, is_replay, must_support, report_spent};
+
+/// The mini-batch of a plan where none is given.
+const BATCH: usize = 32;
 
 /// How much slower a plan is than another where that is worth a note.
 const NOTABLY: f64 = 1.05;
@@ -96,7 +100,7 @@ impl Request<'_> {
         }
         let parts = part_sizes(&workload, &costs, &options)?;
         let fronts = measure(planning, &workload, (options.budget, free, parts), session, common, choices)?;
-        Ok(Prepared { step: workload.step(&fronts, &costs)?, costs, options })
+        Prepared { step: workload.step(&fronts, &costs)?, costs, options }.within(planning)
     }
 }
 
@@ -105,11 +109,30 @@ impl Request<'_> {
 /// # Errors
 /// Those of [`plan::Prepared::recorded`], and of the options.
 pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Device), Failure> {
-    let unlimited = || options(planning, Some(Bytes::UNLIMITED));
-    Ok(split(plan::Prepared::recorded(path, planning.costs.as_deref(), unlimited)?))
+    let room = || options(planning, Some(room(planning)));
+    split(plan::Prepared::recorded(path, planning.costs.as_deref(), room)?, planning)
 }
 
 impl Prepared {
+    /// The same, with the bytes of a budget that is a share of what a step takes that keeps everything.
+    ///
+    /// # Errors
+    /// Those of [`plan()`].
+    fn within(mut self, planning: &Planning) -> Result<Prepared, Failure> {
+        if let Some(Budget::Share(share)) = planning.budget {
+            self.options.budget = share.of(self.plain()?);
+        }
+        Ok(self)
+    }
+
+    /// The peak of a step that keeps everything and releases what nothing reads again.
+    pub fn plain(&self) -> Result<Bytes, Failure> {
+        let free = Options { policy: plan::Policy::default(), budget: Bytes::UNLIMITED, ..self.options };
+        let flag = interrupt::current();
+        let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
+        Ok(plan_until(&self.step, &self.costs, &free, stop)?.peak)
+    }
+
     /// Plans under several shares of the bytes of the network-wide baseline, as others do, too; also returns the baseline.
     ///
     /// # Errors
@@ -177,13 +200,27 @@ pub fn assumed_of(
     common: &Common,
 ) -> Result<(Prepared, Device), Failure> {
     let workload = workload(planning, network, goal, common)?;
-    let unlimited = || options(planning, Some(Bytes::UNLIMITED));
-    Ok(split(plan::Prepared::assumed(&workload, planning.costs.as_deref(), unlimited)?))
+    let room = || options(planning, Some(room(planning)));
+    split(plan::Prepared::assumed(&workload, planning.costs.as_deref(), room)?, planning)
 }
 
-fn split(prepared: plan::Prepared) -> (Prepared, Device) {
+/// What a plan that measures nothing may take if no budget is given: what the named card has room for.
+fn room(planning: &Planning) -> Bytes {
+    let named = planning.costs.as_deref().and_then(|name| NamedMachine::named(name).ok());
+    let Some((card, room)) = named.and_then(|card| Some((card, card.room()?))) else { return Bytes::UNLIMITED };
+    if planning.budget.is_none() {
+        message::note(format_args!(
+            "the budget is {room}: what a {} of {} has beside the driver and libraries; set another with --budget",
+            card.name,
+            room + Bytes::gib(1)
+        ));
+    }
+    room
+}
+
+fn split(prepared: plan::Prepared, planning: &Planning) -> Result<(Prepared, Device), Failure> {
     let plan::Prepared { step, costs, options, device } = prepared;
-    (Prepared { step, costs, options }, device)
+    Ok((Prepared { step, costs, options }.within(planning)?, device))
 }
 
 fn workload<'a>(
@@ -192,12 +229,23 @@ fn workload<'a>(
     goal: Goal,
     common: &Common,
 ) -> Result<Workload<'a>, Failure> {
-    let batch = planning
-        .batch
-        .ok_or_else(|| Failure::Usage("a plan needs a mini-batch size; set it with --batch N".to_owned()))?;
+    let batch = match planning.batch {
+        Some(Batch::Samples(samples)) => samples,
+        Some(Batch::Max) => return Err(Failure::Usage("--batch max is for `plan`; give a number".to_owned())),
+        None => {
+            message::note(format_args!("assuming a mini-batch of {BATCH}; set another with --batch"));
+            BATCH
+        }
+    };
     let of = |mode| Workload::new(network, batch, common.types, mode);
     let workload = match goal {
-        Goal::Training { momentum, adamw } => of(Mode::Training)?.with_momentum(momentum).with_adamw(adamw),
+        Goal::Training { momentum, adamw } => {
+            of(Mode::Training)?.with_momentum(momentum).with_adamw(adamw).with_frozen(&planning.freeze)?
+        }
+        Goal::Inference if !planning.freeze.is_empty() => {
+            let why = "--freeze is for training: no layer changes in inference; leave the option out";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         Goal::Inference => of(Mode::Inference)?,
     };
     if common.layout == Some(Layout::Nhwc) && common.types.storage() == Storage::F32 {
@@ -232,7 +280,12 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
         algorithms: planning.algorithms.unwrap_or_default(),
         divide: planning.divide.divide != Some(Divide::Off),
         lanes: planning.lanes,
-        budget: planning.budget.or(free).ok_or_else(unknown)?,
+        // Of a share, the bytes follow when the step is known.
+        budget: match planning.budget {
+            Some(Budget::Bytes(bytes)) => bytes,
+            Some(Budget::Share(_)) => Bytes::UNLIMITED,
+            None => free.ok_or_else(unknown)?,
+        },
         host_budget: planning.host_budget,
         plan_time: planning.plan_time,
     })

@@ -11,7 +11,10 @@ use flate2::read::MultiGzDecoder;
 
 use crate::{Bytes, Error};
 
-/// Opens a file; if its name ends in `.gz`, decompresses it while reading.
+/// How compressed content begins.
+const PACKED: [u8; 2] = [0x1f, 0x8b];
+
+/// Opens a file; if it is compressed, decompresses it while reading. A name that ends in `.gz` says nothing about the content.
 ///
 /// Rejects named pipes, because opening one waits for a writer that may never come. Reads pipes that are already open,
 /// such as the shell's `<(..)`.
@@ -23,9 +26,9 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     if !is_open && std::fs::metadata(path)?.file_type().is_fifo() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe; write it to a file first"));
     }
-    let file = File::open(path)?;
-    let is_packed = path.extension().is_some_and(|extension| extension == "gz");
-    Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(BufReader::new(file)) })
+    let mut file = BufReader::new(File::open(path)?);
+    let is_packed = file.fill_buf()?.starts_with(&PACKED);
+    Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
 }
 
 /// The whole text of a file, decompressed as by [`open`].

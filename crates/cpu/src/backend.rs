@@ -128,7 +128,7 @@ impl CpuBackend {
                 team: &self.team,
                 data: &data[part.data..][..data_length],
                 other: &other[part.other..][..other_length],
-                // What adds up is scaled by the caller's beta once.
+                // The sum is scaled by the caller's beta once.
                 scale: if *adds { Scale { beta: 1.0, ..scale } } else { scale },
             };
             (method.run)(&call, &mut output[part.output..][..length], &mut workspace[..*floats]);

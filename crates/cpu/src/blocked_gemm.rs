@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Unfolds small pieces, so it reads memory more often than `implicit-gemm` and packs filters again for each block: the
-//! fallback where no other product fits, many times as fast as plain loops.
+//! fallback where no other product fits, much faster than plain loops.
 
 use tightfit_core::{Layout, Operation, Problem};
 
@@ -77,7 +77,7 @@ struct Block {
     shape: Shape,
 }
 
-/// The blocks of a sample, those of the same positions one after another.
+/// The blocks of a sample; blocks of the same positions follow each other.
 fn blocks(shape: &Shape) -> impl Iterator<Item = Block> {
     let Shape { groups, c, .. } = *shape;
     let (shape, positions) = (*shape, shape.positions());

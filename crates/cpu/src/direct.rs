@@ -104,7 +104,7 @@ fn backward_filter(call: &Call, k: usize, dw: &mut [f32]) {
     }
 }
 
-/// The outputs of one filter element in one depth, and the inputs under them, none of which is padding.
+/// The outputs of one filter element in one depth, and the inputs under them, without padding.
 struct Rows {
     output: Steps,
     input: Steps,

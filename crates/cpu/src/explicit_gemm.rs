@@ -21,7 +21,7 @@ use crate::workspace::{Workspace, floats};
 /// Positions that a product should have at least: fewer leave the multiplication units waiting for filters.
 const WIDTH: usize = 256;
 
-/// Samples of a block: as many as reach [`WIDTH`], while every thread has a block.
+/// Samples of a block: enough to reach [`WIDTH`], while every thread has a block.
 fn block(shape: &Shape, threads: usize) -> usize {
     if shape.is_pointwise() && shape.layout == Layout::Nchw || !shape.samples_follow() {
         return 1;

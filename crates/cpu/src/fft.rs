@@ -155,7 +155,7 @@ impl Fourier {
         rows.max(self.columns.get_inplace_scratch_len()).max(self.columns_back.get_inplace_scratch_len())
     }
 
-    /// Scratch as a real row, half a spectrum of a row, all columns, and what the transforms need.
+    /// Scratch as a real row, half a spectrum of a row, all columns, and the scratch of the transforms.
     fn split<'s>(&self, scratch: &'s mut [f32]) -> [&'s mut [f32]; 4] {
         let (row, rest) = scratch.split_at_mut(self.tile[1]);
         let (half, rest) = rest.split_at_mut(2 * self.half());

@@ -8,7 +8,7 @@
 
 use gemm::{Parallelism, c32};
 
-/// What the elements are, and how they multiply.
+/// The type of the elements, and how they multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One float an element.

@@ -105,7 +105,7 @@ fn backward_data(call: &Call, n: usize, dx: &mut [f32], tile: &mut [f32], thread
     }
 }
 
-/// Each thread sums its samples into a transposed dw of its own; the sums are added in the order of the threads.
+/// Each thread sums its samples into a separate transposed dw; the sums are added in the order of the threads.
 fn backward_filter(call: &Call, dw: &mut [f32], workspace: &mut [f32]) {
     let shape = &call.shape;
     let (threads, floats) = (call.team.threads(), dw.len());

@@ -9,11 +9,13 @@
 //! | `winograd-2x2`, `winograd-4x4` | transformed input, filters and output | 2-D, 3x3 filters, stride and dilation 1 |
 //! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D, stride and dilation 1 |
 //!
-//! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha and beta, in f32. One algorithm is one file; `transform` is shared by the last four and `unfold`
-//! by the three GEMM algorithms; `simd` runs plain loops with the processor's widest vectors.
+//! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha
+//! and beta, in f32. One algorithm is one file, and `method` lists them; `transform` is shared by the last four and
+//! `unfold` by the three GEMM algorithms; `simd` runs plain loops with the processor's widest vectors.
 //!
 //! [`layers`] are the other layers of a network with their gradients; [`arena`] is memory of a fixed size that streams
-//! share. [`host_memory`] reports how much host memory is available.
+//! share. `backend` measures and runs algorithms, `team` divides work among threads, and [`host_memory`] reports how
+//! much host memory is available.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod arena;

@@ -10,7 +10,7 @@ use crate::{blocked_gemm, direct, explicit_gemm, fft, implicit_gemm, winograd};
 /// One operation to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What to compute.
+    /// The operation to compute.
     pub problem: &'a Problem,
     /// Its sizes and strides.
     pub shape: Shape,

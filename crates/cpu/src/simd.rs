@@ -11,7 +11,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 /// Runs `work` with the widest vectors available; worthwhile from about a microsecond of work.
 ///
-/// Functions called inside are vectorized only if inlined, so those with loops are `#[inline(always)]`, as is a closure
+/// Functions called inside are vectorized only if inlined, so functions with loops are `#[inline(always)]`, as is a closure
 /// too long for automatic inlining.
 #[inline(always)]
 pub fn vectorized<R>(work: impl FnOnce() -> R) -> R {

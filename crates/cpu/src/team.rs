@@ -75,10 +75,10 @@ impl Team {
     }
 }
 
-/// What one thread does.
+/// The work of one thread.
 type Task<'t> = Box<dyn FnOnce() + Send + 't>;
 
-/// Runs tasks on the threads of a pool and waits for them. What the pool takes to do so is compiled here, once, and not for
+/// Runs tasks on the threads of a pool and waits for them. The pool's code for this is compiled here, once, and not for
 /// every kind of work.
 fn run(pool: &ThreadPool, tasks: Vec<Task>) {
     pool.scope(|scope| tasks.into_iter().for_each(|task| scope.spawn(|_| task())));

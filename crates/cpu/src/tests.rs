@@ -244,7 +244,7 @@ proptest! {
         for method in &METHODS {
             let Some(configuration) = sliced(&mut cpu, &problem, method.name, dimension, size) else { continue };
             let output = cpu.run(&problem, &configuration, data.tensors(), scale).unwrap().output;
-            // Transforms round; small whole numbers, halved, are what they were after rounding to halves and quarters.
+            // Transforms round; small whole numbers, halved, are the same after rounding to halves and quarters.
             let exact = is_exact(method) || method.name == "winograd-2x2";
             let near = |value: f32| if exact { f64::from(value) } else { (f64::from(value) * 4.0).round() / 4.0 };
             let output: Vec<f64> = output.into_iter().map(near).collect();
@@ -333,7 +333,7 @@ fn problem(line: &str) -> Problem {
 
 #[test]
 fn the_definition_by_hand() {
-    // x = 1 2 3, w = 1 10, one zero before: y = 10, 1 + 20, 2 + 30; scaled and added to what was there.
+    // x = 1 2 3, w = 1 10, one zero before: y = 10, 1 + 20, 2 + 30; scaled and added to the earlier content.
     let forward = problem("forward n1 c1 h1 w3 k1 r1 s2 pad0x1:0 f32");
     let tensors = Tensors { data: &[1.0, 2.0, 3.0], other: &[1.0, 10.0], output: &[1.0, 1.0, 1.0] };
     assert_eq!(reference(&forward, tensors, Scale { alpha: 2.0, beta: 3.0 }, &[2, 0, 1]), [67.0, 23.0, 45.0]);

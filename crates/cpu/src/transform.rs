@@ -24,7 +24,7 @@ use crate::shape::Shape;
 use crate::simd::vectorized;
 use crate::workspace::{Workspace, floats};
 
-/// What a block of tiles holds.
+/// The content of a block of tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Pieces of the input.
@@ -55,7 +55,7 @@ pub trait Transform: Sync {
     fn element_step(&self) -> usize;
     /// Distance between lanes of a block.
     fn lane_step(&self) -> usize;
-    /// Floats of scratch beside block and points.
+    /// Floats of scratch in addition to block and points.
     fn scratch(&self) -> usize;
     /// Transforms a block; rows and columns beyond the role's extent hold zeros.
     fn forward(&self, role: Role, block: &[f32], points: &mut [f32], scratch: &mut [f32]);
@@ -295,7 +295,7 @@ impl<T: Transform> Stage<'_, T> {
         });
     }
 
-    /// Zeros the lanes that hold no tile, so that nothing is computed from what the workspace held.
+    /// Zeros the lanes that hold no tile, so that nothing is computed from the workspace's earlier content.
     #[inline(always)]
     fn clear_lanes(&self, count: usize, block: &mut [f32]) {
         let [height, width] = self.transform.tile();

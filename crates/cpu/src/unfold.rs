@@ -8,7 +8,7 @@
 //!
 //! Both orders copy runs of contiguous memory, and match the order of a filter in memory. In nchw, where the output has
 //! the width of the input and the stride is 1, a run is a whole channel: its rows follow one another in both, shifted,
-//! and only what lies beside the input is not copied. [`fold`] is the adjoint: it adds columns back to where they came
+//! and only positions outside of the input are not copied. [`fold`] is the adjoint: it adds columns back to where they came
 //! from.
 
 use std::ops::Range;
@@ -263,7 +263,7 @@ mod tests {
         let count = shape.positions();
         for start in 0..count {
             for end in start + 1..=count {
-                // Rows are wider than what is filled: the rest stays.
+                // Rows are wider than the filled part: the rest stays.
                 let width = end - start + 1;
                 let given: Vec<f32> = (0..shape.depth() * width).map(|i| (i % 17) as f32).collect();
                 let (mut all, mut runs) = (given.clone(), given.clone());

@@ -11,9 +11,9 @@ use crate::{CudaError, Options, load};
 /// One check.
 #[derive(Debug)]
 pub struct Finding {
-    /// What was checked.
+    /// The subject of the check.
     pub what: &'static str,
-    /// What was found, or the obstacle.
+    /// The finding, or the obstacle.
     pub state: State,
 }
 
@@ -31,7 +31,7 @@ pub enum State {
     Missing {
         /// Why, with every place searched.
         error: CudaError,
-        /// What to do.
+        /// Advice.
         advice: &'static str,
     },
     /// It was not checked, because a prerequisite is missing.

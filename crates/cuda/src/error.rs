@@ -109,7 +109,7 @@ pub enum CudaError {
     Unfit {
         /// The layer.
         layer: &'static str,
-        /// What is wrong, with the values.
+        /// The fault, with the values.
         what: String,
     },
 

@@ -12,7 +12,9 @@
 //! | [`call`] | status to `Result`, out-parameter to value |
 //! | [`safe`] | owners: streams, events, memory, graphs, descriptors |
 //!
-//! Above them, in [`layers`] and the convolutions, only launches are unsafe: each states which checks cover its memory.
+//! Above them, only launches are unsafe: each states which checks cover its memory. `convolution` turns a problem into
+//! calls, `backend` measures and runs them alone or inside other programs, [`layers`] has the layers of training, and
+//! `kernels` the CUDA source of the kernels of this project.
 //!
 //! ```no_run
 //! use tightfit_core::Backend;

@@ -3,13 +3,13 @@
 //!
 //! Cargo builds a package that is both a C library and a Rust library whole, before whatever depends on it. So the crate
 //! that uses this macro depends on `tightfit-preload` and `tightfit-preload-plain` and never names them in its code: the
-//! compiler is told where their Rust libraries are (`--extern`), and their C libraries lie beside those. Nothing is built
-//! twice, and it works on stable Rust, where one package cannot depend on the C library of another (artifact
+//! compiler gets the paths of their Rust libraries (`--extern`), and their C libraries lie in the same folder. Nothing
+//! is built twice, and it works on stable Rust, where one package cannot depend on the C library of another (artifact
 //! dependencies).
 //!
 //! Empty where there is nothing to embed or no use for it: when code is only checked, on processors that the libraries do
-//! not support, and in unoptimized builds, where cargo puts the libraries beside the command. The feature `unoptimized`
-//! embeds them there as well.
+//! not support, and in unoptimized builds, where cargo puts the libraries in the folder of the command. The feature
+//! `unoptimized` embeds them there as well.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -58,7 +58,7 @@ fn is_wanted(arguments: &[String]) -> bool {
     (is_optimized || cfg!(feature = "unoptimized")) && is_supported && !is_checked
 }
 
-/// The C library of a package that the compiler was told about: beside its Rust library, and named as that is.
+/// The C library of a package that the compiler got by `--extern`: in the folder of its Rust library, with the same name.
 fn library(arguments: &[String], package: &str) -> Option<PathBuf> {
     let path = arguments.iter().find_map(|word| {
         let (name, path) = word.split_once('=')?;

@@ -1,7 +1,7 @@
 //! Plans of Fourier transforms in single precision, for `tightfit-cpu`.
 //!
 //! Planning a transform takes every algorithm that RustFFT has, as generic code, and compiling that for `f32` takes longer
-//! than all other code of the CPU backend. So it is a crate of its own, which is compiled once, and not again with the
+//! than all other code of the CPU backend. So it is a separate crate, which is compiled once, and not again with the
 //! backend's tests or after each of its changes.
 
 use std::sync::Arc;

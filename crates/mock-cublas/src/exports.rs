@@ -13,7 +13,7 @@ use crate::product::{Matrix, Product};
 /// Room for one answer, or null: an out-parameter of C, whose caller owes that it is null or points to room for a `T`.
 type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
-/// What a handle was given.
+/// The settings of a handle.
 #[derive(Clone, Copy, Default)]
 pub struct Settings {
     stream: usize,

@@ -1,5 +1,5 @@
 //! A cuBLAS for machines without a GPU: matrix products by plain loops on the threads of mock-cuda's streams. Signatures and
-//! constants are those of cuBLAS 13; see README.md for what tests can ask of it.
+//! constants are from cuBLAS 13. README.md lists the requests of tests.
 //!
 //! `exports` the C functions · `product` the loops · `control` what tests ask for, and the way into every function
 

@@ -21,7 +21,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Rows and columns in memory, of what is `rows` by `columns` in the product.
+    /// Rows and columns in memory of an operand that is `rows` by `columns` in the product.
     fn stored(&self, rows: usize, columns: usize) -> (usize, usize) {
         if self.transposed { (columns, rows) } else { (rows, columns) }
     }
@@ -82,7 +82,7 @@ impl Product {
         let [m, n, k] = self.sizes;
         let _held = [self.a.hold(m, k)?, self.b.hold(k, n)?, self.c.hold(m, n)?];
         let read = |matrix: &Matrix, row, column| {
-            // SAFETY: the element is within what is held.
+            // SAFETY: the element is within the memory that is held.
             let value = unsafe { matrix.data.read(matrix.address as *const u8, matrix.index(row, column)) };
             if self.tf32 && matrix.data == DataType::F32 { round_tf32(value) } else { value }
         };
@@ -92,7 +92,7 @@ impl Product {
                 let place = self.c.index(row, column);
                 let mut value = self.alpha * sum;
                 if self.beta != 0.0 {
-                    // SAFETY: the element is within what is held.
+                    // SAFETY: the element is within the memory that is held.
                     value += self.beta * unsafe { self.c.data.read(self.c.address as *const u8, place) };
                 }
                 // SAFETY: as above.

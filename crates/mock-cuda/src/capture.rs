@@ -1,4 +1,4 @@
-//! What a capture records: the work, in the order of the calls, and which streams have come together again.
+//! The record of a capture: the work, in the order of the calls, and which streams have come together again.
 //!
 //! ```text
 //! origin  |begin  a  record e               wait f  d  end|      graph: a b c d, launched one after another
@@ -70,7 +70,7 @@ impl Capture {
         *self.streams.entry(stream).or_default().entry(stream).or_default() += 1;
     }
 
-    /// What an event recorded in the stream has seen.
+    /// The work that an event recorded in the stream has seen.
     pub fn seen(&self, stream: usize) -> Seen {
         self.streams.get(&stream).cloned().unwrap_or_default()
     }

@@ -20,7 +20,7 @@ pub struct Description {
     pub version: i32,
 }
 
-/// What this library can be made to do.
+/// The settings of this library for tests.
 pub struct Levers {
     description: Description,
     delays: BTreeMap<u64, Duration>,

@@ -121,7 +121,7 @@ impl Array {
     }
 }
 
-/// What changes from step to step, as the kernels read it.
+/// Values that change from step to step, as the kernels read them.
 struct Now {
     step: u64,
     seed: u64,
@@ -334,7 +334,7 @@ impl Launch {
                 let planes = p[4] as usize;
                 let axes: Vec<[usize; 6]> = p[5..23].as_chunks().0.iter().map(|axis| axis.map(number)).collect();
                 let tiles: usize = axes.iter().map(|axis| axis[0].div_ceil(axis[5])).product();
-                // What the kernel has places for.
+                // The number of places in the kernel.
                 if self.grid[0] != tiles || windows_of_a_tile(&axes) * number(p[23]) > 4096 {
                     return Err(Code::INVALID_VALUE);
                 }

@@ -1,5 +1,5 @@
-//! The kernels for maps whose channels come last: rows of channels, one for each place of each sample. What the caller chooses for
-//! speed alone (lanes, parts, packs of 16 bytes) is checked and otherwise ignored.
+//! The kernels for maps whose channels come last: rows of channels, one for each place of each sample. The caller's
+//! choices for speed alone (lanes, parts, packs of 16 bytes) is checked and otherwise ignored.
 
 use crate::error::Code;
 use crate::kernels::{Array, Launch, Storage, places, windows_of_a_tile};
@@ -177,7 +177,7 @@ pub fn run(launch: &Launch, name: &str, storage: Storage) -> Result<(), Code> {
             let pack = if flag(p[25]) { storage.pack() } else { 1 };
             let per = number(p[23]);
             let tiles: usize = windows.axes.iter().map(|axis| axis[0].div_ceil(axis[5])).product();
-            // What the kernel has places for.
+            // The number of places in the kernel.
             if launch.grid[0] != tiles * (windows.channels / pack).div_ceil(per)
                 || windows_of_a_tile(&windows.axes) * per * pack > 8192
             {

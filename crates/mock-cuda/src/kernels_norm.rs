@@ -1,5 +1,5 @@
-//! The kernels of batch normalization, in both layouts. What the caller chooses for speed alone (lanes, parts, packs of 16 bytes)
-//! is checked and otherwise ignored.
+//! The kernels of batch normalization, in both layouts. The caller's choices for speed alone (lanes, parts, packs of 16
+//! bytes) is checked and otherwise ignored.
 
 use crate::error::Code;
 use crate::kernels::{Array, Launch, Storage};
@@ -96,7 +96,7 @@ impl Normal {
         Ok(Normal { arrays: [mean?, second?, scale?, shift?], epsilon, relu })
     }
 
-    /// The mean of a channel, the factor of what is beyond it, and the shift.
+    /// The mean of a channel, the factor of the difference, and the shift.
     fn of(&self, channel: usize) -> [f32; 3] {
         let [mean, second, scale, shift] = self.arrays.each_ref().map(|array| array.get(channel));
         let deviation = if self.epsilon < 0.0 { second } else { 1.0 / (second + self.epsilon).sqrt() };
@@ -130,7 +130,7 @@ fn variance_of(deviation: f32, epsilon: f32) -> f64 {
     (f64::from(deviation).recip().powi(2) - f64::from(epsilon)).max(0.0)
 }
 
-/// Moves a channel's running mean and variance to those of `count` elements.
+/// Moves a channel's running mean and variance to the statistics of `count` elements.
 fn move_running(running: &(Array, Array), channel: usize, (mean, variance): (f32, f64), count: usize, share: f32) {
     let unbiased = (variance * (count as f64 / (count as f64 - 1.0).max(1.0))) as f32;
     for (running, new) in [(&running.0, mean), (&running.1, unbiased)] {

@@ -6,8 +6,8 @@
 //! environment variables (README.md). Signatures were checked against cuda.h of CUDA 13.
 //!
 //! `memory` blocks and their ranges · `stream` queues on threads · `clock` virtual and real time · `capture` what a
-//! graph records · `kernels` those that a program brings · `state` all live objects · `control` what tests ask for · `call` the way into every
-//! function · `exports` the C functions, by subject
+//! graph records · `kernels` of a program · `state` all live objects · `control` what tests ask for · `call` the way
+//! into every function · `exports` the C functions, by subject
 
 #![allow(non_snake_case)] // the exported names are the driver's
 

@@ -5,10 +5,10 @@
 //!   |<-- block, filled with 0xFF -->|<- 256 bytes of nothing ->|<-- block -->|
 //!        [ fits ]        [ does not fit ........ ]                              -> illegal address
 //! ```
-//! What is given back to a pool is free only once somebody has waited for the device, or trims the pool:
+//! A block that goes back to a pool is free only once somebody has waited for the device, or trims the pool:
 //! ```text
 //! taken 6, given back; taken 4      of the pool's 6, in use: 6
-//! given back; a wait                in use: 0, or as much as the pool is told to keep
+//! given back; a wait                in use: 0, or the bytes that the pool keeps
 //! ```
 //! Whoever works on a block holds it, so that a block freed too early makes the next access fail, never the process.
 
@@ -53,7 +53,7 @@ impl Block {
         if base.is_null() {
             return None;
         }
-        // SAFETY: `len` bytes are within what was just allocated. 0xFF in every byte is a NaN in every float type.
+        // SAFETY: `len` bytes are within the new allocation. 0xFF in every byte is a NaN in every float type.
         unsafe { base.write_bytes(0xFF, len) };
         Some(Block { base, len, layout, place, pool })
     }
@@ -69,9 +69,9 @@ impl Drop for Block {
 /// Memory of a device that is taken and given back in the order of streams.
 struct Pool {
     device: usize,
-    /// What was given back, and is still in use for all but the pool.
+    /// Bytes that went back, and are still in use for all but the pool.
     idle: u64,
-    /// What waiting leaves of it.
+    /// The bytes that a wait leaves of it.
     kept: u64,
 }
 
@@ -160,7 +160,7 @@ impl Memory {
         self.hold(address, 0).is_ok_and(|block| block.place == Place::Host)
     }
 
-    /// Bytes in use in a place: those of live blocks, and those that pools keep.
+    /// Bytes in use in a place: of live blocks, and kept by pools.
     pub fn bytes(&self, place: Place) -> u64 {
         let live: u64 = self.blocks.values().filter(|b| b.place == place).map(|b| b.len as u64).sum();
         let is_there = |pool: &&Pool| place == Place::Device(pool.device);
@@ -180,7 +180,7 @@ impl Memory {
         self.pools.remove(&handle).map(|_| ()).ok_or(Code::INVALID_VALUE)
     }
 
-    /// From now on waiting leaves a pool so many bytes.
+    /// From now on a wait leaves a pool this number of bytes.
     ///
     /// # Errors
     /// [`Code::INVALID_VALUE`] if there is none.
@@ -189,7 +189,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Leaves a pool so many bytes of what was given back to it.
+    /// Leaves a pool this number of the bytes that went back to it.
     ///
     /// # Errors
     /// [`Code::INVALID_VALUE`] if there is none.

@@ -19,7 +19,7 @@ pub struct Event {
     pub timing: bool,
     /// The point, once recorded outside a capture.
     pub mark: Option<Arc<Mark>>,
-    /// The capture it was last recorded in, and what it had seen there.
+    /// The capture it was last recorded in, and the work it had seen there.
     pub captured: Option<(usize, Seen)>,
 }
 

@@ -121,7 +121,7 @@ impl Stream {
         mark
     }
 
-    /// What follows in this stream waits for the mark.
+    /// Later work of this stream waits for the mark.
     pub fn wait_for(&self, mark: Arc<Mark>) {
         self.push(Item::Wait(mark));
     }

@@ -19,7 +19,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Those of the inputs, in the order of [`Problem::inputs`], then that of the output.
+    /// Of the inputs, in the order of [`Problem::inputs`], then of the output.
     pub fn by_role(self, operation: Operation) -> [usize; 3] {
         match operation {
             Operation::Forward => [self.x, self.w, self.y],
@@ -43,7 +43,7 @@ impl Values {
 }
 
 /// # Safety
-/// `address` is that of a live tensor of this description.
+/// `address` belongs to a live tensor of this description.
 unsafe fn load(tensor: &Tensor, address: usize, numerics: &Numerics) -> Values {
     let prepare = |v: f32| {
         let v = if numerics.tf32 && tensor.data_type == DataType::F32 { round_tf32(v) } else { v };
@@ -58,7 +58,7 @@ unsafe fn load(tensor: &Tensor, address: usize, numerics: &Numerics) -> Values {
 /// Computes the convolution.
 ///
 /// # Safety
-/// The addresses are those of live tensors of the problem's descriptions, and nobody else writes them meanwhile.
+/// The addresses belong to live tensors of the problem's descriptions, and nobody else writes them meanwhile.
 pub unsafe fn convolve(problem: &Problem, numerics: &Numerics, addresses: Addresses) {
     let [a, b, out] = addresses.by_role(problem.operation);
     let [ta, tb] = problem.inputs();

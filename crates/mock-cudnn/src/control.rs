@@ -1,4 +1,5 @@
-//! What tests ask of the library beside failures: its version, lies, a wrong result; and the way into its functions.
+//! Requests of tests to the library, in addition to failures: its version, lies, a wrong result; and the way into its
+//! functions.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_int};
@@ -9,10 +10,10 @@ use tightfit_mock_support::{Control, Settings};
 
 use crate::status::Status;
 
-/// What this library can be made to do.
+/// The settings of this library for tests.
 pub struct Levers {
     version: usize,
-    /// Added to every workspace that is told, not to what is used.
+    /// Added to every workspace in an answer, not to the bytes in use.
     workspace_lie: i64,
     /// Executions until one whose first element is wrong; 0 for never.
     spoil: u64,

@@ -1,7 +1,7 @@
 //! One convolution onto a stream: hold the memory, fill the workspace, compute, look whether the workspace is untouched.
 //!
 //! ```text
-//! workspace   |p p p p p p ... p p p|     a pattern of this execution, over all the bytes that were told
+//! workspace   |p p p p p p ... p p p|     a pattern of this execution, over all bytes of the answer
 //!             too small: illegal address     written by another stream meanwhile: launch failed
 //! ```
 
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::status::Status;
 use tightfit_mock_support::driver::{self, HeldRange, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};
 
-/// What kernels that were compiled for a plan need alive when they run, wherever they were recorded.
+/// Code that must be alive when compiled kernels of a plan run, wherever they were recorded.
 pub type Code = Weak<dyn Any + Send + Sync>;
 
 /// Enqueues a convolution on a stream, or into a graph. Nothing is read or written before the stream gets there.

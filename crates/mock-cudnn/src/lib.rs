@@ -7,8 +7,8 @@
 //! (README.md). Signatures and constants were checked against the headers of cuDNN 9.19.
 //!
 //! `tensor` memory layout · `number` storage and rounding · `problem` one convolution · `method` what each engine needs and
-//! refuses · `compute` the loops · `launch` onto a stream · `legacy`, `backend` the two interfaces · `layers` the layers beside convolutions · `control` what tests
-//! ask for
+//! refuses · `compute` the loops · `launch` onto a stream · `legacy`, `backend` the two interfaces · `layers` the other
+//! layers · `control` requests of tests
 
 #![allow(non_snake_case)] // the exported names are cuDNN's
 

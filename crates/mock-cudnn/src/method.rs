@@ -157,7 +157,7 @@ impl Choice {
         if !shape {
             return Err(Status::UNSUPPORTED_SHAPE);
         }
-        // Transforms read images as they lie in tensors of their own.
+        // Transforms read images from separate tensors.
         let has_gaps = [&p.x, &p.y].iter().any(|t| t.extent() > t.len() * t.data_type.bytes());
         if has_gaps && matches!(self.method, Fft | FftTiling | WinogradNonfused) {
             return Err(Status::UNSUPPORTED_LAYOUT);
@@ -205,7 +205,7 @@ impl Choice {
         })
     }
 
-    /// Virtual time in nanoseconds: a launch, then so much a product.
+    /// Virtual time in nanoseconds: a launch, then a fixed time for each product.
     pub fn nanos(self, problem: &Problem) -> u64 {
         let (launch, femtos) = match self.method {
             Method::Implicit | Method::Absent => (3_000, 20_000),
@@ -224,7 +224,7 @@ impl Choice {
         (femtos / 1_000_000 * backward / 4).saturating_add(launch)
     }
 
-    /// The notes that the backend API tells, for the problem's types.
+    /// The notes in the backend API's answers, for the problem's types.
     pub fn notes(self, problem: &Problem) -> Vec<i32> {
         let mut notes = match self.method {
             Method::TensorCore => vec![note::TENSOR_CORE],

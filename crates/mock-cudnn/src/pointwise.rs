@@ -1,5 +1,5 @@
 //! Pointwise operations: y = alpha1 * x, alpha1 * x + alpha2 * b, or (alpha1 * x) * (alpha2 * b), computed in f32 and
-//! rounded once, each tensor of its own type. A dimension of size 1 is repeated.
+//! rounded once, each tensor to its type. A dimension of size 1 is repeated.
 
 use std::ffi::c_int;
 
@@ -8,7 +8,7 @@ use crate::status::Status;
 use crate::tensor::Tensor;
 use tightfit_mock_support::driver::{self, HeldRange, Work};
 
-/// What is done with each pair of elements.
+/// The operation on each pair of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// `CUDNN_POINTWISE_ADD`
@@ -37,7 +37,7 @@ impl Mode {
 /// One pointwise operation.
 #[derive(Clone, Debug)]
 pub struct Pointwise {
-    /// What is done.
+    /// The operation.
     pub mode: Mode,
     /// First input.
     pub x: Tensor,
@@ -75,7 +75,7 @@ impl Pointwise {
     /// of the inputs.
     ///
     /// # Errors
-    /// What the driver refused.
+    /// The driver's refusal.
     pub fn launch(&self, stream: usize, [x, b, y]: [usize; 3]) -> Result<(), Status> {
         // As an H200 under cuDNN 9.19 does it: a grid of more than 65535 blocks of 32 channels.
         if self.y.dims.get(1).is_some_and(|&channels| channels > 65_535 * 32) {

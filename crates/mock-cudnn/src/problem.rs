@@ -58,7 +58,7 @@ pub struct Problem {
     pub groups: i64,
     /// Factor of the result.
     pub alpha: f32,
-    /// Factor of what the output holds before; 0 does not read it.
+    /// Factor of the output's earlier content; 0 does not read it.
     pub beta: f32,
     /// Whether f32 inputs may be rounded for tensor cores.
     pub tensor_cores: bool,

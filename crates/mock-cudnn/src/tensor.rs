@@ -44,7 +44,7 @@ impl Tensor {
             return Err(Status::UNSUPPORTED_SHAPE);
         }
         let mut tensor = self.clone();
-        // The stride of a dimension of size 1 is never used; this one is what a packed tensor would have.
+        // The stride of a dimension of size 1 is never used; this one is the stride of a packed tensor.
         let stride = self.strides[1];
         while tensor.dims.len() < 5 {
             tensor.dims.insert(2, 1);

@@ -1,5 +1,5 @@
-//! What tests asked of a library, and the one way into each of its functions: counted, failed where a test asked for it, and
-//! never a panic across the C boundary.
+//! The requests of tests to a library, and the one way into each of its functions: counted, failed where a test asked
+//! for it, and never a panic across the C boundary.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,22 +8,22 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::injection::{Injection, lock};
 
-/// What the functions of a library answer: any integer, because tests ask for unknown ones too.
+/// Answers of a library's functions: any integer, because tests ask for unknown ones too.
 pub trait Status: Copy {
-    /// What a call answers that did its work.
+    /// The answer of a call that did its work.
     const SUCCESS: Self;
-    /// What a call answers in which the mock panicked.
+    /// The answer of a call in which the mock panicked.
     const PANICKED: Self;
     /// The status of a number.
     fn of(code: c_int) -> Self;
 }
 
-/// What tests can set in a library beside failures; `()` for nothing.
+/// Settings of a library for tests, in addition to failures; `()` for nothing.
 pub trait Settings: Send + 'static {
     /// The settings that the environment asks for.
     fn from_environment() -> Self;
 
-    /// What is counted beside calls and live objects; `None` for other names.
+    /// Counts in addition to calls and live objects; `None` for other names.
     fn count(&self, _kind: &str) -> Option<u64> {
         None
     }
@@ -65,7 +65,7 @@ impl<T: Settings> Control<T> {
         self.state.get_or_init(|| Mutex::new(self.read()))
     }
 
-    /// Back to what the environment says, with all counts zero.
+    /// Back to the environment's settings, with all counts zero.
     pub fn reset(&self) {
         *lock(self.state()) = self.read();
     }
@@ -85,7 +85,7 @@ impl<T: Settings> Control<T> {
         lock(self.state()).injection.calls(name)
     }
 
-    /// What the settings count, by its name.
+    /// A count of the settings, by its name.
     pub fn count(&self, kind: &str) -> Option<u64> {
         lock(self.state()).settings.count(kind)
     }

@@ -25,7 +25,7 @@ macro_rules! levers {
         modules: [$($module:ident),*],
         functions: [$reset:ident, $fail:ident, $calls:ident, $count:ident],
     } => {
-        /// Back to what the environment says: no object alive, no failure planned, all counts zero.
+        /// Back to the environment's settings: no object alive, no failure planned, all counts zero.
         #[unsafe(no_mangle)]
         pub extern "C" fn $reset() {
             $($module::reset();)*

@@ -1,5 +1,5 @@
-//! What the mock libraries share. Each is a C library of its own that links a copy of this crate, so nothing here is shared
-//! between two of them at run time.
+//! Shared code of the mock libraries. Each is a separate C library that links a copy of this crate, so nothing here is
+//! shared between two of them at run time.
 //!
 //! `control` the settings of a library, and the one way into its functions · `injection` failures on request, and counts of
 //! calls · `levers` the C functions that every mock has for tests · `table` live objects by handle · `number` storage types ·

@@ -1,7 +1,7 @@
 //! Live objects by handle. A handle is used again as soon as its object is gone, as addresses are in the real library:
 //! whoever keeps things by handle must notice the destruction.
 
-/// What is answered for a handle that names no live object.
+/// The answer for a handle that names no live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absent;
 

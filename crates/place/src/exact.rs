@@ -10,7 +10,7 @@ use super::fit::{Fit, Prefer, Preference, Rules, Verdict};
 use super::instance::Instance;
 use super::skyline::Random;
 
-/// The lowest placement found, and what is proven.
+/// The lowest placement found, and its proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lowest {
     /// Offsets in units, if it is lower than the one known before.
@@ -36,8 +36,8 @@ const STEP: i32 = 8;
 /// Seed of the random factors.
 const SEED: u64 = 0x9e37_79b9_7f4b_16c0;
 
-/// Looks for placements lower than one of this `height`, until none is lower, one is no higher than `enough`, or so many
-/// visits are over, or `is_over` says so.
+/// Looks for placements below this `height`, until no lower one exists, one is no higher than `enough`, this number of
+/// visits is over, or `is_over` returns true.
 pub(super) fn lowest(
     instance: &Instance,
     height: i32,
@@ -101,7 +101,7 @@ impl Lessons<'_> {
         }
     }
 
-    /// Prepares for the next search; forgets a tenth of what was learned.
+    /// Prepares for the next search; forgets a tenth of the learned weights.
     fn begin(&mut self, search: u64) {
         self.search = search;
         if search > 0 {

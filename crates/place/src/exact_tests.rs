@@ -23,7 +23,7 @@ fn shared(lives: &[Life], offsets: &[u64]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Up to so many blocks with random sizes, most of them multiples of a unit, and copies that may last.
+/// Up to this number of blocks with random sizes, most of them multiples of a unit, and copies that may last.
 fn small(most: u64, next: &mut dyn FnMut(u64) -> u64) -> Vec<Life> {
     let count = 1 + next(most);
     let races = next(2) == 0;
@@ -130,7 +130,7 @@ fn read(text: &str) -> Vec<Life> {
     text.lines().skip(1).map(line).collect()
 }
 
-/// The hard instances of MiniMalloc; with `TIGHTFIT_OFFSETS` set, those of that folder, timed.
+/// The hard instances of MiniMalloc; with `TIGHTFIT_OFFSETS` set, the instances of that folder, timed.
 /// More than plans get: seconds for the hardest.
 const EXACT_VISITS: u64 = 600_000_000;
 

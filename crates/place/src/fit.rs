@@ -1,7 +1,8 @@
-//! Looks for offsets below a given height, and proves it if there are none.
+//! Looks for offsets below a given height, or proves that no such offsets exist.
 //!
 //! Blocks are placed by rising offset, each as low as the placed ones allow. Blocks at the same offset go by rank. Every
-//! placement in which no block can move down is found this way, and exactly once. What cannot lead to one is cut off:
+//! placement in which no block can move down is found this way, and exactly once. Branches that cannot lead to one are
+//! cut off:
 //!
 //! ```text
 //! order      offsets never fall: a block below the last one has been skipped, and must come to lie on a later one
@@ -46,12 +47,12 @@ pub(super) enum Verdict {
     Unknown,
 }
 
-/// What a block is preferred by: the first that differs counts, the larger first.
+/// The keys by which a block is preferred: the first key that differs counts, the larger first.
 pub(super) type Preference = (u64, u64, u64);
 
 /// How to prefer blocks in a search, and what earlier searches learned.
 pub(super) trait Prefer {
-    /// The preference of a block, if so many units are still missing in each section.
+    /// The preference of a block, if this number of units is still missing in each section.
     fn preference(&self, block: usize, left: &[i32]) -> Preference;
     /// A section in which the blocks of a list no longer fit.
     fn overflow(&mut self, section: usize, missing: &[u32]);
@@ -162,7 +163,7 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// Looks for offsets with no end above `limit`, for at most so many visits; [`Fit::least`] has them if it is
+    /// Looks for offsets with no end above `limit`, for at most this number of visits; [`Fit::least`] has them if it is
     /// [`Verdict::Placed`].
     pub(super) fn run(&mut self, limit: i32, max_visits: u64, prefer: &mut dyn Prefer) -> Verdict {
         let stop = self.visits.saturating_add(max_visits);
@@ -227,7 +228,7 @@ impl<'a> Fit<'a> {
         if len == 1 {
             return Some(next);
         }
-        // Whatever it raised now begins at its top, so the list stays sorted without a sort.
+        // Every raised part now begins at its top, so the list stays sorted without a sort.
         let begin = self.pool.len();
         let above = (start..start + len).take_while(|&at| self.least[self.pool[at] as usize] >= top).count();
         self.pool.extend_from_within(start..start + above);
@@ -297,13 +298,13 @@ impl<'a> Fit<'a> {
     fn has_failed(&self, part: &Part, key: u64) -> bool {
         let failure = &self.failures[key as usize % FAILURES];
         let (failed, now) = (failure.cursor, part.cursor);
-        // Ranks are comparable only if nothing was ranked anew in between.
+        // Ranks are comparable only if nothing was ranked again in between.
         let covers = failed.0 < now.0
             || failed.0 == now.0 && (failed.1 == 0 || failure.ranks == part.ranks && failed.1 <= now.1);
         self.rules.failures && failure.key == key && covers
     }
 
-    /// Opens a frame with a part's choices; `false` if there are none.
+    /// Opens a frame with a part's choices; `false` without choices.
     fn open(&mut self, part: Part) -> bool {
         let Part { start, len, cursor, .. } = part;
         self.visits += 2 * len as u64;

@@ -1,7 +1,7 @@
 //! Blocks as the exact search sees them: sizes in whole units, crowded sections, and which blocks are in whose way.
 //!
 //! ```text
-//! a  ---------     Sections 0 and 2 are crowded. Whatever is live in section 1 is live in section 0 too, so it says
+//! a  ---------     Sections 0 and 2 are crowded. Every block that is live in section 1 is live in section 0 too, so it adds
 //! b  ----          nothing new and is dropped.
 //! c         --
 //!    0   1  2
@@ -37,7 +37,7 @@ impl Block {
 /// The blocks of an arena, sorted by their first section.
 pub(super) struct Instance {
     pub(super) blocks: Vec<Block>,
-    /// For each block: those that must not share a byte with it.
+    /// For each block: the blocks that must not share a byte with it.
     pub(super) neighbors: Vec<Vec<u32>>,
     /// Number of crowded sections.
     pub(super) sections: usize,

@@ -9,9 +9,12 @@
 //!
 //! No placement can be smaller than the peak of live bytes, so the search stops when it reaches that. A fast search
 //! comes first (`skyline`). If it wastes more than a little, an exact one follows (`exact`), which either finds a
-//! lower placement, proves that there is none, or gives up after a fixed number of steps.
+//! lower placement, proves that no lower one exists, or gives up after a fixed number of steps.
 //!
-//! A crate of its own because its tests search much longer than plans do. So they run optimized, while the unit tests of
+//! `instance` has the blocks in whole units, `life` the time in which each is in use, and `fit` one search below a given
+//! height, which `exact` repeats.
+//!
+//! It is a separate crate because its tests search much longer than plans do. So they run optimized, while the unit tests of
 //! the much larger `tightfit-core` can do without, which saves minutes of compiling.
 
 mod exact;
@@ -61,7 +64,7 @@ pub fn place_below(lives: &[Life], most: u64, effort: Effort, is_over: IsOver) -
     place_within(lives, effort, effort.exact_visits() / 3, Some(most), is_over)
 }
 
-/// The same with a limit of its own on visits of the exact search.
+/// The same with a given limit on visits of the exact search.
 fn place_within(lives: &[Life], effort: Effort, exact_visits: u64, most: Option<u64>, is_over: IsOver) -> Placement {
     let most_live = most_live(lives);
     let mut offsets = vec![0; lives.len()];
@@ -127,7 +130,7 @@ fn place_movable(
     if height < best.1 { (offsets.to_vec(), height) } else { best }
 }
 
-/// Whether an exact search of so many visits places each block more than a few times.
+/// Whether an exact search of this number of visits places each block more than a few times.
 fn worth_it(lives: &[Life], visits: u64, is_over: IsOver) -> bool {
     visits >= LEAST_VISITS * lives.len() as u64 && !is_over()
 }

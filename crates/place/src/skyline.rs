@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset |          ......          of the blocks that live only inside the lowest stretch of the skyline, it takes the
-//!        |          .    cccccc     first in a given order; if there is none, it rises to its lower neighbor and the
+//!        |          .    cccccc     first in a given order; without one, it rises to its lower neighbor and the
 //!        |  aaaaaaaa.    cccccc     bytes between (here, under the dots) are wasted
 //!        |  aaaaaaaabbbbbbbb
 //!        +---------------------- sections
@@ -39,7 +39,7 @@ impl Stay {
 pub enum Effort {
     /// Enough for one of many drafts.
     Draft,
-    /// Enough for a bound that is shown, beside a search that takes its time.
+    /// Enough for a bound that is shown during a long search.
     Bound,
     /// Enough for the final plan.
     Plan,
@@ -67,7 +67,7 @@ impl Effort {
 /// Limit on visits of blocks and sections once the waste is small.
 const MAX_TIGHT_VISITS: usize = 2_000_000;
 
-/// Waste is small if it is at most one part in this many.
+/// Waste is small if it is at most the total divided by this.
 const TIGHT: u64 = 100;
 
 /// Whether this height wastes little compared with the least possible height.

@@ -1,4 +1,4 @@
-//! What is decided about the program's descriptors, kept with the facts about them.
+//! Decisions about the program's descriptors, kept with the facts about them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,17 +12,17 @@ use crate::reason::Reason;
 use crate::recognize::Graph;
 use crate::shadow;
 
-/// Facts about a descriptor, with what is concluded from them.
+/// Facts about a descriptor, with the conclusions from them.
 pub type Object = shadow::Object<Notes>;
 /// Facts about all descriptors.
 pub type Shadows = shadow::Shadows<Notes>;
 
-/// What is concluded from an object.
+/// The conclusion from an object.
 #[derive(Debug, Default)]
 pub struct Notes {
     /// The graph that it is or leads to; none if it has none.
     pub graph: OnceLock<Option<Arc<Graph>>>,
-    /// What was decided about a plan when it was finalized, or about an engine's configuration when its workspace was
+    /// The decision about a plan when it was finalized, or about an engine's configuration when its workspace was
     /// queried, which binds any plan made from it.
     pub decision: OnceLock<Decision>,
 }
@@ -34,7 +34,7 @@ impl Notes {
     }
 }
 
-/// A decision, from which the program was told a workspace. Cheap to copy.
+/// A decision, whose workspace was reported to the program. Cheap to copy.
 #[derive(Clone, Debug)]
 pub enum Decision {
     /// There is a kernel, which knows what runs.
@@ -63,11 +63,11 @@ pub struct Setup {
     /// The kernel.
     pub kernel: Arc<Kernel>,
     handle: usize,
-    /// What was set up on the handle last; a kernel may run something else by now.
+    /// The last setup on the handle; a kernel may run something else by now.
     program: Latest<Option<Program>>,
 }
 
-/// A configuration with what was set up for it.
+/// A configuration with its setup.
 struct Program {
     configuration: Arc<Configuration>,
     program: Arc<GuestProgram>,
@@ -102,7 +102,7 @@ impl Setup {
         Arc::ptr_eq(known, configuration).then_some(program)
     }
 
-    /// What was set up on the handle last.
+    /// The last setup on the handle.
     pub fn last_program(&self) -> Option<&Arc<GuestProgram>> {
         self.program.get().as_ref().map(|known| &known.program)
     }

@@ -9,7 +9,7 @@ use crate::process::process;
 /// A function's return type, from which to answer if the real library lacks the function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ReturnType {
-    /// A status: `NOT_SUPPORTED`, or `NOT_INITIALIZED` if there is no real library at all.
+    /// A status: `NOT_SUPPORTED`, or `NOT_INITIALIZED` without a real library.
     Status,
     /// A size: 0.
     Size,
@@ -66,8 +66,8 @@ extern "C" fn empty() -> *const std::ffi::c_char {
 macro_rules! forward {
     ($name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {{
         let address = $crate::forward::address($crate::forward::index::$name);
-        // SAFETY: the address is that of the function of this name in the real library, whose header has this
-        // signature, or of one that takes nothing and returns a status. The arguments are the caller's, who owes what
+        // SAFETY: the address belongs to the function of this name in the real library, whose header has this
+        // signature, or to one that takes nothing and returns a status. The arguments are the caller's, who owes what
         // cuDNN asks for.
         unsafe {
             let function = std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address);

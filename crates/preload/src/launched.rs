@@ -1,4 +1,4 @@
-//! The program that `tightfit run` became, as opposed to its children: if it ends without a convolution, it says so.
+//! The program that `tightfit run` became, as opposed to its children: if it ends without a convolution, it writes a line.
 //!
 //! ```text
 //! tightfit run -- python train.py      train.py has the process ID in TIGHTFIT_RUN, its workers have not
@@ -6,7 +6,8 @@
 //! tightfit run -- bash all.sh          loads no CUDA, and so says nothing
 //! ```
 //!
-//! Nothing of ours is called in such a program, so this rests on the table of functions that the C library calls at its end.
+//! None of our functions is called in such a program, so this rests on the table of functions that the C library calls
+//! at its end.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use crate::process::{Process, existing, process};
 use crate::reason::Reason;
 use crate::voice::speaks;
 
-/// The variable with the process ID of what was launched.
+/// The variable with the process ID of the launched program.
 const VARIABLE: &str = "TIGHTFIT_RUN";
 
 /// Files that a program has loaded if it may use a GPU.
@@ -45,8 +46,8 @@ extern "C" fn at_end() {
     });
 }
 
-/// A convolution runs in this process: if it is not the launched one, that one is told, unless it would say nothing anyway (a
-/// shell may end without looking for the mark).
+/// A convolution runs in this process: if it is not the launched one, it notifies that one, unless the line is
+/// suppressed anyway (a shell may end without looking for the mark).
 pub fn on_first_call() {
     if let Some(number) = launched().filter(|number| *number != std::process::id() && uses_cuda(*number)) {
         // Never through a link of somebody else. Without the mark, the launched one only says too much.
@@ -54,7 +55,7 @@ pub fn on_first_call() {
     }
 }
 
-/// The process ID of what was launched.
+/// The process ID of the launched program.
 fn launched() -> Option<u32> {
     std::env::var(VARIABLE).ok()?.parse().ok()
 }

@@ -2,25 +2,26 @@
 //! workspace limit.
 //!
 //! ```text
-//! program    trampolines   what is only forwarded              .
-//!            exports       what is not: the C functions         \
-//!            run           what was decided, on the device       > forward -> the real libcudnn.so.9
+//! program    trampolines   functions that are only forwarded   .
+//!            exports       all others: the C functions          \
+//!            run           carries a decision out               > forward -> the real libcudnn.so.9
 //!            report, summary, launched   what was done          /
 //!            decide        plans and algorithm numbers         '
 //!            process       the one state, made of the parts below
-//!            tune          measures between the program's calls, and changes what runs
+//!            tune          measures between the program's calls, and changes choices
 //!            choose        a configuration: measured, from the cache, or by workspace queries
 //!            memory        totals and loans        session     the program's handles
-//!            judge         whether what was chosen is faster and as accurate
-//!            worker        threads of ours
-//!            kernel        what was told, what runs
+//!            judge         whether a choice is faster and as accurate
+//!            worker        our threads
+//!            kernel        the reported workspace and the choice that runs
 //!            recognize     convolutions in the facts
-//!            shadow        facts: what the program said of its descriptors
+//!            shadow        facts about the program's descriptors
 //! ```
 //!
-//! Each layer knows only those below it. Loading does nothing: the first call opens the real library and reads the
-//! environment (`settings`), which the program's own calls may change (`limits`). A call that is not recognized, fails or panics is passed to the real library unchanged, and
-//! counted (`reason`). What runs may change while the program runs; what it was told may not (`kernel`).
+//! Each layer knows only the layers below it. Loading does nothing: the first call opens the real library and reads the
+//! environment (`settings`), which the program's own calls may change (`limits`). A call that is not recognized, fails or
+//! panics is passed to the real library unchanged, and counted (`reason`). The choice that runs may change while the
+//! program runs. The workspace that was reported to the program may not (`kernel`).
 //!
 //! Empty on processors other than x86-64, because the trampolines are written in its assembly.
 

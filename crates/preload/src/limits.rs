@@ -1,4 +1,4 @@
-//! What the program's calls set in place of the environment's settings, for all convolutions or for layers by name.
+//! Limits that the program's calls set in place of the environment's settings, for all convolutions or for layers by name.
 //!
 //! ```text
 //! environment      workspace=64MiB              sizes=fit    tune=measure
@@ -15,7 +15,7 @@ use tightfit_core::{Bytes, Error};
 use crate::layer::Layer;
 use crate::settings::{Limit, Settings, Terms, Tune};
 
-/// What was set; none where something more general holds.
+/// The setting; none where a more general one holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Own {
     limit: Option<Limit>,
@@ -23,7 +23,7 @@ struct Own {
     tune: Option<Tune>,
 }
 
-/// What the program's calls have set so far.
+/// The settings of the program's calls so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     all: Own,
@@ -31,12 +31,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether there is a limit for any convolution beside the environment's.
+    /// Whether any convolution has a limit in addition to the environment's.
     pub fn is_any(&self) -> bool {
         self.layers.values().chain([&self.all]).any(|own| own.limit.is_some())
     }
 
-    /// What a layer's convolutions go by; none if nothing limits them.
+    /// The limit of a layer's convolutions; none if nothing limits them.
     pub fn terms(&self, settings: &Settings, layer: Option<&str>) -> Option<Terms> {
         let layer = layer.and_then(|name| self.layers.get(name)).copied().unwrap_or_default();
         Some(Terms {
@@ -48,8 +48,8 @@ impl Limits {
         })
     }
 
-    /// What a convolution goes by whose own choice asks for so many bytes and that these layers share: the terms of the
-    /// first that has any, with the least limit of the same kind among all.
+    /// The limit of a convolution whose own choice asks for this number of bytes and that these layers share: the terms
+    /// of the first that has any, with the least limit of the same kind among all.
     pub fn shared_terms<'a>(
         &self,
         settings: &Settings,
@@ -82,7 +82,7 @@ impl Limits {
     }
 }
 
-/// What a call sets. Of each, none where it is left as it is, and `Some(None)` where something more general is to hold.
+/// The settings of a call. Each is none where it stays, and `Some(None)` where a more general one is to hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     limit: Option<Option<Limit>>,
@@ -94,7 +94,7 @@ impl Change {
     /// Reads `workspace=64MiB,sizes=all`.
     ///
     /// # Errors
-    /// A sentence that names what is wrong, and what is allowed.
+    /// A sentence that names the fault and the allowed values.
     pub fn read(text: &str) -> Result<Change, String> {
         let mut change = Change::default();
         for word in text.split(',') {
@@ -213,7 +213,7 @@ mod tests {
         limits = limits.after(&Change::read("total-workspace=1MiB").unwrap(), None);
         assert_eq!(limits.shared_terms(&settings, layers[1..].iter(), own).unwrap().limit, mib(16));
         assert_eq!(limits.shared_terms(&settings, layers.iter(), own).unwrap().limit, Limit::Total(Bytes::mib(1)));
-        // What the own choice asks for is a limit like others.
+        // The workspace of the own choice is a limit like others.
         limits = limits.after(&Change::read("workspace=auto").unwrap(), None);
         assert_eq!(limits.shared_terms(&settings, layers.iter(), own).unwrap().limit, mib(8));
         assert_eq!(limits.shared_terms(&settings, layers.iter(), Bytes::mib(32)).unwrap().limit, mib(16));

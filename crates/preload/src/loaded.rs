@@ -1,4 +1,4 @@
-//! The libraries of this process. Those that are loaded last are the first to be torn down when it ends.
+//! The libraries of this process. Libraries that are loaded last are the first to be torn down when it ends.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ fn count() -> u64 {
 
 unsafe extern "C" fn first(object: *const Object, size: usize, loaded: *mut c_void) -> c_int {
     if size >= size_of::<Object>() {
-        // SAFETY: the loader's object is of this size, and the data are those of `count`.
+        // SAFETY: the loader's object is of this size, and the data are `count`'s.
         unsafe { *loaded.cast::<u64>() = (*object).loaded };
     }
     // Every object says the same.

@@ -3,7 +3,7 @@
 //! ```text
 //! TIGHTFIT_CUDNN                                  what a launcher sets
 //! a libcudnn.so.9 that the process has open       a linked program, where this library goes by another name
-//! nvidia/cudnn/lib beside an open package         python: site-packages/torch/.. leads to site-packages/nvidia/cudnn/lib
+//! nvidia/cudnn/lib next to an open package         python: site-packages/torch/.. leads to site-packages/nvidia/cudnn/lib
 //! the list that every part of the project uses    `tightfit_cuda::load::cudnn_places`, this process's interpreter first
 //! ```
 //!
@@ -29,7 +29,7 @@ pub struct Original {
 }
 
 impl Original {
-    /// Finds and opens it; none if there is none, which is reported.
+    /// Finds and opens it; none without one, which is reported.
     pub fn find() -> Option<Original> {
         let mut tried = Vec::new();
         for path in places() {
@@ -85,7 +85,7 @@ fn file_base(address: *const c_void) -> Option<usize> {
     (unsafe { libc::dladdr(address, &mut info) } != 0).then_some(info.dli_fbase as usize)
 }
 
-/// The files to try, limited to those that exist.
+/// The files to try, limited to existing ones.
 fn places() -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os("TIGHTFIT_CUDNN").filter(|value| !value.is_empty()) {
         let path = PathBuf::from(named);

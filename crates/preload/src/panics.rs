@@ -1,4 +1,4 @@
-//! Keeps panics of ours from the program.
+//! Keeps our panics from the program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

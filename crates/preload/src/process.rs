@@ -16,7 +16,7 @@
 //!
 //! The map of totals is released before a device's total is locked. Waiting for a backend has a time limit, because the
 //! thread that measures may need what the waiting one has yet to enqueue; nobody waits for a session, since only one
-//! thread at a time uses a handle. What runs for a kernel and what calls have set (`Latest`) is read without a lock, and
+//! thread at a time uses a handle. The choice of a kernel and the settings of calls (`Latest`) are read without a lock, and
 //! replaced under one under which nothing is taken; counts and the duty to report take no lock.
 //! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any
 //! of these locks is held; filling one takes no lock of this list, except that a decision about a configuration is made
@@ -49,7 +49,7 @@ use crate::voice::Voice;
 #[derive(Default)]
 pub struct Process {
     settings: OnceLock<Option<Settings>>,
-    /// What calls of the program set in place of settings.
+    /// The settings of the program's calls.
     pub limits: Latest<Limits>,
     /// Whether a call ever set a limit. From then on plans may have been told less than cuDNN asks for.
     is_limited: AtomicBool,
@@ -57,7 +57,7 @@ pub struct Process {
     host: OnceLock<Option<Arc<Host>>>,
     /// Whether a parent process ran convolutions before it forked this one.
     is_severed: bool,
-    /// What the program has told cuDNN.
+    /// The program's descriptors.
     pub shadows: Shadows,
     /// The convolutions.
     pub kernels: Kernels,
@@ -71,9 +71,9 @@ pub struct Process {
     pub chooser: Chooser,
     /// Measures between the program's calls.
     pub tuner: Tuner,
-    /// What was passed through.
+    /// The calls that were passed through.
     pub counts: Counts,
-    /// What the user was told of tuning.
+    /// The messages to the user about tuning.
     pub voice: Voice,
     /// The report.
     pub duty: Duty,
@@ -171,13 +171,13 @@ impl Process {
         }
     }
 
-    /// Whether the settings, or a call once, ask for any work of ours.
+    /// Whether the settings, or a call once, ask for any of our work.
     fn is_active(&self) -> bool {
         let is_limited = |settings: &Settings| settings.limit.is_some() || self.is_limited.load(Ordering::Acquire);
         self.settings().is_some_and(is_limited)
     }
 
-    /// The real library; none if there is none, which is reported once.
+    /// The real library; none without one, which is reported once.
     pub fn original(&self) -> Option<&Original> {
         self.original.get_or_init(|| Original::find().map(Arc::new)).as_deref()
     }
@@ -211,7 +211,7 @@ impl Process {
     }
 }
 
-/// The state, if the settings or a call ask for any work of ours.
+/// The state, if the settings or a call ask for any of our work.
 pub fn active() -> Option<&'static Process> {
     Some(process()).filter(|process| process.is_active())
 }
@@ -265,7 +265,7 @@ mod tests {
         drop(held);
         assert!(std::ptr::eq(process(), parent) && parent.duty.is_own());
         parent.shadows.destroy(64);
-        // What was told under a limit holds after it was taken back.
+        // A report under a limit holds after the limit was taken back.
         parent.set_limits(&Change::read("workspace=default").unwrap(), None);
         assert!(!parent.limits.get().is_any() && parent.is_active());
     }

@@ -1,4 +1,4 @@
-//! The place of this process among those that a launcher started on this machine for one job.
+//! The place of this process among the processes that a launcher started on this machine for one job.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -34,12 +34,12 @@ pub fn local_rank() -> u64 {
     place().0
 }
 
-/// Whether there are others on this machine.
+/// Whether others run on this machine.
 pub fn are_several() -> bool {
     place().1 > 1
 }
 
-/// Whether there are others, here or on other machines.
+/// Whether others run, here or on other machines.
 pub fn are_in_job() -> bool {
     are_in(&variable)
 }

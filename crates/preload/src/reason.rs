@@ -125,7 +125,7 @@ impl Counts {
     }
 }
 
-/// Logs a failure of ours if `TIGHTFIT_LOG` requests it.
+/// Logs our failure if `TIGHTFIT_LOG` requests it.
 pub fn failed(error: impl std::fmt::Display) -> Reason {
     trace!("{error}");
     Reason::Failed

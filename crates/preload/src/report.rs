@@ -1,4 +1,4 @@
-//! The report of what was done, as JSON, written at exit and at the first call after SIGUSR1.
+//! The report of the library's work, as JSON, written at exit and at the first call after SIGUSR1.
 //!
 //! ```text
 //! kernels         for each that ran: the framework's choice and ours, workspace and time of both, calls
@@ -163,8 +163,8 @@ fn named(limit: Limit) -> (&'static str, Value) {
     }
 }
 
-/// A kernel; with its limit and what the program was told, if the limit that holds for it or that it was planned under
-/// differs from that of all.
+/// A kernel; with its limit and the reported workspace, if the limit that holds for it or that it was planned under
+/// differs from the limit of all.
 fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Value {
     let question = &kernel.question;
     let chosen = &question.chosen;
@@ -248,7 +248,7 @@ fn totals(process: &Process, kernels: &[Arc<Kernel>], planned_only: usize) -> Va
         _ => 0.0,
     };
     let spent = process.chooser.spending().so_far();
-    // What was only tried, or is not executed any more, stays as it is.
+    // A kernel that was only tried, or is not executed any more, stays as it is.
     let undecided =
         if process.tuner.is_over() { 0 } else { kernels.iter().filter(|kernel| kernel.is_undecided()).count() };
     json!({

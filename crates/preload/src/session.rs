@@ -1,8 +1,8 @@
 //! The program's handles, each with the programs built on it. Only one thread at a time uses a handle, so nobody ever
 //! waits for its lock, which only proves this to the compiler.
 //!
-//! Nothing built is ever dropped: a captured graph keeps using the kernels of the plans it was recorded from, and there
-//! is no notice of its end.
+//! Nothing built is ever dropped: a captured graph keeps using the kernels of the plans it was recorded from, and its end
+//! is not announced.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,11 +18,11 @@ use crate::log::trace;
 
 /// A handle of the program.
 pub struct Session {
-    /// What can be done on it.
+    /// The calls that can be made on it.
     pub guest: Guest,
     /// A list, because a problem has few configurations.
     programs: HashMap<ProgramKey, Vec<(Configuration, Arc<GuestProgram>)>>,
-    /// What the library has refused to set up.
+    /// The setups that the library has refused.
     refused: HashMap<ProgramKey, Vec<Configuration>>,
 }
 
@@ -48,7 +48,7 @@ impl Sessions {
         lock(&self.0)
     }
 
-    /// The session of a handle on a device, started if there is none.
+    /// The session of a handle on a device, started at the first call.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -76,7 +76,7 @@ impl Sessions {
 
 impl Session {
     /// A configuration of a question's convolution set up on this handle; none if it cannot be, for example for its alignment,
-    /// which is logged. What the library refuses is asked for once.
+    /// which is logged. A refused setup is asked for once.
     pub fn set_up(&mut self, question: &Question, configuration: &Configuration) -> Option<Arc<GuestProgram>> {
         if self.is_refused(question, configuration) {
             return None;

@@ -18,7 +18,7 @@ pub enum Tune {
     Measure,
     /// Measure what the cache lacks before a convolution first runs.
     First,
-    /// Use the cache; fall back to [`Tune::Heuristic`] for what it lacks.
+    /// Use the cache; fall back to [`Tune::Heuristic`] for missing entries.
     Cached,
     /// Use workspace queries alone, and only if the framework's choice does not fit: its own engine on smaller batches,
     /// or else another engine.
@@ -42,7 +42,7 @@ impl Tune {
 /// takes knowing in advance which of them overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// The workspace of each convolution, to what the framework's own choice for it asks for.
+    /// The workspace of each convolution, to the workspace of the framework's own choice for it.
     Auto,
     /// The workspace of each convolution (WR).
     PerKernel(Bytes),
@@ -68,7 +68,7 @@ impl Limit {
     }
 }
 
-/// What a convolution is decided by: the environment's settings, or what the program's calls put in their place.
+/// The terms of a decision: the environment's settings, or the program's own in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// The limit.
@@ -79,12 +79,12 @@ pub struct Terms {
     pub divide: Divide,
     /// How configurations are found.
     pub tune: Tune,
-    /// Whether the limit is what the framework's own choice asks for: then nothing may be worse than that choice.
+    /// Whether the limit is the workspace of the framework's own choice: then nothing may be worse than that choice.
     pub is_auto: bool,
 }
 
 impl Terms {
-    /// These terms for a convolution whose own choice asks for so many bytes.
+    /// These terms for a convolution whose own choice asks for this number of bytes.
     pub fn of_choice(self, own: Bytes) -> Terms {
         match self.limit {
             Limit::Auto => Terms { limit: Limit::PerKernel(own), is_auto: true, ..self },
@@ -102,7 +102,7 @@ impl Terms {
         self.divide.slices(self.sizes)
     }
 
-    /// What may be divided, in the words of the cache's keys.
+    /// The axes that may be divided, in the words of the cache's keys.
     pub fn division(self) -> String {
         match self.divide {
             Divide::Both => self.sizes.to_string(),
@@ -110,8 +110,8 @@ impl Terms {
         }
     }
 
-    /// Whether configurations are measured between the program's calls. What shares a total is measured before it first runs,
-    /// because its part of the total is divided once.
+    /// Whether configurations are measured between the program's calls. A kernel that shares a total is measured before
+    /// it first runs, because its part of the total is divided once.
     pub fn is_anytime(self) -> bool {
         self.tune == Tune::Measure && !matches!(self.limit, Limit::Total(_))
     }
@@ -120,7 +120,7 @@ impl Terms {
 /// The read-only store behind the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shipped {
-    /// What comes with the library.
+    /// The decisions that come with the library.
     Embedded,
     /// A profile file.
     File(PathBuf),
@@ -144,7 +144,7 @@ pub struct Settings {
     pub budget: TuneBudget,
     /// `TIGHTFIT_QUIET`: nothing is said of tuning.
     pub is_quiet: bool,
-    /// `TIGHTFIT_CACHE`; none for `none`, or if there is no folder for it.
+    /// `TIGHTFIT_CACHE`; none for `none`, or without a folder for it.
     pub cache: Option<PathBuf>,
     /// `TIGHTFIT_SHIPPED`: a file, or `none`.
     pub shipped: Shipped,
@@ -247,7 +247,9 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         divide,
         tune,
         budget,
-        is_quiet: flag(environment, "TIGHTFIT_QUIET")?,
+        // Under a budget, what is said is of the budget, unless details are asked for.
+        is_quiet: flag(environment, "TIGHTFIT_QUIET")?
+            || text(environment, "TIGHTFIT_BUDGET")?.is_some() && !flag(environment, "TIGHTFIT_VERBOSE")?,
         cache: Cache::default_path(|name| environment(name)),
         shipped: match path(environment, "TIGHTFIT_SHIPPED") {
             None => Shipped::Embedded,
@@ -347,6 +349,9 @@ mod tests {
         let default = read_from(&[("TIGHTFIT_WORKSPACE", "64MiB"), ("HOME", "/h")]).unwrap().unwrap();
         assert_eq!((default.sizes, default.divide, default.tune), (Sizes::Fit, Divide::Both, Tune::Measure));
         assert_eq!((default.budget, default.is_quiet), ("10s".parse().unwrap(), false));
+        let budget = [("TIGHTFIT_WORKSPACE", "auto"), ("TIGHTFIT_BUDGET", "8GiB"), ("TIGHTFIT_VERBOSE", "1")];
+        let [brief, verbose] = [&budget[..2], &budget[..]].map(|pairs| read_from(pairs).unwrap().unwrap().is_quiet);
+        assert_eq!((brief, verbose), (true, false));
         let auto = read_from(&[("TIGHTFIT_WORKSPACE", "auto"), ("TIGHTFIT_TUNE", "first")]).unwrap().unwrap();
         assert_eq!((auto.limit, auto.tune), (Some(Limit::Auto), Tune::First));
         assert_eq!(default.cache, Some("/h/.cache/tightfit/cache.db".into()));

@@ -1,4 +1,4 @@
-//! What PyTorch's switches ask for, where the program has PyTorch loaded.
+//! The requests of PyTorch's switches, where the program has PyTorch loaded.
 
 use std::ffi::c_void;
 

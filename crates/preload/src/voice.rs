@@ -1,5 +1,5 @@
-//! What the user is told while tuning goes on, on standard error: a line that changes if that is a terminal, and a line at its
-//! end. Of several ranks on one machine, only the first speaks.
+//! Messages to the user while tuning goes on, on standard error: a line that changes if that is a terminal, and a line
+//! at its end. Of several ranks on one machine, only the first speaks.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 /// How often the line on a terminal changes.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What was said so far.
+/// The messages so far.
 #[derive(Default)]
 pub struct Voice {
     /// Whether a line on the terminal is unfinished.
@@ -27,7 +27,7 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Tuning goes on: so many kernels are done, and so much of the budget is left.
+    /// Tuning goes on: the number of finished kernels, and the rest of the budget.
     pub fn progress(&self, settings: &Settings, done: usize, all: usize, left: Option<Duration>) {
         if !speaks(settings) || !std::io::stderr().is_terminal() {
             return;
@@ -52,7 +52,7 @@ impl Voice {
         }
     }
 
-    /// Whether the user was told that tuning has ended.
+    /// Whether the user has read that tuning has ended.
     pub fn has_told(&self) -> bool {
         self.has_told.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What became of the kernels that were called.
+    /// The results of the kernels that were called.
     pub fn of(all: &Kernels) -> Tally {
         let mut kernels = Tally::default();
         for kernel in all.called().0 {

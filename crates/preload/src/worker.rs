@@ -1,4 +1,4 @@
-//! A thread of ours beside the program's, started when there is something to do.
+//! Our thread next to the program's, started when it has something to do.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,7 +10,7 @@ use crate::lock::lock;
 /// Its name while it has nothing to do; at work it has its own, where tools and tests see it.
 const IDLE: &str = "idle-tightfit";
 
-/// What a thread does with its tasks.
+/// The work of a thread on its tasks.
 pub trait Work<T> {
     /// Does a task.
     fn work(&mut self, task: T);
@@ -19,7 +19,7 @@ pub trait Work<T> {
     fn end(self);
 }
 
-/// A thread and what it has to do.
+/// A thread and its tasks.
 pub struct Worker<T> {
     name: &'static str,
     thread: Mutex<Option<Thread<T>>>,
@@ -38,7 +38,7 @@ impl<T: Send + 'static> Worker<T> {
         Worker { name, thread: Mutex::default(), at_work: Arc::default() }
     }
 
-    /// Hands over a task to the thread, which begins with `work` if there is none. Gives whether there is a thread.
+    /// Hands over a task to the thread, which begins with `work` if it does not run yet. Returns whether a thread runs.
     pub fn hand_over<W: Work<T> + Send + 'static>(&self, task: T, work: impl FnOnce() -> W) -> bool {
         let mut thread = lock(&self.thread);
         if thread.is_none() {
@@ -67,7 +67,7 @@ impl<T: Send + 'static> Worker<T> {
         }
     }
 
-    /// The program ends: waits for what is being done, but no longer than this.
+    /// The program ends: waits for the current task, but no longer than this.
     pub fn finish(&self, patience: Duration) {
         self.end();
         let begun = Instant::now();

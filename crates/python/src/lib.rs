@@ -41,7 +41,7 @@ mod _native {
     #[pymodule_export]
     use super::mixed::{record_steps, split, split_times};
     #[pymodule_export]
-    use super::plan::{plan, plan_step};
+    use super::plan::{card, plan, plan_step};
     #[pymodule_export]
     use super::planned::{Planned, restore_planned};
     #[pymodule_export]

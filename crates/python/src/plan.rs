@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use tightfit_core::plan::step::StepFile;
-use tightfit_core::plan::{self as planner, CostModel, Options, Policy, Stop};
+use tightfit_core::plan::{self as planner, CostModel, NamedMachine, Options, Policy, Stop};
 use tightfit_core::{Bytes, Nanos};
 
 use crate::failure::bad_input;
@@ -24,6 +24,24 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
     let plan =
         interruptible(py, |stop| planner::plan_until(&of.step, &of.costs, &of.options, Stop::WithNothing(stop)))?;
     Ok(Planned { plan, device: prepared.plan.device, network: prepared.network, notes: prepared.notes })
+}
+
+/// A card by its name: what a plan may take of its memory, or null for any, and its rates in bytes and operations per second, as JSON.
+#[pyfunction]
+pub fn card(name: &str) -> PyResult<String> {
+    let card = NamedMachine::named(name).map_err(crate::failure::raise)?;
+    let rates = [
+        ("to_host", card.to_host),
+        ("to_device", card.to_device),
+        ("memory", card.memory),
+        ("f32", card.f32),
+        ("tf32", card.tf32),
+        ("half", card.half),
+    ];
+    let mut known: serde_json::Map<String, serde_json::Value> =
+        rates.into_iter().map(|(name, figure)| (name.to_owned(), figure.value.into())).collect();
+    known.insert("room".to_owned(), card.room().map(|room| room.0).into());
+    Ok(serde_json::Value::Object(known).to_string())
 }
 
 /// The plan of a step file's text under a budget in bytes, as the JSON of a plan file; none if none is found. Programs run

@@ -77,7 +77,15 @@ def test_the_citation_names_both_papers_and_this_version() -> None:
     assert f'version = "{citation["version"]}"' in (ROOT / "Cargo.toml").read_text()
 
 
-def test_the_picture_of_the_readme_shows_the_results(tmp_path: Path) -> None:
+def test_the_picture_of_the_first_page_shows_what_was_measured(tmp_path: Path) -> None:
+    output = tmp_path / "first-page.svg"
+    subprocess.run([sys.executable, ROOT / "scripts/first-page-picture.py", ROOT / "docs/measured", output], check=True)
+    drawn = output.read_text()
+    assert drawn == (ROOT / "docs/pictures/first-page.svg").read_text()
+    assert "plain: 54.2 ms, 11.1 GiB" in drawn
+
+
+def test_the_picture_of_tuned_convolutions_shows_the_results(tmp_path: Path) -> None:
     output = tmp_path / "steps.svg"
     script = [sys.executable, ROOT / "scripts/pytorch-steps.py", "--output", output]
     lines = subprocess.run(script, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -95,7 +103,8 @@ def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for page in [ROOT / "crates/python/README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]:
         for block in page.read_text().split("```python\n")[1:]:
             code = block.split("```")[0]
-            if code.startswith("import tightfit"):
+            # What needs PyTorch runs in tests_torch/test_guide_torch.py.
+            if code.startswith("import tightfit\n"):
                 exec(compile(code, str(page), "exec"), {})
                 ran += 1
     assert ran >= 2

@@ -225,6 +225,6 @@ def launched(tmp_path, budget, program=PROGRAM, own_site=None):
     """A program as `tightfit run --budget` starts it."""
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     path = [str(PACKAGE / "_budget/site"), *([own_site] if own_site else []), str(PACKAGE.parent)]
-    environment = {**os.environ, "PYTHONPATH": ":".join(path), "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0"}
+    environment = {**os.environ, "PYTHONPATH": ":".join(path), "TIGHTFIT_BUDGET": budget, "TIGHTFIT_QUIET": "0", "TIGHTFIT_VERBOSE": "1"}
     command = [sys.executable, str(tmp_path / "program.py")]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

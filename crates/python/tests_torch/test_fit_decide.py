@@ -5,6 +5,7 @@ import json
 
 import pytest
 import tightfit.torch as tt
+import torch
 from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
@@ -14,6 +15,7 @@ from tightfit._budget.plan.bound import bind, copied_bytes
 from tightfit._budget.plan.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._budget.plan.liveness import Impossible, Lives
 from tightfit._budget.plan.simulate import Outcome, simulate
+from torch import nn
 
 
 def offloading(monkeypatch):
@@ -22,6 +24,16 @@ def offloading(monkeypatch):
     model, x = resnet()
     plan = tt.plan(model, x, budget=tight_budget(model, x, 0.5), optimizer=sgd(model))
     return plan._fitted
+
+
+def test_more_host_memory_does_not_refuse(monkeypatch):
+    """Copies take the place of reruns that free more: with a kilobyte for them, there is a plan."""
+    set_link(monkeypatch, FAST)
+    parts = [nn.Sequential(nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for i in range(6)]
+    model, x = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)), torch.randn(8, 3, 32, 32)
+    for host in (1024, "1MiB", "100GiB", None):
+        plan = tt.plan(model, x, budget="2MiB", optimizer=sgd(model), host_budget=host)
+        assert plan.fits, host
 
 
 def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkeypatch):

@@ -126,11 +126,12 @@ def test_memory_that_no_plan_needs_any_more_is_given_back(monkeypatch):
     model(x).square().mean().backward()
     sizes = [arena.numel() for arena, _ in found.arenas]
     assert sizes == [free]
-    sizes = planned_anew(int(found.budget * 1.1))
+    larger = int(found.budget * 1.1)
+    sizes = planned_anew(larger)
     assert sizes == [found.last.bound.host_bytes] and 0 < sizes[0] < free
     # A little more than is needed stays.
     found.arenas[0] = torch.empty(int(1.02 * sizes[0]), dtype=torch.uint8), lambda: None
-    assert planned_anew(int(found.budget * 1.1)) == [int(1.02 * sizes[0])]
+    assert planned_anew(larger) == [int(1.02 * sizes[0])]
     assert planned_anew(1 << 30) == []
     # What an earlier graph still needs stays, too.
     owner = Locked(0)

@@ -9,9 +9,9 @@ import torch
 from fit_support import equal, same_bits, train
 from test_fit_unread import frozen, make, step
 from tightfit._budget.api import Plan, session_of
-from tightfit._budget.eager import noting
 from tightfit._budget.memory import masks
 from tightfit._budget.plan import unread
+from tightfit._budget.record import marks
 from torch import nn
 
 
@@ -89,7 +89,7 @@ class Perceives(nn.Module):
 @pytest.mark.parametrize("cast", [False, True])
 def test_a_frozen_network_keeps_signs(inplace, cast, monkeypatch):
     # Weights are too large to be copied.
-    monkeypatch.setattr(noting, "SMALL_BYTES", 0)
+    monkeypatch.setattr(marks, "SMALL_BYTES", 0)
     torch.manual_seed(0)
     model, x = frozen(Perceives(inplace)), torch.randn(4, 3, 32, 32, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=cast):

@@ -7,6 +7,7 @@ import tightfit.torch as tt
 import torch
 from fit_support import FAST, SLOW, decided, equal, fitted_copy, gradients, last_plan, set_link
 from tightfit._budget.api import session_of
+from tightfit._budget.eager import again
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
@@ -511,6 +512,38 @@ def late_bias(net, x):
 
 def noise(net, x):
     return net.middle(net.first(x))
+
+
+class InGaps(nn.Module):
+    """Writes in place to a part of a tensor, whose rows are not next to each other, and saves what it has written."""
+
+    def __init__(self, write):
+        super().__init__()
+        self.first, self.rest = nn.Conv2d(3, 16, 3, padding=1), blocks(3, 8, 8)
+        self.write = write
+
+    def forward(self, x):
+        y = torch.cat([self.first(x), self.first(x)], 1)[:, :8]
+        y = self.write(y)
+        return self.rest(torch.sigmoid(y) * y)
+
+
+@pytest.mark.parametrize("write", [lambda y: y.add_(0.5), lambda y: F.relu(y, inplace=True), lambda y: F.silu(y, inplace=True)], ids=["add", "relu", "silu"])
+def test_what_is_written_in_place_keeps_its_layout(write, link, monkeypatch):
+    made, one = [], again._Rerun.one
+
+    def looked_at(self, call):
+        one(self, call)
+        for slot in (reference() for reference in call.slots):
+            if slot is not None and slot.tensor is not None and not slot.kept and slot.place >= 0:
+                made.append((slot.tensor.stride(), slot.view[1]))
+
+    monkeypatch.setattr(again._Rerun, "one", looked_at)
+    torch.manual_seed(0)
+    same, fitted = compared(InGaps(write), [torch.randn(8, 3, 20, 20) for _ in range(3)], share=0.5)
+    assert all(same)
+    if session_of(fitted).last.counts.calls:
+        assert made and all(stride == wanted for stride, wanted in made)
 
 
 class Written(nn.Module):

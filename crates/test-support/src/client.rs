@@ -36,7 +36,7 @@ fn installed() -> &'static Path {
     folder.path()
 }
 
-/// Puts the client at a path; beside it, the linked form looks for its cuDNN.
+/// Puts the client at a path; the linked form looks for its cuDNN in the same folder.
 pub fn install(form: Form, path: &Path) {
     let built = Path::new(env!("OUT_DIR")).join(format!("{form:?}"));
     // Another process writes it: a program that this one has open for writing, or a child that it forks meanwhile, cannot be
@@ -44,10 +44,11 @@ pub fn install(form: Form, path: &Path) {
     assert!(Command::new("cp").arg(built).arg(path).status().unwrap().success(), "{}", path.display());
 }
 
-/// Runs its arguments on a terminal, and passes on what they write there.
+/// Runs its arguments on a terminal, and passes on their output.
 const ON_TERMINAL: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
 
-/// Gives up root's right to write read-only files, for what is executed next. Who may not give it up has it as little.
+/// Gives up root's right to write read-only files, for the next execution. A user who may not give it up does not have
+/// it either.
 fn drop_override() -> io::Result<()> {
     /// `PR_CAPBSET_DROP`
     const DROP: c_int = 24;
@@ -63,9 +64,9 @@ fn drop_override() -> io::Result<()> {
 
 /// One run of the client.
 pub struct Run {
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub words: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub errors: String,
     /// Its exit code; none if a signal ended it.
     pub code: Option<i32>,
@@ -130,7 +131,7 @@ impl Client {
         self
     }
 
-    /// Bound by the permissions of its own files, also where root runs it.
+    /// Bound by the permissions of files, also where root runs it.
     pub fn bound(mut self) -> Client {
         self.is_bound = true;
         self
@@ -142,7 +143,7 @@ impl Client {
         self
     }
 
-    /// On a terminal, of which both its outputs are what it wrote to standard output.
+    /// On a terminal. Both its outputs are in its standard output.
     pub fn on_terminal(mut self) -> Client {
         self.is_on_terminal = true;
         self

@@ -23,7 +23,7 @@ macro_rules! functions {
             #[allow(clippy::too_many_arguments, clippy::not_unsafe_ptr_arg_deref)]
             pub fn $name(&self, $($argument: $kind),*) $(-> $result)? {
                 type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
-                // SAFETY: the types are those of the C header; pointers are to live locals of the tests.
+                // SAFETY: the types are from the C header; pointers are to live locals of the tests.
                 unsafe { self.0.get::<Function>(stringify!($name).as_bytes()).unwrap()($($argument),*) }
             })*
         }
@@ -147,7 +147,7 @@ impl Cuda {
         event
     }
 
-    /// What device memory holds.
+    /// The content of device memory.
     pub fn bytes(&self, pointer: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         assert_eq!(self.cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), pointer, len), 0);

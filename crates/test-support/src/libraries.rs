@@ -11,7 +11,7 @@ pub fn folder() -> PathBuf {
     if folder.ends_with("examples") { folder.with_file_name("deps") } else { folder.to_owned() }
 }
 
-/// The library of a package: `mock_cuda` is that of tightfit-mock-cuda.
+/// The library of a package: `mock_cuda` is from tightfit-mock-cuda.
 pub fn library(name: &str) -> PathBuf {
     let path = folder().join(format!("libtightfit_{name}.so"));
     assert!(Path::is_file(&path), "{} was not built: is tightfit-test-support a dependency?", path.display());

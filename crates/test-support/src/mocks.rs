@@ -131,12 +131,12 @@ impl Mocks {
         self.lever::<extern "C" fn(u64)>(&self.cuda, "tightfitMockCudaSetDevices")(devices);
     }
 
-    /// Makes each piece of work of a stream, by its order of creation, begin so much later.
+    /// Makes each piece of work of a stream, by its order of creation, begin later by this time.
     pub fn delay_stream(&self, ordinal: u64, micros: u64) {
         self.lever::<extern "C" fn(u64, u64)>(&self.cuda, "tightfitMockCudaDelay")(ordinal, micros);
     }
 
-    /// Makes each piece of work of every stream begin so much later.
+    /// Makes each piece of work of every stream begin later by this time.
     pub fn delay(&self, micros: u64) {
         self.lever::<extern "C" fn(u64, u64)>(&self.cuda, "tightfitMockCudaDelay")(u64::MAX, micros);
     }
@@ -151,7 +151,7 @@ impl Mocks {
         self.lever::<extern "C" fn(i64)>(&self.cudnn, "tightfitMockCudnnSpoilEngine")(index);
     }
 
-    /// Adds bytes to every workspace that cuDNN tells, not to what it uses.
+    /// Adds bytes to every workspace in cuDNN's answers, not to the bytes that it uses.
     pub fn lie_workspace(&self, bytes: i64) {
         self.lever::<extern "C" fn(i64)>(&self.cudnn, "tightfitMockCudnnLieWorkspace")(bytes);
     }

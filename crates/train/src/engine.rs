@@ -72,7 +72,7 @@ pub struct Engine<M> {
     sample: usize,
     classes: usize,
     peak: Bytes,
-    /// Labels of the mini-batch that was fed and not run yet, or why there is none.
+    /// Labels of the mini-batch that was fed and not run yet, or why it has none.
     fed: Option<Result<Vec<u32>, Error>>,
     step: u64,
     solver: Solver,
@@ -98,7 +98,7 @@ impl<M: Machine> Engine<M> {
     /// [`Engine::take_over`] puts there must be equal too.
     ///
     /// # Errors
-    /// Those of [`Engine::new`]; [`Error::Unsound`] if layers cannot share what they are said to.
+    /// The errors of [`Engine::new`]; [`Error::Unsound`] if layers cannot share their common parameters.
     pub fn with_shared(
         workload: &Workload<'_>,
         schedule: &Checked,
@@ -278,7 +278,7 @@ impl<M: Machine> Engine<M> {
         Ok(all)
     }
 
-    /// Brings a tensor of a layer's parameters from the order of files to that of the machine, or back.
+    /// Brings a tensor of a layer's parameters from the order of files to the machine's order, or back.
     fn turn(&self, tensor: NetworkTensor, numbers: &mut [f32], to: fn(Order, &[f32]) -> Vec<f32>) {
         let turned = owner(tensor).and_then(|layer| self.turned.get(&layer));
         let own = turned.and_then(|(range, order)| Some((numbers.get_mut(range.clone())?, order)));
@@ -384,7 +384,7 @@ impl<M: Machine> Engine<M> {
     }
 }
 
-/// Checks that the workload has memory for what the rule keeps, and for no other rule.
+/// Checks that the workload has memory for the rule's state, and for no other rule.
 fn check_memory(workload: &Workload<'_>, rule: &Rule) -> Result<(), Error> {
     let what = match rule {
         Rule::Sgd(_) if workload.second_moment => "it is for AdamW, not for SGD".to_owned(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tightfit_core::{Bytes, Types};
 
-/// What failed, by how much, and what to try.
+/// The failure, its size, and advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -37,7 +37,7 @@ pub enum Error {
         free: Bytes,
         /// As in [`Error::DeviceMemory`].
         budget: Bytes,
-        /// What failed.
+        /// The failed work.
         #[source]
         source: Box<Error>,
     },
@@ -53,7 +53,7 @@ pub enum Error {
         needed: Bytes,
         /// The memory left.
         free: Bytes,
-        /// The limit: the machine's memory or that of the control group.
+        /// The limit: the machine's memory or the control group's.
         limit: String,
     },
 
@@ -64,16 +64,16 @@ pub enum Error {
     /// A schedule that does not match the network, or contradicts itself.
     #[error("cannot run the schedule: {what}; plan again for this network")]
     Unsound {
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 
     /// A mini-batch or set of weights that does not match the network.
     #[error("got {what}, expected {wanted}")]
     Batch {
-        /// What was given.
+        /// The given value.
         what: String,
-        /// What the network expects.
+        /// The network's own value.
         wanted: String,
     },
 
@@ -84,7 +84,7 @@ pub enum Error {
         machine: &'static str,
         /// The types requested.
         types: Types,
-        /// What to use instead.
+        /// The alternative.
         instead: &'static str,
     },
 
@@ -95,7 +95,7 @@ pub enum Error {
         machine: &'static str,
         /// The layer and its pass, or the copy.
         step: String,
-        /// What went wrong.
+        /// The fault.
         what: String,
         /// The error underneath, if there is one.
         #[source]
@@ -107,7 +107,7 @@ pub enum Error {
     Data {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its fault.
         what: String,
         /// The error underneath, if there is one.
         #[source]
@@ -127,7 +127,7 @@ pub enum Error {
     LoaderEnded,
 }
 
-/// What to do if the device has too little memory, in whole mebibytes so that the number is exact as printed.
+/// Advice if the device has too little memory, in whole mebibytes so that the number is exact as printed.
 fn advice(budget: Bytes) -> String {
     match budget.0 >> 20 {
         0 => "free memory that other programs hold".to_owned(),

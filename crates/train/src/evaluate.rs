@@ -58,7 +58,7 @@ pub struct Prediction<'a> {
 /// Without a loss in the network there is nothing to score: only samples are counted.
 ///
 /// # Errors
-/// Those of the source, and of [`Engine::step`].
+/// The errors of the source, and of [`Engine::step`].
 pub fn predict<M: Machine>(
     engine: &mut Engine<M>,
     source: Arc<dyn Source>,

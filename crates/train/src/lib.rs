@@ -3,6 +3,14 @@
 //!
 //! For each step, the engine walks a [`Schedule`](tightfit_core::plan::Schedule) and passes every instruction to a
 //! [`Machine`], which only enqueues it. The host does not wait until the step is over.
+//!
+//! ```text
+//! engine       a schedule, step after step     resolve, sharing, observe   its commands, common parameters, tests' view
+//! machine/     cpu and cuda: an arena, a pinned host arena, streams, and the layers
+//! data/        labeled samples from files or a generator, read in the background
+//! checkpoint/  weights and the state of a run in one safetensors file     weights, initialize   the first values
+//! evaluate     forward passes     rate   the learning rate     trace   a timeline     host_memory   a check before allocating
+//! ```
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -3,7 +3,7 @@
 //! ```text
 //! schedule   compute a: dX   offload x        prefetch x        compute b
 //! observed   compute a: dX   offload x        prefetch x        compute b       the same, and after each on its own stream
-//!                    keep dX           keep x            keep x                 a copy to a place on the host of its own
+//!                    keep dX           keep x            keep x                 a copy to a separate place on the host
 //! ```
 //!
 //! No waits are added, so late streams stay late. A wait for an instruction also waits for its copy.

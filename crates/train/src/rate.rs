@@ -13,7 +13,7 @@ use std::f64::consts::PI;
 pub enum Decay {
     /// It stays.
     Constant,
-    /// It is multiplied by `factor` every so many steps, counted from the first step of training.
+    /// It is multiplied by `factor` every `every` steps, counted from the first step of training.
     Step {
         /// Number of steps, at least 1.
         every: u64,

@@ -241,7 +241,7 @@ type Ends = (BTreeMap<usize, Vec<BlockId>>, BTreeMap<usize, Vec<BlockId>>);
 /// results, which are read after the step, have no last access.
 fn ends(lowered: &Lowered, schedule: &Schedule) -> Ends {
     let mut accesses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    // What each stream knows to have ended on each stream, and what was known at each step.
+    // The work that each stream knows to have ended on each stream, at each step.
     let mut known = [[0; Stream::ALL.len()]; Stream::ALL.len()];
     let mut stamps = Vec::with_capacity(schedule.instructions.len());
     for (number, step) in schedule.instructions.iter().enumerate() {

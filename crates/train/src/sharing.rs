@@ -35,7 +35,8 @@ const WORD: u64 = 4;
 /// [`Error::Unsound`] for layers whose parameters have different lengths or orders, or that are not all trained.
 pub fn share(commands: &mut Commands, workload: &Workload<'_>, shared: &[Shared]) -> Result<(), Error> {
     let learned = |one: &&Shared| one.uses.iter().all(|(_, slot)| parameter(*slot).is_some());
-    let groups: Vec<&Shared> = shared.iter().filter(learned).collect();
+    let trains = |one: &&Shared| one.uses.iter().any(|(layer, _)| workload.trains(*layer));
+    let groups: Vec<&Shared> = shared.iter().filter(learned).filter(trains).collect();
     let layers: BTreeSet<usize> = groups.iter().flat_map(|one| &one.uses).map(|(layer, _)| layer.index()).collect();
     if layers.is_empty() || workload.mode != Mode::Training {
         return Ok(());
@@ -60,7 +61,7 @@ pub fn share(commands: &mut Commands, workload: &Workload<'_>, shared: &[Shared]
     Ok(())
 }
 
-/// The initial values of what layers share: those of the first that uses them, for all.
+/// The initial values of shared parameters: the values of the first layer that uses them, for all.
 pub fn first_of_shared(workload: &Workload<'_>, shared: &[Shared], seed: u64) -> Vec<Numbers> {
     let mut all = Vec::new();
     for one in shared {

@@ -1,4 +1,4 @@
-//! Weights from elsewhere: puts the numbers of a file where the engine keeps those of its layers.
+//! Weights from elsewhere: puts the numbers of a file where the engine keeps its layers' numbers.
 
 use tightfit_core::network::onnx::{Numbers, Slot};
 use tightfit_core::plan::{NetworkTensor, ParameterKind, Workload, channel_stride};

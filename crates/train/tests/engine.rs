@@ -7,7 +7,7 @@ use tightfit_core::network::LayerKind;
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     Action, Block, BlockId, Checked, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, LayerPass,
-    Mode, Pass, Role, Schedule, Stream, Workload, footprint,
+    Mode, NetworkTensor, Pass, Role, Schedule, Stream, Workload, footprint,
 };
 use tightfit_core::survey::Slicing;
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Operation, Types};
@@ -69,6 +69,54 @@ fn losses(workload: &Workload<'_>, schedule: &Schedule) -> Vec<f64> {
         engine.step(&samples, &labels).unwrap().loss
     };
     (0..5).map(step).collect()
+}
+
+#[test]
+fn frozen_layers_stay_and_the_others_train_as_before() {
+    // Layers of each kind: below all that trains, between, and above.
+    for (network, frozen) in [
+        (Network::open("digits-net").unwrap(), &["conv1"][..]),
+        (Network::open("digits-net").unwrap(), &["fc", "conv2"]),
+        (fork_and_join(), &["a.", "b.3x3"]),
+        (residual(), &["conv1", "b2"]),
+        (residual(), &["b1", "b3.c2", "fc"]),
+    ] {
+        let whole = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+        let frozen: Vec<String> = frozen.iter().map(|&prefix| prefix.to_owned()).collect();
+        let part = whole.clone().with_frozen(&frozen).unwrap();
+        let run = |workload: &Workload<'_>, steps: u64| {
+            let mut engine = engine(workload, &everything_resident(workload, "implicit-gemm", 4));
+            let first = engine.learned().unwrap();
+            let losses: Vec<f64> = (0..steps)
+                .map(|step| {
+                    let (samples, labels) = batch(workload, step);
+                    engine.step(&samples, &labels).unwrap().loss
+                })
+                .collect();
+            (first, engine.kept().unwrap(), losses)
+        };
+        let ((first, kept, losses), (same_first, expected, expected_losses)) = (run(&part, 1), run(&whole, 1));
+        assert_eq!((&first, &losses), (&same_first, &expected_losses), "{}", network.name());
+        assert!(first.keys().eq(kept.keys().filter(|tensor| first.contains_key(tensor))));
+        let mut trained = 0;
+        for (tensor, numbers) in &expected {
+            match tensor {
+                NetworkTensor::Weights(layer) if !part.trains(*layer) => assert_eq!(kept[tensor], first[tensor]),
+                NetworkTensor::Momentum(layer) if !part.trains(*layer) => assert!(!kept.contains_key(tensor)),
+                // One step has the same gradients of all that trains.
+                _ => {
+                    trained += usize::from(matches!(tensor, NetworkTensor::Weights(_)));
+                    assert_eq!(&kept[tensor], numbers, "{}: {tensor:?}", network.name());
+                }
+            }
+        }
+        assert!(trained > 0);
+        let (first, kept, _) = run(&part, 4);
+        for (layer, of) in network.iter().filter(|(_, of)| of.parameters > 0) {
+            let weights = NetworkTensor::Weights(layer);
+            assert_eq!(first[&weights] == kept[&weights], !part.trains(layer), "{}", of.name);
+        }
+    }
 }
 
 /// What a computation is in the network.

@@ -55,6 +55,9 @@ pub fn run(python: Option<&OsStr>, common: &Common) -> Result<(), Failure> {
     }
     let reached = environment.as_ref().map(|environment| clients(environment, &mut judgment)).unwrap_or_default();
     let form = libraries(environment.as_ref(), &python, common, &mut judgment);
+    if let Some(environment) = &environment {
+        known_gaps(environment, &mut judgment);
+    }
     match tightfit_cuda::load::driver(None) {
         Ok(driver) => judgment.good("driver", &driver.path.display().to_string()),
         Err(error) => judgment.push(
@@ -134,6 +137,24 @@ fn clients(environment: &Environment, judgment: &mut Judgment) -> CudnnUse {
         }
     }
     reached
+}
+
+/// Versions that are known not to reach cuDNN for some convolutions: pytorch#166643.
+fn known_gaps(environment: &Environment, judgment: &mut Judgment) {
+    let numbers = |version: &str| version.split(['.', '+']).map_while(|part| part.parse().ok()).collect::<Vec<u32>>();
+    let torch = environment.file("torch").and_then(|folder| torch_version(&folder));
+    let cudnn = environment.version_of("nvidia_cudnn_cu");
+    let (Some(torch), Some((name, cudnn))) = (torch, cudnn) else { return };
+    if numbers(&torch).starts_with(&[2, 9]) && matches!(numbers(&cudnn)[..], [9, 8..=14, ..]) {
+        let detail = format!("torch {torch} with cuDNN {cudnn} runs conv3d in 16 bits without cuDNN");
+        let package = name.replace('_', "-");
+        judgment.push(
+            "3-D in 16 bits",
+            "slow",
+            &detail,
+            &format!("pip install '{package}>=9.15', which torch 2.9 uses again (pytorch#166643)"),
+        );
+    }
 }
 
 /// The version in `torch/version.py`.

@@ -1,6 +1,7 @@
 //! One command per file.
 
 pub mod cache;
+pub mod compare;
 pub mod completions;
 mod dataset;
 pub mod doctor;
@@ -16,6 +17,7 @@ pub mod profile;
 pub mod report;
 mod rescue;
 pub mod run;
+
 mod run_budget;
 mod run_report;
 mod saving;

@@ -1,14 +1,18 @@
 //! `tightfit plan NETWORK`
 
+use std::path::PathBuf;
+
 use tightfit_core::network::Network;
 use tightfit_core::plan::ASSUMED_RATES;
+use tightfit_core::plan::step::StepFile;
 use tightfit_core::report::plan as report;
 use tightfit_core::{Backend, Bytes, Device};
 
 use crate::failure::{Failure, check_outputs, first, print, write_file};
+use crate::largest;
 use crate::message;
 use crate::model::{self, Opened};
-use crate::options::{Common, Format, PlanOptions, Planning, Shares};
+use crate::options::{Batch, Budget, Common, Format, PlanOptions, Planning, Shares};
 use crate::planning::{Goal, Prepared, Request, assumed_of, recorded_step};
 use crate::session::{Session, backends, must_try_engines};
 
@@ -32,9 +36,11 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
     let PlanOptions { out, html, trace, plot, .. } = options;
     check_outputs([("--out", out), ("--html", html), ("--trace", trace), ("--plot", plot)])?;
     // A sweep sets the budgets itself.
-    let unlimited = Planning { budget: Some(Bytes::UNLIMITED), ..planning.clone() };
+    let unlimited = Planning { budget: Some(Budget::Bytes(Bytes::UNLIMITED)), ..planning.clone() };
     let planning = if options.sweep.is_some() { &unlimited } else { planning };
-    let (prepared, device, network) = match (&options.step, &options.network) {
+    // A recorded step, or a plan that Python saved with its step, is known by its content.
+    let named = options.network.as_ref().map(PathBuf::from).filter(|path| StepFile::is_one(path));
+    let (prepared, device, network) = match (options.step.as_ref().or(named.as_ref()), &options.network) {
         (Some(path), _) => {
             let (prepared, device) = recorded_step(planning, path)?;
             (prepared, device, None)
@@ -43,6 +49,13 @@ pub fn run(options: &PlanOptions, common: &Common) -> Result<(), Failure> {
             let opened = model::open(name)?;
             let goal = goal(options, name, &opened)?;
             let network = opened.network;
+            let found;
+            let planning = if planning.batch == Some(Batch::Max) {
+                found = largest::with_largest(planning, &network, goal, common)?;
+                &found
+            } else {
+                planning
+            };
             let measured = if options.assume { None } else { measured_by(options, common)? };
             let (prepared, device) = match measured {
                 Some(backends) => {
@@ -87,6 +100,7 @@ fn write_out(
     network: Option<&Network>,
 ) -> Result<(), Failure> {
     let mut plan = prepared.plan()?;
+    plan.frozen.clone_from(&options.planning.freeze);
     // Only what was measured can be written.
     plan.device = Some(device.clone()).filter(|_| options.out.is_some() && network.is_some());
     let printed = print(&match common.format {

@@ -41,22 +41,50 @@ const OLD_SIZES: &str = "TIGHTFIT_POLICY";
 const DEVICES: &str = "TIGHTFIT_DEVICES";
 const SHIPPED: &str = "TIGHTFIT_SHIPPED";
 const REPORT: &str = "TIGHTFIT_REPORT";
+/// The report of a program under a budget, which the package writes.
+const BUDGET_REPORT: &str = "TIGHTFIT_BUDGET_REPORT";
 /// The process ID of the command: the library tells it from its children by it.
 const LAUNCHED: &str = "TIGHTFIT_RUN";
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
+    let (mut command, budgeted) = prepared(options, common)?;
+    if let Some(budgeted) = &budgeted {
+        budgeted.watch();
+    }
+    let error = command.exec();
+    if let Some(budgeted) = &budgeted {
+        budgeted.forget();
+    }
+    Err(not_started(&command, &error))
+}
+
+/// Why a command cannot be started.
+pub(super) fn not_started(command: &Command, error: &std::io::Error) -> Failure {
+    let next = match error.kind() {
+        ErrorKind::NotFound => "; is it installed, and on PATH?",
+        ErrorKind::PermissionDenied => "; is it executable?",
+        _ => "",
+    };
+    Failure::Wrong(format!("cannot start {}: {error}{next}", command.get_program().to_string_lossy()))
+}
+
+/// The command with everything in its environment that it is to run with; says what is done.
+///
+/// # Errors
+/// [`Failure::Usage`] for options that do not go together; [`Failure::Wrong`] where a library or a package is missing.
+pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command, Option<Budgeted>), Failure> {
     let devices = devices(common)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let tune = options.tune().map_err(Failure::Usage)?;
     let found = match preloaded(options, common) {
         // What a budget needs is Python's.
-        Err(_) if options.budget.is_some() && !asks_for_cudnn(options, common) => None,
+        Err(_) if options.budget().is_some() && !asks_for_cudnn(options, common) => None,
         found => Some(found?),
     };
     let over = found.as_ref().map(|(cudnn, preload)| (&**cudnn, preload));
     let mut variables = variables(options, common, (limit, sizes, tune), over)?;
     let budgeted = options
-        .budget
+        .budget()
         .map(|budget| Budgeted::prepare(budget, options.recompute, options.compile, &options.command))
         .transpose()?;
     let command = budgeted.as_ref().map_or(&options.command, |budgeted| &budgeted.command);
@@ -66,7 +94,14 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
     if let Some(budgeted) = &budgeted {
         variables.extend(budgeted.variables.iter().cloned());
     }
-    if let (Some(report), Some((cudnn, _))) = (report(options), over) {
+    if let Some(page) = &options.sweep {
+        let page = if page.as_os_str() == "-" { page.clone() } else { absolute(page) };
+        variables.push(("TIGHTFIT_SWEEP", page.into()));
+    }
+    let report = report(options);
+    if let (Some(report), true) = (&report, options.budget().is_some()) {
+        variables.push((BUDGET_REPORT, report.into()));
+    } else if let (Some(report), Some((cudnn, _))) = (report, over) {
         // If the command does not exist, keep the report of an earlier one.
         if find_program(program).is_some() {
             match run_report::write(&report, limit, cudnn) {
@@ -81,35 +116,31 @@ pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
         variables.push((REPORT, report.into()));
     }
     if !options.quiet {
-        match over {
-            Some(over) => {
-                message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes, tune), over)));
+        // What a budget does, the package says once it has planned.
+        if options.budget().is_none() {
+            message::say(format_args!("tightfit: {}", brief(options, limit, tune)));
+        }
+        if common.verbose > 0 {
+            match over {
+                Some(over) => {
+                    message::say(format_args!("tightfit: {}", summary(options, common, (limit, sizes, tune), over)));
+                }
+                None => {
+                    message::say(format_args!("tightfit: no cuDNN to preload for; workspaces are the program's own"));
+                }
             }
-            None => message::say(format_args!("tightfit: no cuDNN to preload for; workspaces are the program's own")),
         }
     }
     let mut command = Command::new(program);
     // Remove the limit that was not chosen, the old name of the sizes, devices that cannot be read, and another command's number.
-    for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES, LAUNCHED]) {
+    for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES, LAUNCHED, REPORT]) {
         command.env_remove(name);
     }
     if let Some(devices) = devices {
         variables.push((DEVICES, devices.into()));
     }
     command.args(arguments).envs(variables);
-    if let Some(budgeted) = &budgeted {
-        budgeted.watch();
-    }
-    let error = command.exec();
-    if let Some(budgeted) = &budgeted {
-        budgeted.forget();
-    }
-    let next = match error.kind() {
-        ErrorKind::NotFound => "; is it installed, and on PATH?",
-        ErrorKind::PermissionDenied => "; is it executable?",
-        _ => "",
-    };
-    Err(Failure::Wrong(format!("cannot start {}: {error}{next}", program.to_string_lossy())))
+    Ok((command, budgeted))
 }
 
 /// cuDNN, and the library to preload in front of it.
@@ -131,7 +162,6 @@ fn asks_for_cudnn(options: &RunOptions, common: &Common) -> bool {
     common.cudnn.is_some()
         || options.workspace.is_some()
         || options.total_workspace.is_some()
-        || options.report.is_some()
         || NAMES
             .into_iter()
             .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "auto"))
@@ -211,8 +241,8 @@ fn variables(
         Some(shipped) => variables.push((SHIPPED, absolute(shipped).into())),
         None => {}
     }
-    // A program without convolutions has a model to fit all the same.
-    if options.budget.is_none() {
+    // A program without convolutions has a model to fit all the same; and without a GPU, the first line has said so.
+    if options.budget().is_none() && has_gpu() {
         variables.push((LAUNCHED, std::process::id().to_string().into()));
     }
     if options.quiet {
@@ -223,6 +253,9 @@ fn variables(
     }
     if common.deterministic {
         variables.push(("TIGHTFIT_DETERMINISTIC", "1".into()));
+    }
+    if common.verbose > 0 {
+        variables.push(("TIGHTFIT_VERBOSE", "1".into()));
     }
     if common.verbose > 0 && std::env::var_os("TIGHTFIT_LOG").is_none() {
         variables.push(("TIGHTFIT_LOG", "info".into()));
@@ -254,7 +287,43 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What is being done, on one line.
+/// Files of which one is there where a GPU may be used: those of the driver, and of WSL.
+const GPU: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"];
+
+/// Whether a program may find a GPU here, or a library that stands for one.
+fn has_gpu() -> bool {
+    std::env::var_os("TIGHTFIT_CUDA").is_some() || GPU.iter().any(|file| Path::new(file).exists())
+}
+
+/// What is being done, in few words.
+fn brief(options: &RunOptions, limit: Limit, tune: Tune) -> String {
+    if std::env::var_os("TIGHTFIT_OFF").is_some_and(|value| value == "1") {
+        return "switched off by TIGHTFIT_OFF".to_owned();
+    }
+    if !has_gpu() {
+        return "no GPU here, so there are no convolutions to tune; the program runs as it is".to_owned();
+    }
+    let within = match limit {
+        Limit::PerKernel(AutoOrBytes::Auto) => "in no more memory than the program's own choices".to_owned(),
+        Limit::PerKernel(AutoOrBytes::Bytes(Bytes::UNLIMITED)) | Limit::Total(Bytes::UNLIMITED) => {
+            "in unlimited workspace".to_owned()
+        }
+        Limit::PerKernel(AutoOrBytes::Bytes(each)) => format!("in {each} of workspace per kernel"),
+        Limit::Total(total) => format!("in {total} of workspace in total"),
+    };
+    match tune {
+        Tune::Measure | Tune::First if options.tune_budget.limit().is_none() => {
+            format!("tuning convolutions without a limit of time, {within} (-v for paths)")
+        }
+        Tune::Measure | Tune::First => {
+            format!("tuning convolutions for up to {}, {within} (-v for paths)", options.tune_budget)
+        }
+        Tune::Cached => format!("convolutions by what the cache holds, {within} (-v for paths)"),
+        Tune::Heuristic => format!("changing only convolutions that do not fit, {within} (-v for paths)"),
+    }
+}
+
+/// What is being done, on one line, with all settings and paths.
 fn summary(
     options: &RunOptions,
     common: &Common,

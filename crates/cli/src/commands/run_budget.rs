@@ -15,7 +15,7 @@ use tightfit_cuda::load::is_python;
 
 use crate::failure::Failure;
 use crate::message;
-use crate::options::AutoOrBytes;
+use crate::options::RunBudget;
 use crate::preload::{Environment, PythonCall, find_program, python_of};
 
 const SITE: &str = "tightfit/_budget/site/sitecustomize.py";
@@ -45,18 +45,14 @@ impl Budgeted {
     /// # Errors
     /// [`Failure::Wrong`] if no Python has the package, if it does not run, or if it cannot be reached.
     pub(super) fn prepare(
-        budget: AutoOrBytes,
+        budget: RunBudget,
         recompute: bool,
         compile: bool,
         command: &[OsString],
     ) -> Result<Budgeted, Failure> {
         let call = PythonCall::read(command);
         let (python, site) = package(call.as_ref(), command)?;
-        let mut path = site.as_os_str().to_owned();
-        if let Some(others) = std::env::var_os("PYTHONPATH").filter(|others| !others.is_empty()) {
-            path.push(":");
-            path.push(others);
-        }
+        let path = with_others(&site);
         let budget = OsString::from(budget.to_string());
         let recompute = OsString::from(recompute.to_string());
         let compile = OsString::from(compile.to_string());
@@ -116,6 +112,23 @@ impl Budgeted {
             let _ = std::fs::remove_file(met);
         }
     }
+}
+
+/// The search path of Python with the folder of the package that a Python reads, for the Python of a command.
+///
+/// # Errors
+/// As [`Budgeted::prepare`].
+pub(super) fn search_path(command: &[OsString]) -> Result<OsString, Failure> {
+    Ok(with_others(&package(PythonCall::read(command).as_ref(), command)?.1))
+}
+
+fn with_others(site: &Path) -> OsString {
+    let mut path = site.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("PYTHONPATH").filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    path
 }
 
 /// The Python whose package is used, and the folder of the package that a Python reads.

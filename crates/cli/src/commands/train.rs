@@ -67,7 +67,8 @@ pub fn run(options: &TrainOptions, common: &Common) -> Result<(), Failure> {
                 Request { planning: &options.model.planning, network: &network, goal, common, choices: CHOICES };
             let prepared = request.prepare(&mut session)?;
             let begin = Instant::now();
-            let plan = prepared.plan()?;
+            let mut plan = prepared.plan()?;
+            plan.frozen.clone_from(&options.model.planning.freeze);
             planning = Some(Nanos::from(begin.elapsed()));
             (network, plan)
         }

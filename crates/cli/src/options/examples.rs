@@ -3,7 +3,8 @@
 
 pub const ALL: &str = "\
 Examples:
-  tightfit run -- python train.py
+  tightfit run --budget 8GiB -- python train.py
+  tightfit compare --budget 60% -- python train.py
   tightfit plan vgg19 --batch 128 --budget 8GiB --assume
   tightfit train digits-net --batch 32 --data digits --epochs 10 --backend cpu";
 
@@ -84,9 +85,21 @@ Examples:
 
 pub const RUN: &str = "\
 Examples:
+  tightfit run --budget 8GiB -- python train.py
+  tightfit run --budget 60% -- python train.py
+  tightfit run --sweep=sweep.html -- python train.py
   tightfit run -- python train.py
   tightfit run --workspace 512MiB --report report.json -- python train.py
   tightfit run --total-workspace 1GiB --tune first -- torchrun train.py";
+
+pub const COMPARE: &str = "\
+Examples:
+  tightfit compare --budget 8GiB -- python train.py
+  tightfit compare --budget 60% --steps 50 -- python train.py
+  tightfit compare -- python train.py
+
+The program runs twice, each time until enough steps are measured; then it is
+ended. A third run follows if losses differ, to see whether plain repeats itself.";
 
 pub const REPORT: &str = "\
 Examples:

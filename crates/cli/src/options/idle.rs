@@ -42,6 +42,7 @@ fn idle(command: &str) -> Vec<&'static str> {
         "profile" | "optimize" | "plan" => vec!["seed"],
         "split" => vec!["threads", "cudnn", "every_engine", "deterministic", "exact_class", "seed"],
         "run" => RUN.map(|(name, _)| name).to_vec(),
+        "compare" => RUN.map(|(name, _)| name).into_iter().filter(|name| *name != "format").collect(),
         _ => Vec::new(),
     }
 }
@@ -56,10 +57,10 @@ pub fn definition() -> Command {
         common.iter().filter(|option| idle.contains(&option.get_id().as_str())).map(hide).collect::<Vec<_>>()
     };
     // An option that a subcommand has already is not handed down to it.
-    all.mut_subcommands(|command| {
+    super::purposes::by_purpose(all.mut_subcommands(|command| {
         let hidden = hidden(command.get_name());
         command.args(hidden)
-    })
+    }))
 }
 
 /// A command and its subcommands, in which an empty variable is as good as none.
@@ -79,11 +80,11 @@ pub fn without_variables(all: Command, subcommand: &str) -> Command {
 pub fn refusal(subcommand: &str, given: &ArgMatches) -> Option<String> {
     let is_said = |name: &&str| given.value_source(name) == Some(ValueSource::CommandLine);
     let means_cuda = |name: &str| {
-        (subcommand, name) == ("run", "backend")
+        matches!((subcommand, name), ("run" | "compare", "backend"))
             && given.get_one::<String>(name).is_some_and(|backend| ["auto", "cuda"].contains(&backend.as_str()))
     };
     let name = idle(subcommand).into_iter().filter(is_said).find(|name| !means_cuda(name))?;
-    let of_run = RUN.into_iter().find(|(known, _)| subcommand == "run" && *known == name);
+    let of_run = RUN.into_iter().find(|(known, _)| ["run", "compare"].contains(&subcommand) && *known == name);
     let (name, why) = (name.replace('_', "-"), of_run.map_or("it has no effect there", |(_, why)| why));
     Some(format!("the argument '--{name}' cannot be used with '{subcommand}': {why}; leave it out"))
 }

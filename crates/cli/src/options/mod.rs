@@ -1,5 +1,7 @@
 //! The command line. Options that a whole session shares can also be set by environment variables.
 
+mod batch;
+mod budget;
 mod cache;
 mod divide;
 mod examples;
@@ -8,9 +10,11 @@ mod negative;
 mod number;
 mod plan;
 mod predict;
+mod purposes;
 mod read;
 mod run;
 mod sizes;
+mod suggestions;
 mod train;
 mod units;
 mod workspace;
@@ -23,18 +27,20 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
 use tightfit_core::{Bytes, Layout, Operation, Types};
 
+pub use batch::Batch;
+pub use budget::{Budget, RunBudget};
 pub use cache::{CacheAction, CacheOptions};
 pub use divide::DivideOption;
 pub use idle::definition;
 pub use plan::{PlanOptions, Planning, Shares};
 pub use predict::{ForwardOptions, PredictOptions, TestOptions};
-pub use run::{AutoOrBytes, ReportOptions, RunOptions, Tune};
+pub use run::{AutoOrBytes, CompareOptions, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
 pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
 pub use units::of_environment;
 pub use workspace::WorkspaceOptions;
 
-/// Run convolutional networks in the memory you have, as fast as that memory allows.
+/// Train in the GPU memory you have, and ask before what that takes.
 #[derive(Parser)]
 #[command(name = "tightfit", version = version(), propagate_version = true, after_help = examples::ALL)]
 pub struct Options {
@@ -86,9 +92,12 @@ pub enum Command {
     /// Split one mini-batch across unequal devices so that the slowest finishes as early as possible
     #[command(after_help = examples::SPLIT)]
     Split(SplitOptions),
-    /// Run an unmodified program with its cuDNN convolutions divided
+    /// Run a program: its PyTorch models within --budget, or its cuDNN convolutions tuned
     #[command(after_help = examples::RUN)]
     Run(RunOptions),
+    /// Run a program plain and under tightfit: step time, peak and losses side by side
+    #[command(after_help = examples::COMPARE)]
+    Compare(CompareOptions),
     /// Show reports of `tightfit run`: what runs for each kernel, time and workspace saved, what tuning cost
     #[command(after_help = examples::REPORT)]
     Report(ReportOptions),

@@ -27,6 +27,15 @@ pub fn samples() -> impl TypedValueParser<Value = usize> {
     whole(1..=Problem::MOST_SAMPLES as u64)
 }
 
+/// Reads a mini-batch size.
+///
+/// # Errors
+/// What may be given instead.
+pub fn read_samples(text: &str) -> Result<usize, String> {
+    let samples = text.parse::<usize>().ok().filter(|samples| (1..=Problem::MOST_SAMPLES).contains(samples));
+    samples.ok_or_else(|| format!("write a whole number from 1 to {}", Problem::MOST_SAMPLES))
+}
+
 /// Parses a number that a solver is set by.
 pub fn hyperparameter(of: Hyperparameter) -> impl TypedValueParser<Value = f32> {
     number(move |number: f32| of.allows(number.into()), of.range())

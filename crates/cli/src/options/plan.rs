@@ -6,20 +6,21 @@ use clap::{ArgAction, Args};
 use tightfit_core::network::Hyperparameter;
 use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Error, Nanos};
+use tightfit_core::{Bytes, Nanos};
 
-use super::{DivideOption, SolverName, number};
+use super::{Batch, Budget, DivideOption, SolverName, number};
 
 /// What to plan for.
 #[derive(Args, Clone)]
 pub struct Planning {
-    /// Mini-batch size
-    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH", value_parser = number::samples())]
-    pub batch: Option<usize>,
-    /// Device memory for weights, feature maps, gradients and workspaces together [default: the free memory, less
-    /// 256 MiB for libraries on a GPU; unlimited if nothing is measured]
-    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET", value_parser = budget)]
-    pub budget: Option<Bytes>,
+    /// Mini-batch size; for `plan`, max is the largest that fits in the budget [default: 32]
+    #[arg(short, long, value_name = "N", env = "TIGHTFIT_BATCH")]
+    pub batch: Option<Batch>,
+    /// Device memory for weights, feature maps, gradients and workspaces together, or a share of what a step takes that
+    /// keeps everything, as in 60% [default: the free memory, less 256 MiB for libraries on a GPU; unlimited if nothing is
+    /// measured]
+    #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
+    pub budget: Option<Budget>,
     /// Pinned host memory for offloaded feature maps
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
     pub host_budget: Bytes,
@@ -27,6 +28,10 @@ pub struct Planning {
     /// few as the budget requires), baseline (keeps all), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: plan::Policy,
+    /// Keep the parameters of all layers whose names begin with PREFIX, which may be given several times; such layers need no
+    /// weight gradients and no solver state
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
+    pub freeze: Vec<String>,
     /// How long the policy optimal may search, as in 2s or 500ms [default: a fixed amount of work, which gives the same plan each
     /// time]
     #[arg(long, value_name = "TIME")]
@@ -45,8 +50,9 @@ pub struct Planning {
     /// [env: TIGHTFIT_SIZES]
     #[arg(long)]
     pub sizes: Option<Sizes>,
-    /// Copy, memory and arithmetic rates for anything that is not measured: those of h200, h100, k40 or cpu [default: the
-    /// device's]
+    /// Copy, memory and arithmetic rates for anything that is not measured, of a card by its data sheet: 3090, 4090, 5090,
+    /// a6000, a100, l4, l40s, t4, v100; or as measured: h200, h100, k40, cpu [default: the device's]. Where nothing is measured,
+    /// the card's memory is the budget if none is given
     #[arg(long, value_name = "DEVICE")]
     pub costs: Option<String>,
 }
@@ -104,7 +110,7 @@ pub struct PlanOptions {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes"]
+        conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes", "freeze"]
     )]
     pub step: Option<PathBuf>,
     /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,
@@ -151,14 +157,4 @@ pub struct PlanOptions {
     /// Write a trace of the planned step (its streams, waits and live bytes over time) for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-}
-
-/// A budget in bytes; where a share is given, the error says how to plan for one.
-fn budget(text: &str) -> Result<Bytes, String> {
-    text.parse().map_err(|error: Error| match text.strip_suffix('%').and_then(|share| share.parse::<u32>().ok()) {
-        Some(share) => format!(
-            "{error}; `tightfit plan --sweep {share}..{share}` plans for a share of what keeping everything takes"
-        ),
-        None => error.to_string(),
-    })
 }

@@ -6,11 +6,12 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
-use super::{Options, idle, negative, units};
+use super::{Options, idle, negative, suggestions, units};
 use crate::message;
 
 /// Options that a plan already sets, so that they cannot be combined with one.
-const PLANNED: [&str; 12] = [
+const PLANNED: [&str; 13] = [
+    "freeze",
     "batch",
     "budget",
     "host_budget",
@@ -29,7 +30,10 @@ impl Options {
     /// Reads the command line and the environment; exits the program if they are invalid.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Options {
         let mut command = idle::definition();
-        let arguments = negative::joined(&command, arguments.into_iter().collect());
+        let mut arguments = negative::joined(&command, arguments.into_iter().collect());
+        if arguments.len() == 1 {
+            arguments.push("-h".into());
+        }
         let first = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
         if let Some(name) = first.ok().as_ref().and_then(ArgMatches::subcommand_name) {
             command = idle::without_variables(command, name);
@@ -42,7 +46,7 @@ impl Options {
                 message::say("\nPut -- before the program: tightfit run [OPTIONS] -- python train.py");
                 std::process::exit(2);
             }
-            with_variable(without_advice(error), &defined, &arguments).exit()
+            with_variable(with_advice(error, &defined, &arguments), &defined, &arguments).exit()
         });
         if let Some(what) = matches.subcommand().and_then(|(name, given)| idle::refusal(name, given)) {
             command.error(ErrorKind::ArgumentConflict, what).exit()
@@ -63,14 +67,29 @@ impl Options {
     }
 }
 
-/// An error without the advice to write `-- --budget` for an option that a command does not have, as if it were the name of a
-/// network.
-fn without_advice(mut error: Error) -> Error {
-    if error.kind() == ErrorKind::UnknownArgument
-        && let Some(ContextValue::StyledStrs(advice)) = error.get(ContextKind::Suggested)
-        && advice.iter().any(|line| line.to_string().contains("as a value"))
-    {
-        error.remove(ContextKind::Suggested);
+/// An error about an option or a command that does not exist, with what may have been meant in place of what has similar letters.
+fn with_advice(mut error: Error, command: &Command, arguments: &[OsString]) -> Error {
+    let kinds = [ContextKind::Suggested, ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
+    let (written, built) = match error.kind() {
+        ErrorKind::UnknownArgument => (error.get(ContextKind::InvalidArg), true),
+        ErrorKind::InvalidSubcommand => (error.get(ContextKind::InvalidSubcommand), false),
+        _ => return error,
+    };
+    let Some(ContextValue::String(written)) = written.cloned() else { return error };
+    kinds.into_iter().for_each(|kind| drop(error.remove(kind)));
+    // Only what is built has the common options.
+    let mut whole = command.clone();
+    whole.build();
+    let named = arguments.iter().skip(1).find_map(|word| whole.find_subcommand(word));
+    let (kind, meant) = if built {
+        (ContextKind::SuggestedArg, suggestions::option_for(&written, named.unwrap_or(&whole)))
+    } else {
+        (ContextKind::SuggestedSubcommand, suggestions::command_for(&written, &whole))
+    };
+    match meant {
+        Some(meant) if built => drop(error.insert(kind, ContextValue::String(meant))),
+        Some(meant) => drop(error.insert(kind, ContextValue::Strings(vec![meant]))),
+        None => {}
     }
     error
 }

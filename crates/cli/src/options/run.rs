@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use tightfit_core::Bytes;
 use tightfit_core::survey::TuneBudget;
 
-use super::{DivideOption, SizeOption};
+use super::{DivideOption, RunBudget, SizeOption};
 
 #[derive(Args)]
 pub struct RunOptions {
@@ -23,9 +23,9 @@ pub struct RunOptions {
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
     /// GPU memory for PyTorch models, weights and optimizer included: saved activations are kept, offloaded to host memory,
-    /// or recomputed; auto for all that is free
+    /// or recomputed; 60% for a share of what the model needs without a budget, auto for all that is free
     #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
-    pub budget: Option<AutoOrBytes>,
+    pub budget: Option<RunBudget>,
     /// Whether activations may be recomputed with --budget; --recompute=false only keeps or offloads them
     #[arg(
         long,
@@ -38,6 +38,10 @@ pub struct RunOptions {
         action = clap::ArgAction::Set
     )]
     pub recompute: bool,
+    /// Print what less memory costs: the predicted time of a step under shares of what the model needs, down to the least; then end
+    /// the program before its first step. FILE.html gets the picture
+    #[arg(long, value_name = "FILE.html", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub sweep: Option<PathBuf>,
     /// Compile the model that the program trains eagerly, within --budget; a model that cannot be compiled stays eager, said in
     /// a line
     #[arg(long, env = "TIGHTFIT_COMPILE", value_parser = clap::builder::FalseyValueParser::new(), requires = "budget")]
@@ -69,6 +73,15 @@ pub struct RunOptions {
 }
 
 #[derive(Args)]
+pub struct CompareOptions {
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// Steps to measure, after the first eight [default: as many as take 5 s, from 20 to 200, within a minute]
+    #[arg(long, value_name = "K", value_parser = super::number::whole::<u64>(5..=100_000))]
+    pub steps: Option<u64>,
+}
+
+#[derive(Args)]
 pub struct ReportOptions {
     /// Reports to show, one after another
     #[arg(value_name = "FILE", required = true)]
@@ -82,13 +95,18 @@ pub struct ReportOptions {
 }
 
 impl RunOptions {
+    /// The budget; all that a model needs where only a sweep is asked for.
+    pub fn budget(&self) -> Option<RunBudget> {
+        self.budget.or(self.sweep.is_some().then(RunBudget::all))
+    }
+
     /// How configurations are chosen. Under a budget, none may change between a forward pass and what is computed again of it, and
     /// nothing is measured outside the budget.
     ///
     /// # Errors
     /// The reason, if what was asked for does not go with the budget.
     pub fn tune(&self) -> Result<Tune, String> {
-        match (self.budget, self.tune) {
+        match (self.budget(), self.tune) {
             (None, tune) => Ok(tune.unwrap_or(Tune::Measure)),
             (Some(_), None) => Ok(Tune::Cached),
             (Some(_), Some(tune @ (Tune::Cached | Tune::Heuristic))) => Ok(tune),

@@ -48,6 +48,28 @@ fn doctor_checks_a_python_environment_from_its_files() {
 }
 
 #[test]
+fn doctor_knows_versions_that_do_not_reach_cudnn_in_three_dimensions() {
+    let place = Place::new(REAL);
+    install_torch(&place, &[&place.cudnn().display().to_string()]);
+    assert!(!doctor(&place).1.contains("166643"));
+    let version = place.site().join("torch/version.py");
+    for (torch, cudnn, is_slow) in
+        [("2.9.1+cu128", "9.10.2.21", true), ("2.9.0", "9.15.0.57", false), ("2.10.0", "9.10.2.21", false)]
+    {
+        fs::write(&version, format!("__version__ = '{torch}'\n")).unwrap();
+        let place_of = |version: &str| place.site().join(format!("nvidia_cudnn_cu13-{version}.dist-info"));
+        for entry in fs::read_dir(place.site()).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.to_string_lossy().ends_with(".dist-info") {
+                fs::remove_dir_all(entry).unwrap();
+            }
+        }
+        fs::create_dir(place_of(cudnn)).unwrap();
+        let (code, table, message) = doctor(&place);
+        assert_eq!((code, table.contains("166643")), (0, is_slow), "{torch} {cudnn}: {table}{message}");
+    }
+}
+
+#[test]
 fn doctor_knows_which_packages_a_newer_cudnn_still_allows() {
     let place = Place::new(NEWER);
     fs::create_dir(place.site().join("jax_cuda13_plugin-0.10.2.dist-info")).unwrap();

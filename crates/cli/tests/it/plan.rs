@@ -62,7 +62,8 @@ fn unknown_words_are_listed_with_valid_ones() {
         ("plan lenet --batch 4 --budget 1MiB --assume --out plan.json", &["--assume", "--out", "--format json"]),
         ("plan lenet --batch 4 --budget 1MiB --assume --measure", &["--assume", "--measure"]),
         ("plan lenet --batch 4 --budget 1MiB --measure --backend replay:x.jsonl", &["--measure", "replay:"]),
-        ("plan lenet --budget 1MiB --assume", &["--batch"]),
+        ("plan lenet --batch max --assume", &["--batch max", "--budget 8GiB"]),
+        ("plan lenet --batch many --assume", &["many", "whole number"]),
         ("plan lenet --batch 4 --assume --budget -1", &["-1", "--budget", "is not a size"]),
         ("plan lenet --batch 4 --assume --momentum nan", &["'nan'", "--momentum", "less than 1"]),
         ("plan lenet --batch 4 --assume --solver adamw --momentum 0.5", &["--momentum 0.5", "--solver sgd"]),
@@ -382,9 +383,53 @@ fn a_sweep_prints_a_row_for_each_budget() {
     assert_eq!(shares, [0.25, 0.5, 0.75, 1.0]);
     let steps: Vec<f64> = rows.iter().filter_map(|row| row["step_time_us"].as_f64()).collect();
     assert!(!steps.is_empty() && steps.is_sorted_by(|less, more| less >= more), "{rows:?}");
-    let refused = folder.fail("plan digits-net --batch 4 --assume --budget 60%", 2);
-    assert!(refused.contains("`60%` is not a size") && refused.contains("plan --sweep 60..60"), "{refused}");
     assert_eq!(folder.json("plan digits-net --batch 4 --assume --sweep 60..60").as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_budget_is_a_share_of_what_keeping_everything_takes() {
+    let folder = Folder::new();
+    let plan = |budget: &str| folder.json(&format!("plan resnet18 --batch 8 --assume --budget {budget}"));
+    let whole = plan("unlimited")["peak_bytes"].as_u64().unwrap();
+    for (text, share) in [("80%", 0.8), ("62.5%", 0.625)] {
+        let planned = plan(text);
+        let budget = (whole as f64 * share) as u64;
+        assert_eq!(planned["budget_bytes"], budget, "{text}");
+        assert!(planned["peak_bytes"].as_u64().unwrap() <= budget, "{text}");
+    }
+    assert_eq!(plan("100%")["offloaded_bytes"], 0);
+    assert!(folder.fail("plan lenet --batch 4 --assume --budget 0%", 2).contains("is not a share"));
+    assert!(folder.fail("plan lenet --batch 4 --assume --budget 1%", 3).contains("needs at least"));
+}
+
+#[test]
+fn the_largest_mini_batch_is_found() {
+    let folder = Folder::new();
+    let plan =
+        |batch: &str| folder.run(&format!("plan resnet18 --assume --budget 400MiB --format json --batch {batch}"));
+    let output = plan("max");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let batch = found["batch"].as_u64().unwrap();
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("the largest mini-batch in 400 MiB is {batch}; without a plan, ")), "{said}");
+    assert!(found["peak_bytes"].as_u64().unwrap() <= 400 << 20);
+    let kept: u64 = said.split("without a plan, ").nth(1).unwrap().trim().parse().unwrap();
+    assert!(0 < kept && kept < batch, "{said}");
+    let more = |batch: u64| plan(&format!("{batch} --divide off")).status.code();
+    assert_eq!((more(batch), more(batch + 1)), (Some(0), Some(3)));
+    let default = folder.run("plan lenet --assume");
+    assert!(text(&default.stderr).contains("assuming a mini-batch of 32"), "{}", text(&default.stderr));
+}
+
+#[test]
+fn a_card_has_rates_and_memory() {
+    let folder = Folder::new();
+    let output = folder.run("plan resnet50 --batch 64 --assume --costs 4090 --format json");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["budget_bytes"], 23_u64 << 30);
+    assert!(text(&output.stderr).contains("23 GiB: what a 4090 of 24 GiB has"), "{}", text(&output.stderr));
+    let slower = folder.json("plan resnet50 --batch 64 --assume --costs l4 --budget 23GiB");
+    assert!(slower["step_time_us"].as_f64() > found["step_time_us"].as_f64());
 }
 
 #[test]

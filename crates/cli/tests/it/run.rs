@@ -33,6 +33,8 @@ fn settings_reach_the_command_as_environment_variables() {
     }
     let said = text(&output.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(!said.contains(&ours), "{said}");
+    let said = text(&place.run("-v --workspace 512MiB --sizes power-of-two --tune cached", "env").stderr);
     for part in ["512 MiB", "power-of-two", "cached", &ours] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -69,10 +71,10 @@ fn defaults_are_printed_and_paths_are_absolute() {
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("10s"));
     assert_eq!(seen(&output, "TIGHTFIT_QUIET"), None);
-    let said = text(&output.stderr);
+    let said = text(&place.run("-v", "env").stderr);
     assert!(said.contains("the workspace of the program's own choices") && said.contains("within 10s"), "{said}");
     assert!(text(&place.run("--quiet", "env").stderr).is_empty());
-    let said = text(&place.run("--workspace 64MiB", "env").stderr);
+    let said = text(&place.run("-v --workspace 64MiB", "env").stderr);
     assert!(said.contains("64 MiB of workspace per kernel"), "{said}");
     let output = place.run("--total-workspace 1GiB --report out-%p.json --cache here.db", "env");
     assert_eq!(seen(&output, "TIGHTFIT_TOTAL_WORKSPACE").as_deref(), Some("1073741824B"));
@@ -94,14 +96,27 @@ fn tuning_is_told_how_long_and_how_loud() {
         ("unlimited", "unlimited", "without limit"),
     ] {
         for tune in ["measure", "first"] {
-            let output = place.run(&format!("--tune {tune} --tune-budget {budget}"), "env");
+            let output = place.run(&format!("-v --tune {tune} --tune-budget {budget}"), "env");
             assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some(tune));
             assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some(passed), "{budget}");
             let said = text(&output.stderr);
             assert!(said.contains(&format!("tune {tune} {words}")), "{said}");
         }
     }
-    assert!(!text(&place.run("--tune cached", "env").stderr).contains("within"), "nothing is measured");
+    assert!(!text(&place.run("-v --tune cached", "env").stderr).contains("within"), "nothing is measured");
+    let said = |gpu: bool, options: &str| {
+        let mut command = place.tightfit(&["run", "--cudnn", &place.cudnn().display().to_string()]);
+        command.args(options.split_whitespace()).args(["--", "env"]);
+        if gpu {
+            command.env("TIGHTFIT_CUDA", "libcuda.so.1");
+        }
+        text(&command.output().unwrap().stderr)
+    };
+    let line = said(true, "--tune-budget 30s --workspace 64MiB");
+    assert_eq!(line, "tightfit: tuning convolutions for up to 30s, in 64 MiB of workspace per kernel (-v for paths)\n");
+    if !std::path::Path::new("/dev/nvidiactl").exists() {
+        assert!(said(false, "").starts_with("tightfit: no GPU here, "), "{}", said(false, ""));
+    }
     let cudnn = place.cudnn().display().to_string();
     let run = |budget: &str| {
         let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]);
@@ -124,7 +139,7 @@ fn the_store_behind_the_cache_is_named_or_none() {
     assert!(!text(&output.stderr).contains("shipped"));
     let file = place.path("preload").join("h200.jsonl.gz").display().to_string();
     for (given, passed) in [("none", "none"), ("h200.jsonl.gz", file.as_str())] {
-        let output = place.run(&format!("--shipped {given}"), "env");
+        let output = place.run(&format!("-v --shipped {given}"), "env");
         assert_eq!(seen(&output, "TIGHTFIT_SHIPPED").as_deref(), Some(passed));
         assert!(text(&output.stderr).contains(&format!(", shipped {given};")), "{}", text(&output.stderr));
     }
@@ -152,7 +167,7 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     let missing = run(&["--budget", "8GiB"], &[]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("-m pip install tightfit"), "{}", text(&missing.stderr));
-    let site = packages.join("tightfit/_fit/site");
+    let site = packages.join("tightfit/_budget/site");
     fs::create_dir_all(&site).unwrap();
     fs::write(site.join("sitecustomize.py"), "").unwrap();
     let site = site.display().to_string();
@@ -186,14 +201,26 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     // A budget needs no cuDNN, unless its workspaces are to be limited.
     let missing = place.path("missing").display().to_string();
     let without = |options: &[&str]| {
-        let arguments = [&["run", "--budget", "8GiB"], options, &["--", &python, "train.py"]].concat();
+        let budget: &[&str] = if options.contains(&"--budget") { &[] } else { &["--budget", "8GiB"] };
+        let arguments = [&["run"], budget, options, &["--", &python, "train.py"]].concat();
         place.tightfit(&arguments).env("TIGHTFIT_PRELOAD", &missing).output().unwrap()
     };
     assert_eq!(seen(&without(&[]), "TIGHTFIT_BUDGET").as_deref(), Some("8589934592B"));
     assert_eq!(seen(&without(&[]), "LD_PRELOAD"), None);
-    for options in [&["--workspace", "64MiB"][..], &["--cudnn", &cudnn], &["--report", "run.json"]] {
+    for options in [&["--workspace", "64MiB"][..], &["--cudnn", &cudnn]] {
         assert_eq!(without(options).status.code(), Some(1), "{options:?}");
     }
+    // The report is that of the budget, which the package writes.
+    let reported = without(&["--report", "run-%p.json"]);
+    let report = place.path("preload").join("run-%p.json").display().to_string();
+    assert_eq!(seen(&reported, "TIGHTFIT_BUDGET_REPORT"), Some(report));
+    assert_eq!(seen(&reported, "TIGHTFIT_REPORT"), None);
+    for (given, passed) in [("60%", "60%"), ("62.5 %", "62.5%")] {
+        assert_eq!(seen(&without(&["--budget", given]), "TIGHTFIT_BUDGET").as_deref(), Some(passed));
+    }
+    // What the budget does, the package says.
+    assert_eq!(text(&given.stderr), "");
+    assert_eq!(seen(&run(&["--budget", "8GiB", "-v"], &[]), "TIGHTFIT_VERBOSE").as_deref(), Some("1"));
 }
 
 #[test]
@@ -418,7 +445,7 @@ fn cudnn_comes_from_the_commands_python() {
 #[test]
 fn newer_cudnn_gets_the_plain_library() {
     let place = Place::new(NEWER);
-    let output = place.run("", "env");
+    let output = place.run("-v", "env");
     let plain = place.path("preload/libtightfit_preload_plain.so");
     assert_eq!(seen(&output, "LD_PRELOAD"), Some(plain.display().to_string()));
     assert!(text(&output.stderr).contains("cudnnNewThing"), "{}", text(&output.stderr));

@@ -50,6 +50,43 @@ fn impossible_numbers_and_options_without_effect_are_refused() {
 }
 
 #[test]
+fn frozen_layers_need_less_and_stay_as_they_are() {
+    let folder = Folder::on_cpu();
+    let plan = |options: &str| {
+        json(&folder.succeed(&format!("plan digits-net --batch 8 --budget 8MiB --assume --format json {options}")))
+    };
+    let (whole, part) = (plan(""), plan("--freeze conv --freeze fc1"));
+    assert!(part["peak_bytes"].as_u64().unwrap() < whole["peak_bytes"].as_u64().unwrap(), "{part}");
+    folder.succeed("plan digits-net --batch 8 --budget 8MiB --freeze conv1 --out plan.json");
+    let train = "train digits-net --data synthetic --steps 2 --plan plan.json";
+    folder.succeed(&format!("{train} --save two.safetensors"));
+    folder
+        .succeed(&format!("{} --resume two.safetensors --save four.safetensors", train.replace("steps 2", "steps 4")));
+    let weights = |name: &str| {
+        let file = std::fs::read(folder.path().join(name)).unwrap();
+        let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+        let head: serde_json::Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
+        let of = |layer: &str| {
+            let span = &head[layer]["data_offsets"];
+            let place = |at: usize| 8 + length + span[at].as_u64().unwrap() as usize;
+            file[place(0)..place(1)].to_vec()
+        };
+        (of("conv1.weight"), of("conv2.weight"), head.to_string().contains("solver.momentum/conv1"))
+    };
+    let ((still, moved, has_state), (same, other, _)) = (weights("two.safetensors"), weights("four.safetensors"));
+    assert!(still == same && moved != other && !has_state);
+    for (options, parts) in [
+        ("train digits-net --data synthetic --plan plan.json --freeze conv2", &["--freeze", "cannot be used with"][..]),
+        ("plan digits-net --batch 8 --assume --freeze nothing", &["`nothing`", "tightfit networks"]),
+        ("plan digits-net --batch 8 --assume --freeze conv,fc", &["all layers", "nothing trains"]),
+        ("plan digits-net --batch 8 --assume --inference --freeze conv", &["--freeze", "training"]),
+    ] {
+        let message = folder.fail(options, 2);
+        assert!(parts.iter().all(|part| message.contains(part)), "{options}: {message}");
+    }
+}
+
+#[test]
 fn plans_and_traces_are_written_and_read() {
     let folder = Folder::on_cpu();
     folder.succeed("plan digits-net --batch 8 --budget 8MiB --policy vdnn-conv --out plan.json.gz");
@@ -121,7 +158,7 @@ fn momentum_takes_memory_only_where_there_is_some() {
 fn impossible_training_explains_why() {
     let folder = Folder::on_cpu();
     for (arguments, code, part) in [
-        ("train digits-net --data digits --budget 8MiB", 2, "--batch"),
+        ("train digits-net --data digits --budget 8MiB --batch 0", 2, "--batch"),
         ("train digits-net --batch 8 --data nowhere --budget 8MiB", 1, "digits, synthetic, or a folder"),
         ("train lenet --batch 8 --data digits --budget 64MiB", 1, "samples are 1x8x8, but the network takes 1x28x28"),
         ("train digits-net --batch 8 --data digits --budget 64KiB", 3, "needs at least"),

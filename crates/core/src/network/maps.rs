@@ -53,12 +53,16 @@ impl FeatureMaps {
     /// map does not read its output again going backward. Exception: dropout may overwrite a ReLU's output, because
     /// dropped elements get no gradient and the others keep their sign.
     pub fn of(network: &Network) -> FeatureMaps {
+        FeatureMaps::of_trained(network, |layer| network.layer(layer).parameters > 0)
+    }
+
+    /// The same, where only some layers learn.
+    pub fn of_trained(network: &Network, trains: impl Fn(LayerId) -> bool) -> FeatureMaps {
         let mut maps: Vec<FeatureMap> = Vec::new();
         let mut of_layer: Vec<MapId> = Vec::new();
         for (id, layer) in network.iter() {
             let first = layer.inputs.first().copied();
-            let learns =
-                layer.parameters > 0 || layer.inputs.iter().any(|input| maps[of_layer[input.index()].0].gradient);
+            let learns = trains(id) || layer.inputs.iter().any(|input| maps[of_layer[input.index()].0].gradient);
             let Behavior { part, placement, .. } = layer.kind.behavior();
             let shared = first.filter(|&input| {
                 part == Part::View || placement != Placement::Apart && may_overwrite(network, layer, input)

@@ -1,5 +1,7 @@
 //! Assembles a [`Plan`] from a draft: checks its schedule, simulates it, and collects the facts known in advance.
 
+use std::collections::HashSet;
+
 use super::draft::Drafter;
 use super::lives::Lives;
 use super::policies::{Floors, Outcome, proven};
@@ -31,6 +33,9 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
         Action::Offload(block, _) => schedule.blocks[block.0].bytes,
         _ => 0,
     };
+    let of_updates = step.operations.iter().filter(|operation| operation.stage == Stage::Update);
+    let updated: HashSet<_> = of_updates.flat_map(|operation| &operation.uses).map(|used| used.tensor).collect();
+    let updated = updated.iter().filter(|&&tensor| step.tensor(tensor).kind == Kind::WeightGradients).count();
     let count = |kind| step.tensors.iter().filter(|tensor| tensor.kind == kind).count();
     let plan = Plan {
         network: step.name.clone(),
@@ -40,8 +45,9 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
         mode: step.mode,
         // Inference has no solver, and so none without momentum.
         momentum: step.mode == Mode::Inference || step.tensors.iter().any(|tensor| tensor.kind == Kind::Momentum),
-        // Every parameter has one gradient, and as many solver tensors as the solver has moments.
-        adamw: count(Kind::Momentum) > count(Kind::WeightGradients),
+        // Every parameter that trains has one gradient, and as many solver tensors as the solver has moments.
+        adamw: count(Kind::Momentum) > updated,
+        frozen: Vec::new(),
         options: drafter.options,
         device: None,
         peak: draft.peak,

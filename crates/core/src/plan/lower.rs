@@ -239,14 +239,16 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
     if !computes || !(is_loss || reached[own.index()]) {
         return Vec::new();
     }
-    let has_filters = node.parameters > 0 && parameter_pass == ParameterPass::Own;
+    let has_own_pass = node.parameters > 0 && parameter_pass == ParameterPass::Own;
+    let with_data = node.parameters > 0 && parameter_pass == ParameterPass::WithData;
+    let trains = workload.trains(layer);
     let mut passes = Vec::new();
     let dy = |uses: &mut Uses| {
         if !is_loss {
             uses.take(Role::Dy, NetworkTensor::Gradient(own), Access::Read);
         }
     };
-    if has_filters {
+    if has_own_pass && trains {
         let mut uses = Uses::new(layer, Pass::BackwardFilter);
         uses.take_inputs(workload);
         dy(&mut uses);
@@ -266,11 +268,10 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         gradients.push((Role::Dx(place), NetworkTensor::Gradient(map), access));
         reached[map.index()] = true;
     }
-    let gives_parameters = node.parameters > 0 && parameter_pass == ParameterPass::WithData;
-    if !gradients.is_empty() || gives_parameters {
+    if !gradients.is_empty() || with_data && trains {
         let relu = workload.relu_over(layer).filter(|_| with_relu == WithRelu::Both);
         let mut uses = Uses { relu, ..Uses::new(layer, Pass::BackwardData) };
-        if reads.inputs && !has_filters {
+        if reads.inputs && !has_own_pass {
             uses.take_inputs(workload);
         }
         if reads.output {
@@ -286,14 +287,15 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
         if node.parameters > 0 {
             uses.take(Role::W, NetworkTensor::Weights(layer), Access::Read);
         }
-        if gives_parameters {
+        // If the layer is frozen, the gradients of its parameters are still sums that the gradients of its inputs need.
+        if with_data {
             uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Write);
         }
         uses.uses.extend(gradients);
         passes.push(uses);
     }
 
-    if node.parameters > 0 {
+    if trains {
         let mut uses = Uses::new(layer, Pass::Update);
         uses.take(Role::W, NetworkTensor::Weights(layer), Access::Add);
         uses.take(Role::Dw, NetworkTensor::WeightGradient(layer), Access::Read);

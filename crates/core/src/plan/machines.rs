@@ -1,7 +1,7 @@
 //! The machines that are known by name: their rates, and where each figure is from.
 
-use super::{CostModel, Pass};
-use crate::{Error, Nanos};
+use super::{CostModel, Pass, cards};
+use crate::{Bytes, Error, Nanos};
 
 /// A figure, and where it is from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +23,8 @@ pub struct NamedMachine {
     pub name: &'static str,
     /// The part of the names of such devices by which they are known; empty if there is none.
     pub device: &'static str,
+    /// Bytes of its memory; `None` where a plan that names it may take any.
+    pub holds: Option<Figure>,
     /// Copies to the host.
     pub to_host: Figure,
     /// Copies from the host.
@@ -62,14 +64,14 @@ pub(super) const BIAS: &str = "bias";
 /// What a convolution takes longer that adds its gradient to another: the bytes that it reads for it.
 pub(super) const SUM: &str = "sum";
 
-const fn figure(value: f64, source: &'static str) -> Figure {
+pub(super) const fn figure(value: f64, source: &'static str) -> Figure {
     Figure { value, source }
 }
 
 /// Batch normalization reads its input twice: for the statistics and for the values. A rerun has the statistics.
-const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
+pub(super) const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
 
-const COUNTED: &str = "counted: batch normalization reads its input twice";
+pub(super) const COUNTED: &str = "counted: batch normalization reads its input twice";
 
 /// Sums and normalizations of ResNet-50, and ReLU; average pooling over whole maps, and over windows apart of DenseNet-121; fully
 /// connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense windows of GoogLeNet.
@@ -131,10 +133,13 @@ const H100_MEASURED: &str = "measured in a step of ResNet-50 at 256 on PCIe gene
 const K40_PAPER: &str = "Rhu et al. 2016, 4.2";
 const ESTIMATED: &str = "estimated, not measured";
 
+const GIB: f64 = (1u64 << 30) as f64;
+
 /// An NVIDIA H200 on PCIe generation 5.
 pub(super) const H200: NamedMachine = NamedMachine {
     name: "h200",
     device: "H200",
+    holds: Some(figure(140.0 * GIB, "what the driver reports, 2026-11-21")),
     to_host: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
     to_device: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
     both: figure(49.4e9, H200_MEASURED),
@@ -164,6 +169,7 @@ pub(super) const H200: NamedMachine = NamedMachine {
 pub(super) const H100: NamedMachine = NamedMachine {
     name: "h100",
     device: "H100",
+    holds: Some(figure(79.0 * GIB, "what the driver reports, 2026-11-25")),
     to_host: figure(49e9, H100_MEASURED),
     to_device: figure(52e9, H100_MEASURED),
     both: figure(46e9, "49.4 of 53 GB/s, as on an H200; assumed"),
@@ -187,6 +193,7 @@ pub(super) const H100: NamedMachine = NamedMachine {
 pub(super) const K40: NamedMachine = NamedMachine {
     name: "k40",
     device: "K40",
+    holds: None,
     to_host: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
     to_device: figure(12e9, "75% of 16 GB/s over PCIe 3, Rhu et al. 2016, 4.2"),
     both: figure(12e9, "as in one direction; assumed"),
@@ -206,6 +213,7 @@ pub(super) const K40: NamedMachine = NamedMachine {
 pub(super) const CPU: NamedMachine = NamedMachine {
     name: "cpu",
     device: "",
+    holds: None,
     to_host: figure(8e9, ESTIMATED),
     to_device: figure(8e9, ESTIMATED),
     both: figure(4e9, "both directions share the memory; estimated"),
@@ -222,7 +230,24 @@ pub(super) const CPU: NamedMachine = NamedMachine {
 };
 
 /// All known machines.
-pub const MACHINES: [NamedMachine; 4] = [H200, H100, K40, CPU];
+pub const MACHINES: [NamedMachine; 13] = [
+    H200,
+    H100,
+    cards::RTX_3090,
+    cards::RTX_4090,
+    cards::RTX_5090,
+    cards::A6000,
+    cards::A100,
+    cards::L4,
+    cards::L40S,
+    cards::T4,
+    cards::V100,
+    K40,
+    CPU,
+];
+
+/// What the driver and the libraries of a program take of a card, beside a plan.
+const BESIDE: Bytes = Bytes::gib(1);
 
 impl NamedMachine {
     /// The machine of this name.
@@ -236,7 +261,16 @@ impl NamedMachine {
 
     /// The machine of a device of this name, such as "NVIDIA H200".
     pub fn of_device(device: &str) -> Option<&'static NamedMachine> {
-        MACHINES.iter().find(|machine| !machine.device.is_empty() && device.contains(machine.device))
+        // Cards of laptops have other rates; and an L40 is no L4.
+        let words = |text: &str| text.split([' ', '-']).map(str::to_owned).collect::<Vec<_>>();
+        let has = words(device);
+        let is_it = |name: &str| !name.is_empty() && has.windows(words(name).len()).any(|part| part == words(name));
+        MACHINES.iter().find(|machine| is_it(machine.device)).filter(|_| !has.iter().any(|word| word == "Laptop"))
+    }
+
+    /// What a plan may take of its memory.
+    pub fn room(&self) -> Option<Bytes> {
+        self.holds.map(|holds| Bytes(holds.value as u64).saturating_sub(BESIDE))
     }
 
     /// The costs of its copies and layers.
@@ -284,6 +318,18 @@ mod tests {
         MACHINES.iter().for_each(|machine| assert!(message.contains(machine.name), "{message}"));
         assert_eq!(NamedMachine::of_device("NVIDIA H200 NVL").map(|machine| machine.name), Some("h200"));
         assert_eq!(NamedMachine::of_device("NVIDIA H100 80GB HBM3").map(|machine| machine.name), Some("h100"));
-        assert_eq!(NamedMachine::of_device("some CPU"), None);
+        for (device, name) in [
+            ("NVIDIA GeForce RTX 4090", Some("4090")),
+            ("NVIDIA A100-SXM4-80GB", Some("a100")),
+            ("NVIDIA L4", Some("l4")),
+            ("NVIDIA L40S", Some("l40s")),
+            ("NVIDIA L40", None),
+            ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+            ("some CPU", None),
+        ] {
+            assert_eq!(NamedMachine::of_device(device).map(|machine| machine.name), name, "{device}");
+        }
+        assert_eq!(NamedMachine::named("4090").unwrap().room(), Some(Bytes::gib(23)));
+        assert_eq!(NamedMachine::named("k40").unwrap().room(), None);
     }
 }

@@ -10,6 +10,7 @@
 //! its time and peak, one checker accepts or rejects it, and one engine runs it on any backend. The only schedules that leave this module are [`Checked`] ones.
 
 mod assemble;
+mod cards;
 mod check;
 mod clock;
 mod cost_model;

@@ -280,6 +280,9 @@ pub struct Plan<S = Checked> {
     /// Whether the solver is AdamW, with two moments of every parameter; false in files that do not say.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adamw: bool,
+    /// Beginnings of the names of layers that keep their parameters; none in files that do not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<String>,
     /// The options it was made with.
     pub options: Options,
     /// The device whose measurements it rests on; `None` if nothing was measured, and in files that do not say.
@@ -367,6 +370,7 @@ impl<S> Plan<S> {
             mode: self.mode,
             momentum: self.momentum,
             adamw: self.adamw,
+            frozen: self.frozen,
             options: self.options,
             device: self.device,
             schedule,
@@ -401,10 +405,10 @@ impl<S> Plan<S> {
     /// The workload that it plans, of the network that it was made for.
     ///
     /// # Errors
-    /// Those of [`Workload::new`] and [`Workload::with_layout`].
+    /// The errors of [`Workload::new`], [`Workload::with_frozen`] and [`Workload::with_layout`].
     pub fn workload<'a>(&self, network: &'a Network) -> Result<Workload<'a>, Error> {
         let workload = Workload::new(network, self.batch, self.types, self.mode)?.with_momentum(self.momentum);
-        workload.with_adamw(self.adamw).with_layout(self.layout)
+        workload.with_adamw(self.adamw).with_frozen(&self.frozen)?.with_layout(self.layout)
     }
 
     /// The slowdown of a step compared with everything resident, as a fraction: 0.1 for 10%.

@@ -37,6 +37,8 @@ pub struct Workload<'a> {
     pub momentum: bool,
     /// Whether the solver is AdamW and keeps a second moment of every parameter.
     pub second_moment: bool,
+    /// For each layer, whether its parameters stay as they are.
+    frozen: Vec<bool>,
     /// The order of every layer's output.
     orders: Vec<Order>,
 }
@@ -85,6 +87,7 @@ impl<'a> Workload<'a> {
             mode,
             momentum: true,
             second_moment: false,
+            frozen: vec![false; network.layers().len()],
             orders: orders(network, Layout::Nchw)?,
         })
     }
@@ -97,6 +100,41 @@ impl<'a> Workload<'a> {
     /// The same workload, whose solver is AdamW, with two moments of every parameter, or not.
     pub fn with_adamw(self, adamw: bool) -> Workload<'a> {
         Workload { momentum: self.momentum || adamw, second_moment: adamw, ..self }
+    }
+
+    /// The same workload, in which the layers whose names begin with one of these keep their parameters: they have no weight
+    /// gradients and no solver state. A normalization still normalizes by its mini-batch, and moves its running statistics.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] if a prefix names no layer with parameters, or if no layer would train.
+    pub fn with_frozen(self, prefixes: &[String]) -> Result<Workload<'a>, Error> {
+        let network = self.network;
+        let has =
+            |prefix: &str| network.layers().iter().any(|layer| layer.parameters > 0 && layer.name.starts_with(prefix));
+        if let Some(prefix) = prefixes.iter().find(|prefix| !has(prefix)) {
+            let what = format!(
+                "no layer of {} that has parameters has a name that begins with `{prefix}`; `tightfit networks` lists them",
+                network.name()
+            );
+            return Err(Error::BadOption { what });
+        }
+        let is_frozen = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+        let frozen: Vec<bool> = network.layers().iter().map(|layer| is_frozen(&layer.name)).collect();
+        let trains = |layer: LayerId| network.layer(layer).parameters > 0 && !frozen[layer.index()];
+        if !prefixes.is_empty() && !network.iter().any(|(layer, _)| trains(layer)) {
+            let what = format!("all layers of {} are frozen, so nothing trains", network.name());
+            return Err(Error::BadOption { what });
+        }
+        let maps = FeatureMaps::of_trained(network, trains);
+        Ok(Workload { maps, frozen, ..self })
+    }
+
+    /// Whether a layer has parameters that the solver changes.
+    ///
+    /// # Panics
+    /// If `layer` is out of range.
+    pub fn trains(&self, layer: LayerId) -> bool {
+        self.network.layer(layer).parameters > 0 && !self.frozen[layer.index()]
     }
 
     /// The same workload with maps and filters in another layout; files of weights do not change.
@@ -256,9 +294,7 @@ impl<'a> Workload<'a> {
 
     /// Whether the solver keeps a 32-bit copy of a layer's 16-bit parameters.
     pub fn has_master_weights(&self, layer: LayerId) -> bool {
-        self.network.layer(layer).parameters > 0
-            && self.parameter_storage(layer) != Storage::F32
-            && self.mode == Mode::Training
+        self.trains(layer) && self.parameter_storage(layer) != Storage::F32 && self.mode == Mode::Training
     }
 }
 
@@ -272,6 +308,7 @@ pub fn channel_stride(channels: usize) -> usize {
 mod tests {
     use super::*;
     use crate::network::{Builder, Filters, Shape};
+    use crate::plan::LayerPass;
 
     #[test]
     fn the_usual_layout_is_channels_last_in_16_bits_where_layers_allow_it() {
@@ -305,6 +342,51 @@ mod tests {
         let network = net.finish().unwrap();
         let workload = Workload::new(&network, 2, Types::Bf16, Mode::Training).unwrap();
         assert_eq!(workload.with_usual_layout(false).layout, Layout::Nchw);
+    }
+
+    #[test]
+    fn frozen_layers_have_no_gradients_of_weights_and_those_below_all_that_trains_no_backward_passes() {
+        let mut net = Builder::new("frozen");
+        net.input(Shape::image(2, 4, 4)).conv("a", Filters::new(2, 3).pad(1)).relu();
+        net.conv("b", Filters::new(2, 3).pad(1)).batch_norm().relu();
+        net.conv("c", Filters::new(2, 1)).flatten().fully_connected("fc", 3).softmax_loss();
+        let network = net.finish().unwrap();
+        let backward = |frozen: &[&str]| {
+            let frozen: Vec<String> = frozen.iter().map(|&prefix| prefix.to_owned()).collect();
+            let workload =
+                Workload::new(&network, 2, Types::F16F32, Mode::Training).unwrap().with_frozen(&frozen).unwrap();
+            let lowered = workload.lower().unwrap();
+            let line =
+                |pass: &LayerPass| format!("{} {:?} {:?}", network.layer(pass.layer).name, pass.pass, pass.roles);
+            lowered.passes.iter().filter(|pass| pass.pass != Pass::Forward).map(line).collect::<Vec<_>>()
+        };
+        let expected = [
+            "loss BackwardData [Y, Labels, Dx(0)]",
+            "fc BackwardFilter [X(0), Dy, Dw]",
+            "fc Update [W, Dw, Momentum, Master]",
+        ];
+        assert_eq!(backward(&["a", "b", "c"]), expected);
+        let expected = [
+            "loss BackwardData [Y, Labels, Dx(0)]",
+            "fc BackwardData [Dy, W, Dx(0)]",
+            "c BackwardFilter [X(0), Dy, Dw]",
+            "c BackwardData [Dy, W, Dx(0)]",
+            "c Update [W, Dw, Momentum, Master]",
+            "b.bn BackwardData [X(0), Saved, Dy, W, Dw, Dx(0)]",
+            "b BackwardData [Dy, W, Dx(0)]",
+            "a.relu BackwardData [Y, Dy, Dx(0)]",
+            "a BackwardFilter [X(0), Dy, Dw]",
+            "a Update [W, Dw, Momentum, Master]",
+        ];
+        assert_eq!(backward(&["b", "fc"]), expected);
+        let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
+        for (prefixes, wrong) in
+            [(vec!["d"], "`d`"), (vec!["a", "b", "c", "fc"], "nothing trains"), (vec!["loss"], "`loss`")]
+        {
+            let prefixes: Vec<String> = prefixes.into_iter().map(str::to_owned).collect();
+            let error = workload.clone().with_frozen(&prefixes).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub fn backward(team: &Team, y: &[f32], dy: Flow) {
     dy.map(team, |i, dy| relu_gradient(y[i], dy));
 }
 
-/// y of an element. What is no number stays so, instead of becoming zero unseen.
+/// y of an element. A NaN stays a NaN, instead of becoming zero unseen.
 pub(super) fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
@@ -33,7 +33,7 @@ pub fn forward_by(team: &Team, by: Activation, x: Flow) {
         Activation::Sigmoid => x.map(team, |_, x| sigmoid(x)),
         Activation::HardSigmoid { alpha, beta } => x.map(team, |_, x| (alpha * x + beta).clamp(0.0, 1.0)),
         Activation::Tanh => x.map(team, |_, x| x.tanh()),
-        // A comparison with what is no number is false, so that it stays.
+        // A comparison with a NaN is false, so the NaN stays.
         Activation::Clip { low, high } => {
             x.map(team, |_, x| {
                 if x < low {
@@ -101,7 +101,7 @@ fn sigmoid(x: f32) -> f32 {
 
 /// ln(1 + exp(x)), without overflow.
 fn softplus(x: f32) -> f32 {
-    // `max` would turn what is no number into 0.
+    // `max` would turn a NaN into 0.
     let positive = if x < 0.0 { 0.0 } else { x };
     positive + (-x.abs()).exp().ln_1p()
 }

@@ -13,7 +13,7 @@ pub fn forward(team: &Team, first: Option<&[f32]>, others: &[&[f32]], y: &mut [f
     }
 }
 
-/// The gradient of each input is that of the sum.
+/// The gradient of each input is the gradient of the sum.
 pub fn backward(team: &Team, dy: Flow) {
     dy.map(team, |_, dy| dy);
 }

@@ -14,16 +14,16 @@
 //! variance = (n · variance + n' · variance') / (n + n') + (mean - mean')² · n · n' / (n + n')²
 //! ```
 //!
-//! Where a ReLU follows, dy is that of the ReLU's output, and counts as 0 where y is 0 or less.
+//! Where a ReLU follows, dy is the gradient of the ReLU's output, and counts as 0 where y is 0 or less.
 //!
-//! Sums run in 64 bits. Running statistics move by a tenth of the way to those of the mini-batch, the variance by its
+//! Sums run in 64 bits. Running statistics move by a tenth of the way to the mini-batch's, the variance by its
 //! unbiased estimate, as cuDNN and PyTorch do. **Source:** Ioffe and Szegedy 2015, algorithms 1 and 2.
 
 use super::Store;
 use super::activation::{relu, relu_gradient};
 use crate::team::Team;
 
-/// How far the running statistics move to those of a mini-batch.
+/// How far the running statistics move to a mini-batch's.
 pub const MOVE: f32 = 0.1;
 
 /// Two numbers for each channel.
@@ -92,7 +92,7 @@ fn unbiased(variance: f64, count: f64) -> f32 {
     (variance * count / (count - 1.0).max(1.0)) as f32
 }
 
-/// Moves the running statistics to those of a mini-batch.
+/// Moves the running statistics to a mini-batch's.
 fn move_to(running: PerChannelMut, means: &[f32], variances: &[f32]) {
     running.0.iter_mut().zip(means).for_each(|(to, mean)| *to += MOVE * (mean - *to));
     running.1.iter_mut().zip(variances).for_each(|(to, variance)| *to += MOVE * (variance - *to));
@@ -119,7 +119,7 @@ pub fn add_statistics(team: &Team, epsilon: f32, positions: usize, x: &[f32], sa
     });
 }
 
-/// Moves the running statistics to those of all parts of a mini-batch, of `count` elements of each channel.
+/// Moves the running statistics to the statistics of all parts of a mini-batch, of `count` elements of each channel.
 pub fn move_running(epsilon: f32, count: usize, saved: PerChannel, running: PerChannelMut) {
     let variances = saved.1.iter().map(|inverse| unbiased(variance(epsilon, *inverse), count as f64));
     move_to(running, saved.0, &variances.collect::<Vec<f32>>());
@@ -190,7 +190,7 @@ pub fn forward(team: &Team, by: Affine, positions: usize, x: &[f32], y: &mut [f3
     });
 }
 
-/// The gradients of scales and shifts; added to those of other parts of the mini-batch, where there are any.
+/// The gradients of scales and shifts; added to the gradients of other parts of the mini-batch, if it has any.
 pub fn backward_parameters(
     team: &Team,
     by: Affine,

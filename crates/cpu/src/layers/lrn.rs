@@ -22,7 +22,7 @@ pub struct Normalization {
     pub alpha: f32,
     /// The exponent.
     pub beta: f32,
-    /// What is added to keep the base from zero.
+    /// The constant that keeps the base from zero.
     pub k: f32,
 }
 
@@ -87,7 +87,7 @@ pub fn backward(
     team.share(samples, &mut [], |(n, dx): (usize, &mut [f32]), _, _| {
         let part = n * sample..(n + 1) * sample;
         let (x, y, dy) = (&x[part.clone()], &y[part.clone()], &dy[part]);
-        // s of all channels of a tile: every channel needs those of its neighbors.
+        // s of all channels of a tile: every channel needs its neighbors.
         let mut bases = vec![0.0; channels * TILE];
         for start in (0..positions).step_by(TILE) {
             let at = start..(start + TILE).min(positions);

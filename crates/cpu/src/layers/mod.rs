@@ -30,7 +30,7 @@ use crate::team::Team;
 /// Elements that a thread takes at a time where each is computed alone.
 const PIECE: usize = 1 << 15;
 
-/// What becomes of what an output held before.
+/// What happens to an output's earlier content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// It is overwritten, whatever it was.
@@ -75,7 +75,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -68,7 +68,7 @@ pub fn forward(team: &Team, pooling: &Pooling, x: &[f32], y: &mut [f32]) {
         for_windows(pooling, |output, window| {
             let values = window.places().map(|place| x[place]);
             y[output] = match pooling.method {
-                // What is no number wins, instead of vanishing unseen.
+                // A NaN wins, instead of vanishing unseen.
                 PoolingMethod::Maximum => {
                     values.fold(f32::NEG_INFINITY, |best, x| if x > best || x.is_nan() { x } else { best })
                 }

@@ -65,7 +65,7 @@ impl Terms {
         }
     }
 
-    /// Visits every input of every output, in one order: its place, that of the output, and the weight.
+    /// Visits every input of every output, in one order: its place, the place of the output, and the weight.
     fn each(&self, mut visit: impl FnMut(usize, usize, f32)) {
         let mut output = 0;
         self.along(0, &[(0, 1.0)], &mut |inputs| {
@@ -74,7 +74,7 @@ impl Terms {
         });
     }
 
-    /// Extends the terms of the axes before this one by those of each of its places.
+    /// Extends the terms of the earlier axes by the terms of each place of this one.
     fn along(&self, axis: usize, before: &[Term], visit: &mut dyn FnMut(&[Term])) {
         let Some(places) = self.axes.get(axis) else { return visit(before) };
         let mut terms = Vec::with_capacity(2 * before.len());

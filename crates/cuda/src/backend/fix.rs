@@ -1,7 +1,7 @@
 //! Sets a configuration up on fixed memory, for training: it can be enqueued any number of times without allocating.
 //!
 //! Filter gradients are sums in f32 in every type. An engine that writes f32 adds to the sum itself; the result of any
-//! other goes to half-precision scratch and is widened into the sum. The order of the micro-batches is that of
+//! other goes to half-precision scratch and is widened into the sum. The order of the micro-batches is the order of
 //! [`super::run`].
 
 use std::sync::Arc;

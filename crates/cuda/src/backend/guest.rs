@@ -1,11 +1,11 @@
 //! Works inside a program that already uses CUDA: with its driver, its cuDNN, its handles, streams and memory.
 //!
 //! ```text
-//! Host       the program's two libraries; one context of ours for each of its devices
+//! Host       the program's two libraries; one context for each of its devices
 //!  |- Guest      a handle of the program's: workspaces asked and programs built on it
 //!  |   '- GuestProgram    a configuration, enqueued on whatever stream the handle has, in memory of the program's
-//!  |- Builder    builds plans on a handle of its own, for guests
-//!  '- CudaBackend    measures on a handle and a stream of its own
+//!  |- Builder    builds plans on a separate handle, for guests
+//!  '- CudaBackend    measures on a separate handle and stream
 //! ```
 
 use std::collections::HashMap;
@@ -346,11 +346,11 @@ impl Guest {
         Ok(self.guest_program(problem, program, starts(problem, problem.types().storage())))
     }
 
-    /// The program's own plan for a problem, to be timed; `ids` are those of data, other and output in its graph.
+    /// The program's own plan for a problem, to be timed; `ids` name data, other and output in its graph.
     ///
     /// # Safety
     /// `plan` is a finalized plan of the program's for this problem with these ids and this workspace, and alive at least
-    /// until what is enqueued of the result has run.
+    /// until the enqueued work of the result has run.
     pub unsafe fn own(
         &self,
         problem: &Problem,
@@ -417,7 +417,7 @@ pub struct GuestProgram {
     program: Program,
     context: Arc<Context>,
     bytes: [usize; 3],
-    /// Where its tensors begin in memory of ours.
+    /// Where its tensors begin in our memory.
     starts: [usize; 3],
     storage: Storage,
 }

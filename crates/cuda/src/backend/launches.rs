@@ -125,7 +125,7 @@ impl Program {
     /// The calls of all steps on these tensors and this workspace.
     ///
     /// # Errors
-    /// Those of [`Step::bind`].
+    /// The errors of [`Step::bind`].
     pub fn bind<'a>(&'a self, tensors: &'a mut Resident, workspace: Slice<'a>) -> Result<Vec<Launch<'a>>, CudaError> {
         let Resident { data, other, output, .. } = tensors;
         let length = output.len();
@@ -136,7 +136,7 @@ impl Program {
     /// The calls of all steps on this memory: data, other and output as in [`Tensors`], then the workspace.
     ///
     /// # Errors
-    /// Those of [`Step::bind`].
+    /// The errors of [`Step::bind`].
     pub fn launches<'a>(
         &'a self,
         [data, other, output, workspace]: [Slice<'a>; 4],

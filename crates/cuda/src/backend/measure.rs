@@ -64,7 +64,7 @@ impl CudaBackend {
         self.time_step(problem, &step, elementwise.as_deref(), workspace, effort)
     }
 
-    /// What is timed of an algorithm: one micro-batch of a division, which for backward-filter adds to the output.
+    /// The timed part of an algorithm: one micro-batch of a division, which for backward-filter adds to the output.
     ///
     /// # Errors
     /// [`CudaError`]; [`is_refusal`] says whether the algorithm is unsupported.

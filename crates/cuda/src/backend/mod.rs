@@ -52,13 +52,13 @@ pub use trust::must_be_proven;
 
 /// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.
 const CALLS: usize = 2048;
-/// How many graphs to keep; each serves all engines of a problem at one size. `fit` queries every algorithm in turn
+/// How many graphs to keep; each serves all engines of a problem at one size. `fit` queries one algorithm after the other
 /// about the same sizes, up to a hundred, each in two to four forms: with fewer graphs, every query would miss.
 const GRAPHS: usize = 512;
 /// How many elementwise steps to keep; each serves one number of filter elements.
 const STEPS: usize = 16;
 
-/// What to open, and which algorithms to offer.
+/// The libraries and devices to open, and the algorithms to offer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The device's ordinal, counted from 0 by the driver (so after `CUDA_VISIBLE_DEVICES`).
@@ -69,13 +69,13 @@ pub struct Options {
     pub cudnn: Option<PathBuf>,
     /// cuBLAS's file or folder, instead of searching for it; only training needs it.
     pub cublas: Option<PathBuf>,
-    /// Offer every engine of the backend interface, instead of only those that its heuristics propose.
+    /// Offer every engine of the backend interface, instead of only the engines that its heuristics propose.
     pub every_engine: bool,
     /// Offer variants of each engine with one knob changed at a time.
     pub knobs: bool,
     /// Run configurations as one captured CUDA graph.
     pub capture: bool,
-    /// Run configurations only once, for their outputs: the reported time is then that of a first call.
+    /// Run configurations only once, for their outputs: the reported time is then the time of a first call.
     pub untimed: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct CudaBackend {
     sharing: Sharing,
     /// Engines that computed a problem right; see [`trust`].
     proven: HashSet<(Problem, Family)>,
-    /// Backends on streams of their own in the same context, for configurations that run at the same time.
+    /// Backends on separate streams in the same context, for configurations that run at the same time.
     siblings: Vec<CudaBackend>,
 }
 
@@ -154,7 +154,7 @@ impl CudaBackend {
         })
     }
 
-    /// A backend of the same libraries in the same context, with a cuDNN handle and a stream of its own.
+    /// A backend of the same libraries in the same context, with a separate cuDNN handle and stream.
     ///
     /// # Errors
     /// [`CudaError::Driver`]; [`CudaError::Cudnn`] if cuDNN does not start.
@@ -379,7 +379,7 @@ impl CudaBackend {
 
     /// Classifies a failure of an algorithm: a refusal if the algorithm is to blame, so that others can still run.
     fn failed(&self, problem: &Problem, algorithm: &Algorithm, error: CudaError) -> Error {
-        // A failed kernel leaves the context either intact or lost; waiting for it tells which. On a handle of the program,
+        // A failed kernel leaves the context either intact or lost; waiting for it shows which. On a handle of the program,
         // nothing has run yet, and its stream may be capturing.
         let waited = if self.handle.is_borrowed() { Ok(()) } else { self.handle.stream().synchronize() };
         let error = match waited {

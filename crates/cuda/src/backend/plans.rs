@@ -1,7 +1,8 @@
-//! Plans that are built beside a program, on a handle of ours, for one of its handles: engines that compile do so for up to seconds.
+//! Plans that are built while a program runs, on our handle, for one of its handles: engines that compile take up to
+//! seconds.
 //!
 //! ```text
-//! a thread of ours       Builder: build conv3 by engine5 ........ kept
+//! our thread               Builder: build conv3 by engine5 ........ kept
 //! the program's thread     call | not built yet | call | built: runs on the program's handle
 //! ```
 
@@ -32,7 +33,7 @@ struct Built {
     elementwise: HashMap<(Storage, usize, usize), Arc<Elementwise>>,
 }
 
-/// What cuDNN said instead of giving a plan.
+/// cuDNN's answer in place of a plan.
 #[derive(Clone)]
 struct Refusal {
     call: &'static str,
@@ -40,7 +41,7 @@ struct Refusal {
     detail: String,
 }
 
-/// What a backend has to do with the plans of its device.
+/// The part of a backend in the plans of its device.
 #[derive(Clone, Default)]
 pub(super) enum Sharing {
     /// Nothing.
@@ -66,10 +67,10 @@ impl Sharing {
         }
     }
 
-    /// Gives a call the plan that was built for it, if one was.
+    /// The plan that was built for a call, if any.
     ///
     /// # Errors
-    /// What cuDNN said, if it is known to have none.
+    /// cuDNN's answer, if it is known to have no plan.
     pub fn give(&self, key: &CallKey, call: &PreparedAlgorithm) -> Result<(), CudaError> {
         let Some(mut plans) = self.plans() else { return Ok(()) };
         if let Sharing::Takes(_) = self
@@ -93,7 +94,7 @@ impl Sharing {
         }
     }
 
-    /// Keeps in mind that there is no plan for a call, if this is why.
+    /// Remembers that a call has no plan, if this is why.
     pub fn refuse(&self, key: &CallKey, why: &CudaError) {
         if let CudaError::Cudnn { call, status, detail } = why
             && is_refusal(why)

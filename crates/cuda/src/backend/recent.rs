@@ -26,7 +26,7 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
     /// The value of a key, created if missing.
     ///
     /// # Errors
-    /// Those of `make`; nothing is stored then.
+    /// The errors of `make`; nothing is stored then.
     pub fn get_or_make<E>(&mut self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
         if let Some(value) = self.get(&key) {
             return Ok(value);

@@ -83,7 +83,7 @@ impl Scratch {
     /// [`CudaError::Driver`].
     pub fn release(&mut self) -> Result<(), CudaError> {
         *self = Scratch { is_in_order: self.is_in_order, ..Scratch::new(&self.handle)? };
-        // What is given back in the stream's order is free once the stream has come there.
+        // Memory that goes back in the stream's order is free once the stream has come there.
         if self.is_in_order { self.handle.stream().synchronize() } else { Ok(()) }
     }
 

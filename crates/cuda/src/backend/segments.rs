@@ -46,7 +46,7 @@ impl Segments {
     /// The segment of one configuration, by its index among the lengths.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if there is none.
+    /// [`CudaError::OutOfBounds`] without one.
     pub fn segment(&self, place: usize) -> Result<Slice<'_>, CudaError> {
         let none = CudaError::OutOfBounds { start: place, end: place + 1, len: self.segments.len() };
         self.buffer.slice(self.segments.get(place).cloned().ok_or(none)?)

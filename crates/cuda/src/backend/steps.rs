@@ -80,7 +80,7 @@ impl Step {
     /// Adds the step's calls on this memory to `launches`.
     ///
     /// # Errors
-    /// Those of [`PreparedAlgorithm::bind`].
+    /// The errors of [`PreparedAlgorithm::bind`].
     pub fn bind<'a>(
         &'a self,
         places: Places<'a>,

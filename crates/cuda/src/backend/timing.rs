@@ -44,7 +44,7 @@ pub(super) type Enqueue<'a> = &'a dyn Fn() -> Result<(), CudaError>;
 /// Times the work that `enqueue` puts on the stream, as a series and alone, and waits for all of it, even on failure.
 ///
 /// # Errors
-/// Those of `enqueue`; [`CudaError::Driver`].
+/// The errors of `enqueue`; [`CudaError::Driver`].
 pub(super) fn time(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result<(Sample, Nanos), CudaError> {
     let timed = time_series(stream, effort, enqueue);
     let waited = stream.synchronize();
@@ -54,7 +54,7 @@ pub(super) fn time(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Re
 /// Runs the work once and waits for it; returns its time, including anything a first call loads.
 ///
 /// # Errors
-/// Those of `enqueue`; [`CudaError::Driver`].
+/// The errors of `enqueue`; [`CudaError::Driver`].
 pub(super) fn time_once(stream: &Stream, enqueue: Enqueue<'_>) -> Result<Nanos, CudaError> {
     let [start, end] = [Event::new(stream.context())?, Event::new(stream.context())?];
     start.record(stream)?;

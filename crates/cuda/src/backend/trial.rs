@@ -49,7 +49,7 @@ fn place(tensor: usize) -> usize {
     tensor * PATTERN / 3
 }
 
-/// What to run.
+/// The work to run.
 #[derive(Clone, Copy)]
 pub struct Course<'a> {
     /// Programs on tensors of one problem, in the order of a round.
@@ -100,7 +100,7 @@ impl Moment {
     }
 }
 
-/// What a course has shown.
+/// The result of a course.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Times by program, in the order of the rounds.
@@ -140,7 +140,7 @@ impl Host {
         self.context(device)?.memory().map(|(free, _)| free)
     }
 
-    /// Gives back to a device what ended trials have used, for which nothing waits otherwise but the program. Waits for nothing.
+    /// Gives the memory of ended trials back to a device, for which otherwise only the program waits. Never waits.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -166,7 +166,7 @@ impl Host {
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] if it needs more than is free beyond the reserve; [`CudaError::Driver`] and
-    /// [`CudaError::Cudnn`] of what was enqueued. The memory is given back in any case.
+    /// [`CudaError::Cudnn`] of the enqueued work. The memory is given back in any case.
     ///
     /// # Safety
     /// The stream is alive until it has done the work, on the device, not capturing, and the programs were made for a
@@ -204,7 +204,7 @@ impl Host {
         if brought > 0 {
             let mut buffers = lock(&trial.buffers);
             if buffers.is_empty() {
-                // Taking one may wait for the device as well, so many are taken at once.
+                // Taking one may also wait for the device, so several are taken at once.
                 for _ in 0..BUFFERS {
                     buffers.push(PinnedBuffer::new(&context, BUFFER)?);
                 }
@@ -244,7 +244,7 @@ impl Trial {
     /// Enqueues everything.
     ///
     /// # Safety
-    /// As [`Host::trial`]; the places are offsets of so many bytes of the memory.
+    /// As [`Host::trial`]; the places are offsets in bytes of the memory.
     unsafe fn enqueue(
         &mut self,
         pattern: &Pattern,
@@ -291,7 +291,7 @@ impl Trial {
         Ok(())
     }
 
-    /// What it has shown; none until all is done. Waits for nothing.
+    /// Its result; none until all is done. Never waits.
     ///
     /// # Errors
     /// [`CudaError::Driver`] with any error of the work before its end.

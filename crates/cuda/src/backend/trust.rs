@@ -1,4 +1,4 @@
-//! Which engines may compute slices: only those that this device and this cuDNN were seen to compute right.
+//! Which engines may compute slices: only engines that computed one right on this device with this cuDNN.
 //!
 //! Engines of some versions compute wrong results, or write beyond their memory, where the padding before and after
 //! differs. So before such a problem is timed, or one whose tensors are views of larger ones, it runs once on small whole
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! data     | .. 1 0 -1 1 .. |        the same numbers over and over
-//! output   | guard | y | guard |     chosen elements against 64-bit arithmetic; elements between those of a view as before
+//! output   | guard | y | guard |     chosen elements against 64-bit arithmetic; elements between a view's as before
 //! scratch  | sum | guard | workspace | guard |
 //! ```
 //!
@@ -32,12 +32,12 @@ const PATTERN: usize = 8191;
 const GUARD: usize = 1 << 20;
 /// Bytes of a guard around a tensor.
 const MARGIN: usize = 1 << 15;
-/// What guards of the workspace hold.
+/// The content of the workspace's guards.
 const MARK: u8 = 0xA5;
 /// The most products to compute in 64 bits, for more elements than these.
 const MOST_PRODUCTS: usize = 1 << 22;
 const FEW_ELEMENTS: usize = 32;
-/// The longest view whose gaps are compared element by element; of longer ones, some next to what is written.
+/// The longest view whose gaps are compared element by element; of longer ones, some next to the written elements.
 const LONGEST: usize = 1 << 22;
 
 /// Whether an engine must compute a problem right before it is used: one with uneven padding, or a view.
@@ -57,11 +57,11 @@ fn mixed(number: usize) -> u32 {
 }
 
 impl CudaBackend {
-    /// Proves that an engine computes a problem right, if that needs proof. What it takes of the device's memory is kept until
+    /// Proves that an engine computes a problem right, if that needs proof. Its memory on the device is kept until
     /// [`CudaBackend::release`].
     ///
     /// # Errors
-    /// [`CudaError::Unproven`] if the result is wrong or memory beyond was written; those of running.
+    /// [`CudaError::Unproven`] if the result is wrong or memory beyond was written; the errors of running.
     pub(super) fn prove_engine(&mut self, problem: &Problem, family: &Family) -> Result<(), CudaError> {
         if must_be_proven(problem) {
             let (workspace, notes) = self.requirement(problem, family)?;
@@ -198,7 +198,7 @@ impl Allowed {
     }
 }
 
-/// Extents and strides of what is written: samples (or filters), channels and three spatial dimensions.
+/// Extents and strides of the written tensor: samples (or filters), channels and three spatial dimensions.
 fn written(problem: &Problem) -> ([usize; 5], [usize; 5]) {
     let convolution = problem.convolution();
     let (channels, filters) = (convolution.channels(), convolution.filters());

@@ -1,6 +1,6 @@
 //! cuDNN's calls. Every object passed in came from the same table and is alive, a handle is used by one thread at a
-//! time with its device's context current, and device addresses belong to live buffers large enough for what the
-//! descriptors say until the handle's stream has done the work.
+//! time with its device's context current, and device addresses belong to live buffers large enough for the
+//! descriptors until the handle's stream has done the work.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -56,7 +56,7 @@ macro_rules! answers {
 calls! {
     /// Destroys a handle.
     destroy = "cudnnDestroy" (handle: Handle);
-    /// Gives the stream on which a handle's work is enqueued.
+    /// The stream on which a handle's work is enqueued.
     set_stream = "cudnnSetStream" (handle: Handle, stream: Stream);
     /// Destroys a tensor descriptor.
     destroy_tensor = "cudnnDestroyTensorDescriptor" (tensor: TensorDescriptor);
@@ -179,7 +179,7 @@ pub unsafe fn get_stream(cudnn: &Cudnn, handle: Handle) -> Result<Stream, CudaEr
     Ok(stream)
 }
 
-/// What the three legacy convolutions have in common: addresses, workspace and factors.
+/// Common fields of the three legacy convolutions: addresses, workspace and factors.
 #[derive(Clone, Copy, Debug)]
 pub struct Legacy {
     /// The convolution.
@@ -192,7 +192,7 @@ pub struct Legacy {
     pub workspace: (*mut c_void, usize),
     /// Factor of the result.
     pub alpha: f32,
-    /// Factor of what the output holds.
+    /// Factor of the output's earlier content.
     pub beta: f32,
 }
 

@@ -41,7 +41,7 @@ calls! {
     /// # Safety
     /// None beyond the table's: may be called again, from any thread.
     init = init "cuInit" (flags: c_uint);
-    /// Gives the primary context back.
+    /// Returns the primary context.
     ///
     /// # Safety
     /// Retained once more than released, and nothing of it is used after the last release.
@@ -66,7 +66,7 @@ calls! {
     /// # Safety
     /// From [`mem_alloc_async`], freed once, and no work on other streams uses it then.
     mem_free_async = mem_free_async "cuMemFreeAsync" (address: DevicePtr, stream: Stream);
-    /// Gives what no work uses any more back to the device, but so many bytes. Waits for nothing.
+    /// Returns memory that no work uses any more to the device, except this number of bytes. Never waits.
     ///
     /// # Safety
     /// As the module's.
@@ -216,7 +216,7 @@ answers! {
     /// A new pool of device memory.
     ///
     /// # Safety
-    /// `of` points to what the pool is of.
+    /// `of` points to live properties of the pool.
     mem_pool_create = mem_pool_create "cuMemPoolCreate" (of: *const MemPoolProps) -> MemPool = MemPool::NULL;
     /// Takes device memory of a pool for the stream's work from here on.
     ///

@@ -1,4 +1,4 @@
-//! The engines of the backend interface: lists those that cuDNN proposes for a graph, reads their notes, and sets one
+//! The engines of the backend interface: lists the engines that cuDNN proposes for a graph, reads their notes, and sets one
 //! up again from its name.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const MOST_VALUES: i64 = 32;
 /// Where to look for engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Search {
-    /// Every engine, by global index, instead of those that the heuristics propose.
+    /// Every engine, by global index, instead of the engines that the heuristics propose.
     pub every_engine: bool,
     /// In addition to each engine, its variants with one knob changed at a time.
     pub knobs: bool,
@@ -53,8 +53,8 @@ pub(crate) fn proposals(graph: &Graph, search: Search) -> Result<Vec<Proposal>, 
             add(Proposal { engine: Engine { index, knobs: Vec::new() }, notes: notes(&engine)? });
         }
     } else {
-        // Not mode B: for some convolutions, cuDNN 9.19 captures a graph to answer it. Whatever a capture forbids then fails in other
-        // threads of the program, and if one of them ends the capture, cuDNN reads a wild address.
+        // Not mode B: for some convolutions, cuDNN 9.19 captures a graph to answer it. Calls that a capture forbids
+        // then fail in other threads of the program, and if one of them ends the capture, cuDNN reads a wild address.
         for mode in [HeuristicMode::INSTANT, HeuristicMode::FALLBACK] {
             for config in heuristics(graph, mode)? {
                 add(proposal(&config)?);
@@ -111,7 +111,7 @@ fn engine(graph: &Graph, index: i64) -> Result<Arc<Descriptor>, CudaError> {
         .finalize()
 }
 
-/// What cuDNN reports about an engine. Notes that no decision depends on are omitted.
+/// cuDNN's report about an engine. Notes that no decision depends on are omitted.
 fn notes(engine: &Descriptor) -> Result<Notes, CudaError> {
     let notes: Vec<NumericalNote> = engine.get(Attribute::ENGINE_NUMERICAL_NOTE, MOST_NOTES)?;
     // A version that cannot be asked says nothing of it.
@@ -151,7 +151,7 @@ fn turned(engine: &Descriptor) -> Result<Vec<(i32, i64)>, CudaError> {
 /// An engine with its knobs set, its exact workspace (queried without building a plan), and cuDNN's notes on it.
 ///
 /// # Errors
-/// [`CudaError::Cudnn`], with a status that says so if the engine does not support the graph; [`CudaError::Answer`].
+/// [`CudaError::Cudnn`], also if the engine does not support the graph; [`CudaError::Answer`].
 pub(crate) fn configure(graph: &Graph, wanted: &Engine) -> Result<(Arc<Descriptor>, usize, Notes), CudaError> {
     let engine = engine(graph, wanted.index)?;
     let choice = |&(knob, value): &(i32, i64)| {

@@ -1,4 +1,5 @@
-//! What cuDNN must not be asked, and engines that it offers but that must not run, because the result is worse than an error.
+//! Questions that cuDNN must not be asked, and engines that it offers but that must not run, because the result is
+//! worse than an error.
 
 use tightfit_core::problem::{Axis, Convolution};
 use tightfit_core::{Operation, Problem};
@@ -66,7 +67,7 @@ pub(crate) fn fault(version: CudnnVersion, problem: &Problem, engine: &Engine) -
     known.map(|fault| fault.what)
 }
 
-/// The problem whose engines to list in place of those of a slice: on packed tensors, padded as much after as before. The
+/// The problem whose engines to list in place of a slice's: on packed tensors, padded as much after as before. The
 /// heuristics of cuDNN 9.19 read a wild address for slices of three dimensions, at least in mode B. Each engine still decides
 /// on the slice itself.
 pub(crate) fn listed(problem: &Problem) -> Problem {

@@ -31,7 +31,7 @@ pub(crate) struct Geometry {
     pub math: MathType,
 }
 
-/// Where a tensor's elements lie: in memory of its own, or as a view of a larger tensor.
+/// Where a tensor's elements lie: in separate memory, or as a view of a larger tensor.
 pub(crate) struct Strided {
     /// Extents, in cuDNN's order whatever the layout.
     pub extents: Vec<usize>,
@@ -107,7 +107,7 @@ fn arithmetic(types: Types) -> (DataType, MathType) {
 /// The alignment a plan may assume for the address of `batch` samples of `sample` elements: the largest power of two up
 /// to 16 that divides their size.
 ///
-/// Micro-batches run by falling alignment (see [`crate::CudaBackend`]), so each starts at a multiple of its own:
+/// Micro-batches run by falling alignment (see [`crate::CudaBackend`]), so each starts at a multiple of its alignment:
 ///
 /// ```text
 /// sample of 6 bytes      |-- 4 samples: 24 bytes --|-- 2: 12 --|- 1 -|
@@ -119,8 +119,8 @@ pub(crate) fn alignment(batch: usize, sample: usize, storage: Storage) -> usize 
     1 << bytes.trailing_zeros().min(MOST_ALIGNMENT.trailing_zeros())
 }
 
-/// The alignments a plan may assume for x and y of a problem: those of its samples, and for a view those of the positions
-/// along the axes on which it is shorter than its tensor.
+/// The alignments a plan may assume for x and y of a problem: alignments of its samples, and for a view also of the
+/// positions along the axes on which it is shorter than its tensor.
 pub(crate) fn alignments(problem: &Problem, in_x: Storage, in_y: Storage) -> [usize; 2] {
     let convolution = problem.convolution();
     let of = |strides: [usize; 5], own: [usize; 3], whole: [usize; 3], storage| {

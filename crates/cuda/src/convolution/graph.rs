@@ -71,7 +71,7 @@ impl Graph {
     /// part of the graph.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if cuDNN does not support the shape.
+    /// [`CudaError::Cudnn`], also if cuDNN does not support the shape.
     pub fn new(
         handle: &Arc<Handle>,
         problem: &Problem,
@@ -90,7 +90,7 @@ impl Graph {
             let expected = TensorSpec { id, bytes: strided.span() * storage.size(), alignment };
             Ok((tensor(handle, id, data_type(storage), strided, alignment)?, expected))
         };
-        // Samples lie at micro-batch offsets, slices at those of their ranges; filters always begin a buffer.
+        // Samples lie at micro-batch offsets, slices at offsets of their ranges; filters always begin a buffer.
         let (in_x, in_y) = (stored(operation == Operation::BackwardData), stored(operation == Operation::Forward));
         let [at_x, at_y] = alignments(problem, in_x, in_y).map(|alignment| alignment.min(base));
         let (x, x_expected) = make(X, &geometry.x, in_x, at_x)?;

@@ -64,7 +64,7 @@ pub(crate) fn legacy_notes(operation: Operation, name: &str) -> Notes {
 ///
 /// # Errors
 /// [`CudaError::Uneven`] if the padding differs before and after, which the interface cannot express;
-/// [`CudaError::Cudnn`], with a status that says so if the algorithm is not supported.
+/// [`CudaError::Cudnn`], also if the algorithm is not supported.
 pub(crate) fn prepare(
     handle: &Arc<Handle>,
     problem: &Problem,

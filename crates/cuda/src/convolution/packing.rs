@@ -29,7 +29,7 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// `inner` computes the problem on tensors of its own.
+    /// `inner` computes the problem on separate tensors.
     ///
     /// # Errors
     /// [`CudaError::Unfit`] for a view along several axes.
@@ -73,7 +73,7 @@ impl Packing {
     /// Binds the copies and the call.
     ///
     /// # Errors
-    /// Those of [`PreparedAlgorithm::bind`].
+    /// The errors of [`PreparedAlgorithm::bind`].
     pub fn bind<'a>(&'a self, memory: &Memory<'a>, scale: Scale) -> Result<Launch<'a>, CudaError> {
         let Memory { data, other, output, workspace } = *memory;
         let mut tensors = [data, other, output];

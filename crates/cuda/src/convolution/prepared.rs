@@ -13,7 +13,7 @@ use crate::CudaError;
 use crate::safe::{BoundPlan, Descriptor, Handle, Legacy, Packed, Plan, Region, RowCopy, Slice, TensorSpec};
 use crate::sys::cudnn::LegacyAlgorithm;
 
-/// The memory of one call, which borrows its buffers, those of output and workspace to write: data and other as in
+/// The memory of one call, which borrows its buffers, output and workspace to write: data and other as in
 /// [`tightfit_core::backend::Tensors`], then output and workspace.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
@@ -67,7 +67,7 @@ impl PreparedAlgorithm {
     /// An engine of a graph, whose factors are the graph's.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if the engine does not support the graph.
+    /// [`CudaError::Cudnn`], also if the engine does not support the graph.
     pub fn engine(graph: &Graph, engine: &Engine) -> Result<PreparedAlgorithm, CudaError> {
         let (config, workspace, notes) = configure(graph, engine)?;
         let form = Form::Engine { config, tensors: graph.tensors.clone(), plan: OnceLock::new() };
@@ -82,7 +82,7 @@ impl PreparedAlgorithm {
     /// A call on copies without gaps of a problem's tensors.
     ///
     /// # Errors
-    /// Those of [`Packing::new`].
+    /// The errors of [`Packing::new`].
     pub fn packed(
         handle: &Arc<Handle>,
         inner: Arc<PreparedAlgorithm>,
@@ -108,7 +108,7 @@ impl PreparedAlgorithm {
     /// Builds the plan, if there is one and it was not built before.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if the engine is not supported after all.
+    /// [`CudaError::Cudnn`], also if the engine is not supported after all.
     pub fn build(&self) -> Result<(), CudaError> {
         match &self.form {
             Form::Engine { config, tensors, plan } if plan.get().is_none() => {
@@ -143,7 +143,8 @@ impl PreparedAlgorithm {
     /// has its graph's.
     ///
     /// # Errors
-    /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; those of [`PreparedAlgorithm::build`].
+    /// [`CudaError::OutOfBounds`] if memory is too short; [`CudaError::Misaligned`]; the errors of
+    /// [`PreparedAlgorithm::build`].
     pub fn bind<'a>(&'a self, memory: &Memory<'a>, scale: Scale) -> Result<Launch<'a>, CudaError> {
         let Memory { data, other, output, workspace } = *memory;
         match &self.form {
@@ -172,7 +173,7 @@ impl PreparedAlgorithm {
 
 /// A call on memory that it keeps alive: data, other, output and workspace in that order.
 pub(crate) enum Fixed {
-    /// Of the legacy interface, or on copies; bound anew each time.
+    /// Of the legacy interface, or on copies; bound again each time.
     Bound(Arc<PreparedAlgorithm>, [Region; 4], Scale),
     /// Of the backend interface.
     Plan(Packed),
@@ -182,7 +183,7 @@ impl Fixed {
     /// Binds the call to this memory; it can be enqueued any number of times.
     ///
     /// # Errors
-    /// Those of [`PreparedAlgorithm::bind`].
+    /// The errors of [`PreparedAlgorithm::bind`].
     pub fn new(call: &Arc<PreparedAlgorithm>, memory: [Region; 4], scale: Scale) -> Result<Fixed, CudaError> {
         let [data, other, output, workspace] = &memory;
         call.build()?;

@@ -49,8 +49,8 @@ const SHARE: f32 = 0.1;
 const INVERSE: f32 = -1.0;
 
 impl BatchNorm {
-    /// A layer on these parameters. With `relu`, y is that of a ReLU over the layer, and dy its gradient: what the ReLU cut
-    /// follows from x, so that y is not read.
+    /// A layer on these parameters. With `relu`, y is the output of a ReLU over the layer, and dy its gradient: what
+    /// the ReLU cut follows from x, so that y is not read.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`] if one is shorter than the channels.
@@ -110,7 +110,7 @@ impl BatchNorm {
         }))
     }
 
-    /// Writes the statistics of a part of the mini-batch to `saved`, or adds them to those of `before` samples that are there.
+    /// Writes the statistics of a part of the mini-batch to `saved`, or adds them to the statistics of `before` samples.
     ///
     /// # Errors
     /// As [`BatchNorm::training`].
@@ -135,7 +135,7 @@ impl BatchNorm {
         let partial = self.partial(&summed)?;
         let sums = summed.kernel(&self.libraries, "norm_sums", x)?;
         let statistics = self.libraries.kernel_norm("norm_statistics", x.storage)?;
-        // From a channel's first element to that of the next one.
+        // From a channel's first element to the next channel's.
         let plane = if x.is_channels_last() { 1 } else { x.area() };
         let (count, before) = (count(x, x.samples), count(x, before));
         let (totals, channels) = (self.totals()?, self.channels as u32);
@@ -154,8 +154,8 @@ impl BatchNorm {
         }))
     }
 
-    /// Updates the running statistics as [`BatchNorm::training`] does, by those of all parts of a mini-batch of so many samples
-    /// like those of `x`.
+    /// Updates the running statistics as [`BatchNorm::training`] does, by the statistics of all parts of a mini-batch
+    /// of this number of samples like those of `x`.
     ///
     /// # Errors
     /// As [`BatchNorm::again`].
@@ -237,7 +237,7 @@ impl BatchNorm {
         }))
     }
 
-    /// Computes the gradients of scales and shifts, or adds those of a part of the mini-batch.
+    /// Computes the gradients of scales and shifts, or adds the gradients of a part of the mini-batch.
     ///
     /// # Errors
     /// As [`BatchNorm::training`].
@@ -274,7 +274,7 @@ impl BatchNorm {
         }))
     }
 
-    /// Computes dx by the gradients of scales and shifts of a mini-batch of so many samples.
+    /// Computes dx by the gradients of scales and shifts of a mini-batch of this number of samples.
     ///
     /// # Errors
     /// As [`BatchNorm::again`].
@@ -322,7 +322,7 @@ impl BatchNorm {
     }
 }
 
-/// Elements of a channel in so many samples of a map.
+/// Elements of a channel in this number of samples of a map.
 fn count(map: &Map, samples: usize) -> u64 {
     (samples * map.area()) as u64
 }

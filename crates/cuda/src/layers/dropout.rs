@@ -42,7 +42,7 @@ pub fn dropout(
 ) -> Result<Work, CudaError> {
     check(x, y, mask)?;
     let kernel = libraries.kernel("dropout", x.storage)?;
-    // What is not turned has one place of many channels.
+    // A map that is not turned has one place of many channels.
     let (channels, area) = if order.is_turned() { (order.channels, order.area) } else { (x.shape.len(), 1) };
     let (channels, area): (u32, u32) = (narrow("channel count", channels)?, narrow("area", area)?);
     let (len, x, y, mask) = (x.len(), x.region.clone(), y.region.clone(), mask.clone());

@@ -32,7 +32,7 @@ impl FullyConnected {
     /// A layer of `outputs` numbers from `inputs`, for `samples` at once.
     ///
     /// # Errors
-    /// [`CudaError::TooLarge`] for sizes over 31 bits; those of [`Libraries::blas`].
+    /// [`CudaError::TooLarge`] for sizes over 31 bits; the errors of [`Libraries::blas`].
     pub fn new(
         libraries: &Arc<Libraries>,
         [samples, inputs, outputs]: [usize; 3],

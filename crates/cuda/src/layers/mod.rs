@@ -120,7 +120,8 @@ impl Libraries {
     /// for it.
     ///
     /// # Errors
-    /// Those of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of 32 MiB.
+    /// The errors of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of
+    /// 32 MiB.
     pub fn open(handle: &Arc<Handle>, cublas: Option<&Path>) -> Result<Arc<Libraries>, CudaError> {
         let now = Arc::new(DeviceBuffer::new(handle.context(), NOW)?);
         let libraries = Libraries::on(handle, cublas, Region::new(&now, 0..NOW)?)?;
@@ -128,11 +129,11 @@ impl Libraries {
         Ok(libraries)
     }
 
-    /// The same libraries on the stream of another handle of the same context, for work beside that of these. cuBLAS opens
+    /// The same libraries on the stream of another handle of the same context, for work at the same time. cuBLAS opens
     /// when first needed.
     ///
     /// # Errors
-    /// Those of [`load::cudnn_layers`]; [`CudaError::Driver`].
+    /// The errors of [`load::cudnn_layers`]; [`CudaError::Driver`].
     pub fn beside(&self, handle: &Arc<Handle>) -> Result<Arc<Libraries>, CudaError> {
         Libraries::on(handle, self.cublas.as_deref(), self.now.clone())
     }
@@ -159,7 +160,7 @@ impl Libraries {
     /// cuBLAS, opened if it was not before.
     ///
     /// # Errors
-    /// Those of [`load::cublas`]; [`CudaError::OutOfMemory`] for its workspace of 32 MiB.
+    /// The errors of [`load::cublas`]; [`CudaError::OutOfMemory`] for its workspace of 32 MiB.
     pub fn blas(&self) -> Result<&Blas, CudaError> {
         if let Some(blas) = self.blas.get() {
             return Ok(blas);
@@ -217,7 +218,7 @@ impl Libraries {
         self.kernels_norm()?.get(&format!("{name}_{}", suffix(storage)))
     }
 
-    /// The kernels of batch normalization, compiled like those with the first one.
+    /// The kernels of batch normalization, compiled with the first one.
     fn kernels_norm(&self) -> Result<Arc<Kernels>, CudaError> {
         loaded(&self.kernels_norm, || Kernels::load_norm(&self.handle))
     }

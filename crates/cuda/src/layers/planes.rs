@@ -6,7 +6,7 @@ use crate::CudaError;
 use crate::error::narrow;
 use crate::safe::{Argument, Region, THREADS};
 
-/// Blocks whose threads keep sums of their own: what a large device runs at once.
+/// Blocks whose threads keep separate sums: the number that a large device runs at once.
 const SUMMING: usize = 512;
 /// Blocks that compute one map from another.
 const COPYING: usize = 2048;
@@ -29,7 +29,7 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    /// The form for kernels that sum; `regions` are what is read and written.
+    /// The form for kernels that sum; `regions` are read and written.
     pub fn summing(map: &Map, regions: &[&Region]) -> Result<Planes, CudaError> {
         Planes::new(map, regions, SUMMING)
     }

@@ -29,7 +29,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What the kernels take of each axis, with the extents of a tile.
+    /// The kernels' parameters of each axis, with the extents of a tile.
     fn axes(&self, tile: [usize; 3]) -> Result<Vec<Argument>, CudaError> {
         let mut arguments = Vec::new();
         for ((axis, output), tile) in self.pooling.axes.iter().zip(self.pooling.outputs()).zip(tile) {
@@ -112,7 +112,7 @@ impl Pool {
         }))
     }
 
-    /// How the kernel of the gradient of maxima covers a sample, in packs of so many channels.
+    /// How the kernel of the gradient of maxima covers a sample, in packs of this number of channels.
     fn tiles(&self, channels: usize, pack: usize) -> Result<Tiles, CudaError> {
         let (axes, outputs) = (&self.pooling.axes, self.pooling.outputs());
         let unfit = |what: String| Err(CudaError::Unfit { layer: "pooling", what });

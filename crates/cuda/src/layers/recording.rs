@@ -47,11 +47,11 @@ impl Recorded {
 /// A recording in progress.
 #[derive(Default)]
 pub(super) struct Recording {
-    /// What was recorded so far.
+    /// The record so far.
     pieces: Vec<Recorded>,
     /// The graph in progress.
     capture: Option<Capture>,
-    /// Events that streams that compute have marked, and those of them in the graph in progress.
+    /// Events that computing streams have marked, and the events in the graph in progress.
     computed: HashSet<usize>,
     inside: HashSet<usize>,
 }

@@ -9,7 +9,7 @@ use crate::safe::{Argument, Region, THREADS};
 pub(super) const PACK: usize = 16;
 /// Most packs of a row that one block takes.
 const LANES: usize = 32;
-/// Blocks whose threads keep sums of their own: what a large device runs at once.
+/// Blocks whose threads keep separate sums: the number that a large device runs at once.
 const SUMMING: usize = 512;
 /// Blocks that copy.
 const COPYING: usize = 2048;
@@ -33,12 +33,12 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The form for kernels that sum; `regions` are what is read and written.
+    /// The form for kernels that sum; `regions` are read and written.
     pub fn summing(map: &Map, regions: &[&Region]) -> Result<Rows, CudaError> {
         Rows::new(map, map.shape.channels(), regions, &[], SUMMING)
     }
 
-    /// The form for kernels that compute one row from another; `strides` are the lengths of rows beside the channels.
+    /// The form for kernels that compute one row from another; `strides` are the lengths of rows next to the channels.
     pub fn copying(map: &Map, channels: usize, regions: &[&Region], strides: &[usize]) -> Result<Rows, CudaError> {
         Rows::new(map, channels, regions, strides, COPYING)
     }
@@ -88,8 +88,8 @@ impl Rows {
     }
 }
 
-/// Whether 16 bytes can be taken at once of rows whose lengths are `strides` beside the channels, and the number of elements
-/// in an access: those of 16 bytes, else one.
+/// Whether 16 bytes can be taken at once of rows whose lengths are `strides` next to the channels, and the number of
+/// elements in an access: 16 bytes of elements, else one.
 pub(super) fn packs(map: &Map, channels: usize, regions: &[&Region], strides: &[usize]) -> (bool, usize) {
     let pack = PACK / map.storage.size();
     let aligned = regions.iter().all(|region| region.raw().0.is_multiple_of(PACK as u64));

@@ -2,7 +2,7 @@
 //! be recorded once and then enqueued with few calls: what computes as graphs, and the copies between them.
 //!
 //! ```text
-//! record     upload | a graph: begin, compute forks to the streams beside it .. work .. join, end | copies, waits | a graph ..
+//! record     upload | a graph: begin, compute forks to the other streams .. work .. join, end | copies, waits | a graph ..
 //! later      upload | launch | copies, waits | launch ..                                   nothing else from the host
 //! ```
 //!
@@ -27,7 +27,7 @@ pub enum Lane {
     Offload,
     /// Copies from the host.
     Prefetch,
-    /// Prepared work beside that of the compute stream, by the number that [`Session::add_lane`] gave.
+    /// Prepared work at the same time as the compute stream's, by the number that [`Session::add_lane`] gave.
     Beside(usize),
 }
 
@@ -125,7 +125,7 @@ impl Session {
         Region::new(&self.arena, range)
     }
 
-    /// Adds the stream of these libraries, for work beside that of the compute stream; returns its number.
+    /// Adds the stream of these libraries, for work at the same time as the compute stream's; returns its number.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -179,7 +179,7 @@ impl Session {
         })
     }
 
-    /// The streams beside the compute stream, each with its mark at the end of a step.
+    /// The other streams, each with its mark at the end of a step.
     fn others(&self) -> impl Iterator<Item = (&Stream, &Event)> {
         let beside = self.beside.iter().map(|lane| (lane.libraries.handle().stream(), &lane.end));
         self.copies.iter().zip(&self.marks[2..]).chain(beside)
@@ -188,7 +188,7 @@ impl Session {
     /// Enqueues kept work on the stream that it was prepared for; ignores unknown numbers.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub fn compute(&mut self, work: usize) -> Result<(), CudaError> {
         let Some(lane) = self.works.get(work).map(|kept| kept.lane) else { return Ok(()) };
         self.begin_graph()?;
@@ -245,7 +245,7 @@ impl Session {
         match behind {
             Some(Behind::Already) => Ok(()),
             Some(Behind::Outside) => {
-                // The streams beside fork from the compute stream when the next graph begins.
+                // The other streams fork from the compute stream when the next graph begins.
                 self.record_between(Recorded::Wait(Lane::Compute, event))
             }
             Some(Behind::Inside) | None => self.enqueue(Recorded::Wait(lane, event)),
@@ -402,7 +402,7 @@ impl Session {
         self.recorded.is_some()
     }
 
-    /// Enqueues the recorded step; nothing if there is none.
+    /// Enqueues the recorded step; nothing without one.
     ///
     /// # Errors
     /// [`CudaError::Driver`].

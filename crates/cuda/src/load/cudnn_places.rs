@@ -102,7 +102,7 @@ pub fn in_packages(packages: &Path, name: &str) -> PathBuf {
     packages.join("nvidia/cudnn/lib").join(name)
 }
 
-/// Places of one Python: its own folders, then those that it reports.
+/// Places of one Python: its own folders, then the folders that it reports.
 fn of_python(python: &OsStr, name: &str, path: &OsStr, asking: Asking) -> Vec<Place> {
     // A named file identifies its environment even if the file itself is missing.
     let is_named_by_path = Path::new(python).components().count() > 1;

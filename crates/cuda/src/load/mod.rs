@@ -3,12 +3,13 @@
 //! ```text
 //! libcuda.so.1     option, TIGHTFIT_CUDA,  the loader's path, where containers mount the driver
 //! libcudnn.so.9    option, TIGHTFIT_CUDNN, the list of `cudnn_places`, the loader's path
-//! libcublas.so.13  option, TIGHTFIT_CUBLAS, beside cuDNN (.13 or .12), /usr/local/cuda, the loader's path; only to train
+//! libcublas.so.13  option, TIGHTFIT_CUBLAS, next to cuDNN (.13 or .12), /usr/local/cuda, the loader's path; only to train
 //! ```
 //!
-//! A file named by an option or a variable is used or refused; the other places are tried in turn only without either.
-//! cuDNN opens its parts and its neighbors (cuBLAS, NVRTC) by bare name when it first needs them; pip's wheels put each
-//! in a folder of its own, so we open them by path beforehand, and the later request finds them in the process.
+//! A file named by an option or a variable is used or refused; the other places are tried one after the other only
+//! without either. cuDNN opens its parts and its neighbors (cuBLAS, NVRTC) by bare name when it first needs them; pip's
+//! wheels put each in a separate folder, so we open them by path beforehand, and the later request finds them in the
+//! process.
 
 mod cudnn_places;
 mod places;
@@ -115,8 +116,8 @@ impl LibraryQuery {
     }
 }
 
-/// Opens the libraries beside `cudnn` that it will request by bare name. Ignores one that does not open, because cuDNN
-/// reports it when needed.
+/// Opens the libraries in the folder of `cudnn` that it will request by bare name. Ignores one that does not open,
+/// because cuDNN reports it when needed.
 fn open_neighbors(cudnn: &Path) {
     for path in places::neighbors(cudnn) {
         // SAFETY: as for the library itself.

@@ -64,7 +64,7 @@ impl Context {
     }
 
     /// Calls a destructor with this context current, and records errors. Destroys the object even if making the context
-    /// current fails: it probably is current, and there is no second chance.
+    /// current fails: it probably is current, and there will be no second chance.
     pub(crate) fn destroy(&self, destructor: impl FnOnce(&Driver) -> Result<(), CudaError>) {
         self.record(self.current().map(|_| ()));
         self.record(destructor(&self.driver));
@@ -104,8 +104,9 @@ impl Context {
         Ok((Bytes(free as u64), Bytes(total as u64)))
     }
 
-    /// Where stream-ordered memory comes from. A pool of our own, because programs may tell the device's own to keep what is given
-    /// back to it; this one keeps it until somebody waits for the device, or [`Context::trim`] is called.
+    /// Where stream-ordered memory comes from. A separate pool, because programs may set the device's own to keep
+    /// memory that is given back to it; this one keeps it until somebody waits for the device, or [`Context::trim`] is
+    /// called.
     ///
     /// # Errors
     /// [`CudaError::Driver`], for example of a device without such memory.
@@ -134,7 +135,7 @@ impl Context {
         Ok(kept)
     }
 
-    /// Gives all stream-ordered memory that no work uses any more back to the device. Waits for nothing.
+    /// Returns all stream-ordered memory that no work uses any more to the device. Never waits.
     ///
     /// # Errors
     /// [`CudaError::Driver`].

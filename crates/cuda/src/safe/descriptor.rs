@@ -113,7 +113,7 @@ impl Descriptor {
     /// This object, checked by cuDNN and ready to use.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if the library does not support it.
+    /// [`CudaError::Cudnn`], also if the library does not support it.
     pub fn finalize(self) -> Result<Arc<Descriptor>, CudaError> {
         let calling = self.handle.enter()?;
         // SAFETY: the object is alive.
@@ -138,7 +138,7 @@ impl Descriptor {
     /// The one value of an attribute.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`]; [`CudaError::Answer`] if there is none.
+    /// [`CudaError::Cudnn`]; [`CudaError::Answer`] without one.
     pub fn get_one<T: Element>(&self, attribute: Attribute, what: &'static str) -> Result<T, CudaError> {
         let values = self.get(attribute, 1)?;
         values.first().copied().ok_or(CudaError::Answer { what, count: 0, expected: "one" })

@@ -22,7 +22,7 @@ impl Graph {
     /// Allocating, freeing or waiting during the capture is an error of the driver. The capture always ends.
     ///
     /// # Errors
-    /// Those of `enqueue`; [`CudaError::Driver`] if the work cannot be captured.
+    /// The errors of `enqueue`; [`CudaError::Driver`] if the work cannot be captured.
     pub fn capture(stream: &Stream, enqueue: impl FnOnce() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
         let capture = Capture::begin(stream)?;
         enqueue()?;
@@ -51,7 +51,7 @@ pub(crate) struct Capture {
 }
 
 // SAFETY: the stream may be used from any thread; a capture of the mode below is ended in the thread that began it, or
-// the driver says so.
+// the driver reports it.
 unsafe impl Send for Capture {}
 
 impl Capture {

@@ -8,11 +8,11 @@ use crate::CudaError;
 use crate::call::driver as call;
 use crate::sys::driver as sys;
 
-/// The kernels' PTX; see the file `kernels.cu` beside it.
+/// The kernels' PTX; see the file `kernels.cu` in the same folder.
 const PTX: &str = concat!(include_str!("../kernels/kernels.ptx"), "\0");
-/// That of batch normalization.
+/// The PTX of batch normalization.
 const PTX_NORM: &str = concat!(include_str!("../kernels/kernels_norm.ptx"), "\0");
-/// That of kernels for maps whose channels come last, in 16-bit types.
+/// The PTX of kernels for maps whose channels come last, in 16-bit types.
 const PTX_LAST: &str = concat!(include_str!("../kernels/kernels_last.ptx"), "\0");
 /// Threads of a block, for which the kernels are written.
 pub(crate) const THREADS: usize = 256;
@@ -87,7 +87,7 @@ impl Drop for Kernels {
     }
 }
 
-/// A parameter of a kernel: eight bytes, of which a kernel takes as many as it declares (both sides are little-endian).
+/// A parameter of a kernel: eight bytes, of which a kernel takes the declared number (both sides are little-endian).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Argument(u64);
 
@@ -133,7 +133,7 @@ impl Kernel {
     /// [`CudaError::Driver`].
     ///
     /// # Safety
-    /// The arguments are those of the kernel's declaration, in its order, and the memory behind addresses is as long as the
+    /// The arguments match the declaration of the kernel, in its order, and the memory behind addresses is as long as the
     /// kernel says and alive until the stream has done the work.
     pub unsafe fn launch(&self, grid: [u32; 2], arguments: &[Argument]) -> Result<(), CudaError> {
         let handle = &self.kernels.handle;

@@ -153,7 +153,7 @@ impl Legacy {
     /// Exact workspace bytes of an algorithm, asked without running it.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if the algorithm is not supported.
+    /// [`CudaError::Cudnn`], also if the algorithm is not supported.
     pub fn workspace(&self, algorithm: LegacyAlgorithm) -> Result<usize, CudaError> {
         let calling = self.handle.enter()?;
         let (cudnn, handle) = (calling.cudnn, calling.handle);

@@ -51,7 +51,7 @@ impl Plan {
     /// Builds the plan of an engine configuration; engines that compile do so here.
     ///
     /// # Errors
-    /// [`CudaError::Cudnn`], with a status that says so if the engine is not supported after all.
+    /// [`CudaError::Cudnn`], also if the engine is not supported after all.
     pub fn new(config: &Arc<Descriptor>, tensors: Vec<TensorSpec>) -> Result<Plan, CudaError> {
         let descriptor = Descriptor::new(config.handle(), Kind::EXECUTION_PLAN)?
             .with_handle(Attribute::EXECUTION_PLAN_HANDLE)?

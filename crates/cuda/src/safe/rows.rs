@@ -17,7 +17,7 @@ pub(crate) struct Rows {
     pub count: usize,
     /// Bytes of each.
     pub bytes: usize,
-    /// Bytes from the beginning of one to that of the next.
+    /// Bytes from the beginning of one to the beginning of the next.
     pub pitch: usize,
 }
 

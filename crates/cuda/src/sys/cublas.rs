@@ -6,7 +6,7 @@ use super::driver::Stream;
 use super::{functions, integers, objects, status};
 
 status! {
-    /// What a cuBLAS call returns (`cublasStatus_t`).
+    /// The result of a cuBLAS call (`cublasStatus_t`).
     CublasStatus, "CUBLAS_STATUS_",
     SUCCESS = 0;
     NOT_INITIALIZED = 1;

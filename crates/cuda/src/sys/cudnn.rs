@@ -6,7 +6,7 @@ use super::driver::Stream;
 use super::{functions, integers, objects, status};
 
 status! {
-    /// What a cuDNN call returns (`cudnnStatus_t`).
+    /// The result of a cuDNN call (`cudnnStatus_t`).
     CudnnStatus, "CUDNN_STATUS_",
     SUCCESS = 0;
     NOT_INITIALIZED = 1001;
@@ -130,12 +130,12 @@ integers! {
         BACKEND_DESCRIPTOR = 15, BEHAVIOR_NOTE = 19, TENSOR_REORDERING_MODE = 20, INT32 = 23;
     /// How engines are proposed (`cudnnBackendHeurMode_t`); A is asked for by the older name INSTANT.
     HeuristicMode: INSTANT = 0, B = 1, FALLBACK = 2;
-    /// What a knob of an engine turns (`cudnnBackendKnobType_t`), only ever printed by number.
+    /// The kind of an engine's knob (`cudnnBackendKnobType_t`), only ever printed by number.
     KnobType:;
-    /// What cuDNN says of an engine's arithmetic (`cudnnBackendNumericalNote_t`).
+    /// cuDNN's note on an engine's arithmetic (`cudnnBackendNumericalNote_t`).
     NumericalNote: TENSOR_CORE = 0, DOWN_CONVERT_INPUTS = 1, REDUCED_PRECISION_REDUCTION = 2, FFT = 3,
         NONDETERMINISTIC = 4, WINOGRAD = 5, WINOGRAD_TILE_4X4 = 6, WINOGRAD_TILE_6X6 = 7, WINOGRAD_TILE_13X13 = 8;
-    /// What cuDNN says of an engine's conduct (`cudnnBackendBehaviorNote_t`).
+    /// cuDNN's note on an engine's behavior (`cudnnBackendBehaviorNote_t`).
     BehaviorNote: RUNTIME_COMPILATION = 0, SUPPORTS_CUDA_GRAPH_NATIVE_API = 3;
     /// An elementwise operation (`cudnnPointwiseMode_t`).
     PointwiseMode: ADD = 0, IDENTITY = 21;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use super::{DevicePtr, functions, integers, objects, status};
 
 status! {
-    /// What a driver call returns (`CUresult`).
+    /// The result of a driver call (`CUresult`).
     DriverStatus, "CUDA_ERROR_",
     INVALID_VALUE = 1;
     OUT_OF_MEMORY = 2;
@@ -125,8 +125,8 @@ impl DriverStatus {
 
     /// Whether the context is unusable from here on: every later call returns the same, and only a new process helps.
     ///
-    /// These are the codes after which, according to `cuda.h`, the process must be terminated and relaunched: those of
-    /// failed memory and links, and those of a context that is gone.
+    /// These are the codes after which, according to `cuda.h`, the process must be terminated and relaunched: codes of
+    /// failed memory and links, and of a context that is gone.
     pub fn is_sticky(self) -> bool {
         const STICKY: [DriverStatus; 14] = [
             DriverStatus::DEINITIALIZED,
@@ -153,7 +153,7 @@ integers! {
     Device:;
     /// Whether a stream is capturing (`CUstreamCaptureStatus`).
     CaptureStatus: NONE = 0, ACTIVE = 1, INVALIDATED = 2;
-    /// What a capture forbids meanwhile (`CUstreamCaptureMode`).
+    /// The calls that a capture forbids meanwhile (`CUstreamCaptureMode`).
     CaptureMode: GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2;
 }
 
@@ -237,7 +237,7 @@ pub struct MemPoolProps {
     pub device: c_int,
     /// Not used.
     pub security: *const c_void,
-    /// 0 for as much as there is.
+    /// 0 for all of it.
     pub most: usize,
     /// 0 for any use.
     pub usage: u16,

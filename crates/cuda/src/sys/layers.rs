@@ -1,4 +1,4 @@
-//! cuDNN's calls for layers other than convolutions, as `cudnn_ops.h` and `cudnn_cnn.h` have them; a table of its own,
+//! cuDNN's calls for layers other than convolutions, as `cudnn_ops.h` and `cudnn_cnn.h` have them; a separate table,
 //! so that a library which serves convolutions alone still serves those.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -16,13 +16,13 @@ objects! {
 integers! {
     /// Whether NaN counts as the largest (`cudnnNanPropagation_t`).
     NanPropagation: NOT_PROPAGATE = 0, PROPAGATE = 1;
-    /// What is taken of a window (`cudnnPoolingMode_t`).
+    /// The value taken from a window (`cudnnPoolingMode_t`).
     PoolingMode: MAX = 0, AVERAGE_COUNT_INCLUDE_PADDING = 1, AVERAGE_COUNT_EXCLUDE_PADDING = 2;
     /// The dimension of a local response normalization (`cudnnLRNMode_t`).
     LrnMode: CROSS_CHANNEL_DIM1 = 0;
     /// How a softmax is computed (`cudnnSoftmaxAlgorithm_t`).
     SoftmaxAlgorithm: FAST = 0, ACCURATE = 1;
-    /// What sums to one (`cudnnSoftmaxMode_t`).
+    /// The elements that sum to one (`cudnnSoftmaxMode_t`).
     SoftmaxMode: INSTANCE = 0, CHANNEL = 1;
 }
 

@@ -1,6 +1,6 @@
 //! Allocation, copies, fills.
 //!
-//! A copy between host and device is a piece of work like any other. What the host sees of it:
+//! A copy between host and device is a piece of work like any other. The host sees this of it:
 //! ```text
 //! host memory   host to device                      device to host
 //! pinned        read when the stream gets there     written when the stream gets there
@@ -18,7 +18,7 @@ use crate::memory::{Block, Place};
 use crate::state::state;
 use crate::stream::Work;
 
-/// Virtual time of a transfer: a launch, then bytes at so many per microsecond.
+/// Virtual time of a transfer: a launch, then bytes at this rate per microsecond.
 fn duration(bytes: usize, per_micro: u64) -> u64 {
     2_000 + (bytes as u64).saturating_mul(1_000) / per_micro
 }

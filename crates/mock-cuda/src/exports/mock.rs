@@ -1,4 +1,4 @@
-//! Functions that no real driver has: controls for tests beyond those of every mock, and those with which mock-cudnn
+//! Functions that no real driver has: controls for tests beyond those of every mock, and functions with which mock-cudnn
 //! enqueues work.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -14,7 +14,7 @@ use crate::memory::Block;
 use crate::state::state;
 use crate::stream::Work;
 
-/// Makes each piece of work of a stream, by its order of creation, begin so much later (all streams: `u64::MAX`).
+/// Makes each piece of work of a stream, by its order of creation, begin later by this time (all streams: `u64::MAX`).
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaDelay(ordinal: u64, micros: u64) {
     control::set_delay(ordinal, Duration::from_micros(micros));

@@ -1,4 +1,5 @@
-//! What finalized descriptors answer. Some things the real library was told it does not tell again; nor does this one.
+//! Answers of finalized descriptors. The real library does not return some of the attributes that were set; nor does
+//! this one.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -78,7 +78,8 @@ pub mod of_type {
     pub const CHAR: i32 = 24;
 }
 
-/// The values of one attribute. Enums, booleans and addresses are integers; descriptors are what they were finalized to.
+/// The values of one attribute. Enums, booleans and addresses are integers; descriptors are the objects that they were
+/// finalized to.
 #[derive(Clone)]
 pub enum Value {
     Integers(Vec<i64>),

@@ -14,7 +14,7 @@ use crate::problem::{Geometry, Operation, Problem};
 use crate::status::Status;
 use crate::tensor::Tensor;
 
-/// What a finalized descriptor holds. It shares nothing with the descriptors it was made from, which may be destroyed.
+/// The content of a finalized descriptor. It shares nothing with the descriptors it was made from, which may be destroyed.
 #[derive(Clone)]
 pub enum Built {
     Tensor(Arc<Tensor>),
@@ -49,7 +49,7 @@ pub enum Node {
 pub struct Graph {
     /// The operation; a fused convolution writes where the pointwise operation does.
     pub node: Node,
-    /// What is done with the result, in place.
+    /// The operation on the result, in place.
     pub after: Option<Pointwise>,
 }
 
@@ -65,7 +65,7 @@ pub struct VariantPack {
 ///
 /// # Errors
 /// [`Status::BAD_PARAM`] and its kin where something is missing or contradictory; statuses of the not-supported category
-/// for what is valid but refused.
+/// for a valid request that is refused.
 pub fn build(kind: Kind, attributes: &Attributes) -> Result<Built, Status> {
     match kind {
         Kind::Tensor => tensor(attributes),
@@ -203,7 +203,7 @@ fn graph(attributes: &Attributes) -> Result<Built, Status> {
     Ok(Built::Graph(Arc::new(graph)))
 }
 
-/// A convolution whose result, which is never in memory, is what a pointwise operation reads.
+/// A convolution whose result is never in memory: a pointwise operation reads it.
 fn fused(first: &Node, second: &Node) -> Result<Graph, Status> {
     match (first, second) {
         (Node::Convolution(problem), Node::Pointwise(after))

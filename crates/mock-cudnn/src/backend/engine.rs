@@ -49,7 +49,7 @@ pub struct KnobInfo {
 /// An engine for a graph.
 #[derive(Clone)]
 pub struct Engine {
-    /// What it computes.
+    /// Its operation.
     pub graph: Arc<Graph>,
     /// Its global index.
     pub index: i64,
@@ -88,7 +88,7 @@ impl Engine {
         self.graph.problem().map(|p| Choice::plain(self.method()).notes(p)).unwrap_or_default()
     }
 
-    /// `cudnnBackendBehaviorNote_t`: one engine compiles at run time, another knows graphs of its own kernels.
+    /// `cudnnBackendBehaviorNote_t`: one engine compiles at run time, another knows graphs of its kernels.
     pub fn behavior_notes(&self) -> Vec<i32> {
         match self.method() {
             _ if self.graph.problem().is_none() => vec![],
@@ -175,12 +175,12 @@ impl Config {
         if promised { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
     }
 
-    /// Whether a plan of it is compiled: that of an elementwise step is, and cuDNN reports it of some engines.
+    /// Whether a plan of it is compiled: plans of elementwise steps are, and cuDNN reports it of some engines.
     pub fn is_compiled(&self) -> bool {
         self.engine.graph.problem().is_none() || self.engine.behavior_notes().contains(&COMPILES)
     }
 
-    /// Whether what was compiled can be used: where compiling takes time, there is no code that writes f32 from halves.
+    /// Whether the compiled code can be used: where compiling takes time, there is no code that writes f32 from halves.
     ///
     /// # Errors
     /// [`Status::NOT_SUPPORTED`]
@@ -203,7 +203,7 @@ impl Config {
 /// Two Winograd engines are only reached by index.
 ///
 /// # Errors
-/// [`Status::BAD_PARAM`] for a mode that is none.
+/// [`Status::BAD_PARAM`] for an unknown mode.
 pub fn heuristics(graph: &Arc<Graph>, mode: i64) -> Result<Vec<Config>, Status> {
     let config = |index: i64| Engine::new(graph.clone(), index).ok().map(Config::new);
     let indices: &[i64] = match mode {

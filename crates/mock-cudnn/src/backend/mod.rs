@@ -45,7 +45,7 @@ pub fn reset() {
     lock(&DESCRIPTORS).clear();
 }
 
-/// What a finalized descriptor holds.
+/// The content of a finalized descriptor.
 fn built(handle: Handle) -> Result<Built, Status> {
     lock(&DESCRIPTORS).get(handle)?.built.clone().ok_or(Status::NOT_FINALIZED)
 }

@@ -45,7 +45,7 @@ pub struct Lrn {
     pub alpha: f32,
     /// The exponent.
     pub beta: f32,
-    /// What is added.
+    /// The added constant.
     pub k: f32,
 }
 

@@ -1,4 +1,4 @@
-//! The layers beside convolutions, computed in f32 and rounded once, every sum in the order of the index.
+//! The layers other than convolutions, computed in f32 and rounded once, every sum in the order of the index.
 //!
 //! `descriptor` what describes a layer · `elementwise` sums, copies · `pooling`, `lrn`, `softmax`
 

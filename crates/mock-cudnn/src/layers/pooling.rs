@@ -8,7 +8,7 @@ use crate::Handle;
 use crate::control::call;
 use crate::status::Status;
 
-/// Positions of a plane in a window, by rising index; extents are those of x, `at` that of the window.
+/// Positions of a plane in a window, by rising index; extents are of x, `at` is of the window.
 fn window(pooling: &Pooling, extents: &[i64], at: &[i64]) -> Vec<usize> {
     let mut positions = vec![0usize];
     for ((&extent, &at), &[size, padding, stride]) in extents.iter().zip(at).zip(&pooling.axes) {

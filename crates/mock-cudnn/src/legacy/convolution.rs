@@ -70,7 +70,7 @@ pub struct Run<'a> {
     pub workspace: (usize, usize),
     /// Factor of the result.
     pub alpha: Option<&'a f32>,
-    /// Factor of what the output holds before.
+    /// Factor of the output's earlier content.
     pub beta: Option<&'a f32>,
 }
 
@@ -79,7 +79,7 @@ fn run(handle: Handle, operation: Operation, d: Descriptors, run: Run<'_>) -> Re
     launch::convolution(handle::stream_of(handle)?, &problem, choice, run.addresses, run.workspace.0, None)
 }
 
-/// What a call computes, and how.
+/// The operation of a call, and its algorithm.
 ///
 /// # Errors
 /// The status of a call that is refused, such as [`Status::BAD_PARAM`] for too small a workspace.
@@ -92,7 +92,7 @@ pub fn accept(operation: Operation, d: Descriptors, run: &Run<'_>) -> Result<(Pr
     problem.alpha = *run.alpha.ok_or(Status::BAD_PARAM)?;
     problem.beta = *run.beta.ok_or(Status::BAD_PARAM)?;
     let choice: Choice = choose(&problem, run.algorithm)?;
-    // Compared with what was told: after a lie the caller could not know better, and the access itself fails.
+    // Compared with the answer: after a lie the caller could not know better, and the access itself fails.
     if (run.workspace.1 as u64) < reported(choice.workspace(&problem)) {
         return Err(Status::BAD_PARAM);
     }

@@ -33,7 +33,7 @@ fn count(operation: Operation) -> c_int {
     }
 }
 
-/// Lists the algorithms, those that serve first and by rising time, refusals after them.
+/// Lists the algorithms by rising time, and refusals after them.
 fn rank(handle: Handle, operation: Operation, d: Descriptors, most: Option<usize>) -> Result<Vec<Performance>, Status> {
     handle::stream_of(handle)?;
     let problem = problem(operation, d)?;
@@ -91,7 +91,7 @@ unsafe fn answer(
     Ok(())
 }
 
-/// Declares the functions of one operation; `$list` of those that list without running anything of the caller's.
+/// Declares the functions of one operation; `$list` of the functions that list without running anything of the caller's.
 macro_rules! ranking {
     ($operation:ident, $most:ident, [$($list:ident),*], $find_in:ident) => {
         #[unsafe(no_mangle)]

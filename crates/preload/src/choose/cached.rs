@@ -8,7 +8,7 @@ use super::chooser::{Chooser, Knowledge, admission};
 use crate::kernel::Question;
 use crate::settings::{Limit, Settings, Terms};
 
-/// What was found in the cache.
+/// The cache's answer.
 pub(super) struct Lookup {
     /// The part that can be used.
     pub known: Knowledge,
@@ -17,7 +17,7 @@ pub(super) struct Lookup {
 }
 
 impl Chooser {
-    /// What the cache has for a question on these terms; none if there is no cache or no entry.
+    /// The cache's answer to a question on these terms; none without a cache or an entry.
     ///
     /// Asks the library only for the workspaces of candidates that would be chosen.
     pub(super) fn look_up(
@@ -63,7 +63,7 @@ impl Chooser {
     }
 }
 
-/// Drops candidates whose workspace differs from what the library asks for now, until none of them would be chosen.
+/// Drops candidates whose workspace differs from the library's answer now, until none of them would be chosen.
 /// Each round drops at least one, or is the last.
 fn leave_out_stale(
     question: &Question,

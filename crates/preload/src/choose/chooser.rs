@@ -1,4 +1,4 @@
-//! What choosing works with and goes by.
+//! The inputs of choosing.
 
 use tightfit_core::profile::{Admission, Cache};
 use tightfit_core::{Candidate, DivisionCost, Nanos, Notes, Types};
@@ -14,7 +14,7 @@ use crate::kernel::Question;
 use crate::settings::{Settings, Tune};
 use crate::torch;
 
-/// What is known of a problem's candidates, and of the framework's choice among them.
+/// Facts about a problem's candidates, and about the framework's choice among them.
 #[derive(Clone)]
 pub(super) struct Knowledge {
     pub candidates: Vec<Candidate>,
@@ -45,7 +45,7 @@ impl Chooser {
         &self.proofs
     }
 
-    /// What choosing has cost.
+    /// The cost of choosing.
     pub fn spending(&self) -> &Spending {
         &self.spending
     }

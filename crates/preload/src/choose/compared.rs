@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! found between calls                    compared there (`tune`)
-//! first, its own choice fits or not      compared here, in turns with that choice if it fits (`judged`)
+//! first, its own choice fits or not      compared here, alternating with that choice if it fits (`judged`)
 //! for a total                            compared here, all that may get a part
 //! by queries alone                       runs; compared between calls
 //! cached, or the budget is spent         what is known; the rest runs only under an explicit limit
@@ -27,10 +27,10 @@ use crate::log::trace;
 use crate::session::Session;
 use crate::settings::{Settings, Terms, Tune};
 
-/// Configurations that run on the same data at once: as many as bring back no more outputs than a course may.
+/// Configurations that run on the same data at once: the most that bring back no more outputs than a course may.
 const GROUP: usize = 8;
 
-/// What was compared on each device, read from the cache when first asked for.
+/// The comparisons on each device, read from the cache when first asked for.
 #[derive(Default)]
 pub(super) struct Compared(Mutex<HashMap<(Device, ComparisonKey), Errors>>);
 
@@ -74,7 +74,7 @@ impl Chooser {
     }
 
     /// Compares configurations that are about to run with 64-bit arithmetic, and with the framework's choice if that has room; which
-    /// are then known. Gives whether that was possible.
+    /// are then known. Returns whether that was possible.
     pub(super) fn compare(
         &self,
         question: &Question,
@@ -94,7 +94,7 @@ impl Chooser {
         all
     }
 
-    /// Compares all that may get a part of a total, until what is left is accurate enough.
+    /// Compares all that may get a part of a total, until all of them are accurate enough.
     pub(super) fn compare_front(
         &self,
         question: &Question,
@@ -130,8 +130,8 @@ impl Chooser {
     }
 }
 
-/// What runs without a comparison now: not what is known to be less accurate, and where nothing may be worse than the framework's
-/// choice, only what is known not to be.
+/// The choice that runs without a comparison now: never one that is known to be less accurate, and where nothing may be
+/// worse than the framework's choice, only what is known not to be.
 pub(super) fn unless_unknown(answer: Answer, question: &Question, terms: Terms, errors: &Errors) -> Answer {
     match answer {
         Answer::Ours(ours) if terms.is_auto && errors.allow(question, terms, &ours) != Some(true) => {
@@ -142,7 +142,7 @@ pub(super) fn unless_unknown(answer: Answer, question: &Question, terms: Terms, 
     }
 }
 
-/// What is known, without candidates that use algorithms known to be less accurate than the framework's choice.
+/// The known candidates, without algorithms that are known to be less accurate than the framework's choice.
 pub(super) fn accurate(
     known: &Knowledge,
     question: &Question,
@@ -159,7 +159,7 @@ pub(super) fn accurate(
     known
 }
 
-/// What the library reports about algorithms for a question's convolution, which it is asked for once there is one.
+/// The library's report about algorithms for a question's convolution, which is asked for once it exists.
 pub(super) fn notes(question: &Question, session: &mut Session) -> impl FnMut(&Algorithm) -> Notes {
     let mut offers = None;
     move |algorithm| {
@@ -168,8 +168,8 @@ pub(super) fn notes(question: &Question, session: &mut Session) -> impl FnMut(&A
     }
 }
 
-/// Compares configurations, which run once on the same data of ours; those that can be set up. None if that is not possible, for
-/// example because the device is full.
+/// Compares configurations, which run once on the same data; the ones that cannot be set up are left out. None if that
+/// is not possible, for example because the device is full.
 fn compare(question: &Question, ours: &[Configuration], session: &mut Session, host: &Host) -> Option<Vec<Comparison>> {
     let problem = question.problem;
     let set_up = ours.iter().filter_map(|one| Some((one.clone(), session.set_up(question, one)?)));

@@ -18,7 +18,7 @@ use crate::settings::{Limit, Settings, Terms, Tune};
 
 /// Everything a decision depends on.
 fn key(question: &Question, terms: Terms, settings: &Settings) -> DecisionKey {
-    // What an explicit limit allows may be less accurate.
+    // A choice under an explicit limit may be less accurate.
     let of_auto = if terms.is_auto { " auto" } else { "" };
     DecisionKey {
         problem: question.problem,
@@ -56,7 +56,7 @@ impl Chooser {
             trace!("{}: begins with a shipped decision", question.problem);
         }
         let is_open = !is_final && self.can_tune(terms, settings);
-        // What is still to be found is not bound to what was found before.
+        // A later choice is not bound to an earlier one.
         let in_play = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
         let told = own_if_fits(question, terms).max(in_play);
         Some(Choice { answer, told, is_open, framework_time, is_lasting: true })
@@ -88,7 +88,7 @@ impl Chooser {
         self.unsaved.write(cache, device, entry);
     }
 
-    /// What the cache has of a convolution: times, and what dividing costs.
+    /// The cache's entries of a convolution: times, and the cost of dividing.
     pub fn known(
         &self,
         question: &Question,
@@ -137,7 +137,7 @@ impl Chooser {
         }
     }
 
-    /// What runs until something faster is found.
+    /// The choice that runs until a faster one is found.
     pub(super) fn choose_anytime(
         &self,
         question: &Question,
@@ -162,7 +162,8 @@ impl Chooser {
         Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
     }
 
-    /// What runs by queries alone where the framework's choice does not fit, and is not known to be wrong; none if nothing does.
+    /// The choice by queries alone where the framework's choice does not fit, and that is not known to be wrong; none
+    /// if no choice fits.
     pub fn guess(
         &self,
         question: &Question,
@@ -180,7 +181,7 @@ impl Chooser {
     }
 }
 
-/// What was decided, if it can be set up within the limit.
+/// The decision, if it can be set up within the limit.
 pub(super) fn answer_of(
     configuration: Option<Configuration>,
     question: &Question,

@@ -1,5 +1,5 @@
-//! Under `--tune first`, before anything runs: the fastest configuration in turns with the framework's choice, as between calls
-//! otherwise, and what came of it for later processes.
+//! Under `--tune first`, before anything runs: the fastest configuration alternates with the framework's choice, as
+//! between calls otherwise, and what came of it for later processes.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,15 @@ use crate::log::trace;
 use crate::session::Session;
 use crate::settings::{Limit, Settings, Terms, Tune};
 
-/// What takes longer than this is not waited for.
+/// The longest wait for a result.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the end is asked for.
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Chooser {
-    /// What to run within a limit by what was measured, and the time of the framework's choice. Only what is faster in turns with
-    /// that choice replaces it where it fits, and only what is accurate enough where that can be found out.
+    /// The choice within a limit by the measurements, and the time of the framework's choice. Only a choice that is
+    /// faster when it alternates with that choice replaces it where it fits, and only what is accurate enough where
+    /// that can be found out.
     pub(super) fn judged(
         &self,
         question: &Question,
@@ -74,8 +75,8 @@ impl Chooser {
         (answer, known.framework_time)
     }
 
-    /// Runs the framework's choice and a configuration in turns on data of ours; if that is faster and new, takes down the errors of
-    /// both. None if that is not possible.
+    /// Alternates the framework's choice and a configuration on separate data. If the configuration is faster and new,
+    /// notes the errors of both. None if that is not possible.
     fn duel(
         &self,
         question: &Question,
@@ -103,7 +104,7 @@ impl Chooser {
         Some(speedup)
     }
 
-    /// What an earlier process found under `--tune first`.
+    /// The choice of an earlier process under `--tune first`.
     pub(super) fn remembered(
         &self,
         question: &Question,
@@ -140,7 +141,7 @@ impl Chooser {
         (answer, framework_time): (&Answer, Option<Nanos>),
     ) {
         let configuration = match answer {
-            // What only queries found has no time, and is not worth remembering.
+            // A choice by queries alone has no time, and is not worth remembering.
             Answer::Ours(ours) if ours.time() > Nanos::ZERO => Some(ours.clone()),
             Answer::Kept if framework_time.is_some() => None,
             _ => return,
@@ -160,8 +161,8 @@ pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, ho
     let _beside = host.beside_captures().ok()?;
     let failed = |error| trace!("{}: not compared: {error}", question.problem);
     let stream = session.guest.stream().map_err(failed).ok()?;
-    // SAFETY: the stream is that of the session's handle, which the program is calling with, on the question's device, and not
-    // capturing, or nothing would have been measured; the programs were made on the handle.
+    // SAFETY: the stream belongs to the session's handle, which the program is calling with, on the question's device,
+    // and not capturing, or nothing would have been measured; the programs were made on the handle.
     let trial = unsafe { host.trial(question.device, stream, course) }.map_err(failed).ok()?;
     let started = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Measures candidates at plan time, on a handle, a stream and scratch memory of our own.
+//! Measures candidates at plan time, on a separate handle, stream and scratch memory.
 //!
 //! Measurements go to the cache file at once, and only one process at a time measures for that file: the others wait
 //! briefly for its results. Without a file, every process measures for itself.
@@ -36,7 +36,7 @@ impl<E: Into<String>> From<E> for Refusal {
 }
 
 impl Chooser {
-    /// What this process has measured so far on these terms.
+    /// The measurements of this process on these terms.
     pub(super) fn recall(&self, question: &Question, terms: Terms, settings: &Settings) -> Option<Knowledge> {
         let found = self.measurements.find(&key(question, terms, admission(question, settings)))?;
         let framework_time = self.measurements.time(question);
@@ -79,7 +79,7 @@ impl Chooser {
         result.inspect_err(|error| trace!("did not measure {}: {}", question.problem, error.words))
     }
 
-    /// What is left of the budget; none without a limit.
+    /// The rest of the budget; none without a limit.
     fn left(&self, settings: &Settings) -> Option<Duration> {
         let spent = Duration::from_nanos(self.spending.so_far().time.0);
         settings.budget.limit().map(|limit| limit.saturating_sub(spent))
@@ -108,8 +108,8 @@ impl Chooser {
         };
         let cache = self.cache.open(settings, terms.tune);
         let _turn = cache.map(Turn::take).transpose()?.flatten();
-        // The program's own work would disturb the measurements. Only that of its stream is waited for: waiting for the device
-        // would break captures on others.
+        // The program's own work would disturb the measurements. Only the work of its stream is waited for: waiting for
+        // the device would break captures on others.
         guest.synchronize().map_err(|error| Refusal { is_capture: error.is_of_capture(), words: error.to_string() })?;
         let measured = self.with_profiler(question, terms, settings, backend, cache, needs_time);
         // Give the memory used for measuring back to the program.

@@ -1,4 +1,4 @@
-//! What this process has measured so far, and what with.
+//! The measurements of this process so far, and their tools.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,7 @@ use crate::settings::{Limit, Terms};
 pub(super) type Key = (usize, Problem, Limit, (Sizes, Divide), AdmissionKey);
 type AdmissionKey = (bool, Option<u32>, u32);
 
-/// What was measured, and what with.
+/// The measurements, and their tools.
 #[derive(Default)]
 pub(super) struct Measurements {
     /// Candidates by question, because a framework that tries many plans repeats its questions.
@@ -64,7 +64,7 @@ impl Measurements {
     }
 }
 
-/// What candidates depend on.
+/// The terms that candidates depend on.
 pub(super) fn key(question: &Question, terms: Terms, admission: Admission) -> Key {
     let admission = (admission.deterministic, admission.class.map(|class| class.0), admission.without.0);
     (question.device, question.problem, terms.limit, (terms.sizes, terms.divide), admission)

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! measure     an earlier process's decision,       otherwise the heuristic, until `tune` has found what is faster
-//! first       measures what the cache lacks        ours if faster in turns, or if the framework's choice does not fit
+//! first       measures what the cache lacks        ours if faster when alternating, or if the framework's choice does not fit
 //! cached      what the cache has                   the same
 //! heuristic   workspace queries                    ours only if the framework's choice does not fit
 //! ```
-//! If measuring or the cache gives nothing, the heuristic decides. The limit holds in any case, and what is known to be less
-//! accurate than the framework's choice is left out (`compared`).
+//! If measuring or the cache gives nothing, the heuristic decides. The limit holds in any case, and a choice that is
+//! known to be less accurate than the framework's choice is left out (`compared`).
 
 mod cache;
 mod cached;
@@ -43,11 +43,11 @@ use crate::reason::Reason;
 use crate::session::Session;
 use crate::settings::{Limit, Settings, Terms, Tune};
 
-/// An answer, and what is known of it.
+/// An answer, and the facts about it.
 pub struct Choice {
-    /// What is done.
+    /// The answer itself.
     pub answer: Answer,
-    /// What to tell the program at least.
+    /// The least workspace to report to the program.
     pub told: Option<Bytes>,
     /// Whether what runs is still to be found.
     pub is_open: bool,
@@ -123,9 +123,10 @@ impl Chooser {
         Choice { answer, told, is_open: false, framework_time, is_lasting }
     }
 
-    /// Answers a question again on other terms than it was `asked` on, for a plan whose workspace the program was told.
+    /// Answers a question again on other terms than it was `asked` on, for a plan whose workspace was reported to the
+    /// program.
     ///
-    /// Measures nothing, because the plan is about to run: goes by what was measured when it was made, or is cached.
+    /// Measures nothing, because the plan is about to run: uses measurements from when it was made, or from the cache.
     pub fn choose_again(
         &self,
         question: &Question,
@@ -156,7 +157,7 @@ fn without_measuring(terms: Terms, settings: &Settings) -> Terms {
     if is_measured && is_deterministic(settings) { Terms { tune: Tune::Cached, ..terms } } else { terms }
 }
 
-/// What to run within a limit, by what is known; nothing that is known to be less accurate than the framework's choice.
+/// The choice within a limit, by the known measurements; none that is known to be less accurate than the framework's choice.
 fn answer(
     question: &Question,
     terms: Terms,
@@ -175,7 +176,7 @@ fn answer(
         let is_inaccurate = errors.allow(question, terms, ours) == Some(false);
         !is_inaccurate && (!fits || is_faster && !is_own(ours, question))
     };
-    // A configuration that cannot be set up on the program's handle, for example for its alignment, is no choice.
+    // A configuration that cannot be set up on the program's handle, for example for its alignment, cannot be chosen.
     let ours = divided.filter(is_wanted).filter(|ours| session.set_up(question, ours).is_some());
     match (ours, fits) {
         (Some(ours), _) => Answer::Ours(ours),
@@ -227,7 +228,8 @@ fn answer_in_total(
     Answer::Shared(Share { provisional: Arc::new(provisional), front })
 }
 
-/// What to tell the program at least, so that the framework's choice can run while others are tried, and in place of what fails.
+/// The least workspace to report to the program, so that the framework's choice can run while others are tried, and if
+/// another fails.
 fn own_if_fits(question: &Question, terms: Terms) -> Option<Bytes> {
     Some(question.chosen.workspace).filter(|own| *own <= terms.limit.bytes())
 }

@@ -1,6 +1,6 @@
 //! Whether algorithms compute slices right. Engines of some versions go wrong where the padding before and after differs, or
 //! where tensors are views of larger ones; so before one is timed on such a slice, it computes a small slice of the same kind
-//! on a thread, a handle and a stream of ours, on whole numbers and between guards. What passes is in the cache as a
+//! on a separate thread, handle and stream, on whole numbers and between guards. An engine that passes is in the cache as a
 //! measurement of the small slice.
 //!
 //! ```text
@@ -26,11 +26,11 @@ use crate::worker::{Work, Worker};
 const OUTPUTS: usize = 8;
 const SAMPLES: usize = 2;
 const CHANNELS: usize = 64;
-/// What takes longer than this is not waited for.
+/// The longest wait for a result.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long plans wait for proofs, in the whole process.
 const WAITING: Duration = Duration::from_secs(3);
-/// How long the program's end waits for what is being computed.
+/// The longest wait of the program's end for a computation.
 const ENDING: Duration = Duration::from_secs(2);
 /// How often an answer is sought where the device or its memory fails, which says nothing of the algorithm.
 const ATTEMPTS: u32 = 3;
@@ -38,17 +38,17 @@ const ATTEMPTS: u32 = 3;
 /// A device's ordinal, a small slice and an algorithm.
 type Key = (usize, Problem, Algorithm);
 
-/// What is known.
+/// The state of a proof.
 enum Proof {
     /// Since then it is being found out.
     Asked(Instant),
-    /// So many attempts failed for other reasons.
+    /// The number of attempts that failed for other reasons.
     Failed(u32),
     /// Whether the algorithm is right.
     Known(bool),
 }
 
-/// What is known by both threads.
+/// Facts that both threads know.
 #[derive(Default)]
 struct Known {
     proofs: HashMap<Key, Proof>,
@@ -72,13 +72,13 @@ impl Default for Proofs {
 /// Whom to ask about the kernel that is about to be executed.
 #[derive(Clone, Copy)]
 pub struct Prover<'a> {
-    /// What is known.
+    /// The proofs of the process.
     pub proofs: &'a Proofs,
     /// The device.
     pub device: usize,
     /// Driver and cuDNN.
     pub host: &'a Arc<Host>,
-    /// What the cache has of a problem.
+    /// The cache's entry for a problem.
     pub cached: &'a (dyn Fn(&Problem) -> Vec<Measurement> + Sync),
 }
 
@@ -117,7 +117,7 @@ impl Prover<'_> {
 }
 
 impl Proofs {
-    /// What passed since this was last asked, for the cache.
+    /// The proofs since the last call, for the cache.
     pub fn take_new(&self) -> Vec<(Device, (Problem, Measurement))> {
         std::mem::take(&mut lock(&self.known).new)
     }
@@ -127,7 +127,7 @@ impl Proofs {
         self.worker.end();
     }
 
-    /// The program ends: waits a little for what is on the device.
+    /// The program ends: waits a little for the device's work.
     pub fn finish(&self) {
         self.worker.finish(ENDING);
     }
@@ -148,7 +148,7 @@ impl Proofs {
     }
 }
 
-/// What the thread works with.
+/// The tools of the thread.
 struct Proving {
     host: Arc<Host>,
     known: Arc<Mutex<Known>>,
@@ -188,7 +188,7 @@ impl Work<(Key, u32)> for Proving {
     }
 }
 
-/// Computes a small slice, compares it, and times it; with what the measurement is valid for.
+/// Computes a small slice, compares it, and times it; with the terms for which the measurement is valid.
 ///
 /// # Errors
 /// [`Error::Refused`] if the algorithm cannot be used; what failed otherwise.

@@ -1,4 +1,4 @@
-//! Decisions behind the cache: those that ship with the library, or a file of the user's in their place.
+//! Decisions behind the cache: decisions that ship with the library, or a file of the user's in their place.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::settings::{self, Settings};
 pub(super) struct Stores(Mutex<HashMap<Device, Option<Arc<Shipped>>>>);
 
 impl Stores {
-    /// The decision about a question; none if there is none, or the settings want none.
+    /// The decision about a question; none without one, or if the settings want none.
     pub fn decision(&self, settings: &Settings, device: &Device, key: &DecisionKey) -> Option<Decision> {
         if settings.shipped == settings::Shipped::None {
             return None;

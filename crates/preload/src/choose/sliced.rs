@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! measure     by the framework's own engine, before anything is timed: where not even one sample fits, every other engine
-//!             may be many times as slow. It reads views or, where it refuses them, copies. It computes small slices right
+//!             may be several times slower. It reads views or, where it refuses them, copies. It computes small slices right
 //!             first, for which the plan waits a little
 //! ```
 

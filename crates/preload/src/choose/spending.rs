@@ -1,4 +1,4 @@
-//! What choosing has cost so far.
+//! The cost of choosing so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct Spending {
     inaccurate: AtomicU64,
 }
 
-/// What choosing has cost.
+/// The cost of choosing.
 pub struct Cost {
     /// Time by which the program was held up: wall-clock, waiting included, and between the program's calls the device's.
     pub time: Nanos,
@@ -23,7 +23,7 @@ pub struct Cost {
     pub measured: u64,
     /// Measurements and decisions found in the cache or behind it.
     pub cached: u64,
-    /// Those of them that were shipped decisions.
+    /// The shipped decisions among them.
     pub shipped: u64,
     /// Kernels for which a configuration was left out because it was less accurate than the framework's choice.
     pub inaccurate: u64,

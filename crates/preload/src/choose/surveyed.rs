@@ -20,7 +20,7 @@ pub(super) struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// What measuring a question on these terms surveys.
+    /// The survey of a question on these terms.
     pub fn new(
         cache: &'a CacheFile,
         question: &Question,

@@ -17,13 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// `O_NONBLOCK` and `O_NOFOLLOW` of Linux on x86-64, so that opening neither waits for a pipe nor follows a link.
 const WITHOUT_WAITING: i32 = 0o4000 | 0o400_000;
 
-/// A process's turn to measure, among those that share a cache file. Closing the file releases the lock.
+/// A process's turn to measure, among the processes that share a cache file. Closing the file releases the lock.
 pub(super) struct Turn {
     _lock: File,
 }
 
 impl Turn {
-    /// Waits briefly for the turn. None if there is no lock file, for example because something else has its name: then
+    /// Waits briefly for the turn. None without a lock file, for example because something else has its name: then
     /// every process measures for itself.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! What is on its way to the cache. In mid-training nobody waits for another process that writes to it: what cannot be written
-//! at once is written with what comes next, or when the process ends.
+//! Results on their way to the cache. During training nobody waits for another process that writes to it: a result that
+//! cannot be written at once is written with the next one, or when the process ends.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use crate::log::trace;
 pub(super) const IN_TRAINING: Duration = Duration::from_millis(20);
 const AT_EXIT: Duration = Duration::from_secs(10);
 
-/// What is to be written.
+/// The results to be written.
 pub(super) enum Entry {
     Decision(DecisionKey, Decision),
     /// Of one shape.
@@ -41,7 +41,7 @@ impl Unsaved {
     /// Writes this behind what is left from before, as far as the cache can be written now.
     pub fn write(&self, cache: &Cache, device: &Device, entry: Entry) {
         lock(&self.0).push_back((device.clone(), entry));
-        // What is locked now is written with what comes next.
+        // If the file is locked now, they are written with the next results.
         let _ = self.write_all(cache);
     }
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! ENGINECFG_WORKSPACE_SIZE  --\
-//! EXECUTION_PLAN finalized  ---+--> consider --> answer --> a kernel: what is told, and what runs
+//! EXECUTION_PLAN finalized  ---+--> consider --> answer --> a kernel: the reported workspace, and the choice that runs
 //! an algorithm's number     --/             \--> left: the program's own
 //! ```
 

@@ -17,12 +17,12 @@ use crate::process::Process;
 use crate::reason::{Reason, failed};
 use crate::recognize::Computation;
 
-/// What to decide about.
+/// The subject of the decision.
 #[derive(Clone, Copy)]
 pub struct Request {
     /// The handle.
     pub handle: Handle,
-    /// What it works on.
+    /// Its operands.
     pub descriptors: Descriptors,
     /// The framework's algorithm.
     pub algorithm: c_int,
@@ -143,7 +143,7 @@ impl Request {
     }
 }
 
-/// What to run for one call.
+/// The choice for one call.
 pub enum Action {
     /// Our configuration, as it is set up on the handle.
     Ours(Arc<GuestProgram>),

@@ -38,7 +38,7 @@ pub unsafe fn decide_plan(process: &Process, plan: &Object, descriptor: BackendD
         Link::To { object, .. } if object.kind == Kind::ENGINECFG => Some(object),
         _ => None,
     };
-    // A plan with unknown attributes of its own has another graph than its configuration.
+    // A plan with additional unknown attributes has another graph than its configuration.
     let configuration = configuration
         .filter(|configuration| graph_of(configuration).is_some_and(|its_graph| Arc::ptr_eq(&its_graph, &graph)));
     let decision = match configuration.and_then(|configuration| configuration.notes.decision.get()) {

@@ -1,9 +1,9 @@
-//! Brings what runs for a plan in line with what the program's calls have set since the plan was made.
+//! Brings the choice that runs for a plan in line with the limits that the program has set since the plan was made.
 //!
 //! ```text
 //! a plan of conv1      told 64 MiB     runs 60 MiB
 //! workspace=16MiB                      runs 12 MiB     from the next execution on; 64 MiB stay the program's
-//! workspace=1GiB                       runs 60 MiB     what was told is not exceeded
+//! workspace=1GiB                       runs 60 MiB     the reported bytes are not exceeded
 //! conv2, at most 8 MiB, runs the plan  runs  7 MiB     equal convolutions of a thread share the least limit
 //! ```
 
@@ -54,7 +54,7 @@ pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
     }
 }
 
-/// What is to run under these limits; none if it stays as it is.
+/// The choice under these limits; none if it stays as it is.
 ///
 /// # Errors
 /// [`Reason::Failed`].
@@ -70,7 +70,7 @@ unsafe fn changed(
     let settings = process.settings().ok_or(Reason::Failed)?;
     let own = kernel.question.chosen.workspace;
     let Some(terms) = limits.shared_terms(settings, kernel.layers.iter(), own) else { return Ok(None) };
-    // What runs in a total is our memory, whatever its size.
+    // A choice in a total uses our memory, whatever its size.
     let (Limit::PerKernel(_), Limit::PerKernel(limit)) = (kernel.terms.limit, terms.limit) else { return Ok(None) };
     let terms = Terms { limit: Limit::PerKernel(limit.min(kernel.told().workspace())), ..terms };
     if let Some(known) = kernel.within(terms) {

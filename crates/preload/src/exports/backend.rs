@@ -106,8 +106,8 @@ pub unsafe extern "C" fn cudnnBackendFinalize(descriptor: BackendDescriptor) -> 
     status
 }
 
-/// cuDNN's function of this name; workspaces are those of what will run, and what is filled with objects learns its
-/// graph.
+/// cuDNN's function of this name; workspaces belong to the choice that will run, and an attribute that is filled with
+/// objects learns its graph.
 ///
 /// # Safety
 /// As cuDNN's.
@@ -172,7 +172,7 @@ fn is_ours_to_divide(process: &Process, engine: BackendDescriptor) -> bool {
     graph.is_some_and(|graph| graph.computation.is_ok())
 }
 
-/// Bytes of workspace to report for a configuration or a plan instead of its own.
+/// Bytes of workspace to report for a configuration or a plan in place of cuDNN's.
 fn workspace(process: &Process, descriptor: BackendDescriptor) -> Option<usize> {
     let object = process.shadows.object(address(descriptor))?;
     match object.kind {
@@ -183,7 +183,7 @@ fn workspace(process: &Process, descriptor: BackendDescriptor) -> Option<usize> 
     }
 }
 
-/// Bytes of workspace that were reported for a plan instead of its own.
+/// Bytes of workspace that were reported for a plan in place of cuDNN's.
 fn replacement(process: &Process, plan: BackendDescriptor) -> Option<usize> {
     decision_of(process, plan)?.workspace()
 }
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn cudnnBackendExecute(
     forward!(cudnnBackendExecute(handle: Handle, plan: BackendDescriptor, pack: BackendDescriptor) -> CudnnStatus)
 }
 
-/// cuDNN's function of this name; a divided plan has no graph of its own kernels to give.
+/// cuDNN's function of this name; a divided plan has no single graph of kernels to return.
 ///
 /// # Safety
 /// As cuDNN's.

@@ -1,4 +1,4 @@
-//! `cudnnConvolutionBiasActivationForward`, which has no workspace query of its own.
+//! `cudnnConvolutionBiasActivationForward`, which has no separate workspace query.
 
 use std::ffi::{c_int, c_void};
 

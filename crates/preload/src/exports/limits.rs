@@ -21,7 +21,7 @@ thread_local! {
 
 /// Sets limits and more (`settings`, such as `workspace=64MiB,sizes=fit`) for the convolutions that the process plans
 /// from now on: for all of them if `layers` is null, otherwise for `count` layers by the names that the program gives
-/// with `tightfitSetLayer`. What runs for plans made before becomes smaller where that is possible.
+/// with `tightfitSetLayer`. Choices for earlier plans become smaller where that is possible.
 ///
 /// Returns the number of convolutions that were planned before and cannot follow, or a negative value for an error that
 /// `tightfitLastError` describes; nothing was changed then. Any thread may call it at any time.
@@ -145,7 +145,7 @@ mod tests {
             (c"\xff".as_ptr(), none, 0, "not UTF-8"),
             (c"total-workspace=1GiB".as_ptr(), names.as_ptr(), 1, "leave the layers out"),
         ] {
-            // SAFETY: null, or texts that end with 0, as many as are counted where any are read.
+            // SAFETY: null, or texts that end with 0, at least the counted number where any are read.
             assert_eq!(unsafe { tightfitSetLimits(settings, layers, count) }, BAD_VALUE, "{words}");
             assert!(last_error().contains(words), "{words}: {}", last_error());
         }

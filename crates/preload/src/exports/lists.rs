@@ -27,7 +27,7 @@ pub struct Performance {
     reserved: [c_int; 3],
 }
 
-/// Replaces each listed workspace, and each time if the list has measured times, by that of what will run. Then sorts
+/// Replaces each listed workspace, and each time if the list has measured times, by the choice that will run. Then sorts
 /// the list by time again. If the list was made in a lent workspace, algorithms that need more than the program's own
 /// become unsupported.
 ///

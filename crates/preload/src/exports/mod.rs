@@ -1,14 +1,14 @@
-//! The functions of cuDNN that do more than forward. They differ from cuDNN's only in what they run and report; how is
+//! The functions of cuDNN that do more than forward. They differ from cuDNN's only in their choices and reports; how is
 //! decided below.
 //!
 //! ```text
 //! backend interface     backend     descriptors shadowed; plans decided about when they are finalized, run when executed
 //! legacy interface      numbered    numbered algorithms, descriptors that can be read back
-//!                       lists       Get.._v7, Find..: each result's workspace and time become those of what will run
+//!                       lists       Get.._v7, Find..: each result has the workspace and time of the choice that will run
 //!                       fused       bias and activation in the same call
 //! ```
 //!
-//! `limits` has functions of our own, which programs that know of us call.
+//! `limits` has additional functions, for programs that know this library.
 //!
 //! In the legacy interface the framework keeps its own algorithm number; what runs for it, and what workspace it
 //! reports, is decided as for a plan. A call that the program sized by one of these answers but that runs undivided,

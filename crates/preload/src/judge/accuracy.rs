@@ -1,4 +1,4 @@
-//! How accurate outputs are: against 64-bit arithmetic, on data of ours.
+//! The accuracy of outputs, compared with 64-bit arithmetic on separate data.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,7 +17,7 @@ const OUTPUTS: [usize; 2] = [4, 64];
 const SEAMS: usize = 16;
 /// How much larger the error may be.
 const ALLOWED: f64 = 2.0;
-/// What is plainly wrong, whatever the limit: Winograd's algorithm on 5x5 filters errs by half of a hundredth.
+/// The error of a plainly wrong output, whatever the limit: Winograd's algorithm on 5x5 filters errs by half of a hundredth.
 const WRONG: f64 = 0.02;
 
 /// The outputs to compare, by flat index: evenly spread, with the first and the last; and on both sides of the seams between
@@ -32,7 +32,7 @@ pub fn sampled(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     all
 }
 
-/// Outputs on both sides of some seams, each in another channel and place beside the seam.
+/// Outputs on both sides of some seams, each in another channel and place next to the seam.
 fn seams(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     let convolution = problem.convolution();
     let (strides, extents, channels) = match problem.operation() {
@@ -63,11 +63,11 @@ fn output_len(problem: &Problem) -> usize {
     }
 }
 
-/// The outputs in 64-bit arithmetic, computed on a thread of its own so that the program need not wait.
+/// The outputs in 64-bit arithmetic, computed on a separate thread so that the program need not wait.
 pub struct Truth(JoinHandle<Vec<f64>>);
 
 impl Truth {
-    /// Begins to compute; none if there is no thread to be had.
+    /// Begins to compute; none if no thread can be started.
     pub fn begin(problem: Problem, scale: Scale, pattern: Arc<Pattern>, at: Vec<usize>) -> Option<Truth> {
         let compute = move || {
             let element = |tensor: usize| {
@@ -101,7 +101,7 @@ impl Truth {
     }
 }
 
-/// Whether an error is as small as that of the framework's choice, or, if it is not strict, at least not plainly wrong.
+/// Whether an error is as small as the framework's choice has, or, if it is not strict, at least not plainly wrong.
 pub(super) fn is_allowed(storage: Storage, is_strict: bool, theirs: f64, ours: f64) -> bool {
     let allowed = ALLOWED * theirs.max(rounding(storage));
     ours <= if is_strict { allowed } else { allowed.max(WRONG) }
@@ -115,7 +115,7 @@ fn error(truth: &[f64], outputs: &[f32]) -> f64 {
     if error.is_finite() && truth.len() == outputs.len() { error } else { f64::INFINITY }
 }
 
-/// What rounding a result to its type alone may err, on average.
+/// The average error of rounding a result to its type.
 fn rounding(storage: Storage) -> f64 {
     match storage {
         Storage::F32 => 2f64.powi(-25),

@@ -1,4 +1,4 @@
-//! A configuration and what runs now, in turns: whether it is faster by more than the noise.
+//! A configuration alternates with the choice that runs now: whether it is faster by more than the noise.
 
 use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Outcome;
@@ -6,10 +6,11 @@ use tightfit_cuda::Outcome;
 /// A configuration must be faster by more than this to be worth changing results for.
 const GAIN: f64 = 1.03;
 
-/// What enqueuing one more call of ours may take on the host. A program that waits for its host would lose as much.
+/// The host's time to enqueue one more of our calls. A program that waits for its host would lose as much.
 const HOST: Nanos = Nanos(15_000);
 
-/// Whether a time is so much less than another's, which enqueues so many fewer calls of ours, that changing results is worth it.
+/// Whether a time is less than another's by enough to change results. The other one enqueues fewer of our calls by this
+/// number.
 pub fn is_worth_it(ours: Nanos, theirs: Nanos, calls: usize) -> bool {
     (ours + HOST * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * GAIN < 1.0
 }
@@ -25,7 +26,7 @@ pub fn rounds(theirs: Nanos, is_far: bool) -> usize {
 
 /// How a configuration did against what runs now.
 pub struct Speedup {
-    /// Time of what runs now.
+    /// Time of the choice that runs now.
     pub theirs: Nanos,
     /// Time of the configuration.
     pub ours: Nanos,
@@ -35,7 +36,7 @@ pub struct Speedup {
 
 impl Speedup {
     /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both. The configuration
-    /// takes so many more calls than what runs. None if they did not run in turns.
+    /// takes this number of calls more than the choice that runs. None if they did not alternate.
     pub fn of(outcome: &Outcome, more_calls: usize) -> Option<Speedup> {
         let [theirs, ours, ..] = outcome.times.as_slice() else { return None };
         let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {
@@ -84,7 +85,7 @@ mod tests {
         assert!(!clear(steady, [100, 98, 98, 98, 98, 98]), "two percent");
         assert!(!clear(steady, [90, 60, 90, 140, 91, 60]), "as noisy as that");
         assert!(!clear(steady, steady));
-        // Each call of ours takes time on the host.
+        // Each of our calls takes time on the host.
         let [long, shorter] =
             [[900_000, 90_000], [900_000, 70_000]].map(|[first, then]| [first, then, then, then, then, then]);
         let with_calls = |calls| Speedup::of(&outcome(long, shorter), calls).unwrap().is_clear;

@@ -14,7 +14,7 @@ use crate::settings::Terms;
 pub struct Errors(Vec<Comparison>);
 
 impl Errors {
-    /// What a cache has.
+    /// The cache's entries.
     pub fn new(known: Vec<Comparison>) -> Errors {
         Errors(known)
     }
@@ -33,7 +33,7 @@ impl Errors {
         known.and_then(|known| is_allowed_by(known, question, terms))
     }
 
-    /// The algorithms of those that are not accurate enough on these terms, by what the library reports about their arithmetic.
+    /// The algorithms that are not accurate enough on these terms, by the library's report about their arithmetic.
     pub fn inaccurate(
         &self,
         question: &Question,
@@ -55,12 +55,13 @@ fn is_allowed_by(known: &Comparison, question: &Question, terms: Terms) -> Optio
     let (chosen, storage) = (&question.chosen.algorithm, question.problem.types().storage());
     let theirs = known.own.as_ref().filter(|(own, _)| own == chosen).map(|(_, error)| *error);
     let is_allowed = is_allowed(storage, terms.is_auto, theirs.unwrap_or_default(), known.error);
-    // Without the error of the framework's choice, what is right is right, and what errs may err as much as that choice.
+    // Without the error of the framework's choice, a right output is right, and an error may be as large as that choice's.
     let is_known = is_allowed || theirs.is_some() || !terms.is_auto;
     is_known.then_some(is_allowed)
 }
 
-/// What the errors of configurations that ran on the same data say of each but the framework's choice, which may be among them.
+/// Verdicts from the errors of configurations that ran on the same data, on each except the framework's choice, which
+/// may be among them.
 pub fn comparisons(question: &Question, errors: Vec<(Configuration, f64)>) -> Vec<Comparison> {
     let (own, ours): (Vec<_>, Vec<_>) = errors.into_iter().partition(|(one, _)| is_own(one, question));
     let own = own.first().map(|(_, error)| (question.chosen.algorithm.clone(), *error));
@@ -82,14 +83,14 @@ pub fn log_inaccurate(question: &Question, ours: &Configuration) {
     trace!("{}: {ours} is less accurate than {}", question.problem, question.chosen.algorithm);
 }
 
-/// The algorithms to which an inaccurate configuration owes its error: those that the framework did not choose, if there are any.
+/// The algorithms to which an inaccurate configuration owes its error: the ones that the framework did not choose, if any.
 fn blamed<'a>(ours: &'a Configuration, chosen: &Algorithm) -> Vec<&'a Algorithm> {
     let all: Vec<&Algorithm> = ours.parts().iter().flat_map(|part| part.algorithm.plain()).collect();
     let others: Vec<&Algorithm> = all.iter().copied().filter(|one| *one != chosen).collect();
     if others.is_empty() { all } else { others }
 }
 
-/// What is less accurate than the framework's choice.
+/// Configurations that are less accurate than the framework's choice.
 #[derive(Default)]
 pub struct Inaccurate {
     algorithms: Vec<Algorithm>,
@@ -97,7 +98,7 @@ pub struct Inaccurate {
 }
 
 impl Inaccurate {
-    /// Takes down the algorithms of a configuration, with what the library reports about their arithmetic. Where transforms are
+    /// Takes down the algorithms of a configuration, with the library's report about their arithmetic. Where transforms are
     /// among them, it is these: others by the same are no better.
     fn add(&mut self, parts: Vec<(Algorithm, Notes)>) {
         let transforms: Vec<Notes> = parts.iter().filter_map(|(_, notes)| transform(*notes)).collect();
@@ -195,7 +196,7 @@ mod tests {
         let allow = |errors: &Errors| errors.allow(&question(), terms(true), &ours);
         errors.add(of("own", 1e-3));
         assert_eq!(allow(&errors), Some(true));
-        // Compared beside another choice, for which nothing follows.
+        // Compared with another choice, for which nothing follows.
         errors.add(of("another", 1e-3));
         assert_eq!(allow(&errors), None);
     }

@@ -1,5 +1,5 @@
-//! Whether a configuration may replace the framework's choice: it must be faster by more than the noise, in turns on the same
-//! data, and as accurate.
+//! Whether a configuration may replace the framework's choice: it must be faster by more than the noise, alternating on
+//! the same data, and as accurate.
 
 mod accuracy;
 mod duel;

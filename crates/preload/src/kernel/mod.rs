@@ -1,5 +1,5 @@
-//! The convolutions of this process, each with the framework's choice, what the program was told and what runs. Each is
-//! decided once and then counted.
+//! The convolutions of this process, each with the framework's choice, the workspace that was reported and the choice
+//! that runs. Each is decided once and then counted.
 
 mod index;
 mod order;
@@ -36,17 +36,17 @@ pub struct Kernel {
     pub layers: List<Layer>,
     /// The question.
     pub question: Question,
-    /// The terms of the decision, from which follows what the program was told.
+    /// The terms of the decision, from which follows the reported workspace.
     pub terms: Terms,
     told: Told,
     /// Time of the framework's choice, once it was measured.
     framework_time: OnceLock<Nanos>,
-    /// What runs on the terms of the decision: what was known then, or what was found since.
+    /// The choice on the terms of the decision: the one known then, or found since.
     best: Latest<Running>,
     running: Latest<Running>,
     is_open: AtomicBool,
     trial: Trial,
-    /// What was found to run on other terms.
+    /// The choices on other terms.
     others: Mutex<Vec<(Terms, Running)>>,
     /// The address of the limits that what runs was last compared with.
     settled: AtomicUsize,
@@ -55,7 +55,7 @@ pub struct Kernel {
     calls: AtomicU64,
     /// Calls that ran the framework's own choice, for example while another one was on trial.
     own_calls: AtomicU64,
-    /// Its place among those that were called.
+    /// Its place among the kernels that were called.
     place: OnceLock<Place>,
     order: Arc<Order>,
 }
@@ -99,12 +99,12 @@ impl Kernel {
         kernel
     }
 
-    /// What the program was told.
+    /// The answer to the program.
     pub fn told(&self) -> Told {
         self.told
     }
 
-    /// What runs now. Takes no lock, because every execution asks.
+    /// The choice that runs now. Takes no lock, because every execution asks.
     pub fn running(&self) -> &Running {
         self.running.get()
     }
@@ -124,12 +124,12 @@ impl Kernel {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// What runs is found.
+    /// The choice is found.
     pub fn close(&self) {
         self.is_open.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the framework's choice fits what the program was told, so that it can run at any time.
+    /// Whether the framework's choice fits the reported workspace, so that it can run at any time.
     pub fn can_run_own(&self) -> bool {
         self.question.chosen.workspace <= self.told.workspace()
     }
@@ -148,7 +148,7 @@ impl Kernel {
     /// Changes what runs from the next execution on; what is being executed goes on.
     ///
     /// # Errors
-    /// The workspace that it would need, if the program was told less: nothing changes then.
+    /// The workspace that it would need, if less was reported to the program: nothing changes then.
     pub fn change(&self, running: Running) -> Result<(), Bytes> {
         self.check(&running)?;
         if *self.running() != running {
@@ -157,7 +157,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Refuses what needs more than the program was told, with the workspace that it needs.
+    /// Refuses a choice that needs more than the reported workspace, with the bytes that it needs.
     fn check(&self, running: &Running) -> Result<(), Bytes> {
         let needed = running.needs(self.question.chosen.workspace);
         if needed > self.told.workspace() { Err(needed) } else { Ok(()) }
@@ -170,7 +170,7 @@ impl Kernel {
         }
     }
 
-    /// What is known to run on these terms, which need no more than was told; none if that is still to be found.
+    /// The known choice on these terms, which need no more than the reported bytes; none if it is still to be found.
     pub fn within(&self, terms: Terms) -> Option<Running> {
         let own = self.question.chosen.workspace;
         let best = self.best.get();
@@ -190,12 +190,12 @@ impl Kernel {
         self.settled.load(Ordering::Relaxed) == address(limits)
     }
 
-    /// What runs is being compared with these limits.
+    /// The choice is being compared under these limits.
     pub fn set_settled(&self, limits: &Limits) {
         self.settled.store(address(limits), Ordering::Relaxed);
     }
 
-    /// Whether a graph was captured while a configuration of ours ran, or one was still to be found; the graph keeps what ran.
+    /// Whether a graph was captured while our configuration ran, or one was still to be found; the graph keeps its choice.
     pub fn is_captured(&self) -> bool {
         self.is_captured.load(Ordering::Relaxed)
     }
@@ -206,7 +206,8 @@ impl Kernel {
     }
 
     /// Whether these terms can hold for it as for a plan made now; none for no limit at all. They cannot if the program
-    /// was told more, or less than it may now have, if nobody looked for what they allow, or if a graph keeps what ran.
+    /// has a larger or smaller reported workspace than it may now have, if nobody looked for a choice under the new
+    /// limits, or if a graph keeps its choice.
     pub fn follows(&self, terms: Option<Terms>) -> bool {
         let Some(terms) = terms else { return false };
         if terms == self.terms {
@@ -223,19 +224,19 @@ impl Kernel {
         is_within && is_surveyed && terms.tune == self.terms.tune && !self.is_captured()
     }
 
-    /// What it can do with a part of a total; none if it runs in the program's workspace.
+    /// Its options with a part of a total; none if it runs in the program's workspace.
     pub fn share(&self) -> Option<&Share> {
         self.share.as_ref()
     }
 
-    /// What runs at this execution: the framework's choice itself as long as it is one of several that are being tried.
+    /// The choice of this execution: the framework's as long as it is one of several that are being tried.
     pub fn running_now(&self) -> &Running {
         let running = self.running();
         let is_replaced = matches!(running, Running::Ours(_)) && self.can_run_own();
         if !self.may_be_replaced() && is_replaced { &Running::Kept } else { running }
     }
 
-    /// What ran has failed: from now on the framework's choice runs, whatever limits hold.
+    /// The choice has failed: from now on the framework's choice runs, whatever limits hold.
     pub fn give_up(&self) {
         self.close();
         // It can run, or nobody would give up.
@@ -243,8 +244,8 @@ impl Kernel {
         let _ = self.adopt(failed.clone()).and_then(|()| self.change(failed));
     }
 
-    /// Whether tuning has still to decide what runs: not for what was only tried among other choices or hardly executed, or is
-    /// captured.
+    /// Whether tuning has still to decide the choice: not for a kernel that was only tried among others or hardly
+    /// executed, or is captured.
     pub fn is_undecided(&self) -> bool {
         self.is_open() && !self.is_captured() && self.calls() > 1 && self.goes_on()
     }

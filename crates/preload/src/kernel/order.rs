@@ -1,4 +1,4 @@
-//! What is called for the first time gets a place, from which unnamed kernels have their names.
+//! A kernel gets a place at its first call. Unnamed kernels have their names from it.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What is decided about a convolution, and the decision.
+//! The question about a convolution, and the decision.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::layer::Layer;
 use crate::reason::Reason;
 use crate::settings::Terms;
 
-/// What to decide. Equal questions on equal terms have one answer across all threads and handles.
+/// The question. Equal questions on equal terms have one answer across all threads and handles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     /// The device's ordinal.
@@ -20,7 +20,7 @@ pub struct Question {
     pub problem: Problem,
     /// The framework's choice.
     pub chosen: Chosen,
-    /// What the framework's mode allows beyond what every mode allows.
+    /// Permissions of the framework's mode, in addition to every mode's.
     pub admitted: Notes,
     /// Factors, by their bits.
     pub factors: [u32; 2],
@@ -35,7 +35,7 @@ impl Question {
         Scale { alpha, beta }
     }
 
-    /// What comparisons of its configurations depend on.
+    /// The terms on which comparisons of its configurations depend.
     pub fn comparison_key(&self) -> ComparisonKey {
         ComparisonKey { problem: self.problem, factors: self.factors, base: self.base }
     }
@@ -52,7 +52,7 @@ pub fn bits(scale: Scale) -> [u32; 2] {
     [scale.alpha, scale.beta].map(f32::to_bits)
 }
 
-/// The decision, from which follow what the program is told and what runs at first.
+/// The decision, from which follow the reported workspace and the first choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Run this configuration instead of the framework's choice.
@@ -65,7 +65,7 @@ pub enum Answer {
     Left(Reason),
 }
 
-/// What a kernel can do with a part of a total.
+/// A kernel's options with a part of a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The configuration for all of the total, as long as it is not divided.
@@ -81,11 +81,11 @@ pub struct Planned {
     pub question: Question,
     /// The terms of the decision.
     pub terms: Terms,
-    /// The layer that it was planned for, and those that the thread planned it for before.
+    /// The layer that it was planned for, and the layers that the thread planned it for before.
     pub layers: Vec<Layer>,
     /// The decision.
     pub answer: Answer,
-    /// What to tell the program at least, if what is still to be found may need more than the decision.
+    /// The least workspace to report to the program, if a later choice may need more than the decision.
     pub told: Option<Bytes>,
     /// Whether what runs is still to be found between the program's calls.
     pub is_open: bool,

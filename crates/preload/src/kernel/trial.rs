@@ -25,7 +25,7 @@ thread_local! {
 /// The trial of one choice.
 #[derive(Debug, Default)]
 pub(super) struct Trial {
-    /// Whether there is another choice for the convolution.
+    /// Whether the convolution has another choice.
     is_contested: AtomicBool,
     /// The stretch in which it was first executed; 0 for none.
     first: AtomicU64,

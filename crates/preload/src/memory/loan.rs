@@ -1,7 +1,7 @@
 //! Lends workspace to calls that the program sized by our answer to another question.
 //!
-//! Programs use one answer for more than one call. `cudnnConvolutionBiasActivationForward` has no query of its own and
-//! is sized by that of the plain convolution; a small batch runs in the workspace of a large one; a search with
+//! Programs use one answer for more than one call. `cudnnConvolutionBiasActivationForward` has no separate query and
+//! is sized by the query of the plain convolution; a small batch runs in the workspace of a large one; a search with
 //! `cudnnFind..AlgorithmEx` gets the largest of all answers. If we answered less than cuDNN would have, such a call has
 //! too little workspace, and cuDNN refuses a call that would run without us. So we lend the rest:
 //!
@@ -16,7 +16,7 @@
 //! dividing the call, which rounds the sums to the output's type in between.
 //!
 //! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by
-//! events, never on the host. A graph can be launched at any time, so every capture has a block of its own for the life
+//! events, never on the host. A graph can be launched at any time, so every capture has a separate block for the life
 //! of the process; captures allow that, because this thread's capture mode is relaxed meanwhile.
 
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ fn stands_for(answers: &[Substitute], given: usize) -> Option<usize> {
     (own > given).then_some(own)
 }
 
-/// Memory that calls use in turn.
+/// Memory that calls use one after the other.
 struct Block {
     buffer: DeviceBuffer,
     address: DevicePtr,
@@ -63,7 +63,7 @@ struct Block {
 /// By device and capture.
 type Blocks = HashMap<(usize, Option<u64>), Block>;
 
-/// What may be lent, and the memory for it.
+/// The possible loans, and the memory for them.
 #[derive(Default)]
 pub struct Loans {
     /// Answers that no other answer beats in both numbers.
@@ -73,7 +73,7 @@ pub struct Loans {
 }
 
 impl Loans {
-    /// Remembers that the program was told `told` bytes instead of `own`.
+    /// Remembers that `told` bytes were reported to the program instead of `own`.
     pub fn remember(&self, told: usize, own: usize) {
         if told < own {
             add(&mut lock(&self.substitutes), Substitute { told, own });

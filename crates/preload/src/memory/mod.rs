@@ -1,4 +1,4 @@
-//! Device memory of our own that kernels share: one total for all of them, or loans to single calls.
+//! Our device memory, which kernels share: one total for all of them, or loans to single calls.
 
 mod loan;
 mod order;

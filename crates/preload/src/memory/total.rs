@@ -3,7 +3,7 @@
 //! ```text
 //! first step    | kernel a, in all of it | kernel b, in all of it | ..      one after another, also across streams
 //! then          | a's | b's | c's | ..                         | left |     each in its own segment, streams overlap
-//! later         a new kernel, or a known one on another stream, takes of what is left; else it has all of it for a while
+//! later         a new kernel, or a known one on another stream, takes a part of the rest; else it has all of it for a while
 //! ```
 //!
 //! The first step is over once as many executions have passed without a new kernel as it took to meet them all. The
@@ -11,7 +11,7 @@
 //! for the device: streams wait for each other by events, and only if they use the same memory. Under capture the
 //! events become edges of the graph, and the segment of a captured kernel belongs to it alone. A graph captured before
 //! there were segments, or when none was left, uses all of the memory at each launch: the program must not launch it
-//! beside other work on the same device.
+//! at the same time as other work on the device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -64,7 +64,7 @@ struct Segment {
     turns: u64,
 }
 
-/// A part of the memory, and what runs in it.
+/// A part of the memory, and the choice that runs in it.
 #[derive(Clone)]
 struct Part {
     configuration: Arc<Configuration>,
@@ -121,7 +121,7 @@ impl Totals {
     /// [`Reason::Failed`] if nothing could be enqueued.
     ///
     /// # Safety
-    /// `session` is that of `handle`, which is alive and used on this thread.
+    /// `session` belongs to `handle`, which is alive and used on this thread.
     pub unsafe fn run<T>(
         &self,
         host: &Host,
@@ -167,7 +167,7 @@ fn share(kernel: &Kernel) -> Result<&Share, Reason> {
     kernel.share().ok_or(Reason::Failed)
 }
 
-/// Records what runs for a kernel. Its memory is ours, so it fits whatever the program was told.
+/// Records the choice for a kernel. Its memory is ours, so it fits whatever was reported to the program.
 fn record(kernel: &Kernel, configuration: &Arc<Configuration>) {
     if let Err(needed) = kernel.change(Running::Shared(configuration.clone())) {
         trace!("{}: {needed} more than was told", kernel.question.problem);
@@ -231,7 +231,7 @@ impl Total {
     }
 
     /// Where a kernel runs if its configuration cannot be set up, for example for its addresses' alignment: it uses the
-    /// configuration set up when it was decided, in the memory left or in turns in all of the memory. The failed one is
+    /// configuration set up when it was decided, in the memory left, or alternating in all of the memory. The failed one is
     /// not tried again, and if the fallback fails too, no more bytes are taken.
     fn refuse(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
         let Part { configuration, .. } = whole(kernel)?;
@@ -260,7 +260,7 @@ impl Total {
         Ok((part, false))
     }
 
-    /// Gives every kernel that ran lately its segment; kernels without known times keep taking turns.
+    /// Assigns every kernel that ran lately its segment; kernels without known times keep taking turns.
     fn divide(&mut self) {
         self.is_divided = true;
         let mut members: Vec<&mut Member> = Vec::new();

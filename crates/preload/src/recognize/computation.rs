@@ -68,7 +68,7 @@ pub struct Computation {
     pub scale: Scale,
     /// Ids of data, other and output, as in [`tightfit_core::backend::Tensors`].
     pub ids: [i64; 3],
-    /// What every address is a multiple of.
+    /// The number that every address is a multiple of.
     pub base: usize,
 }
 

@@ -90,7 +90,7 @@ fn convolution<N>(object: &Object<N>) -> Option<&Attributes<N>> {
 pub enum Link<'a, N> {
     /// It is the graph, of these attributes.
     Arrived(&'a Attributes<N>),
-    /// To this object; attributes of its own may change what runs in an unknown way.
+    /// To this object; additional attributes may change the computation in an unknown way.
     To { object: &'a Arc<Object<N>>, is_understood: bool },
     /// To a graph that was not seen.
     Lost(Reason),

@@ -1,4 +1,4 @@
-//! What every way of running needs: the place, a part of the total, the status.
+//! Needs of every way of running: the place, a part of the total, the status.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub unsafe fn run_in_total(
 /// Where the calling thread works.
 ///
 /// # Errors
-/// The reason why nothing of ours may run there.
+/// The reason why we may not run anything there.
 pub fn place(process: &Process) -> Result<(&Host, usize), Reason> {
     let settings = process.settings().ok_or(Reason::Device)?;
     let host = process.host().ok_or(Reason::Failed)?;

@@ -1,7 +1,7 @@
 //! `cudnnConvolutionBiasActivationForward`: runs undivided with the program's own algorithm, and is counted.
 //!
-//! It has no workspace query of its own. If the plain convolution's query was answered with less than the algorithm
-//! needs, the rest is lent (see `loan`). If there is no memory to lend, an algorithm that fits the program's workspace
+//! It has no separate workspace query. If the plain convolution's query was answered with less than the algorithm
+//! needs, the rest is lent (see `loan`). Without memory to lend, an algorithm that fits the program's workspace
 //! runs instead: of the two that need least, cuDNN allows only the precomputed one without an activation.
 
 use std::ffi::{c_int, c_void};
@@ -33,7 +33,7 @@ pub struct Resources {
 /// Runs a call with more workspace than it has, or with a smaller algorithm; none if it should run unchanged.
 ///
 /// # Safety
-/// The handle is alive and used on this thread; `enqueue` is the call, `own` asks for what an algorithm needs.
+/// The handle is alive and used on this thread; `enqueue` is the call, `own` returns the workspace that an algorithm needs.
 pub unsafe fn run_fused(
     process: &Process,
     request: Request,

@@ -12,13 +12,13 @@ use crate::process::Process;
 use crate::reason::{Function, Reason, failed};
 use crate::report;
 
-/// What a call computes with.
+/// The operands of a call.
 pub struct Call {
     /// The function called.
     pub function: Function,
-    /// Factor of what is computed.
+    /// Factor of the result.
     pub alpha: *const c_void,
-    /// Factor of what the output holds.
+    /// Factor of the output's earlier content.
     pub beta: *const c_void,
     /// Data, other and output, as in [`tightfit_core::backend::Tensors`].
     pub tensors: [*const c_void; 3],
@@ -39,7 +39,7 @@ pub enum Outcome {
 /// Runs our configuration of a call.
 ///
 /// # Safety
-/// As the C function's; `own_workspace` asks for what the algorithm itself needs.
+/// As the C function's; `own_workspace` returns the workspace of the algorithm itself.
 pub unsafe fn run_number(
     process: &Process,
     request: Request,
@@ -99,7 +99,7 @@ pub unsafe fn run_number(
         };
     }
     match enqueue(call.workspace) {
-        // What was written is written over, and the workspace is large enough for the algorithm itself.
+        // The output is written again, and the workspace is large enough for the algorithm itself.
         Err(failure)
             if (!failure.is_begun || scale.beta == 0.0) && own_workspace().is_some_and(|bytes| bytes <= call.bytes) =>
         {

@@ -27,7 +27,7 @@ fn plan(process: &Process, descriptor: BackendDescriptor) -> Option<Arc<Object>>
     (object.kind == Kind::EXECUTION_PLAN).then_some(object)
 }
 
-/// What was decided about a plan; none if it was not seen.
+/// The decision about a plan; none if it was not seen.
 pub fn decision_of(process: &Process, descriptor: BackendDescriptor) -> Option<Decision> {
     plan(process, descriptor)?.notes.decision.get().cloned()
 }
@@ -86,7 +86,7 @@ pub unsafe fn run_plan(
             // SAFETY: forwarded to the caller.
             let program = unsafe { program(process, setup, configuration, computation, handle) };
             program.and_then(|program| {
-                // SAFETY: the caller owes tensors of the graph's sizes and a workspace of the size that it was told.
+                // SAFETY: the caller owes tensors of the graph's sizes and a workspace of the reported size.
                 match unsafe { program.enqueue(tensors, workspace) } {
                     Err(failure) if is_own_possible && (!failure.is_begun || computation.scale.beta == 0.0) => {
                         setup.kernel.give_up();
@@ -104,7 +104,7 @@ pub unsafe fn run_plan(
     };
     ran.map(Some).unwrap_or_else(|reason| {
         count(reason);
-        // If the program was told less than its own plan needs, an error is the only option left.
+        // If less was reported to the program than its own plan needs, an error is the only option left.
         (!is_own_possible).then_some(CudnnStatus::EXECUTION_FAILED)
     })
 }
@@ -125,7 +125,7 @@ fn change_if_asked(kernel: &Kernel) {
     }
 }
 
-/// What a variant pack passes to a plan.
+/// The arguments of a variant pack.
 struct Arguments<'a> {
     computation: &'a Computation,
     /// Data, other and output.
@@ -186,7 +186,7 @@ unsafe fn program(
     if !setup.is_on(handle) {
         return program;
     }
-    // What runs has changed since the plan was last executed. If it cannot be set up here, what ran before goes on, and
+    // The choice has changed since the plan was last executed. If it cannot be set up here, the earlier choice goes on, and
     // nobody tries again.
     let fits = |program: &Arc<GuestProgram>| program.workspace() as u64 <= setup.kernel.told().workspace().0;
     let program = program.and_then(|program| if fits(&program) { Ok(program) } else { Err(Reason::Failed) });

@@ -1,5 +1,5 @@
-//! What the program has told cuDNN. cuDNN cannot return all of it, so every descriptor has a shadow here: facts only,
-//! the attributes set and, once finalized, the object made of them.
+//! The program's descriptors. cuDNN cannot return all of their attributes, so every descriptor has a shadow here: facts
+//! only, the attributes set and, once finalized, the object made of them.
 //!
 //! ```text
 //! cudnnBackend..   Create     Set          Finalize                Get (objects)            Destroy
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Frontends destroy descriptors long before they run a plan, and addresses are reused. So an attribute that names
-//! another descriptor holds that descriptor's object of that time, not its address. What the layers above conclude from
+//! another descriptor holds that descriptor's object of that time, not its address. Conclusions of the layers above from
 //! an object is kept with it, as notes of their own type `N`: so it lives exactly as long as something leads to the
 //! object, and finding it takes no other lock. Shadows are sharded by address, and no shard stays locked during a cuDNN
 //! call.
@@ -126,7 +126,7 @@ impl<N: Default> Shadows<N> {
         drop(replaced);
     }
 
-    /// What a descriptor stands for; none if it was not finalized or not seen.
+    /// The object of a descriptor; none if it was not finalized or not seen.
     pub fn object(&self, address: Address) -> Option<Arc<Object<N>>> {
         self.shard(address).get(&address)?.object.clone()
     }

@@ -8,13 +8,13 @@ use tightfit_cuda::sys::cudnn::{Attribute, ElementType, Kind};
 
 use super::Address;
 
-/// What a finalized descriptor stands for.
+/// The object of a finalized descriptor.
 #[derive(Debug)]
 pub struct Object<N> {
     /// Its kind.
     pub kind: Kind,
     attributes: Option<Attributes<N>>,
-    /// What is concluded from it.
+    /// The conclusion from it.
     pub notes: N,
 }
 
@@ -31,12 +31,12 @@ impl<N> Object<N> {
         Object { kind, attributes: None, notes }
     }
 
-    /// What the program set; none for an object that cuDNN made, or of which the notes say all.
+    /// The program's attributes; none for an object that cuDNN made, or if the notes hold all of them.
     pub fn attributes(&self) -> Option<&Attributes<N>> {
         self.attributes.as_ref()
     }
 
-    /// What the program set, if the object is of this kind.
+    /// The program's attributes, if the object is of this kind.
     pub fn attributes_of(&self, kind: Kind) -> Option<&Attributes<N>> {
         self.attributes().filter(|_| self.kind == kind)
     }
@@ -49,7 +49,7 @@ pub enum Value<N> {
     Integers(Vec<i64>),
     /// Factors.
     Real(f64),
-    /// What the descriptors held when set; none for one that was not finalized or not seen.
+    /// The objects of the descriptors when set; none for one that was not finalized or not seen.
     Objects(Vec<Option<Arc<Object<N>>>>),
     /// Of a type that is not read here.
     Other,

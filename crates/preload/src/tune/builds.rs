@@ -1,4 +1,4 @@
-//! Plans that are built beside the program. An engine that compiles does so for up to seconds, which nobody has to wait for.
+//! Plans that are built while the program runs. An engine that compiles takes up to seconds, and nobody has to wait for it.
 //!
 //! ```text
 //! the program's threads    call | engine5 on conv3? | call | not built yet | call | built: timed
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
-//! while there is a plan to run for the first time, and that waits for what is begun.
+//! while a plan waits to run for the first time, and that waits for the build that has begun.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,30 +21,30 @@ use crate::lock::lock;
 use crate::log::trace;
 use crate::worker::{Work, Worker};
 
-/// What takes longer than this is not waited for, also when the program ends.
+/// The longest wait for a build, also when the program ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What takes longer than this never ends: where there is no limit of time, nothing else waits behind it.
+/// A build that takes longer than this never ends: without a limit of time, nothing else waits behind it.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// The longest that the thread waits for a plan to be run.
 const TURN: Duration = Duration::from_millis(500);
 
-/// What plans are for.
+/// The purpose of plans.
 #[derive(Clone)]
 pub(super) enum Target {
     /// A candidate, to be timed.
     Part(Algorithm),
-    /// What a division runs beside its parts.
+    /// The work of a division in addition to its parts.
     Division,
     /// A configuration as it runs, with these factors and this alignment.
     Configuration(Configuration, Scale, usize),
 }
 
-/// A device's ordinal, a problem, and what is wanted for it, by name.
+/// A device's ordinal, a problem, and the wanted plan, by name.
 type Key = (usize, Problem, String);
 
-/// What is known of plans.
+/// The state of plans.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Built {
     /// Nothing yet.
@@ -53,12 +53,12 @@ pub(super) enum Built {
     Ready,
     /// They cannot be, for this reason.
     Refused(String),
-    /// There is no time for them.
+    /// The time for them is over.
     Late,
 }
 
 impl Built {
-    /// Why there are none and will be none, if that is so.
+    /// Why they do not exist and never will, if that is so.
     pub fn why_not(&self) -> Option<&str> {
         match self {
             Built::Asked | Built::Ready => None,
@@ -68,13 +68,13 @@ impl Built {
     }
 }
 
-/// What is known by both threads.
+/// Facts that both threads know.
 #[derive(Default)]
 struct Known {
     built: HashMap<Key, Built>,
-    /// How long building candidates took, of those that were built since this was last asked.
+    /// How long building candidates took since the last call.
     new: Vec<(Problem, Algorithm, Duration)>,
-    /// What is being built, and since when.
+    /// The current build, and when it began.
     begun: Option<(Key, Instant)>,
     spent: Duration,
     /// How long building may take in all.
@@ -91,7 +91,7 @@ impl Known {
         self.begun.as_ref().map_or(Duration::ZERO, |(_, begun)| begun.elapsed())
     }
 
-    /// Whether there is no time to build this. What has won gets twice as much: it is little, and what all else was for.
+    /// Whether no time is left to build this. A winner gets twice the time: it is little, and the aim of all else.
     fn is_late(&self, target: &Target) -> bool {
         let so_far = self.so_far();
         let times = if matches!(target, Target::Configuration(..)) { 2 } else { 1 };
@@ -112,7 +112,7 @@ impl Default for Builds {
 }
 
 impl Builds {
-    /// What is known of plans on a device, which are built from now on if nobody has asked before, as long as building has taken less
+    /// The state of plans on a device, which are built from now on if nobody has asked before, while building has taken less
     /// than `limit`. Later, what is quick to build is built in place, and the rest is too late.
     pub fn ask(
         &self,
@@ -135,11 +135,11 @@ impl Builds {
         let (so_far, is_late) = (known.so_far(), known.is_late(&target));
         let is_begun = known.begun.as_ref().is_some_and(|(building, _)| *building == key);
         match known.built.get(&key) {
-            // What takes so long is not begun again in place.
+            // A build of this length is not begun again in place.
             Some(Built::Asked) if is_begun && (is_late || so_far > PATIENCE) => Built::Late,
             None | Some(Built::Asked) if is_late && is_quick => Built::Ready,
             None | Some(Built::Asked) if is_late => Built::Late,
-            // What is begun may be stuck.
+            // The current build may be stuck.
             Some(Built::Ready) if !known.is_off && so_far <= PATIENCE => {
                 known.turn = Some(Instant::now());
                 if known.begun.is_some() { Built::Asked } else { Built::Ready }
@@ -156,7 +156,7 @@ impl Builds {
         }
     }
 
-    /// What was to run for the first time has run, or waits for something else.
+    /// The plan has run for the first time, or waits for something else.
     pub fn go_on(&self) {
         let mut known = lock(&self.known);
         if known.begun.is_none() {
@@ -164,12 +164,12 @@ impl Builds {
         }
     }
 
-    /// How long building candidates took, of those that were built since this was last asked.
+    /// How long building candidates took since the last call.
     pub fn take_new(&self) -> Vec<(Problem, Algorithm, Duration)> {
         std::mem::take(&mut lock(&self.known).new)
     }
 
-    /// Builds no more beside the program on this device: a plan that was did not run.
+    /// Builds no more plans on this thread for this device: one of them did not run.
     pub fn turn_off(&self, host: &Host, device: usize) {
         lock(&self.known).is_off = true;
         host.forget_plans(device);
@@ -180,24 +180,24 @@ impl Builds {
         self.worker.is_at_work()
     }
 
-    /// Nobody waits any more for what is not begun.
+    /// Nobody waits any more for builds that have not begun.
     pub fn end(&self) {
         lock(&self.known).built.retain(|_, built| *built != Built::Asked);
     }
 
-    /// The program ends: waits for what is being built, for libraries that it uses are about to go.
+    /// The program ends: waits for the current build, since libraries that it uses are about to go.
     pub fn finish(&self) {
         self.end();
         self.worker.finish(PATIENCE);
     }
 }
 
-/// Whether a device has room for a handle of ours and code beside what is left to the program.
+/// Whether a device has room for our handle and code in addition to the program's reserve.
 fn is_roomy(host: &Host, device: usize) -> bool {
     host.free_memory(device).is_ok_and(|free| free > RESERVE)
 }
 
-/// What the thread works with.
+/// The tools of the thread.
 struct Building {
     host: Arc<Host>,
     known: Arc<Mutex<Known>>,

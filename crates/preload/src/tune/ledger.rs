@@ -1,4 +1,4 @@
-//! What is known of one kernel's candidates, as a backend: it answers from what was measured, and stops the survey at the
+//! The known measurements of one kernel's candidates, as a backend: it answers from them, and stops the survey at the
 //! first candidate that was not.
 //!
 //! ```text
@@ -23,20 +23,20 @@ use tightfit_cuda::{Guest, must_be_proven};
 use super::similar::Similar;
 use crate::choose::Prover;
 
-/// What the survey asked for and nobody knows.
+/// The question of the survey that has no answer yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The time of an algorithm.
     Part(Problem, Algorithm),
     /// Whether an algorithm computes slices like this one right.
     Proof(Problem, Algorithm),
-    /// What dividing the problem costs.
+    /// The cost of dividing the problem.
     Division(Problem),
     /// More time to ask the library than this step has left.
     Time,
 }
 
-/// Sizes at which to ask which engines there are, beside the whole mini-batch: where the survey screens.
+/// Sizes at which to ask which engines there are, in addition to the whole mini-batch: where the survey screens.
 const ASKED: [usize; 2] = [32, 4];
 
 /// The smallest part of the mini-batch whose engines are asked for where time is short.
@@ -51,19 +51,19 @@ pub(super) struct Ledger {
     whole: Problem,
     offers: HashMap<Problem, Vec<Offer>>,
     workspaces: Of<Option<Bytes>>,
-    /// None for what cannot be measured.
+    /// None for a candidate that cannot be measured.
     measured: Of<Option<Measurement>>,
     division: Option<DivisionCost>,
-    /// Those that were not in the cache.
+    /// Measurements that were not in the cache.
     new: Vec<(Problem, Measurement)>,
     /// Slices that the cache was asked for.
     looked_up: HashSet<Problem>,
-    /// What was last put together of slices.
+    /// The last candidate in slices.
     sliced: Vec<Candidate>,
 }
 
 impl Ledger {
-    /// A ledger that begins with what a cache has.
+    /// A ledger that begins with a cache's entries.
     pub fn new(problem: &Problem, cached: Vec<Measurement>, division: Option<DivisionCost>) -> Ledger {
         let is_free = Guest::division_workspace(problem) == Bytes::ZERO;
         let division = if is_free { Some(DivisionCost::default()) } else { division };
@@ -119,12 +119,12 @@ impl Ledger {
         self.division = Some(cost);
     }
 
-    /// What was measured since this was last asked, for the cache.
+    /// The measurements since the last call, for the cache.
     pub fn take_new(&mut self) -> Vec<(Problem, Measurement)> {
         std::mem::take(&mut self.new)
     }
 
-    /// What a configuration takes, if all of its parts were measured as such; none in slices.
+    /// The time of a configuration, if all of its parts were measured as such; none in slices.
     pub fn time_of(&self, configuration: &Configuration) -> Option<Nanos> {
         let time = |part: &Candidate| {
             let block = self.whole.with_batch(part.micro_batch).ok().filter(|_| part.calls() == 1)?;
@@ -153,7 +153,7 @@ impl Ledger {
         problem.convolution() == self.whole.convolution() && problem.is_packed()
     }
 
-    /// What the library reports about an algorithm's arithmetic.
+    /// The library's report about an algorithm's arithmetic.
     pub fn notes(&self, algorithm: &Algorithm) -> Notes {
         let mut offers = self.offers.values().flatten();
         offers.find(|offer| offer.algorithm == *algorithm).map_or(Notes::NONE, |offer| offer.notes)
@@ -163,14 +163,15 @@ impl Ledger {
 /// Which candidates are worth a measurement.
 #[derive(Clone, Copy)]
 pub(super) struct Hopes<'a> {
-    /// What algorithms have achieved.
+    /// The achievements of algorithms.
     pub similar: &'a Similar,
-    /// What the whole mini-batch takes now; none if all are worth one.
+    /// The time of the whole mini-batch now; none if all candidates are worth a measurement.
     pub now: Option<Nanos>,
 }
 
 impl Hopes<'_> {
-    /// Whether a candidate for a part is out of the running: slower than the same share of what runs now, or compiled for long.
+    /// Whether a candidate for a part is out of the running: slower than the same share of the running choice, or long
+    /// to compile.
     fn is_gone(&self, ledger: &Ledger, part: &Problem, algorithm: &Algorithm) -> bool {
         let share = |now: Nanos| Nanos((now.0 as f64 * part.flops() / ledger.whole.flops()) as u64);
         self.now.is_some_and(|now| {
@@ -190,13 +191,13 @@ pub(super) struct Asking<'a> {
     pub is_fit: bool,
     /// Which algorithms compute slices right.
     pub prover: Prover<'a>,
-    /// What is worth a measurement.
+    /// Whether a candidate is worth a measurement.
     pub hopes: Hopes<'a>,
     /// Until when the library may be asked; one question always is.
     pub until: Instant,
     /// Whether it was asked.
     pub has_asked: bool,
-    /// What stopped the survey.
+    /// The obstacle that stopped the survey.
     pub wanted: Option<Wanted>,
 }
 
@@ -213,14 +214,15 @@ impl Asking<'_> {
         if problem.convolution().groups() > 1 {
             offers.retain(|offer| !offer.algorithm.name().starts_with("legacy:"));
         }
-        // cuDNN lists engines by preference, and what is there first is measured first.
+        // cuDNN lists engines by preference, and the first ones are measured first.
         offers.sort_by_key(|offer| offer.algorithm.name().starts_with("legacy:"));
         self.ledger.offers.insert(*problem, offers);
         Ok(())
     }
 
     /// Asks which engines there are for the whole mini-batch, and for parts of it if some algorithm could run within the limit
-    /// only on a part; otherwise dividing gains nothing. Gives whether it may. Samples of a small mini-batch may be sliced.
+    /// only on a part; otherwise dividing gains nothing. Returns whether it may. Samples of a small mini-batch may be
+    /// sliced.
     ///
     /// # Errors
     /// [`Error::Backend`] if the library cannot be queried.
@@ -271,7 +273,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Takes over what the cache has of a slice.
+    /// Takes over the cache's entries of a slice.
     fn look_up(&mut self, problem: &Problem) {
         if !self.ledger.is_block(problem) && self.ledger.looked_up.insert(*problem) {
             let cached = (self.prover.cached)(problem).into_iter().filter(|known| known.micro_batch == problem.batch());
@@ -292,7 +294,7 @@ impl Asking<'_> {
     }
 
     /// Stops where the library was asked for long enough. Dividing a mini-batch takes hundreds of questions, of up to a
-    /// millisecond each, and what was answered is kept.
+    /// millisecond each, and the answers are kept.
     fn check_time(&mut self) -> Result<(), Error> {
         if self.has_asked && Instant::now() >= self.until {
             self.wanted = Some(Wanted::Time);

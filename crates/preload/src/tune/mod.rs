@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Nothing waits: not for the device, whose times are read when they are there; not for another thread, which tunes instead; not for
-//! another process; not for engines that compile, whose plans a thread of ours builds (`builds`). What runs changes between two
-//! executions, never within one, and only to what needs no more than the program was told. Memory is taken in the order of the stream,
-//! from what is free beyond a reserve, and given back behind each measurement. Nothing is measured on a stream that captures.
+//! another process; not for engines that compile, whose plans our thread builds (`builds`). The choice changes between two
+//! executions, never within one, and only to one that needs no more than the reported workspace. Memory is taken in the
+//! order of the stream, from free memory beyond a reserve, and given back behind each measurement. Nothing is measured
+//! on a stream that captures.
 
 mod builds;
 mod job;
@@ -41,10 +42,10 @@ use builds::Builds;
 use state::State;
 use task::Own;
 
-/// What tuning has come to.
+/// The state of tuning.
 #[derive(Default)]
 pub struct Tuner {
-    /// Whether there is nothing to do at a call.
+    /// Whether a call has nothing to do.
     is_idle: AtomicBool,
     state: Mutex<State>,
     builds: Builds,
@@ -56,7 +57,7 @@ impl Tuner {
         self.is_idle.store(false, Ordering::Relaxed);
     }
 
-    /// Whether nothing is left to do for what is executed.
+    /// Whether nothing is left to do for the executed kernels.
     pub fn is_over(&self) -> bool {
         self.is_idle.load(Ordering::Relaxed)
     }
@@ -67,8 +68,8 @@ impl Tuner {
         !self.is_over() || kernel.is_open()
     }
 
-    /// Called before a kernel is executed: goes on measuring if it is time, and changes what runs. Gives whether there is something
-    /// new to report: the first step is over, or tuning has come to an end with something.
+    /// Called before a kernel is executed: goes on measuring if it is time, and changes the choice. Returns whether
+    /// something is left new to report: the first step is over, or tuning has come to an end with something.
     ///
     /// # Safety
     /// `handle` is alive, on the kernel's device, and used on this thread; `plan`, if the program has one, is the kernel's,
@@ -87,7 +88,7 @@ impl Tuner {
             Err(TryLockError::WouldBlock) => return false,
         };
         state.meet(kernel);
-        // What is on its way is received at any kernel's calls, also when all are closed by then.
+        // Pending results are received at any kernel's calls, also when all are closed by then.
         self.is_idle.store(state.is_over(), Ordering::Relaxed);
         if state.is_over() {
             return false;
@@ -129,7 +130,7 @@ impl Tuner {
         self.builds.is_building()
     }
 
-    /// Waits for what is being built; called when the process ends.
+    /// Waits for the current build; called when the process ends.
     pub fn finish_builds(&self) {
         self.builds.finish();
     }
@@ -145,7 +146,7 @@ impl Tuner {
     }
 }
 
-/// What tuning needs of the process.
+/// The parts of the process that tuning needs.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
     /// The settings.
@@ -158,7 +159,7 @@ pub struct Around<'a> {
     pub sessions: &'a Sessions,
     /// The convolutions.
     pub kernels: &'a Kernels,
-    /// What the user is told.
+    /// The messages to the user.
     pub voice: &'a Voice,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a job: the kernel runs what was found, and later processes know it.
+//! The end of a job: the kernel runs its result, and later processes know it.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
         Verdict::Stays => kernel.running().configuration().map(|now| (**now).clone()),
     };
     kernel.close();
-    // What only a first guess found is not worth remembering, and what is wrong less so.
+    // A first guess is not worth remembering, and a wrong choice even less.
     let is_known = job.theirs().is_some() || configuration.as_ref().is_some_and(|ours| ours.time() > Nanos::ZERO);
     if is_known && !job.runs_wrong() {
         let decision = Decision { configuration, framework_time: job.theirs(), is_final: job.is_surveyed() };
@@ -73,7 +73,7 @@ pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
         is_asked.then(|| chooser.guess(&kernel.question, kernel.terms, settings, session)).flatten()
     };
     let found = found.filter(|ours| !is_here || session.set_up(&kernel.question, ours).is_some());
-    // What a graph captured stays, and so does what has failed.
+    // A choice that a graph captured stays, and so does a failed one.
     let stays = kernel.is_captured() || matches!(kernel.running(), Running::Left(Reason::Failed));
     if let Some(ours) = found.or_else(|| guess(session)).filter(|_| !stays) {
         run(kernel, ours);

@@ -5,9 +5,9 @@
 //! held up                    250 ms            250 ms                 250 ms             at least 40 executions apart
 //! ```
 //!
-//! Nobody says where a step begins. Wherever it does, it is held up once, because a whole step passes between two times. Of several
-//! ranks, which wait for each other in every step, each passes up to a quarter less, so that they drift back to where the step is taken
-//! to begin, and are held up at the same time.
+//! The program does not mark where a step begins. A step is held up once, because a whole step passes between two
+//! times. Of several ranks, which wait for each other in every step, each passes up to a quarter less, so that they
+//! drift back to where the step is taken to begin, and are held up at the same time.
 //!
 //! A program is taken to be in its first step until it has met no new convolution for twice
 //! as many executions as it has convolutions.
@@ -21,11 +21,11 @@ use crate::ranks;
 
 /// The most that measuring may hold up one step, host and device together.
 pub(super) const STEP: Duration = Duration::from_millis(250);
-/// What does not count in a step.
+/// Time that does not count in a step.
 pub(super) const TRIFLE: Duration = Duration::from_millis(10);
 /// The share of a step that has to pass between two times that it is held up, where there are several ranks.
 const APART_IN_RANKS: f64 = 0.75;
-/// The share of the budget for finding candidates; the rest is for comparing them with what runs.
+/// The share of the budget for finding candidates; the rest is for comparing them with the running choice.
 const SEARCH: f64 = 0.7;
 
 /// Keeps the pace.
@@ -37,9 +37,9 @@ pub(super) struct Pace {
     /// Executions in all, and since the last new convolution.
     executions: u64,
     since_new: u64,
-    /// What has held up this step.
+    /// The time by which this step was held up.
     in_step: Duration,
-    /// What has held up the last executions, each with its number.
+    /// The times by which the last executions were held up, each with its number.
     lately: VecDeque<(u64, Duration)>,
     spent: Duration,
 }
@@ -64,7 +64,7 @@ impl Pace {
         }
     }
 
-    /// A convolution is executed, perhaps a new one, with which a step of so many executions may end.
+    /// A convolution is executed, perhaps a new one, with which a step of this number of executions may end.
     pub fn on_execution(&mut self, is_new: bool, step: u64, is_end_of_step: bool) {
         self.executions += 1;
         self.since_new += 1;
@@ -81,7 +81,7 @@ impl Pace {
         }
     }
 
-    /// What has held up the step.
+    /// The time by which the step was held up.
     fn held_up(&self) -> Duration {
         self.in_step.max(self.lately.iter().map(|(_, time)| *time).sum())
     }
@@ -118,7 +118,7 @@ impl Pace {
         self.spent = (self.spent + device).saturating_sub(host);
     }
 
-    /// What was spent in all.
+    /// The time spent in all.
     pub fn spent(&self) -> Duration {
         self.spent
     }
@@ -128,7 +128,7 @@ impl Pace {
         self.held_up() + coming < STEP && self.is_within(coming, budget)
     }
 
-    /// Whether half of what may hold up this step is left if what is on its way takes so long.
+    /// Whether half of the time of this step is left if pending work takes this time.
     pub fn is_half_left(&self, coming: Duration) -> bool {
         self.held_up() + coming < STEP / 2
     }
@@ -138,7 +138,7 @@ impl Pace {
         budget.limit().is_none_or(|limit| self.spent + coming < limit)
     }
 
-    /// What is left of this step if what is on its way takes so long; none if hardly anything has held it up, so that one
+    /// The rest of this step's time if pending work takes this time; none if hardly anything has held it up, so that one
     /// measurement may take as long as it takes.
     pub fn left(&self, coming: Duration) -> Option<Duration> {
         let so_far = self.held_up() + coming;

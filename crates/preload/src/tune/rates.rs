@@ -1,4 +1,4 @@
-//! What could be gained at most: a bound from the best rates that anything measured has reached on the device.
+//! The largest possible gain: a bound from the best rates that anything measured has reached on the device.
 //!
 //! ```text
 //! time of the own choice   |-------------------|
@@ -34,7 +34,7 @@ impl Rates {
         Nanos(nanos(problem, self.0.get(&problem.types()).copied().unwrap_or(SMALL)) as u64)
     }
 
-    /// What a call might be shortened by.
+    /// The time by which a call might be shortened.
     pub fn gain(&self, problem: &Problem, time: Nanos) -> Nanos {
         let Some(best) = self.0.get(&problem.types()) else { return time };
         let bound = nanos(problem, best.map(|rate| rate * BETTER));
@@ -42,7 +42,7 @@ impl Rates {
     }
 }
 
-/// What a call takes on a small device, in nanoseconds: a measure of its work.
+/// The time of a call on a small device, in nanoseconds: a measure of its work.
 pub(super) fn small(problem: &Problem) -> f64 {
     nanos(problem, SMALL).max(1.0)
 }

@@ -1,4 +1,4 @@
-//! What a step has room for: a measurement that is expected to hold it up no longer than it may be, or the first one.
+//! The room of a step: for a measurement that is expected to hold it up no longer than it may be, or the first one.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,23 @@ use super::similar::Similar;
 use super::task::CALLS;
 use crate::choose::Prover;
 
-/// What a step has room for, by what is known of the device.
+/// The room of a step, by known facts about the device.
 pub(super) struct Room<'a> {
     /// Bounds.
     pub rates: &'a Rates,
-    /// What algorithms have achieved.
+    /// The achievements of algorithms.
     pub similar: &'a Similar,
     /// Which algorithms compute slices right.
     pub prover: Prover<'a>,
-    /// Plans that are built beside the program.
+    /// Plans that are built while the program runs.
     pub builds: &'a Builds,
     /// For how long in all; none for as long as it takes.
     pub builds_for: Option<Duration>,
     /// Whether hardly anything has held the step up yet, so that one measurement may take as long as it takes.
     pub is_untouched: bool,
-    /// Until when the library may be asked, and what is to be measured must be enqueued.
+    /// Until when the library may be asked, and the measurement must be enqueued.
     pub until: Instant,
-    /// Whether there is time to try what promises nothing.
+    /// Whether time is left to try a candidate that promises nothing.
     pub is_thorough: bool,
 }
 
@@ -42,8 +42,8 @@ impl Room<'_> {
         self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0) <= left
     }
 
-    /// What is known of plans for a problem, which are built from now on if nobody has asked before; by what the library reports about
-    /// their algorithms, and how long others of their engines took.
+    /// The state of plans for a problem, which are built from now on if nobody has asked before; by the library's
+    /// report about their algorithms, and how long others of their engines took.
     pub fn built(&self, problem: &Problem, target: Target, notes: Notes) -> Built {
         let is_quick = match &target {
             Target::Part(algorithm) => self.similar.is_quick_to_build(problem, algorithm),

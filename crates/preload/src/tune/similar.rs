@@ -1,4 +1,4 @@
-//! What algorithms have achieved on similar convolutions: which to try first, which not at all, and what trying one takes.
+//! The achievements of algorithms on similar convolutions: which to try first, which not at all, and the time to try one.
 //!
 //! ```text
 //! c64 h56 r3 forward:  winograd 1.1, gemm 3.0, direct 40       times of a small device
@@ -18,9 +18,9 @@ use super::rates::{Rates, small};
 #[derive(Default)]
 pub(super) struct Similar {
     seen: HashMap<Class, Seen>,
-    /// What setting an algorithm up took on the host, by engine: its variants are compiled alike.
+    /// The host's time to set an algorithm up, by engine: its variants compile alike.
     setups: HashMap<(String, Operation), Taken>,
-    /// What building its plans took beside the program.
+    /// The time to build its plans while the program ran.
     builds: HashMap<(String, Operation), Taken>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Similar {
 /// whether there are groups, the operation and the types.
 type Class = (String, [usize; 3], [usize; 3], bool, Operation, Types);
 
-/// What was seen of an algorithm; slowness is time in times of a small device.
+/// Observations of an algorithm; slowness is time over a small device's time.
 #[derive(Clone, Copy)]
 struct Seen {
     best: f64,
@@ -37,7 +37,8 @@ struct Seen {
     work: f64,
 }
 
-/// What was taken for an engine: the first time, which may include a library that is loaded; the shortest; the longest but the first.
+/// The times of an engine: the first time, which may include a library that is loaded; the shortest; the longest but
+/// the first.
 struct Taken {
     first: Duration,
     shortest: Duration,
@@ -63,23 +64,23 @@ impl Taken {
         self.longest_later.map_or(self.first, |later| later.max(self.first))
     }
 
-    /// What the next one takes: a compiled engine is compiled for each size and variant, others are only loaded once.
+    /// The time of the next one: a compiled engine is compiled for each size and variant, others are only loaded once.
     fn next(&self, notes: Notes) -> Duration {
         if notes.contains(Notes::COMPILED) { self.longest() } else { self.shortest }
     }
 }
 
-/// What is not known may take so many times the bound.
+/// An unknown algorithm may take this number of times the bound.
 const UNKNOWN: f64 = 20.0;
 /// Expected times are exceeded by no more than this in general.
 const MARGIN: f64 = 1.5;
-/// An algorithm that was not seen yet on a class is expected to be so much slower than the best that was.
+/// An algorithm that was not seen yet on a class is expected to be slower than the best known one by this factor.
 const NEW: f64 = 2.0;
 /// A compiled algorithm that takes longer to set up is not worth it.
 const SLOW: Duration = Duration::from_millis(300);
 /// A plan that takes no longer to build holds nothing up.
 const QUICK: Duration = Duration::from_millis(20);
-/// On convolutions with more work than so many times as much, an algorithm may do better than it was seen to, by so much.
+/// On convolutions with this number of times the work, an algorithm may do better than before, by this factor.
 const LARGER: f64 = 4.0;
 const GROWTH: f64 = 4.0;
 
@@ -99,7 +100,7 @@ impl Similar {
         Taken::add(self.setups.entry(engine(problem, algorithm)), time);
     }
 
-    /// Takes down how long it took to build an algorithm's plan beside the program.
+    /// Notes how long it took to build an algorithm's plan while the program ran.
     pub fn add_build(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
         Taken::add(self.builds.entry(engine(problem, algorithm)), time);
     }
@@ -113,7 +114,7 @@ impl Similar {
         self.of(problem, algorithm).is_none()
     }
 
-    /// What setting up an algorithm with these notes may take: as long as its variants, or as others on the average.
+    /// The expected time to set up an algorithm with these notes: the time of its variants, or of others on the average.
     pub fn setup(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> Duration {
         self.setups.get(&engine(problem, algorithm)).map_or_else(
             || {
@@ -133,14 +134,14 @@ impl Similar {
         longest(&self.setups).max(longest(&self.builds)) > Some(SLOW) && notes().contains(Notes::COMPILED)
     }
 
-    /// Whether plans of the algorithm's engine are known to be built in no time. What the library reports says too little: some engines
-    /// compile without reporting it.
+    /// Whether plans of the algorithm's engine are known to be built in no time. The library's report is not enough:
+    /// some engines compile without reporting it.
     pub fn is_quick_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
         let known = self.builds.get(&engine(problem, algorithm));
         known.and_then(|build| build.longest_later).is_some_and(|longest| longest <= QUICK)
     }
 
-    /// What a call of an algorithm may take.
+    /// The expected time of a call of an algorithm.
     pub fn expected(&self, problem: &Problem, algorithm: &Algorithm, rates: &Rates) -> Nanos {
         match self.of(problem, algorithm) {
             Some(seen) => Nanos((MARGIN * seen.worst * small(problem)) as u64),
@@ -148,12 +149,12 @@ impl Similar {
         }
     }
 
-    /// What a call may take of which nothing is known.
+    /// The expected time of an unknown call.
     pub fn of_unknown(problem: &Problem, rates: &Rates) -> Nanos {
         Nanos((UNKNOWN * rates.least(problem).0 as f64) as u64)
     }
 
-    /// What a call may take that took so long before.
+    /// The expected time of a call that took this time before.
     pub fn at_most(time: Nanos) -> Nanos {
         Nanos((MARGIN * time.0 as f64) as u64)
     }
@@ -168,7 +169,7 @@ impl Similar {
         })
     }
 
-    /// Sorts offers by what the algorithms have achieved; those that are new stay in their order, behind what is nearly the
+    /// Sorts offers by what the algorithms have achieved; new ones stay in their order, behind the ones that are nearly the
     /// best.
     pub fn sort(&self, problem: &Problem, offers: &mut [Offer]) {
         let known = |offer: &Offer| self.of(problem, &offer.algorithm).map(|seen| seen.best);
@@ -239,7 +240,7 @@ mod tests {
         similar.add_build(&forward, &fast, Duration::from_millis(2));
         let is_quick = |problem, algorithm| similar.is_quick_to_build(problem, algorithm);
         assert!(is_quick(&forward, &fast) && !is_quick(&backward, &other) && !is_quick(&forward, &other), "unknown");
-        // What is not compiled was slow once because its library was loaded.
+        // An engine that is not compiled was slow once because its library was loaded.
         assert_eq!(similar.setup(&forward, &other, Notes::NONE), Duration::from_millis(2));
         assert!(!similar.is_slow_to_set_up(&forward, &other, || Notes::NONE));
     }

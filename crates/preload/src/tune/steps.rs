@@ -1,22 +1,22 @@
-//! How long a step is, and how often a convolution runs in one, by what was executed lately.
+//! How long a step is, and how often a convolution runs in one, by the latest executions.
 //!
 //! ```text
 //! executions   .. | the window before: 16 steps or more | this window, up to as long |
-//! calls           |         30 of most convolutions, 3 of those of a smaller last batch, 90 of one used three times a step
+//! calls           |         30 of most convolutions, 3 in a smaller last batch, 90 of one used three times a step
 //! step            |         executions / 30
 //! ```
 //!
-//! Nobody says where a step begins. Most of what is executed belongs to every step, and of that, what is executed least is
-//! executed once a step. What ran before both windows, such as a first validation, no longer counts.
+//! The program does not mark where a step begins. Most executions belong to every step, and of these, the rarest kernel is
+//! executed once a step. Executions before both windows, such as a first validation, no longer count.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Steps of a window.
 const WINDOW: u64 = 16;
-/// What makes up less than this share of all executions does not belong to every step.
+/// A kernel with less than this share of all executions does not belong to every step.
 const SELDOM: f64 = 0.15;
-/// What is executed less often than others by this factor may be as seldom.
+/// A kernel that is executed less often than others by this factor may be rare.
 const RARER: u64 = 3;
 
 /// See the module.

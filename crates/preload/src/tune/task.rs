@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 /// Runs of a candidate: the first is not judged, because it loads kernels.
 pub(super) const CALLS: usize = 2;
 
-/// What is being measured.
+/// The current measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Purpose {
     /// The framework's choice.
@@ -23,11 +23,11 @@ pub(super) enum Purpose {
     Part(Box<Problem>, Algorithm),
     /// A candidate's algorithm on a small convolution of the same kind.
     Pilot(Box<Problem>, Algorithm),
-    /// What dividing costs.
+    /// The cost of dividing.
     Division,
-    /// What runs, to compare it.
+    /// The running choice, to compare it.
     Guess,
-    /// A configuration and what runs now.
+    /// A configuration and the running choice.
     Duel,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Purpose {
 pub(super) struct Task {
     /// Why.
     pub purpose: Purpose,
-    /// What, in the order of a round.
+    /// The programs, in the order of a round.
     pub programs: Vec<Arc<GuestProgram>>,
     /// How often.
     pub rounds: usize,

@@ -1,6 +1,7 @@
-"""Run convolutional networks in the memory you have, as fast as that memory allows.
+"""Train in the memory you have, as fast as that memory allows.
 
-Profiles as data, mu-cuDNN's optimizers (WR, WD), plans of steps under a budget (vDNN), and uneven mini-batches for mixed
+Models of PyTorch are trained within a budget by :mod:`tightfit.torch` (``fit``, ``plan``, ``largest_batch``), or unmodified by the command
+``tightfit run --budget 8GiB -- python train.py``. This module has what needs no PyTorch: profiles as data, mu-cuDNN's optimizers (WR, WD), plans of steps under a budget (vDNN), and uneven mini-batches for mixed
 GPUs::
 
     import tightfit
@@ -17,8 +18,10 @@ GPUs::
 What starts programs or trains for long is a command alone, such as ``tightfit run -- python train.py`` and ``tightfit train
 vgg16 --batch 64 --data DIR``; ``python -m tightfit`` is the same command.
 
-Importing this package never imports torch, numpy, pandas or matplotlib. Import ``tightfit.torch`` explicitly.
+Importing this package never imports torch, numpy, pandas or matplotlib; ``tightfit.torch`` does.
 """
+
+from typing import Any
 
 from .errors import BackendError, BadInput, BudgetTooSmall, DoesNotFit, Error, FileError, NotPreloaded, NotProfiled
 from ._measure import Measured, Skipped, measure
@@ -96,10 +99,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
+def __getattr__(name: str) -> Any:
     # Reading the installed package's metadata takes longer than importing the package.
     if name == "__version__":
         from importlib.metadata import version
 
         return version("tightfit")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # `import tightfit` alone imports no torch; what asks for it does.
+    if name == "torch":
+        from importlib import import_module
+
+        return import_module("tightfit.torch")
+    there = "; it is in tightfit.torch" if name in ("budget", "fit", "largest_batch", "stats", "unfit") else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{there}")

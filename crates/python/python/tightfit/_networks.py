@@ -11,6 +11,7 @@ from typing import Any
 from . import _native
 from ._profile import PathLike
 from ._table import Table
+from .errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,14 @@ NetworkLike = PathLike | Network
 
 def name_of(network: NetworkLike) -> str:
     """The name or the path of a network."""
-    return network.name if isinstance(network, Network) else os.fspath(network)
+    if isinstance(network, Network):
+        return network.name
+    if not isinstance(network, str | os.PathLike):
+        raise BadInput(
+            f"network={type(network).__name__}: this takes files and the names of built-in networks; for a model of PyTorch, use "
+            "tightfit.torch.plan(model, inputs)"
+        )
+    return os.fspath(network)
 
 
 def networks() -> Networks:

@@ -1,6 +1,14 @@
-"""Uneven mini-batches under PyTorch's DistributedDataParallel, with the same result as on one device.
+"""Models of PyTorch in the memory that there is, and uneven mini-batches.
 
-Each rank gets its own number of samples; the gradient is the mean over the whole mini-batch, as if one device had
+Training within a budget::
+
+    model = tightfit.torch.fit(model, budget="8GiB", optimizer=optimizer)         # or "60%" of what it needs
+    plan = tightfit.torch.plan(model, x, budget="60%", optimizer=optimizer)       # asks, and runs nothing; plan.sweep(), plan.html(..)
+    tightfit.torch.largest_batch(model, make_inputs, budget="8GiB")
+    with tightfit.torch.budget("8GiB", model): ..                                 # several models and their losses
+    logger.log(tightfit.torch.stats(model))
+
+Uneven mini-batches under PyTorch's DistributedDataParallel, with the same result as on one device: each rank gets its own number of samples; the gradient is the mean over the whole mini-batch, as if one device had
 processed all of it::
 
     rank   samples   mean over its samples   weighted by world * n / N    DDP takes the mean over ranks
@@ -41,14 +49,21 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map
 
-from ._budget.api import Budget, Plan, budget, fit, plan, unfit
+from ._budget.api import Budget, LargestBatch, Plan, Sweep, budget, fit, largest_batch, plan, stats, unfit
 from ._export import network
 from .errors import BadInput
 from .names import name_layers
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 __all__ = [
     "Budget",
+    "LargestBatch",
     "Plan",
+    "Sweep",
     "SyncBatchNorm",
     "UnevenBatchSampler",
     "backward",
@@ -56,9 +71,11 @@ __all__ = [
     "distribute",
     "fit",
     "init_process_group",
+    "largest_batch",
     "name_layers",
     "network",
     "plan",
+    "stats",
     "sync_batch_norm",
     "unfit",
 ]

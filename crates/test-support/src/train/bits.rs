@@ -1,4 +1,4 @@
-//! What training gives, to the bit.
+//! The results of training, to the bit.
 
 use tightfit_core::plan::NetworkTensor;
 use tightfit_train::{Engine, Error, Machine, Observation};

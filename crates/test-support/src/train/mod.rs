@@ -1,5 +1,5 @@
-//! A schedule written without any policy: every tensor has bytes of its own from the beginning of the step to its end. And
-//! small networks (`networks`), and what a step gives to the bit (`bits`).
+//! A schedule written without any policy: every tensor has separate bytes from the beginning of the step to its end. And
+//! small networks (`networks`), and the results of a step to the bit (`bits`).
 
 pub mod bits;
 pub mod networks;
@@ -48,7 +48,7 @@ pub fn batch(workload: &Workload<'_>, step: u64) -> (Vec<f32>, Vec<u32>) {
     (samples, labels)
 }
 
-/// One algorithm on micro-batches of at most so many samples.
+/// One algorithm on micro-batches of at most this number of samples.
 pub fn configuration(problem: &Problem, algorithm: &str, micro_batch: usize) -> Configuration {
     let mut backend = CpuBackend::new(Some(THREADS));
     let algorithm = Algorithm::new(algorithm);
@@ -182,7 +182,7 @@ impl Writer<'_> {
         let bytes = configuration.as_ref().map(|c| c.workspace().0).filter(|&bytes| bytes > 0);
         let workspace = bytes.map(|bytes| self.block(NetworkTensor::Workspace(layer), bytes));
         let samples = 0..self.workload.batch;
-        // What is derived here is what the step says, whatever order it has the operands in.
+        // The step has the values that are derived here, in any order of its operands.
         let place = self.lowered.passes.iter().position(|one| one.layer == layer && one.pass == pass).unwrap();
         let (roles, operation) = (&self.lowered.passes[place].roles, OperationId(place));
         let uses = &self.lowered.step.operation(operation).uses;
@@ -247,7 +247,8 @@ impl Writer<'_> {
 
     fn backward(&mut self, id: LayerId) {
         let layer = self.workload.network.layer(id).clone();
-        if matches!(layer.kind.behavior().part, Part::Input | Part::View) {
+        let needs_gradient = self.workload.maps.get(self.workload.maps.written_by(id)).gradient;
+        if matches!(layer.kind.behavior().part, Part::Input | Part::View) || !needs_gradient {
             return;
         }
         let reads = layer.kind.behavior().backward;
@@ -269,7 +270,8 @@ impl Writer<'_> {
             given.push(self.operand(Role::Saved, NetworkTensor::Saved(id), Access::Read));
         }
         let by_filter = matches!(layer.kind, LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. });
-        if by_filter {
+        let trains = self.workload.trains(id);
+        if by_filter && trains {
             let mut operands = given.clone();
             operands.push(self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Write));
             self.compute(id, Pass::BackwardFilter, operands);
@@ -283,7 +285,7 @@ impl Writer<'_> {
             gradients.extend(self.input_gradient(id, number));
         }
         let with_data = layer.parameters > 0 && layer.kind.behavior().parameter_pass == ParameterPass::WithData;
-        if !gradients.is_empty() || with_data {
+        if !gradients.is_empty() || with_data && trains {
             let mut operands = given;
             operands.retain(|operand| !by_filter || operand.role == Role::Dy);
             operands.append(&mut gradients);
@@ -295,7 +297,7 @@ impl Writer<'_> {
             }
             self.compute(id, Pass::BackwardData, operands);
         }
-        if layer.parameters > 0 {
+        if trains {
             let mut operands = vec![
                 self.operand(Role::W, NetworkTensor::Weights(id), Access::Add),
                 self.operand(Role::Dw, NetworkTensor::WeightGradient(id), Access::Read),

@@ -44,7 +44,7 @@ pub fn sums(extent: usize, width: usize) -> Result<Network, Error> {
         let branch = |net: &mut Builder, extent: usize| {
             let filters = Filters::new(width, extent).pad(extent / 2).no_bias();
             let normalized = net.at(from).conv(format!("{name}.{extent}x{extent}"), filters).batch_norm();
-            // Sums of some branches alone are negative, where that of all is not.
+            // Sums of some branches alone are negative, where the sum of all is not.
             if extent == 3 { normalized.here() } else { normalized.relu().here() }
         };
         let branches = [1, 3, 5].map(|extent| branch(&mut net, extent));

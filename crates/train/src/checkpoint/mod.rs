@@ -37,7 +37,7 @@ const WORD: u64 = 4;
 /// How many names an error lists.
 const SHOWN: usize = 3;
 
-/// A training run's position and settings, saved beside its weights.
+/// A training run's position and settings, saved with its weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Name of the network.
@@ -96,7 +96,7 @@ pub fn save(
     Ok(output::write(path, bytes)?)
 }
 
-/// What the tensors in a file of [`save`] take; names and shapes come on top.
+/// The bytes of the tensors in a file of [`save`]; names and shapes come on top.
 pub fn size(workload: &Workload<'_>, names: &Names) -> Bytes {
     Bytes(saved(workload, names).iter().map(|slice| slice.elements() as u64 * WORD).sum())
 }
@@ -129,6 +129,12 @@ impl Checkpoint {
             let what = match error {
                 InvalidHeaderLength | MetadataIncompleteBuffer => {
                     format!("is not a complete safetensors file: {} bytes are not what it announces", self.bytes.len())
+                }
+                // The beginning of an archive, and of a pickled object.
+                _ if [&b"PK\x03\x04"[..], b"\x80\x02"].iter().any(|begin| self.bytes.starts_with(begin)) => {
+                    "is a file of PyTorch; save the weights in Python: `from safetensors.torch import save_file; \
+                     save_file(model.state_dict(), \"w.safetensors\")`"
+                        .to_owned()
                 }
                 _ => "is not a safetensors file".to_owned(),
             };

@@ -13,7 +13,7 @@ use crate::Learned;
 /// The first part of the names of all solver state.
 pub const SOLVER: &str = "solver.";
 
-/// What a network's layers are called in a file: as in torchvision for its ResNets and VGGs, as in the model for an ONNX
+/// The names of a network's layers in a file: as in torchvision for its ResNets and VGGs, as in the model for an ONNX
 /// model, and otherwise by their own names.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
@@ -27,8 +27,9 @@ impl Names {
         Names { layers: torchvision::names(network), slots: BTreeMap::new() }
     }
 
-    /// The names for an ONNX model: those of its initializers, as far as they are names. What layers share and train as one
-    /// has one name, so that it is one tensor in a file; what they use in different ways has a name for each.
+    /// The names for an ONNX model: the names of its initializers, if they have any. A parameter that layers share and
+    /// train as one has one name, so that it is one tensor in a file; what they use in different ways has a name for
+    /// each.
     pub fn of_model(model: &Model) -> Names {
         let mut uses: HashMap<&str, BTreeSet<(Slot, &str)>> = HashMap::new();
         let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -72,7 +73,7 @@ impl Slice {
         self.shape.iter().product()
     }
 
-    /// Its elements among those of the block.
+    /// Its elements among the block's.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.elements()
     }
@@ -113,7 +114,7 @@ pub fn weight_slices(workload: &Workload<'_>, names: &Names) -> Vec<Slice> {
 /// The solver's state for all parameters, in network order.
 pub fn solver_slices(workload: &Workload<'_>, names: &Names) -> Vec<Slice> {
     let mut slices = Vec::new();
-    for (id, _) in workload.network.iter() {
+    for (id, _) in workload.network.iter().filter(|(id, _)| workload.trains(*id)) {
         if workload.momentum {
             slices.extend(parameter_slices(workload, names, id, "solver.momentum/", NetworkTensor::Momentum(id)));
         }

@@ -1,4 +1,4 @@
-//! What torchvision calls the layers of its ResNets and VGGs.
+//! torchvision's names of the layers of its ResNets and VGGs.
 //!
 //! ```text
 //! l1.0.c2         layer1.0.conv2            conv1_1   features.0       each convolution and ReLU counts 1,

@@ -1,4 +1,4 @@
-//! Random changes of training samples. What happens to a sample depends only on the seed and its place in the run, so
+//! Random changes of training samples. The change of a sample depends only on the seed and its place in the run, so
 //! a resumed run continues with the same changes.
 
 use tightfit_core::network::Shape;

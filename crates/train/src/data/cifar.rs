@@ -1,4 +1,4 @@
-//! CIFAR-10 and CIFAR-100, in their binary form and in that of Python.
+//! CIFAR-10 and CIFAR-100, in their binary form and in Python's.
 //!
 //! ```text
 //! data_batch_1.bin .. data_batch_5.bin, test_batch.bin    label | 1024 red | 1024 green | 1024 blue       3073 bytes, rows from the top
@@ -29,7 +29,7 @@ const IMAGE: usize = 3 * 32 * 32;
 /// The files of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: &'static str,
     train: &'static [&'static str],
     test: &'static str,
@@ -38,7 +38,7 @@ pub(super) struct Form {
     labels: Option<usize>,
 }
 
-/// All forms. A folder has that of which it has a training file.
+/// All forms. A folder has the form of its training file.
 const FORMS: [Form; 4] = [
     Form {
         name: "cifar10",
@@ -72,7 +72,8 @@ impl Form {
     /// Reads the training files that are there, and the test file if it is.
     ///
     /// # Errors
-    /// [`Error::Data`] for a file that cannot be read, is empty, does not end with a whole image, or has a label that is no class.
+    /// [`Error::Data`] for a file that cannot be read, is empty, does not end with a whole image, or has a label
+    /// without a class.
     pub(super) fn open(self, folder: &Path) -> Result<(Cifar, Option<Cifar>), Error> {
         let mut train = Cifar { classes: self.classes, labels: Vec::new(), pixels: Vec::new() };
         for path in self.training_files(folder) {
@@ -122,7 +123,7 @@ impl Form {
                     let what = format!("has {} labels for data of {extents:?}, not rows of {IMAGE}", labels.len());
                     return Err(file::bad(path, what));
                 }
-                // A number that is no byte is no class.
+                // A number that is not a byte has no class.
                 into.labels.extend(labels.iter().map(|&label| u8::try_from(label).unwrap_or(u8::MAX)));
                 into.pixels.extend(pixels);
             }
@@ -164,7 +165,7 @@ mod tests {
         [labels, &[byte; IMAGE]].concat()
     }
 
-    /// What `pickle.dump` of Python 2 (protocol 2, as the published files are) or of Python 3 (protocol 4) writes.
+    /// The output of `pickle.dump` of Python 2 (protocol 2, as the published files are) or of Python 3 (protocol 4).
     fn pickled(protocol: u8, key: &str, labels: &[u8], byte: u8) -> Vec<u8> {
         let text = |text: &str| match protocol {
             2 => [&[b'U', text.len() as u8], text.as_bytes()].concat(),
@@ -284,7 +285,7 @@ mod tests {
             let error = Form::of(folder.path()).unwrap().open(folder.path()).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(part), "{error}");
         }
-        // Whatever is cut or changed is an error or images, and never a panic.
+        // A cut or changed file gives an error or images, and never a panic.
         let folder = tempfile::tempdir().unwrap();
         let heads = (0..400).chain(whole.len() - 40..whole.len());
         for at in heads {

@@ -1,4 +1,4 @@
-//! What the data of a folder are: one of the known data sets, in the folder itself or where torchvision puts it, or images.
+//! The kind of data in a folder: one of the known data sets, in the folder itself or where torchvision puts it, or images.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ pub(super) fn is_of_images(folder: &Path) -> Result<bool, Error> {
     Ok(find(folder)?.is_none())
 }
 
-/// Opens the data of a folder for a network with this input and so many classes.
+/// Opens the data of a folder for a network with this input and number of classes.
 ///
 /// # Errors
 /// [`Error::Data`] for a folder with several data sets, and the errors of its files.
@@ -117,7 +117,7 @@ mod tests {
             let error = open(&root.path().join(folder), Shape::image(1, 1, 1), 10).err().unwrap().to_string();
             assert!(error.contains(part), "{error}");
         }
-        // A folder of training images is no file of CIFAR-100.
+        // A folder of training images is not a file of CIFAR-100.
         std::fs::create_dir_all(root.path().join("images/train/cat")).unwrap();
         assert!(is_of_images(&root.path().join("images")).unwrap());
     }

@@ -4,7 +4,8 @@
 //! folder/cat/1.png  folder/cat/2.jpg  folder/dog/1.jpg         or  folder/train/cat/..  folder/test/cat/..
 //! folder/1.png  folder/2.jpg  cat.png                          without labels
 //! ```
-//! Files and folders whose names begin with a point are none, nor is what macOS puts into archives (`__MACOSX`).
+//! Files and folders whose names begin with a point are left out, as is the folder that macOS puts into archives
+//! (`__MACOSX`).
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -67,10 +68,10 @@ impl Images {
     }
 
     /// Opens the images of a folder that are all for testing: those in its `test` or `val`, if it has one of them. Their
-    /// classes are those of the folder of `training` images, or some of them.
+    /// classes are from the folder of `training` images, or some of them.
     ///
     /// # Errors
-    /// Those of [`Images::open`].
+    /// The errors of [`Images::open`].
     pub fn open_tests(folder: &Path, training: &Path, shape: Shape) -> Result<Images, Error> {
         check_shape(folder, shape)?;
         let part = |of: &Path, name: &str| Some(of.join(name)).filter(|path| path.is_dir());
@@ -152,7 +153,7 @@ fn list<'a>(folder: &Path, classes: impl Iterator<Item = (u32, &'a OsString)>) -
             return Err(file::bad(&class, format!("the class has {NO_IMAGES}{}", listed.beside())));
         }
     }
-    // Files beside the class folders have no label.
+    // Files outside of the class folders have no label.
     for (path, _) in entries(folder)?.into_iter().filter(|(path, _)| !path.is_dir()) {
         listed.leave_out(&path);
     }
@@ -449,7 +450,7 @@ mod tests {
             let crop = Crop { key };
             let mut sample = vec![f32::NAN; 300];
             assert_eq!(train.read_part(1, crop, &mut sample).unwrap(), 1);
-            // The picture of 40 x 20 is red on the left: the share of red columns is that of the part.
+            // The picture of 40 x 20 is red on the left: the share of red columns shows the part.
             let Part { left, width, .. } = crop.part(40, 20);
             let share = (20.0 - left as f32).clamp(0.0, width as f32) / width as f32;
             let red = sample[..100].iter().map(|value| (value + 1.0) / 2.0).sum::<f32>() / 100.0;

@@ -28,7 +28,7 @@ pub struct Mnist {
 /// The files of a data set in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Form {
-    /// What stands before the names: nothing, or a name such as `emnist-letters-`.
+    /// The prefix of the names: nothing, or a name such as `emnist-letters-`.
     prefix: String,
 }
 
@@ -48,7 +48,7 @@ impl Form {
         found.into_iter().map(|prefix| Form { prefix }).collect()
     }
 
-    /// What reports call the data.
+    /// The name of the data in reports.
     pub(super) fn name(&self) -> String {
         match self.prefix.trim_end_matches(['-', '_', '.']) {
             "" => "mnist".to_owned(),
@@ -65,7 +65,7 @@ impl Form {
     ///
     /// # Errors
     /// [`Error::Data`] if a file is missing, cannot be read or decompressed, is not an idx file of bytes, does not have
-    /// the announced length, or is empty; if the numbers of images and labels differ; and for a label that is none of `classes`.
+    /// the announced length, or is empty; if the numbers of images and labels differ; and for a label outside of `classes`.
     pub(super) fn open(&self, folder: &Path, classes: usize) -> Result<(Mnist, Option<Mnist>), Error> {
         let missing = || file::bad(folder, format!("contains no {}, plain or .gz", self.file()));
         let train = self.read_part(folder, "train", classes)?.ok_or_else(missing)?;

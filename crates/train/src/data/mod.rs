@@ -49,7 +49,7 @@ pub trait Source: Send + Sync {
     /// Number of samples, at least one.
     fn len(&self) -> usize;
 
-    /// Whether there are no samples; never true.
+    /// Whether it is empty; never true.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -64,14 +64,14 @@ pub trait Source: Send + Sync {
     /// before they are scaled.
     ///
     /// # Errors
-    /// Those of [`Source::read`].
+    /// The errors of [`Source::read`].
     fn read_part(&self, index: usize, crop: Crop, sample: &mut [f32]) -> Result<u32, Error> {
         let label = self.read(index, sample)?;
         crop.apply(self.shape(), sample);
         Ok(label)
     }
 
-    /// What reports call a sample: its file, or its number.
+    /// The name of a sample in reports: its file, or its number.
     fn name(&self, index: usize) -> String {
         index.to_string()
     }
@@ -181,11 +181,11 @@ pub fn open(what: &str, sample: Shape, classes: usize, seed: u64) -> Result<Data
     Ok(data)
 }
 
-/// Opens data of its own to test with, beside that named `training`: its part for testing, or all of it. Images have the
+/// Opens separate data to test with, in addition to `training`: its part for testing, or all of it. Images have the
 /// classes of the training folder, or some of them.
 ///
 /// # Errors
-/// Those of [`open`]; [`Error::Data`] for images whose class the training folder does not have.
+/// The errors of [`open`]; [`Error::Data`] for images whose class the training folder does not have.
 pub fn open_test(
     what: &str,
     training: &str,
@@ -205,7 +205,7 @@ pub fn open_test(
 /// Opens images without labels: files, and folders with images in them. `name` is what reports call them.
 ///
 /// # Errors
-/// Those of [`Images::open_unlabeled`].
+/// The errors of [`Images::open_unlabeled`].
 pub fn open_unlabeled(name: &str, paths: &[PathBuf], sample: Shape) -> Result<Dataset, Error> {
     Ok(Dataset::new(name, Images::open_unlabeled(paths, sample)?, None::<Images>))
 }

@@ -62,12 +62,12 @@ impl<'a> Machine<'a> {
         Ok(taken)
     }
 
-    /// A number of so many bytes, the least first.
+    /// A number of this many bytes, the least first.
     fn number(&mut self, len: usize) -> Result<u64, String> {
         Ok(self.take(len)?.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
-    /// Bytes with their length in so many bytes before them.
+    /// Bytes with their length before them, in this many bytes.
     fn counted(&mut self, len: usize) -> Result<Vec<u8>, String> {
         let count = usize::try_from(self.number(len)?).map_err(|_| ENDS)?;
         Ok(self.take(count)?.to_vec())
@@ -97,7 +97,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What was pushed since the last mark.
+    /// The values since the last mark.
     fn since_mark(&mut self) -> Result<Vec<usize>, String> {
         let mark = self.stack.iter().rposition(|&place| matches!(self.values[place], Value::Mark)).ok_or(UNREADABLE)?;
         let since = self.stack.split_off(mark + 1);
@@ -140,7 +140,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Runs the opcodes, and returns the place of what the pickle holds.
+    /// Runs the opcodes, and returns the place of the pickle's value.
     fn run(&mut self) -> Result<usize, String> {
         loop {
             match self.take(1)?[0] {

@@ -6,6 +6,7 @@
 //!                                      +-- page             HTML: all of them
 //! ```
 
+mod budget;
 mod document;
 mod page;
 mod picture;
@@ -27,7 +28,17 @@ pub fn run(options: &ReportOptions, common: &Common) -> Result<(), Failure> {
         return Err(Failure::Usage(why.to_owned()));
     }
     check_outputs([("--plot", &options.plot), ("--html", &options.html)])?;
-    let reports = options.files.iter().map(|path| Report::read(path)).collect::<Result<Vec<_>, _>>()?;
+    let (budgets, files): (Vec<_>, Vec<_>) = options.files.iter().partition(|path| budget::read(path).is_some());
+    for (grid, end) in budgets.into_iter().filter_map(|path| budget::read(path)) {
+        print_grid(&grid, common.format)?;
+        if common.format == Format::Table {
+            print(&format!("\n{end}"))?;
+        }
+    }
+    if files.is_empty() {
+        return Ok(());
+    }
+    let reports = files.into_iter().map(|path| Report::read(path)).collect::<Result<Vec<_>, _>>()?;
     let printed = match common.format {
         Format::Table => print(&reports.iter().map(text).collect::<Vec<_>>().join("\n")),
         Format::Csv => print_grid(&rows::values(&reports), common.format),

@@ -209,6 +209,15 @@ mod tests {
     }
 
     #[test]
+    fn frozen_layers_must_have_no_filter_passes_and_no_updates_and_others_both() {
+        let network = network();
+        let whole = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
+        let frozen = whole.clone().with_frozen(&["b".to_owned()]).unwrap();
+        assert_eq!(fault_of(&frozen, whole.lower().unwrap(), |_, _| {}), "WrongRole(W)");
+        assert_eq!(fault_of(&whole, frozen.lower().unwrap(), |_, _| {}), "MissingPass(Update)");
+    }
+
+    #[test]
     fn missing_repeated_and_early_passes_are_rejected() {
         let skipped = fault(|lowered, at| {
             let place = at(lowered, "a.relu", Pass::Forward);

@@ -69,6 +69,16 @@ pub(super) fn bad(what: impl ToString) -> Error {
 }
 
 impl StepFile {
+    /// Whether a file is a step, by the key that each has; false for what cannot be read.
+    pub fn is_one(path: &Path) -> bool {
+        let is_json = path.to_string_lossy();
+        if ![".json", ".json.gz"].iter().any(|end| is_json.ends_with(end)) {
+            return false;
+        }
+        // The key is the first of a file that this package writes, but may stand anywhere.
+        bounded::read_text(path, MAX_TEXT).is_ok_and(|text| text.contains("\"tightfit_step\""))
+    }
+
     /// Reads a step from JSON: the inverse of [`StepFile::to_json`].
     ///
     /// Operations on a view become operations on the tensor whose bytes it shares; writing a part of a tensor counts as

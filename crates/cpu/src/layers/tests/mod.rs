@@ -247,7 +247,7 @@ fn sums_and_concatenations() {
     add::forward(&Team::new(1), None, &[&other], &mut in_place);
     assert_eq!(in_place[3], first[3] + other[3]);
 
-    // Two samples of two and four elements beside each other.
+    // Two samples of two and four elements, next to each other.
     let (left, right) = (numbers(16, 4), numbers(17, 8));
     check(
         "concat",

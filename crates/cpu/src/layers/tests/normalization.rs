@@ -154,7 +154,7 @@ fn running_statistics_move_a_tenth_of_the_way() {
     assert!((running_mean[0] - 9.3).abs() < 1e-6 && (running_variance[0] - (0.9 + 1.4 / 3.0)).abs() < 1e-6);
 }
 
-/// Means, inverse deviations, and what they move running means and variances to, of samples that come in these parts.
+/// Means, inverse deviations, and the running means and variances afterwards, of samples that come in these parts.
 fn statistics_of(x: &[f32], parts: &[Range<usize>], channels: usize, positions: usize, epsilon: f32) -> [Vec<f32>; 4] {
     let team = Team::new(2);
     let (mut means, mut inverses) = (vec![f32::NAN; channels], vec![f32::NAN; channels]);
@@ -180,7 +180,7 @@ fn statistics_of(x: &[f32], parts: &[Range<usize>], channels: usize, positions: 
 fn parts_of_a_mini_batch_have_its_statistics() {
     let (channels, positions) = (3, 5);
     let whole = std::slice::from_ref(&(0..8));
-    // A mean that is large beside the deviation, and in one channel differs from sample to sample.
+    // A mean that is large compared with the deviation, and in one channel differs from sample to sample.
     let mut x: Vec<f32> = numbers(17, 8 * channels * positions).iter().map(|x| x + 100.0).collect();
     for (sample, x) in x.chunks_mut(channels * positions).enumerate() {
         x[..positions].iter_mut().for_each(|x| *x -= sample as f32);
@@ -189,7 +189,7 @@ fn parts_of_a_mini_batch_have_its_statistics() {
     for (given, truth) in given.iter().flatten().zip(truth.iter().flatten()) {
         assert!((given - truth).abs() <= 2e-6 * truth.abs(), "{given} is not {truth}");
     }
-    // Where means and variances are exact, so is all: 3 and 0; or 0 and 1, beside an epsilon of 3.
+    // Where means and variances are exact, so is all: 3 and 0; or 0 and 1, with an epsilon of 3.
     for ([even, odd], epsilon) in [([3.0, 3.0], 0.25), ([1.0, -1.0], 3.0)] {
         let sample = |i: usize| i / positions / channels;
         let x: Vec<f32> = (0..x.len()).map(|i| if sample(i) % 2 == 0 { even } else { odd }).collect();

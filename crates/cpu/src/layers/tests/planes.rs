@@ -39,7 +39,7 @@ fn resized_planes() {
     for (sampling, (input, output)) in Sampling::ALL.into_iter().flat_map(|s| pairs.map(|pair| (s, pair))) {
         let axes: Vec<_> = input.iter().zip(output).map(|(&from, &to)| sampling.places(from, to)).collect();
         let (inputs, outputs): (usize, usize) = (input.iter().product(), output.iter().product());
-        // One output, by counting through all inputs: the product over the axes of what each place weighs.
+        // One output, by counting through all inputs: the product over the axes of each place's weight.
         let value = |x: &[f64], at: usize| -> f64 {
             let weigh = |from: usize| {
                 let (mut from, mut at, mut weight) = (from, at, 1.0);

@@ -1,4 +1,4 @@
-//! How accurate configurations are: what won in turns, and what runs without anybody having compared it.
+//! The accuracy of configurations: of the one that won by alternating, and of a running one that nobody has compared.
 
 use tightfit_core::{Configuration, Nanos};
 
@@ -19,12 +19,12 @@ pub(super) struct Pending {
 }
 
 impl Job {
-    /// What runs, if nobody has compared it.
+    /// The running choice, if nobody has compared it.
     pub(super) fn guessed(&self) -> Option<&Configuration> {
         self.kernel.running().configuration().map(|now| &**now).filter(|now| self.allows(now).is_none())
     }
 
-    /// What was guessed, and the framework's choice as long as there is memory for it.
+    /// The guess, and the framework's choice while memory for it is free.
     pub(super) fn guess(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let now = self.guessed()?;
         let mut programs = vec![session.set_up(&self.kernel.question, now)?];
@@ -56,7 +56,7 @@ impl Job {
         }
     }
 
-    /// What follows from the comparison of what won.
+    /// The result of the winner's comparison.
     pub(super) fn compare(&mut self) {
         let Stage::Compare(pending) = std::mem::replace(&mut self.stage, Stage::Done(Verdict::Stays)) else {
             return;
@@ -69,7 +69,7 @@ impl Job {
         };
     }
 
-    /// What follows from the comparison of what runs: nothing if it is right, or does not run any more.
+    /// The result of the running choice's comparison: nothing if it is right, or does not run any more.
     pub(super) fn compare_guess(&mut self) {
         let Some(pending) = self.guess.take() else { return };
         let now = self.take_down(*pending);
@@ -86,7 +86,7 @@ impl Job {
         }
     }
 
-    /// Ends before it is done: waits for what is still computed. Gives what is to run from now on, if that is another than now.
+    /// Ends before it is done: waits for the current computation. Returns the choice from now on, if it is another one.
     pub fn settle(&mut self) -> Option<Configuration> {
         self.compare_guess();
         if matches!(self.stage, Stage::Compare(_)) {
@@ -94,7 +94,7 @@ impl Job {
         }
         match &self.stage {
             Stage::Done(Verdict::Ours(ours)) => Some(ours.clone()),
-            // Whatever promises most will do: there is no time for turns.
+            // The most promising one will do: no time is left to alternate.
             _ if self.runs_wrong() => self.best(),
             _ => None,
         }
@@ -110,7 +110,8 @@ impl Job {
         ours
     }
 
-    /// What runs is not accurate enough, and gives way to the framework's choice if that fits, else to whatever is.
+    /// The running choice is not accurate enough, and gives way to the framework's choice if that fits, else to any
+    /// accurate one.
     fn give_way(&mut self, now: &Configuration) {
         log_inaccurate(&self.kernel.question, now);
         self.attempts += 1;
@@ -125,7 +126,7 @@ impl Job {
     fn reject(&mut self, ours: &Configuration) -> Stage {
         log_inaccurate(&self.kernel.question, ours);
         self.attempts += 1;
-        // What runs and is wrong must give way to something.
+        // A wrong choice that runs must give way to something.
         let goes_on = self.attempts < ATTEMPTS || self.runs_wrong();
         self.best().filter(|_| goes_on).map_or(Stage::Done(Verdict::Stays), Stage::Duel)
     }

@@ -3,14 +3,14 @@
 //! ```text
 //! own        times the framework's choice                     -> how much could be gained
 //! guess      what runs for want of room, if nobody compared it -> plainly wrong?
-//! survey     times candidates, one after another, first the   -> the fastest configuration within what was told
-//!            parts of what runs now if nobody has timed it
-//! duel       it and what runs now, in turns, on the same data -> faster by more than the noise?
+//! survey     times candidates, one after another, first the   -> the fastest configuration within the reported workspace
+//!            parts of the running choice if nobody has timed it
+//! duel       alternates it and the running choice on one data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
 //!
-//! What was compared before, by this process or another, is known. What runs and is wrong gives way to whatever is not.
-//! What is far faster than what runs need not wait for the end of the survey, which goes on behind it.
+//! Earlier comparisons, of this process or another, are known. A wrong choice that runs gives way to any right one.
+//! A choice that is far faster than the running one need not wait for the end of the survey, which goes on behind it.
 
 mod compare;
 mod survey;
@@ -34,17 +34,18 @@ use crate::kernel::{Kernel, Running};
 use crate::session::Session;
 use compare::Pending;
 
-/// Each measurement is expected to gain this share of what the one before it did: libraries name their best algorithms first.
+/// Each measurement is expected to gain this share of the gain of the one before: libraries name their best algorithms
+/// first.
 const PROSPECTS: f64 = 0.85;
-/// A kernel that was executed so often on other handles, one after another, has moved.
+/// A kernel that was executed this number of times on other handles, one after another, has moved.
 const MOVED: u32 = 16;
-/// What is known to be faster by this is used before the survey has ended.
+/// A choice that is faster by this factor is used before the survey has ended.
 const FAR: f64 = 1.5;
 
 /// A kernel on its way.
 pub(super) struct Job {
     pub kernel: Arc<Kernel>,
-    /// What its measurements are valid for.
+    /// The terms for which its measurements are valid.
     pub device: Device,
     stage: Stage,
     ledger: Ledger,
@@ -57,14 +58,14 @@ pub(super) struct Job {
     attempts: usize,
     /// The program's handle for it, once one is known, and how often it was executed on others since.
     handle: Option<(Handle, u32)>,
-    /// What runs, while its outputs are being compared and the survey goes on.
+    /// The running choice, while its outputs are being compared and the survey goes on.
     guess: Option<Box<Pending>>,
-    /// What was found to be wrong while it ran.
+    /// Choices that were found wrong while they ran.
     wrong: Option<Configuration>,
-    /// Whether every candidate was measured that the survey asks for, but for those that there was no time to build.
+    /// Whether every candidate was measured that the survey asks for, except candidates that could not be built in time.
     is_surveyed: bool,
     is_cut: bool,
-    /// Whether there is memory for the framework's choice beside what runs in its place.
+    /// Whether memory is free for the framework's choice in addition to the running one.
     is_own_there: bool,
     /// The candidate to measure next, if that is known.
     wanted: Option<Wanted>,
@@ -73,7 +74,7 @@ pub(super) struct Job {
     /// Whether what is being tried was chosen before the end of the survey, and the time of the last that was.
     is_early: bool,
     early: Option<Nanos>,
-    /// What its measurements have cost so far, and their number.
+    /// The cost of its measurements so far, and their number.
     spent: (Duration, u32),
 }
 
@@ -89,13 +90,13 @@ enum Stage {
 /// How it ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// What runs stays.
+    /// The choice stays.
     Stays,
     /// This runs from now on.
     Ours(Configuration),
 }
 
-/// What comes next.
+/// The next step.
 pub(super) enum Next {
     Run(Box<Task>),
     /// This runs from now on, and the survey goes on.
@@ -108,7 +109,7 @@ pub(super) enum Next {
 }
 
 impl Job {
-    /// A kernel, what its measurements are valid for, and what is known of its candidates and of configurations' errors.
+    /// A kernel, the terms for which its measurements are valid, its known candidates, and configurations' known errors.
     pub fn new(kernel: Arc<Kernel>, device: Device, ledger: Ledger, errors: Errors, admission: Admission) -> Job {
         Job {
             kernel,
@@ -144,7 +145,7 @@ impl Job {
         PROSPECTS.powi(self.spent.1 as i32)
     }
 
-    /// What a measurement costs, if there were any.
+    /// The cost of a measurement, if any was made.
     pub fn cost(&self) -> Option<Duration> {
         self.spent.0.checked_div(self.spent.1)
     }
@@ -159,7 +160,7 @@ impl Job {
         self.is_surveyed && !self.is_cut
     }
 
-    /// What was measured and is not in the cache yet.
+    /// The measurements that are not in the cache yet.
     pub fn ledger(&mut self) -> &mut Ledger {
         &mut self.ledger
     }
@@ -190,7 +191,7 @@ impl Job {
         &self.kernel.question.problem
     }
 
-    /// What was told, within the limit of the decision.
+    /// The reported workspace, within the limit of the decision.
     fn limit(&self) -> Bytes {
         self.kernel.terms.limit.bytes().min(self.kernel.told().workspace())
     }
@@ -215,7 +216,7 @@ impl Job {
         Guest::division_workspace(self.problem()) == Bytes::ZERO || self.handle.is_none_or(|(own, _)| own == handle)
     }
 
-    /// What a call takes as it runs now, if that was measured and is not wrong.
+    /// The time of a call as it runs now, if that was measured and is not wrong.
     pub fn now(&self) -> Option<Nanos> {
         match self.kernel.running().configuration() {
             Some(_) if self.runs_wrong() => None,
@@ -225,8 +226,8 @@ impl Job {
         }
     }
 
-    /// What to do next on this handle in a step with so much room, where `own` is the framework's choice; if it is late, decides by
-    /// what is known.
+    /// The next measurement on this handle in a step with this room, where `own` is the framework's choice; if it is
+    /// late, decides by what is known.
     pub fn next(&mut self, session: &mut Session, own: Option<&Own>, is_late: bool, room: &Room<'_>) -> Next {
         if self.guess.as_ref().is_some_and(|guess| guess.truth.is_known()) {
             self.compare_guess();
@@ -253,7 +254,7 @@ impl Job {
                     let ours = ours.clone();
                     match self.built(&ours, room) {
                         Built::Asked => return Next::Wait,
-                        // What is wrong gives way, whatever that takes.
+                        // A wrong choice gives way at any cost.
                         built if built.why_not().is_some() && !self.runs_wrong() => {
                             self.is_cut |= built == Built::Late;
                             self.stage = Stage::Done(Verdict::Stays);
@@ -280,7 +281,7 @@ impl Job {
         }
     }
 
-    /// The framework's choice as it would run; where it does not fit what was told, so that it can be compared with.
+    /// The framework's choice as it would run; where it does not fit the reported workspace, only to compare with it.
     fn own(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let program = self.own_program(session, own)?;
         Some(Task::alone(Purpose::Own, program))
@@ -304,13 +305,13 @@ impl Job {
         session.set_up(question, &judge::own(question))
     }
 
-    /// How many more calls of ours a configuration takes than what runs.
+    /// The calls that a configuration takes in addition to the running choice's.
     fn more_calls(&self, ours: &Configuration) -> usize {
         let calls = |one: &Configuration| one.parts().iter().map(Candidate::calls).sum::<usize>();
         calls(ours).saturating_sub(self.kernel.running().configuration().map_or(0, |now| calls(now)))
     }
 
-    /// The fastest configuration of what was measured, if it promises to be faster than what runs.
+    /// The fastest measured configuration, if it promises to be faster than the running choice.
     fn best(&self) -> Option<Configuration> {
         let admits = |notes| self.admission.admits(notes);
         let (mut known, cost) = self.ledger.candidates(self.limit(), admits);
@@ -335,7 +336,7 @@ impl Job {
         };
     }
 
-    /// Chooses the best configuration if it is far faster than what runs, and than what was chosen in this way before.
+    /// Chooses the best configuration if it is far faster than the running choice, and than an earlier choice of this kind.
     fn choose_early(&mut self) {
         let known = [self.now(), self.early].into_iter().flatten().min();
         if let Some(ours) = self.best().filter(|ours| is_far(ours, known)) {
@@ -349,7 +350,7 @@ impl Job {
         self.kernel.can_run_own() && judge::is_own(ours, &self.kernel.question)
     }
 
-    /// What is known of the plans of a configuration as it runs: with its own factors they are others than those that were timed.
+    /// The state of a configuration's plans as it runs: with its own factors they are not the plans that were timed.
     fn built(&self, ours: &Configuration, room: &Room<'_>) -> Built {
         let question = &self.kernel.question;
         let mut notes = ours.parts().iter().flat_map(|part| part.algorithm.plain()).map(|one| self.ledger.notes(one));
@@ -358,8 +359,8 @@ impl Job {
         room.built(self.problem(), target, if is_compiled { Notes::COMPILED } else { Notes::NONE })
     }
 
-    /// The configuration and what runs now, in turns; none if one of them cannot be set up. With the framework's choice if that
-    /// is neither, to compare with, as long as there is memory for it.
+    /// The configuration and the running choice, alternating; none if one of them cannot be set up. With the
+    /// framework's choice if that is neither, to compare with, as long as there is memory for it.
     fn duel(&self, ours: Configuration, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let (question, chosen) = (&self.kernel.question, judge::own(&self.kernel.question));
         let is_far = is_far(&ours, self.now());
@@ -438,7 +439,7 @@ impl Job {
         }
     }
 
-    /// What runs stays, with its time if that was not known.
+    /// The choice stays, with its time if that was not known.
     fn stays(&self, time: Nanos) -> Verdict {
         match self.kernel.running().configuration() {
             Some(now) if now.time() == Nanos::ZERO => Verdict::Ours(timed((**now).clone(), time)),
@@ -446,7 +447,7 @@ impl Job {
         }
     }
 
-    /// The time in turns counts, if the framework's choice took part.
+    /// The time of alternating counts, if the framework's choice took part.
     fn set_theirs(&mut self, time: Nanos) {
         if self.kernel.can_run_own() && !matches!(self.kernel.running(), Running::Ours(_)) {
             self.theirs = Some(time);
@@ -459,7 +460,7 @@ impl Job {
     }
 }
 
-/// Whether a configuration is far faster than what takes so long, or nobody knows how long.
+/// Whether a configuration is far faster than this time, or the time is unknown.
 fn is_far(ours: &Configuration, known: Option<Nanos>) -> bool {
     known.is_none_or(|time| ours.time().ratio(time) * FAR < 1.0)
 }

@@ -1,4 +1,4 @@
-//! What is to be timed next, and with what program.
+//! The next candidate to time, and its program.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::tune::room::Room;
 use crate::tune::task::{Purpose, Task};
 
 impl Job {
-    /// The next candidate to time, if the step has room for it; none if there is none.
+    /// The next candidate to time, if the step has room for it; none without one.
     pub(super) fn survey(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Next> {
         loop {
             let Some(wanted) = self.wanted.take().or_else(|| self.wanted(session, room)) else {
@@ -117,7 +117,7 @@ impl Job {
         Some(Task::alone(purpose, program))
     }
 
-    /// What stops the survey; none if it is complete.
+    /// The obstacle that stops the survey; none if it is complete.
     fn wanted(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Wanted> {
         let (terms, problem, limit) = (self.kernel.terms, *self.problem(), self.limit());
         let hopes = Hopes { similar: room.similar, now: self.now().filter(|_| !room.is_thorough) };

@@ -1,4 +1,4 @@
-//! What tuning works on: the kernels met, a job for each that is worth one, and the measurements on their way.
+//! The state of tuning: the kernels met, a job for each that is worth one, and the measurements on their way.
 
 mod prospects;
 
@@ -35,9 +35,9 @@ const WAITING: usize = 8;
 /// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
 const ASKING: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(5);
-/// What the host may take between two calls, with nothing enqueued, without being looked into.
+/// The host's time between two calls, with nothing enqueued, that is not looked into.
 const UNNOTICED: Duration = Duration::from_micros(100);
-/// What is told to the log if a measurement holds up the host for so long.
+/// A measurement that holds up the host for this time is logged.
 const LONG: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -57,7 +57,7 @@ pub(super) struct State {
     asked: Option<Instant>,
     flights: Vec<Flight>,
     held: Vec<Held>,
-    /// What the kernels that are done could have gained in a step, and have, in nanoseconds.
+    /// The possible and the real gain of finished kernels in a step, in nanoseconds.
     hoped: f64,
     gained: f64,
     measured: u64,
@@ -75,11 +75,11 @@ struct Flight {
     job: usize,
     task: Task,
     trial: Trial,
-    /// What setting it up took on the host.
+    /// The host's time to set it up.
     setup: Duration,
 }
 
-/// What went on between two calls, until the device is past it. Of the host's time, only what the device had to wait for has
+/// The work between two calls, until the device is past it. Of the host's time, only the device's waiting has
 /// held the program up; what goes on while it still has the program's work has not.
 struct Held {
     from: Moment,
@@ -91,7 +91,7 @@ struct Held {
 }
 
 impl State {
-    /// Whether there is nothing left to do.
+    /// Whether nothing is left to do.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -112,7 +112,7 @@ impl State {
         call.around.chooser.spending().add(time);
     }
 
-    /// What was spent in all.
+    /// The time spent in all.
     pub fn spent(&self) -> Duration {
         self.pace.spent()
     }
@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    /// Reads what has ended, and goes on with what comes next.
+    /// Reads the results that are there, and goes on with the next measurement.
     ///
     /// # Safety
     /// As [`super::Tuner::between_calls`].
@@ -229,7 +229,7 @@ impl State {
         let (started, host) = (Instant::now(), call.around.host);
         // SAFETY: forwarded to the caller.
         let Ok(stream) = (unsafe { host.stream(call.handle) }) else { return };
-        // SAFETY: the stream is that of the handle, on the device, and not capturing.
+        // SAFETY: the stream belongs to the handle, on the device, and not capturing.
         let moment = || unsafe { host.moment(call.device, stream) }.ok();
         let before = self.flights.len();
         // SAFETY: forwarded to the caller.
@@ -243,11 +243,11 @@ impl State {
         }
     }
 
-    /// Enqueues the jobs' next measurements on the stream, while this step has room. Gives the moment before the first job was asked;
-    /// none if no job can go on here, for which nothing is enqueued.
+    /// Enqueues the jobs' next measurements on the stream, while this step has room. Returns the moment before the
+    /// first job was asked; none if no job can go on here, for which nothing is enqueued.
     ///
     /// # Safety
-    /// As [`super::Tuner::between_calls`]; the stream is that of the handle.
+    /// As [`super::Tuner::between_calls`]; the stream belongs to the handle.
     unsafe fn enqueue(
         &mut self,
         call: &Call<'_>,
@@ -313,7 +313,7 @@ impl State {
                         leave(call, session, self.jobs.swap_remove(place));
                         continue;
                     }
-                    // SAFETY: the stream is that of the handle, on the device, and not capturing; the programs were made on
+                    // SAFETY: the stream belongs to the handle, on the device, and not capturing; the programs were made on
                     // the handle just now.
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
                     let setup = begun.elapsed();
@@ -344,7 +344,7 @@ impl State {
         }
     }
 
-    /// Whatever is not found by now stays as it is.
+    /// A choice that is not found by now stays as it is.
     fn give_up(&mut self) {
         self.kernels.iter().for_each(|kernel| kernel.close());
         self.is_ending = true;
@@ -358,8 +358,8 @@ impl State {
         }
     }
 
-    /// Whether a kernel was executed in the last steps. What was not, as in a validation or while a framework tried it, may never be
-    /// again: its job rests until it is.
+    /// Whether a kernel was executed in the last steps. A kernel of a validation, or one that a framework only tried,
+    /// may never be again: its job rests until it is.
     fn is_executed(&self, kernel: &Kernel) -> bool {
         self.steps.calls_a_step(std::ptr::from_ref(kernel).addr()) > 0.0
     }
@@ -379,7 +379,7 @@ impl State {
         kernel.is_undecided() && self.is_executed(kernel) && !self.known().any(|it| Arc::ptr_eq(it, kernel))
     }
 
-    /// Whether nothing is left to do for what is executed.
+    /// Whether nothing is left to do for the executed kernels.
     fn is_all_done(&self) -> bool {
         self.flights.is_empty()
             && self.known().all(|kernel| self.rests(kernel))
@@ -450,7 +450,7 @@ impl State {
         call.around.voice.progress(call.around.settings, done, self.kernels.len(), left);
     }
 
-    /// Lets the jobs go that are left, but for those that rest.
+    /// Drops the jobs that are left, except resting ones.
     fn close_jobs(&mut self, call: &Call<'_>, session: &mut Session) {
         let jobs = std::mem::take(&mut self.jobs);
         let (resting, left) = jobs.into_iter().partition(|job| self.rests(&job.kernel));
@@ -458,7 +458,7 @@ impl State {
         left.into_iter().for_each(|job: Job| leave(call, session, job));
     }
 
-    /// Lets all go that is left. Gives whether anything was measured since the last end.
+    /// Drops all jobs that are left. Returns whether anything was measured since the last end.
     pub fn end(&mut self, call: &Call<'_>, session: &mut Session) -> bool {
         self.close_jobs(call, session);
         call.builds.end();

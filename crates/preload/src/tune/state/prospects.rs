@@ -1,4 +1,4 @@
-//! What could still be gained: whether that is worth going on, and which job promises most for what it costs.
+//! The gain that is still possible: whether it is worth going on, and which job promises most for its cost.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::{State, id};
 use crate::tune::Call;
 use crate::tune::job::{Job, Verdict};
 
-/// What runs in place of a choice that does not fit is expected to take this many times as long.
+/// The stand-in for a choice that does not fit is expected to take this number of times its time.
 const OVER_LIMIT: u64 = 4;
 /// Tuning ends when less than this share of a step is likely to be gained.
 const LITTLE: f64 = 0.01;
-/// What could be gained is believed to be until kernels that could have gained this share of a step have not.
+/// A possible gain is believed until kernels that could have gained this share of a step have not.
 const DOUBT: f64 = 0.05;
 
 impl State {
-    /// What a job could gain in a step, in nanoseconds.
+    /// The possible gain of a job in a step, in nanoseconds.
     fn gain(&self, job: &Job) -> f64 {
         let calls = self.steps.calls_a_step(id(job));
         if calls == 0.0 {
@@ -51,8 +51,8 @@ impl State {
         left * (self.gained + doubt) / (self.hoped + doubt) < LITTLE * step
     }
 
-    /// The place of the job to go on with: own choices first, then what could gain most for what it costs; none if no job can
-    /// go on. If that one can only go on at another handle, half of the step is left to it.
+    /// The place of the job to go on with: own choices first, then the job with the largest gain for its cost; none if
+    /// no job can go on. If that one can only go on at another handle, half of the step is left to it.
     pub(super) fn most_promising(
         &self,
         call: &Call<'_>,

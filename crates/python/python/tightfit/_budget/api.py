@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import html
-import json
-import os
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,28 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput, DoesNotFit, FileError
+from ..errors import BadInput
+from .answer import LargestBatch, Plan, Sweep
 from .eager.hooks import fitted_by, install, uninstall
 from .eager.running import push_hooks
 from .eager.session import Session
-from .memory.allocator import There
-from .memory.cap import may_grow, most_reserved, reserve_of, there_on
-from .memory.host import host_bytes
-from .memory.sizes import UNLIMITED, budget_bytes, text
-from .plan.buckets import bucket_bytes
-from .plan.fitted import Fitted, least_of, make_plan
-from .plan.watch import Assumed
-from .record.measure import MEASURED
-from .record.optimizer import optimizer_bytes
-from .record.rehearse import CannotRehearse, rehearse
-from .record.times import times_of
+from .known import launched
+from .largest import largest, largest_fitting
+from .memory.sizes import UNLIMITED, Share, budget_bytes, budget_of
+from .question import Question
+from .record.cost import Card, card_of
+from .summary import stats_of
 
-__all__ = ["Budget", "Plan", "budget", "fit", "plan", "session_of", "unfit"]
+__all__ = ["Budget", "LargestBatch", "Plan", "Sweep", "budget", "fit", "largest_batch", "plan", "session_of", "stats", "unfit"]
 
 
 def fit(
     model: nn.Module,
-    budget: int | str,
+    budget: int | float | str,
     optimizer: Any = None,
     loss: Callable[[Any], Tensor] | None = None,
     host_budget: int | str | None = None,
@@ -63,7 +55,8 @@ def fit(
         before wrapping it in DistributedDataParallel. A copy of it (``copy.deepcopy``), or what is read from a file that the
         whole model was saved to, is a plain model: fit it too if it is to be trained. Call :func:`unfit` before ``torch.jit.script``.
     budget
-        Bytes on the device, such as ``"8GiB"``; ``"auto"`` takes what is free on the GPU, less 3%.
+        Bytes on the device, such as ``"8GiB"``; or a share of what the model needs without a budget, such as ``"60%"``; ``"auto"`` takes
+        what is free on the GPU, less 3%.
     optimizer
         The optimizer, for the bytes of its state; AdamW is assumed if none is given.
     loss
@@ -97,10 +90,10 @@ def fit(
     if compile:
         from .compiled.backend import tightfit
 
-        model.compile(backend=tightfit, options={"budget": budget_bytes(budget, _device(model)), "optimizer": optimizer})
+        model.compile(backend=tightfit, options={"budget": budget, "optimizer": optimizer})
         return model
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
-    session = Session(type(model).__name__, budget_bytes(budget, _device(model)), optimizer, loss, host_budget=host, recomputes=recompute)
+    session = Session(type(model).__name__, budget_of(budget, _device(model)), optimizer, loss, host_budget=host, recomputes=recompute)
     install(model, session)
     return model
 
@@ -116,10 +109,26 @@ def unfit(model: nn.Module) -> nn.Module:
 
 def session_of(model: nn.Module) -> Session:
     """The session of a fitted model, with its plans and counts."""
-    session = fitted_by(model)
+    session = fitted_by(model) or launched.get(model)
     if session is None:
         raise BadInput("the model is not fitted; call tightfit.torch.fit(model, budget) first")
     return session
+
+
+def stats(model: nn.Module) -> dict[str, Any]:
+    """What the plan of a model's last step does, in numbers, for loggers: ``logger.log(tightfit.torch.stats(model))``.
+
+    Sizes in bytes: ``budget_bytes``, ``plain_bytes``, ``peak_bytes`` (predicted), ``seen_bytes`` (counted in its first steps on a GPU), and what a
+    step does for it: ``moved_bytes``, ``dropped_bytes``, ``recomputed_ms``, ``overhead`` (the predicted added share of time). Empty before the first
+    step.
+
+    Raises
+    ------
+    BadInput
+        If the model is neither fitted nor trained under ``tightfit run --budget``.
+    """
+    session = session_of(model)
+    return {} if session.last is None else stats_of(session.last)
 
 
 def _device(model: nn.Module) -> torch.device:
@@ -128,119 +137,16 @@ def _device(model: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-class Plan:
-    """What a training step of a model needs under a budget.
-
-    Attributes
-    ----------
-    peak : int
-        Predicted peak in bytes under the plan.
-    plain : int
-        Predicted peak in bytes if everything is kept.
-    fits : bool
-        Whether the peak is within the budget.
-    overhead : float
-        Predicted added time, as a share of the step: 0.05 for 5%.
-    gap : float or None
-        How far the predicted time is above a bound, as a share of that: no plan that leaves as much room for gaps between blocks takes less.
-        None if everything is kept, or no bound was found.
-    host : int
-        Bytes of host memory.
-    assumed : list of str
-        What was assumed, because nobody said.
-    """
-
-    def __init__(self, fitted: Fitted, fits: bool) -> None:
-        self._fitted = fitted
-        self.fits = fits
-        self.peak = fitted.peak
-        self.plain = fitted.plain
-        self.overhead = fitted.overhead
-        self.gap = fitted.gap
-        outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
-        self.host = outcome.host
-        self.assumed = list(fitted.step.assumed)
-        self._live = outcome.live
-        self._least: int | None = None
-
-    @property
-    def least(self) -> int:
-        """The least budget in bytes for which a plan was found; less may be possible. On a busy host, searches end earlier."""
-        if self._least is None:
-            self._least = least_of(self._fitted)
-        return self._least
-
-    @property
-    def decisions(self) -> list[dict[str, Any]]:
-        """The decision for each tensor that is not kept, as in a plan file."""
-        if self._fitted.bound is None:
-            return []
-        never: dict[str, Any] = {"offload_after": None, "release_after": None, "prefetch_before": None, "rebuilt": []}
-        step = self._fitted.step
-        kinds = {tensor: "mask" if tensor in step.masked else "drop" for tensor in step.dropped}
-        return [*self._fitted.bound.decisions.values(), *({"tensor": tensor, "decision": kind, **never} for tensor, kind in kinds.items())]
-
-    def __repr__(self) -> str:
-        return f"<Plan: {self._fitted.line(self._fitted.step.data['name'])}>"
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the plan as JSON; ``save_step`` writes the step that it is for.
-
-        Raises
-        ------
-        FileError
-            If the file cannot be written.
-        """
-        data = {
-            "network": self._fitted.step.data["name"],
-            "budget_bytes": self._fitted.budget,
-            "peak_bytes": self.peak,
-            "baseline_bytes": self.plain,
-            "min_feasible_bytes": self.least,
-            "host_bytes": self.host,
-            "overhead": self.overhead,
-            "gap": self.gap,
-            "decisions": self.decisions,
-        }
-        _write(path, json.dumps(data))
-
-    def save_step(self, path: str | os.PathLike[str]) -> None:
-        """Writes the recorded step, for ``tightfit plan --step``.
-
-        Raises
-        ------
-        FileError
-            If the file cannot be written.
-        """
-        _write(path, json.dumps(self._fitted.step.data))
-
-    def html(self, path: str | os.PathLike[str]) -> None:
-        """Writes a page: memory over the step, plain and planned, and the decisions.
-
-        Raises
-        ------
-        FileError
-            If the file cannot be written.
-        """
-        _write(path, _page(self))
-
-
-def _write(path: str | os.PathLike[str], content: str) -> None:
-    try:
-        Path(path).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"cannot write {os.fspath(path)}: {error.strerror}", os.fspath(path)) from error
-
-
 def plan(
     model: nn.Module,
     inputs: Any,
-    budget: int | str | None = None,
+    budget: int | float | str | None = None,
     optimizer: Any = None,
     loss: Callable[[Any], Tensor] | None = None,
     kwargs: dict[str, Any] | None = None,
     host_budget: int | str | None = None,
     recompute: bool = True,
+    costs: str | None = None,
 ) -> Plan:
     """Plans a training step and runs nothing: the model, its statistics and the random states are left as they are.
 
@@ -263,40 +169,83 @@ def plan(
         As for :func:`fit`.
     kwargs
         Keyword arguments of ``forward``.
+    costs
+        A card whose times and memory are planned for, by the names of ``tightfit plan --costs``, such as ``"4090"``; without a budget, the plan
+        is within its memory. By default, times are of the model's device.
 
     Raises
     ------
     BadInput
         If the budget is no size, or the model cannot be rehearsed.
     """
-    started = time.monotonic()
-    device = _device(model)
-    limit = budget_bytes(budget, device) if budget is not None else UNLIMITED
-    args = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    try:
-        rehearsal = rehearse(model, args, kwargs or {}, loss)
-    except CannotRehearse as error:
-        raise BadInput(f"the model cannot be planned without running it: {error}") from error
-    state, scratch, assumed = optimizer_bytes(optimizer, model, device)
-    name = type(model).__name__
-    times = times_of(device) if device.type in MEASURED else None
-    # What operations need beside their results is known where they were measured.
-    reserve = reserve_of(limit, device) if budget is not None and not (times and times.known) else 0
-    buckets = bucket_bytes(model, device)
-    outside = Assumed(state, scratch, buckets, reserve, 0)
-    host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else host_bytes()
-    grows = budget is not None and may_grow(device)
-    most, there = (most_reserved(limit), there_on(device)) if grows else (None, There())
-    try:
-        fitted = make_plan(rehearsal, device, name, limit, outside, started, times, host, 0, most, there, must_have_room=True, recomputes=recompute)
-        fits = True
-    except DoesNotFit as error:
-        fitted = make_plan(rehearsal, device, name, error.needed_bytes, outside, started, times, host, 0, most, there, recomputes=recompute)
-        fitted.budget = limit
-        fits = False
-    ranks = f"DistributedDataParallel has {text(buckets)} of buckets" if buckets else ""
-    fitted.step.assumed.extend(note for note in (*rehearsal.assumed, assumed, ranks) if note)
-    return Plan(fitted, fits)
+    card = card_of(costs) if costs is not None else None
+    question = _question(model, inputs, kwargs, optimizer, loss, host_budget, recompute, card)
+    given = budget_of(budget, question.device) if budget is not None else None
+    if given is None:
+        given = card.room if card is not None and card.room is not None else UNLIMITED
+    fitted, fits = question.within(given)
+    return Plan(fitted, fits, question)
+
+
+def _question(
+    model: nn.Module, inputs: Any, kwargs: dict[str, Any] | None, optimizer: Any, loss: Callable[[Any], Tensor] | None,
+    host_budget: int | str | None, recompute: bool, card: Card | None,
+) -> Question:  # fmt: skip
+    """Records what is asked about."""
+    if isinstance(model, type):
+        raise BadInput(f"plan takes a model, not a class; give {model.__name__}(..)")
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"plan takes a torch.nn.Module, not {type(model).__name__}")
+    if isinstance(optimizer, type):
+        raise BadInput(f"optimizer takes an optimizer, not its class; give {optimizer.__name__}(model.parameters())")
+    host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
+    return Question.about(model, _device(model), inputs, kwargs, optimizer, loss, host, recompute, card)
+
+
+def largest_batch(
+    model: nn.Module,
+    make_inputs: Callable[[int], Any],
+    budget: int | float | str | None = None,
+    optimizer: Any = None,
+    loss: Callable[[Any], Tensor] | None = None,
+    host_budget: int | str | None = None,
+    recompute: bool = True,
+    costs: str | None = None,
+) -> LargestBatch:
+    """The largest mini-batch that fits in a budget, with a plan and without one; runs nothing.
+
+    ::
+
+        found = tightfit.torch.largest_batch(model, lambda batch: torch.randn(batch, 3, 224, 224), budget="8GiB")
+        print(found.batch, found.plain_batch, found.plan)
+
+    Parameters
+    ----------
+    make_inputs
+        Makes the inputs of a mini-batch of so many samples, on the model's device: a tensor, or a tuple of arguments.
+    budget
+        Bytes on the device, such as ``"8GiB"``; a share says nothing about a size. Without one, what the card of `costs` has.
+    optimizer, loss, host_budget, recompute, costs
+        As for :func:`plan`.
+
+    Raises
+    ------
+    BadInput
+        If the budget is no size, or the model cannot be rehearsed.
+    """
+    card = card_of(costs) if costs is not None else None
+    size = budget_of(budget, _device(model)) if budget is not None else card.room if card is not None else None
+    if size is None or isinstance(size, Share):
+        raise BadInput(f"budget={budget!r}: give a size such as '8GiB', or a card such as costs='4090'")
+
+    def asked(batch: int) -> Question:
+        return _question(model, make_inputs(batch), None, optimizer, loss, host_budget, recompute, card)
+
+    plain = largest(lambda batch: asked(batch).plain, size)
+    best = largest_fitting(lambda batch: asked(batch).fits(size), plain)
+    question = asked(max(best, 1))
+    fitted, found = question.within(size)
+    return LargestBatch(best, plain, Plan(fitted, found, question))
 
 
 class Budget:
@@ -339,7 +288,7 @@ _blocks_of: weakref.WeakKeyDictionary[nn.Module, dict[Any, Budget]] = weakref.We
 
 
 def budget(
-    budget: int | str, *models: nn.Module, optimizer: Any = None, name: str | None = None, recompute: bool = True
+    budget: int | float | str, *models: nn.Module, optimizer: Any = None, name: str | None = None, recompute: bool = True
 ) -> Budget:
     """Plans whatever autograd saves inside a ``with`` block: forward passes of several models, and their losses.
 
@@ -379,37 +328,6 @@ def budget(
     if found is None:
         device = _device(nn.ModuleList(models))
         label = name or f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        session = Session(label, budget_bytes(budget, device), optimizer, recomputes=recompute)
+        session = Session(label, budget_of(budget, device), optimizer, recomputes=recompute)
         found = blocks[key] = Budget(session, models)
     return found
-
-
-def _page(plan: Plan) -> str:
-    """Two curves of memory over the operations of the step, and a table of decisions."""
-    fitted = plan._fitted
-    width, height = 960, 320
-    top = max(plan.plain, plan.peak, 1)
-
-    def curve(live: Sequence[int]) -> str:
-        step = max(1, len(live) // width)
-        points = [max(live[at : at + step]) for at in range(0, len(live), step)]
-        scale = width / max(1, len(points) - 1)
-        return " ".join(f"{at * scale:.1f},{height - height * value / top:.1f}" for at, value in enumerate(points))
-
-    tensors = fitted.step.data["tensors"]
-    rows = "".join(
-        f"<tr><td>{html.escape(tensors[decision['tensor']]['name'])}</td><td>{text(tensors[decision['tensor']]['bytes'])}</td>"
-        f"<td>{decision['decision']}</td></tr>"
-        for decision in sorted(plan.decisions, key=lambda decision: -tensors[decision["tensor"]]["bytes"])
-    )
-    line = html.escape(fitted.line(fitted.step.data["name"]))
-    limit = height - height * min(fitted.budget, top) / top
-    return (
-        f"<!doctype html><meta charset='utf-8'><title>{html.escape(fitted.step.data['name'])}</title>"
-        "<style>body{font:14px sans-serif;margin:2em}td{padding:0 1em 0 0}</style>"
-        f"<p>{line}</p><svg viewBox='0 0 {width} {height}' width='{width}' height='{height}'>"
-        f"<polyline fill='none' stroke='#bbb' points='{curve(fitted.decided.plain.live)}'><title>everything kept</title></polyline>"
-        f"<polyline fill='none' stroke='#06c' points='{curve(plan._live)}'><title>planned</title></polyline>"
-        f"<line x1='0' x2='{width}' y1='{limit:.1f}' y2='{limit:.1f}' stroke='#c00' stroke-dasharray='4'/></svg>"
-        f"<p>Gray: everything kept. Blue: planned. Dashed: the budget.</p><table>{rows}</table>"
-    )

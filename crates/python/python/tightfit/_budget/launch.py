@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ..errors import BadInput, DoesNotFit
+from . import known
 from .compiled.held import have_run
 from .compiled.launched import by_inductor, compile_in_place
 from .compiled.launched import install as install_compiled
@@ -28,9 +29,10 @@ from .eager.hooks import fitted_by
 from .eager.running import running
 from .eager.session import Session
 from .eager.together import Together
-from .memory.sizes import UNLIMITED, budget_bytes
+from .memory.sizes import UNLIMITED, Share, budget_of
 from .messages import say
 from .record.optimizer import optimizers_of
+from .summary import Summary
 
 __all__ = ["install"]
 
@@ -49,7 +51,9 @@ class _Launched:
         self.together = Together(self.make_group)
         # Whether compiled graphs are planned, too.
         self.takes_compiled = False
-        self.sessions: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
+        self.sessions = known.launched
+        # Those of models, and of models that are planned together.
+        self.all_sessions: list[Session] = []
         self.state = threading.local()
         # Whether a model has run that fits or is left alone. Then training may have begun.
         self.ran = False
@@ -154,12 +158,12 @@ class _Launched:
             return False
         return self.make(type(module).__name__, module).applies(module, args)
 
-    def budget_on(self, device: torch.device) -> int:
+    def budget_on(self, device: torch.device) -> int | Share:
         """The budget of the process on a device."""
         if self.met is not None:
             self.met()
             self.met = None
-        return budget_bytes(_read(self.budget), device, "TIGHTFIT_BUDGET")
+        return budget_of(_read(self.budget), device, "TIGHTFIT_BUDGET")
 
     def in_eager_model(self) -> bool:
         """Whether an eager model runs. The plan of its steps covers its compiled parts, which keep their saved tensors."""
@@ -187,18 +191,21 @@ class _Launched:
     def make(self, name: str, module: nn.Module) -> Session:
         """A session within the budget of the process."""
         try:
-            size = budget_bytes(_read(self.budget), next(module.parameters()).device, "TIGHTFIT_BUDGET")
+            size = budget_of(_read(self.budget), next(module.parameters()).device, "TIGHTFIT_BUDGET")
         except BadInput as error:
             say(f"{error}; models are left alone")
             size = UNLIMITED
         recomputes = os.environ.get("TIGHTFIT_RECOMPUTE", "true") != "false"
-        return Session(name, size, on_misfit=self.misfit, recomputes=recomputes)
+        session = Session(name, size, on_misfit=self.misfit, recomputes=recomputes)
+        self.all_sessions.append(session)
+        return session
 
     def make_group(self, name: str, models: nn.ModuleDict) -> Session:
         """The session of models that are planned together. The sessions of the single models end."""
         for model in models.values():
             if (alone := self.sessions.get(model)) is not None:
                 alone.stop()
+                self.all_sessions.remove(alone)
         session = self.make(name, models)
         session.planner.optimizer = self.optimizers_of(models)
         return session
@@ -232,6 +239,7 @@ def install(met: Callable[[], None] | None = None) -> None:
     launched = _Launched(os.environ["TIGHTFIT_BUDGET"], met)
     launched.note_optimizers()
     launched.take_compiled()
+    Summary(lambda: [session for session in launched.all_sessions if session.passes])
     if os.environ.get("TIGHTFIT_COMPILE", "false") == "true":
         launched.compile_model()
     register_module_forward_pre_hook(launched.before)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["say", "said_if_slow"]
+__all__ = ["detail", "say", "said_if_slow"]
 
 # Seconds after which a program is told what it waits for.
 _SLOW = 3.0
@@ -18,6 +18,12 @@ def say(line: str) -> None:
     """Writes one line for the user, unless told to be quiet."""
     if os.environ.get("TIGHTFIT_QUIET") != "1":
         print(f"tightfit: {line}", file=sys.stderr, flush=True)
+
+
+def detail(line: str) -> None:
+    """Writes one line for a user who asked for details: ``tightfit run -v``, or ``TIGHTFIT_VERBOSE=1``."""
+    if os.environ.get("TIGHTFIT_VERBOSE") == "1":
+        say(line)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ impl Runner<'_> {
             multiply::forward(self.team, positions, self.floats(&x)?, self.floats(&f)?, self.floats_mut(&mut y)?);
             return Ok(());
         }
-        // In the order of the inputs: those of one map share a gradient, which the first writes and the second adds to.
+        // In the order of the inputs: inputs of one map share a gradient, which the first writes and the second adds to.
         for place in [0, 1] {
             if !self.has(Role::Dx(place)) {
                 continue;

@@ -331,7 +331,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Saves the statistics of the mini-batch, or adds those of a part.
+    /// Saves the statistics of the mini-batch, or adds the statistics of a part.
     fn batch_norm_statistics(&self, epsilon: f32, x: &[f32]) -> Result<(), Error> {
         let (channels, positions) = (self.task.output.channels(), self.positions());
         let stride = channel_stride(channels);

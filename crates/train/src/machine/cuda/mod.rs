@@ -1,8 +1,8 @@
 //! A GPU as a machine: one allocation on the device, one pinned on the host, streams, and every task prepared as calls to
 //! cuDNN, cuBLAS and a few kernels on fixed memory.
 //!
-//! Each stream that computes has a cuDNN handle and scratch memory of its own; those beside the compute stream open when a
-//! task first needs them.
+//! Each stream that computes has a separate cuDNN handle and scratch memory; the streams other than the compute stream
+//! open when a task first needs them.
 //!
 //! Outside the arena are cuBLAS's workspace, the libraries' code, and scratch memory for sums. [`RESERVED`] leaves room
 //! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be CUDA graphs with
@@ -48,7 +48,7 @@ pub struct CudaMachine {
     tasks: Vec<(String, Option<usize>)>,
     input: Option<Input>,
     iteration: Option<Iteration>,
-    /// What computes on the streams beside the compute stream, in the order of opening, with the session's number.
+    /// The state of the other computing streams, in the order of opening, with the session's number.
     beside: Vec<Beside>,
     backend: CudaBackend,
     libraries: Arc<Libraries>,
@@ -56,7 +56,7 @@ pub struct CudaMachine {
     free_at_start: Bytes,
 }
 
-/// What computes on a stream beside the compute stream.
+/// The state of another computing stream.
 struct Beside {
     stream: Stream,
     backend: CudaBackend,
@@ -192,7 +192,7 @@ impl CudaMachine {
         Ok(Some(session.keep(lane, work)))
     }
 
-    /// Opens what computes on a stream beside the compute stream, if that was not done before.
+    /// Opens another computing stream, if that was not done before.
     fn open_lane(&mut self, stream: Stream) -> Result<(), CudaError> {
         let is_open = self.beside.iter().any(|beside| beside.stream == stream);
         if is_open || stream == Stream::Compute || !stream.is_lane() {

@@ -149,7 +149,7 @@ impl Learning {
     pub(super) fn missing(&self, workload: &Workload<'_>) -> Option<Fault> {
         workload.network.iter().find_map(|(id, layer)| {
             let done = |pass| self.done[id.index()][pass as usize];
-            let learns = layer.parameters > 0 && self.reaches_loss[id.index()] && workload.mode == Mode::Training;
+            let learns = workload.trains(id) && self.reaches_loss[id.index()] && workload.mode == Mode::Training;
             if !is_view(&layer.kind) && !done(Pass::Forward) {
                 Some(Fault::MissingPass(Pass::Forward))
             } else {

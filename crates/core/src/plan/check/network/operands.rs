@@ -41,7 +41,8 @@ fn needed(workload: &Workload<'_>, compute: &LayerPass) -> Option<Vec<(Role, Acc
         (kind, _) if is_view(kind) => return None,
         (LayerKind::Input { .. }, Pass::Forward) => vec![(Role::Y, write), (Role::Labels, write)],
         (_, Pass::Forward) => inputs().chain([(Role::Y, write)]).collect(),
-        (_, Pass::Update) if layer.parameters > 0 => vec![(Role::W, add), (Role::Dw, read)],
+        (_, Pass::Update | Pass::BackwardFilter) if !workload.trains(compute.layer) => return None,
+        (_, Pass::Update) => vec![(Role::W, add), (Role::Dw, read)],
         (LayerKind::Convolution { .. } | LayerKind::FullyConnected { .. }, Pass::BackwardFilter) => {
             vec![(Role::X(0), read), (Role::Dy, read), (Role::Dw, write)]
         }

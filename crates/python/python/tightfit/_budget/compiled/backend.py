@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from ...errors import BadInput, DoesNotFit
-from ..memory.sizes import budget_bytes
+from ..memory.sizes import Share, budget_of
 from ..messages import say
 from . import private
 from .held import held_by
@@ -52,7 +52,7 @@ def tightfit(
     inner = ours.get("inner") or ("inductor" if device.type == "cuda" and private.has_triton() else "eager")
     if inner not in _INNER:
         raise BadInput(f"inner={inner!r}: give one of {', '.join(_INNER)}")
-    budget = budget_bytes(ours["budget"], device)
+    budget = budget_of(ours["budget"], device)
     try:
         settings = private.options_of(ours.get("mode") or mode, given)
     except RuntimeError as error:
@@ -64,7 +64,7 @@ def tightfit(
 
 
 def compile_within(
-    budget: int, device: torch.device, inner: str, settings: dict[str, Any], graph: fx.GraphModule, inputs: Sequence[Any],
+    budget: int | Share, device: torch.device, inner: str, settings: dict[str, Any], graph: fx.GraphModule, inputs: Sequence[Any],
     plain: Callable[[], Callable[..., Any]], optimizer: Any = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Compiles a graph within a budget. Where that is not possible, prints a line and compiles it without a budget.

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ..memory.sizes import text
-from ..messages import say
+from ..memory.sizes import UNLIMITED, Share, text
+from ..messages import detail, say
+from ..record.cost import device_name
 from ..record.optimizer import Optimizers, assumed_bytes, optimizer_bytes
 from . import private, properties
 from .graph import Rates
@@ -25,7 +26,7 @@ from .kept import Kept
 from .kernels import Kernels
 from .plan import Plan, Planned, Terms
 
-__all__ = ["Held", "have_run", "held_by"]
+__all__ = ["Held", "all_held", "have_run", "held_by"]
 
 # Reserved on a GPU: the bytes that libraries keep, and the budget divided by _ROUNDING for rounded allocations.
 _LIBRARIES, _ROUNDING = 48 << 20, 256
@@ -35,10 +36,15 @@ _SEEN, _LOOKED = 3, 24
 _UNUSED = 0.04
 _AGAIN = 2
 
-_held: dict[tuple[str, int], Held] = {}
+_held: dict[tuple[str, int | Share], Held] = {}
 
 
-def held_by(device: torch.device, budget: int) -> Held:
+def all_held() -> list[Held]:
+    """All graphs of the process, by device and budget."""
+    return list(_held.values())
+
+
+def held_by(device: torch.device, budget: int | Share) -> Held:
     """The graphs on a device within a budget."""
     key = (str(device), budget)
     if key not in _held:
@@ -54,9 +60,11 @@ def have_run() -> bool:
 class Held:
     """All compiled graphs of a process on one device, within one budget."""
 
-    def __init__(self, device: torch.device, budget: int) -> None:
+    def __init__(self, device: torch.device, budget: int | Share) -> None:
         self.device = device
-        self.budget = budget
+        # Of a share, the bytes are known once a graph was read.
+        self.share = budget if isinstance(budget, Share) else None
+        self.budget = UNLIMITED if isinstance(budget, Share) else budget
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
@@ -83,12 +91,13 @@ class Held:
         reserve = 0
         if self.on_gpu:
             there = int(torch.cuda.memory_allocated(self.device))
-            reserve = _LIBRARIES + self.budget // _ROUNDING
+            total = int(torch.cuda.mem_get_info(self.device)[1])
+            reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
         beside = self.kept.beside.get(key, 0)
         outside = there + state + reserve + beside
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
-        step = max(1, self.budget >> 9)
-        return Terms(self.budget, -(-outside // step) * step, assumed=assumed)
+        step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
+        return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share)
 
     def compile(
         self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any
@@ -97,16 +106,25 @@ class Held:
         if not torch.is_grad_enabled():
             # Nothing is saved, so nothing is planned.
             return private.compile_with(inner, None, None, graph, inputs, settings)
-        key = _key(graph, inputs, self.budget, inner)
+        limit = str(self.share or self.budget)
+        key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels)
         one = self.graphs[key] = _Graph(key, plan)
-        identity = ("tightfit", private.source(), terms.budget, terms.outside, terms.loss)
+        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss)
         run = private.compile_with(inner, plan.divide, identity, graph, inputs, settings)
         if plan.planned is not None:
-            say(line(plan.planned, terms))
+            if self.share is not None:
+                self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
+            say(brief(plan.planned, terms, self.device))
+            detail(line(plan.planned, terms))
         self.kept.save()
         return _Runs(self, one, run)
+
+    @property
+    def planned(self) -> list[Planned]:
+        """The plans of its graphs."""
+        return [graph.plan.planned for graph in self.graphs.values() if graph.plan.planned is not None]
 
     def called(self, one: _Graph) -> None:
         """Called before each call of a graph: checks the peak of the steps so far."""
@@ -119,7 +137,7 @@ class Held:
             self._look(one)
 
     def _look(self, first: _Graph) -> None:
-        planned = [graph.plan.planned for graph in self.graphs.values() if graph.plan.planned is not None]
+        planned = self.planned
         if not planned:
             return
         seen = int(torch.cuda.max_memory_allocated(self.device))
@@ -127,7 +145,7 @@ class Held:
         gives_up = any(not one.is_plain for one in planned)
         over = seen > self.budget
         if first.calls == _SEEN:
-            say(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
+            detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
         elif not over:
             return
         unused = gives_up and seen < (1 - _UNUSED) * self.budget and first.calls == _SEEN and predicted - seen > _UNUSED / 2 * self.budget
@@ -168,6 +186,16 @@ class _Runs:
         return self.run(*args)
 
 
+def brief(planned: Planned, terms: Terms, device: torch.device) -> str:
+    """What a user wants to know first, on one line."""
+    if planned.is_plain:
+        return f"the compiled model needs {text(planned.plain)} and fits in {text(terms.budget)}; nothing is changed"
+    return (
+        f"training a compiled model in {text(terms.budget)} (plain needs {text(planned.plain)}): recomputes, for {planned.overhead_us / 1e3:.1f} ms "
+        f"more in a step, predicted for {device_name(device)}"
+    )
+
+
 def line(planned: Planned, terms: Terms) -> str:
     """A plan in one line."""
     assumed = f"; assuming that {terms.assumed}" if terms.assumed else ""
@@ -199,6 +227,6 @@ def _optimizers(trained: list[Any]) -> Optimizers | None:
     return Optimizers(found) if found else None
 
 
-def _key(graph: fx.GraphModule, inputs: Sequence[Any], budget: int, inner: str) -> str:
+def _key(graph: fx.GraphModule, inputs: Sequence[Any], budget: str, inner: str) -> str:
     shapes = [(tuple(map(str, value.shape)), str(value.dtype)) if isinstance(value, Tensor) else str(type(value)) for value in inputs]
     return hashlib.sha256(repr((graph.code, shapes, budget, inner, private.source().hex())).encode()).hexdigest()[:24]

@@ -9,6 +9,7 @@ from typing import Any
 from torch import fx, nn
 
 from ...errors import DoesNotFit
+from ..memory.sizes import Share
 from ..messages import say
 from . import private
 from .backend import compile_within, device_of, misfit_in, tightfit
@@ -21,12 +22,12 @@ def by_inductor(module: nn.Module) -> bool:
     return private.settings_of_module(module) is not None
 
 
-def compile_in_place(module: nn.Module, budget: int, optimizer: Any, misfit: Callable[[DoesNotFit], None], state: Any) -> None:
+def compile_in_place(module: nn.Module, budget: int | Share, optimizer: Any, misfit: Callable[[DoesNotFit], None], state: Any) -> None:
     """Compiles a model of an eager program within a budget. If that fails, the model stays eager.
 
     ``misfit`` is called if the budget cannot be met. While the model runs, ``state.compiled`` is the frame of its call.
     """
-    module.compile(backend=tightfit, options={"budget": budget, "optimizer": optimizer})
+    module.compile(backend=tightfit, options={"budget": str(budget) if isinstance(budget, Share) else budget, "optimizer": optimizer})
     compiled: Any = module._compiled_call_impl
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -48,7 +49,7 @@ def compile_in_place(module: nn.Module, budget: int, optimizer: Any, misfit: Cal
     module._compiled_call_impl = call
 
 
-def install(budget: Callable[[Any], int], misfit: Callable[[DoesNotFit], None], elsewhere: Callable[[], bool]) -> bool:
+def install(budget: Callable[[Any], int | Share], misfit: Callable[[DoesNotFit], None], elsewhere: Callable[[], bool]) -> bool:
     """Takes over the graphs that programs pass to Inductor. Returns whether this version of PyTorch allows it.
 
     ``budget`` returns the bytes on a device. ``misfit`` is called if a budget cannot be met. ``elsewhere`` returns whether the graph is a compiled

@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor, fx
 
 from ...errors import DoesNotFit
-from ..memory.sizes import text
+from ..memory.sizes import Share, text
 from . import private, properties
 from .choose import Choice, Chooser
 from .graph import Rates
+from .unread import blank_unread
 
 __all__ = ["Plan", "Planned", "Terms"]
 
@@ -42,12 +43,15 @@ class Terms:
         Bytes of the program's loss, if they were measured.
     assumed
         The assumptions, in words.
+    share
+        The budget as a share of what PyTorch's own division needs; its bytes are set once that is known.
     """
 
     budget: int
     outside: int
     loss: int | None = None
     assumed: str = ""
+    share: Share | None = None
 
     @property
     def room(self) -> int:
@@ -86,7 +90,9 @@ class Plan:
         started = time.monotonic()
         self.choice = None
         while True:
-            graphs = private.partition(self._choose, private.copied(module), inputs, **others)
+            copy = private.copied(module)
+            blank_unread(copy)
+            graphs = private.partition(self._choose, copy, inputs, **others)
             if self.choice is None or self._settles(graphs):
                 break
         chooser, choice = self.chooser, self.choice
@@ -151,6 +157,8 @@ class Plan:
             loss = _LOSS * sum(_wide(node) for node, value in zip(self.nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
         self.chooser = Chooser(graph, [plain], loss)
+        if self.terms.share is not None:
+            self.terms.budget = self.terms.share.of(self.terms.outside + self.chooser.peak(self.chooser.plain))
         if self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE if fuses else 1):
             again = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and value.rerun == "may" and not value.backward]
             for place, time_us in zip(again, self.times_of([self.nodes[place] for place in again]), strict=True):

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from ..record.functions import IN_PLACE
 from .noting import Call, Held, Nest, Scratch, Value, settings
+from .slots import copy_of, laid_out
 
 if TYPE_CHECKING:
     from .passes import Pass
     from .slots import Slot
 
 __all__ = ["run_again"]
+
 
 def run_again(active: Pass, slot: Slot) -> None:
     """Makes a slot's tensor, by the calls that it needs; other given-up tensors that the plan makes with it stay as well."""
@@ -92,15 +94,15 @@ class _Rerun:
         tensors: dict[int, Tensor] = {}
         keeps = any(slot.place < 0 for slot in wanted)
         kwargs = call.kwargs
-        writes = call.flags & IN_PLACE > 0
+        writes, moved = call.flags & IN_PLACE > 0, False
         if writes and kwargs and "inplace" in kwargs and (keeps or not self.owns(call)):
             # The same numbers, in a tensor of their own.
-            writes, kwargs = False, {**kwargs, "inplace": False}
+            writes, moved, kwargs = False, True, {**kwargs, "inplace": False}
         for ref, grad in zip(call.tensors, call.grads, strict=True):
             if id(ref) not in tensors:
                 tensor, is_own = self.find(call, ref)
                 if writes and not tensors:
-                    tensor = tensor if is_own else tensor.clone()
+                    tensor = tensor if is_own else copy_of(tensor)
                 elif grad and not writes:
                     tensor = tensor.detach().requires_grad_()
                 else:
@@ -118,6 +120,8 @@ class _Rerun:
         del args
         outputs = [value.detach() if type(value) is Tensor else None for value in (out if isinstance(out, tuple | list) else (out,))]
         del out
+        if moved and outputs[0] is not None:
+            outputs[0] = laid_out(outputs[0], tensors[id(call.tensors[0])].stride())
         self.active.counts.calls += 1
         if keeps and len(saved) != call.packs:
             raise RuntimeError(f"tightfit: {call.function} saved {call.packs} tensors, and {len(saved)} when it ran again; please report this")
@@ -175,7 +179,7 @@ def _given(value: Any, tensors: dict[int, Tensor]) -> Any:
     if kind is Value or kind is Held:
         return tensors[id(value)]
     if kind is Scratch:
-        return value.tensor.clone()
+        return copy_of(value.tensor)
     if kind is Nest:
         return value.kind(_given(item, tensors) for item in value.items)
     return value

@@ -54,6 +54,51 @@ class _SafePass(SafePass):
         return super().unpack(handle[0])
 
 
+class _InNodes:
+    """Has a recorder on while nodes of a graph run, and off in between, where autograd adds up the gradients of a tensor with several uses.
+
+    Under a mode, autograd adds them out of place. The sum then has another layout in some programs, and later sums have other last bits.
+    """
+
+    def __init__(self, recorder: Recorder, roots: Any) -> None:
+        self.recorder = recorder
+        self.roots = roots
+        self.was_on = False
+        self.hooks: list[Any] = []
+
+    def __enter__(self) -> None:
+        # A node may enter the engine itself, as checkpoints do.
+        self.was_on = self.recorder.innermost()
+        if self.was_on:
+            self.recorder.__exit__(None, None, None)
+        nodes: list[Any] = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in self.roots]
+        seen: set[Any] = {None}
+        while nodes:
+            node = nodes.pop()
+            if node not in seen:
+                seen.add(node)
+                nodes += [following for following, _ in node.next_functions]
+                self.hooks += [node.register_prehook(self._before), node.register_hook(self._after)]
+
+    def _before(self, gradients: Any) -> None:
+        for gradient in gradients:
+            if gradient is not None:
+                self.recorder.arrived(gradient)
+        self.recorder.__enter__()
+
+    def _after(self, *_: Any) -> None:
+        self.recorder.__exit__(None, None, None)
+
+    def __exit__(self, *_: object) -> None:
+        while self.recorder.innermost():
+            # A node has raised.
+            self.recorder.__exit__(None, None, None)
+        for hook in self.hooks:
+            hook.remove()
+        if self.was_on:
+            self.recorder.__enter__()
+
+
 class RealRecording:
     """One recorded step; ``done`` gets it when its backward pass has ended.
 
@@ -115,7 +160,7 @@ class RealRecording:
         if self._first is not None or self.is_shared and threading.get_ident() != self.thread:
             return False
         recorder = self.recorder
-        recorder.stage, recorder.group = "backward", ""
+        recorder.stage, recorder.group, recorder.watching = "backward", "", False
         self._first = len(recorder.operations), len(recorder.timeline), len(recorder.storages)
         return True
 
@@ -153,7 +198,7 @@ class RealRecording:
     def _note_gradients(self) -> None:
         for parameter in self.model.parameters() if self.model is not None else ():
             if has_storage(parameter.grad):
-                storage = self.recorder.storage(parameter.grad)
+                storage = self.recorder.stays(parameter.grad)
                 if storage.external is None:
                     self._gradients.add(storage.number)
 
@@ -202,10 +247,11 @@ def _run(*args: Any, **kwargs: Any) -> Any:
     engine = _engine
     _finish_freed()
     begun = [recording for recording in _waiting if recording.begin()]
+    nested = [recording for recording in _waiting if recording not in begun and recording.recorder.innermost()]
     try:
         with ExitStack() as stack:
-            for recording in begun:
-                stack.enter_context(recording.recorder)
+            for recording in (*begun, *nested):
+                stack.enter_context(_InNodes(recording.recorder, args[0]))
             result = engine(*args, **kwargs)
     except BaseException:
         for recording in begun:

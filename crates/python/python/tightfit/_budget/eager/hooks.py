@@ -7,6 +7,7 @@ The hooks of submodules are there only while a pass runs.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import weakref
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ...errors import Error
 from ..record.unsupported import say_compiled
 
 if TYPE_CHECKING:
@@ -62,7 +64,13 @@ class _Before(_Ours):
         if torch.compiler.is_compiling():
             say_compiled(self.session.name)
             return
-        self.session.before(module, args, kwargs, sys._getframe(1))
+        try:
+            self.session.before(module, args, kwargs, sys._getframe(1))
+        except Error as error:
+            if os.environ.get("TIGHTFIT_VERBOSE") == "1":
+                raise
+            # What it says is for the program: the frames that found it out say nothing.
+            raise error.with_traceback(None) from None
 
 
 class _After(_Ours):
@@ -137,6 +145,15 @@ class _SwitchBack(_Switch):
             active.ends(self.name)
 
 
+class _Look(_Switch):
+    """Tells the running pass that a module has ended whose outputs show what no backward pass reads."""
+
+    def __call__(self, module: Any, inputs: Any, outputs: Any = None) -> None:
+        active = self.session.here.following
+        if active is not None and not torch.compiler.is_compiling():
+            active.shows(self.name, outputs)
+
+
 class Following:
     """Lets passes of a model see where modules begin and end in which calls are noted.
 
@@ -182,6 +199,8 @@ class Following:
         for name in {name for bound in bounds for name in (*bound.switches, *bound.quiet)} & modules.keys():
             add((modules[name]._forward_pre_hooks,), True, _Switch(session, name))
             add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _SwitchBack(session, name))
+        for name in {name for bound in bounds for name in bound.looks} & modules.keys():
+            add((modules[name]._forward_hooks,), False, _Look(session, name))
 
     def end(self) -> None:
         """Ends it."""

@@ -35,7 +35,6 @@ class Limit:
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self.budget = planner.budget
         self.retries = Retries()
         # What passes need, once that was seen; and how often the bound gave way since.
         self.needed: int | None = None
@@ -44,6 +43,11 @@ class Limit:
         self.roomier = False
         # Whether steps run that no plan fits into the budget.
         self.is_given_up = False
+
+    @property
+    def budget(self) -> int:
+        """Bytes, which follow a share once it is known."""
+        return self.planner.budget
 
     def begin(self, fitted: Fitted, plans: Collection[Fitted | None], device: torch.device) -> None:
         """Bounds the allocator for a pass of one of the plans, which was watched or is about to be."""

@@ -13,6 +13,7 @@ not hold. It lives as long as a saved tensor that was given up needs it.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,8 +21,9 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import batch_norm
 
-from ..record.functions import CASTS, CHECKED, IN_PLACE, OPENED, STATISTICS, opened
+from ..record.functions import CASTS, CHECKED, IN_PLACE, OPENED, SAME, STATISTICS, opened
 from ..record.marks import Parts, is_small
+from .slots import copy_of
 
 if TYPE_CHECKING:
     from .slots import Slot
@@ -35,6 +37,7 @@ _PLAIN = frozenset(
     ]
 )  # fmt: skip
 _grads = torch.is_grad_enabled
+_is_compiling = torch.compiler.is_compiling
 
 
 class _CannotNote(Exception):
@@ -171,31 +174,37 @@ class Noting(Parts):
         self.now: Call | None = None
         self.first = 0
         self.values: dict[int, Value] = {}
+        # By storage, the identities of tensors that were outputs in it, the latest last.
+        self.of_storage: dict[int, list[int]] = {}
         self.helds: dict[int, Held] = {}
         self.on_gpu = device.type == "cuda"
         self.stream = torch._C._cuda_getCurrentRawStream(device.index or 0) if self.on_gpu else 0
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         flags = self.kinds.get(function)
-        if flags is None or not self.on or not _grads() or torch.compiler.is_compiling():
+        if flags is None or not self.on or not _grads() or _is_compiling():
             return function(*args, **kwargs) if kwargs else function(*args)
-        if flags >= OPENED:
-            return self._special(function, flags, args, kwargs or {})
-        if flags & CASTS:
-            args = self.cast(args)
-            if self._has_stale_casts(args, kwargs):
-                return function(*args, **kwargs) if kwargs else function(*args)
-        if kwargs and "inplace" in kwargs:
-            flags = flags | IN_PLACE if kwargs["inplace"] else flags & ~IN_PLACE
+        if flags != SAME:
+            if flags >= OPENED:
+                return self._special(function, flags, args, kwargs or {})
+            if flags & CASTS:
+                args = self.cast(args)
+                if self._has_stale_casts(args, kwargs):
+                    return function(*args, **kwargs) if kwargs else function(*args)
         call = Call()
         pairs: list[tuple[Tensor, Any]] = []
         try:
             if flags & STATISTICS:
                 call.args, call.kwargs = self._of_batch_norm(function, args, kwargs or {}, pairs)
             else:
-                call.args = tuple([self._refer(value, pairs) for value in args])
-                call.kwargs = {name: self._refer(value, pairs) for name, value in kwargs.items()} if kwargs else None
-            if flags & IN_PLACE and type(call.args[0]) is not Value or not pairs or kwargs and "out" in kwargs:
+                call.args, call.kwargs = self._refer_all(args, pairs), None
+                if kwargs:
+                    if "inplace" in kwargs:
+                        flags = flags | IN_PLACE if kwargs["inplace"] else flags & ~IN_PLACE
+                    if "out" in kwargs:
+                        raise _CannotNote
+                    call.kwargs = dict(zip(kwargs, self._refer_all(kwargs.values(), pairs), strict=True))
+            if not pairs or flags & IN_PLACE and type(call.args[0]) is not Value:
                 raise _CannotNote
         except _CannotNote:
             return function(*args, **kwargs) if kwargs else function(*args)
@@ -204,15 +213,16 @@ class Noting(Parts):
         call.grads = [tensor.requires_grad for tensor, _ in pairs]
         state = settings(self.kind, False)
         call.state = self.state = self.state if state == self.state else state
-        if self.active.pending:
-            self.active.flush()
+        active = self.active
+        if active.pending:
+            active.flush()
         drawn = self._generators() if flags & CHECKED else None
-        before, self.now, self.first = self.now, call, self.active.k
+        before, self.now, self.first = self.now, call, active.k
         try:
             out = function(*args, **kwargs) if kwargs else function(*args)
         finally:
             self.now = before
-            call.packs = self.active.k - self.first
+            call.packs = active.k - self.first
         self._ended(call, pairs, out, drawn)
         return out
 
@@ -270,7 +280,7 @@ class Noting(Parts):
                     continue
                 slot = ref.found() if type(ref) is Value else ref.slot
                 if not (type(ref) is Held and ref.is_copy) and (ref.base is not None or slot is not None):
-                    ref.base, ref.slot = origin.detach().clone(), None
+                    ref.base, ref.slot = copy_of(origin.detach()), None
                     ref.tensor, ref.version = weakref.ref(ref.base), ref.base._version
                     if type(ref) is Held:
                         ref.is_copy, ref.transposed = True, False
@@ -279,20 +289,24 @@ class Noting(Parts):
 
     # Arguments.
 
-    def _refer(self, value: Any, pairs: list[tuple[Tensor, Any]]) -> Any:
-        kind = type(value)
-        if kind is Tensor or kind is Parameter:
-            ref: Any = self.values.get(id(value))
-            if ref is None or ref.version != value._version or ref.tensor() is not value or ref.address != value.data_ptr():
-                ref = self._outside(value)
-            pairs.append((value, ref))
-            return ref
-        if kind in _PLAIN:
-            return value
-        if kind is list or kind is tuple or kind is torch.Size:
-            items = [self._refer(item, pairs) for item in value]
-            return Nest(tuple if kind is torch.Size else kind, items)
-        raise _CannotNote
+    def _refer_all(self, given: Any, pairs: list[tuple[Tensor, Any]]) -> tuple[Any, ...]:
+        """What stands for arguments; adds each of their tensors to `pairs`, with what stands for it."""
+        values, found = self.values, []
+        for value in given:
+            kind = type(value)
+            if kind is Tensor or kind is Parameter:
+                ref: Any = values.get(id(value))
+                if ref is None or ref.version != value._version or ref.tensor() is not value or ref.address != value.data_ptr():
+                    ref = self._outside(value)
+                pairs.append((value, ref))
+                found.append(ref)
+            elif kind in _PLAIN:
+                found.append(value)
+            elif kind is list or kind is tuple or kind is torch.Size:
+                found.append(Nest(tuple if kind is torch.Size else kind, list(self._refer_all(value, pairs))))
+            else:
+                raise _CannotNote
+        return tuple(found)
 
     def _outside(self, tensor: Tensor) -> Held:
         held = self.helds.get(id(tensor))
@@ -319,15 +333,17 @@ class Noting(Parts):
         training = kwargs["training"] if "training" in kwargs else args[5] if len(args) > 5 else None
         if training is None or len(args) <= places[1]:
             raise _CannotNote
-        found = []
-        for place, value in enumerate(args):
-            if place in places and training and value is not None:
-                if type(value) is not Tensor:
+        found = list(args)
+        for place in places if training else ():
+            if args[place] is not None:
+                if type(args[place]) is not Tensor:
                     raise _CannotNote
-                found.append(Scratch(value))
-            else:
-                found.append(self._refer(value, pairs))
-        return tuple(found), {name: self._refer(value, pairs) for name, value in kwargs.items()}
+                found[place] = None
+        referred = list(self._refer_all(found, pairs))
+        for place in places if training else ():
+            if args[place] is not None:
+                referred[place] = Scratch(args[place])
+        return tuple(referred), dict(zip(kwargs, self._refer_all(kwargs.values(), pairs), strict=True))
 
     def _generators(self) -> Any:
         if self.on_gpu:
@@ -343,34 +359,68 @@ class Noting(Parts):
     def _ended(self, call: Call, pairs: list[tuple[Tensor, Any]], out: Any, drawn: Any) -> None:
         """Notes what a call has made, and decides what becomes of what it has saved."""
         outputs = out if type(out) is tuple or type(out) is list else (out,)
+        active = self.active
         same = drawn is None or not self._has_drawn(drawn)
-        target = pairs[0][0] if call.flags & IN_PLACE else None
-        for tensor, ref in pairs:
-            if tensor is target:
-                continue
-            if tensor._version != ref.version:
-                # It wrote to what it was not known to write to.
-                same = False
-            if type(ref) is Held and ref.base is None and ref.slot is None:
-                call.missing = call.missing or []
-                call.missing.append(ref)
         if self.on_gpu and torch._C._cuda_getCurrentRawStream(self.device.index or 0) != self.stream:
             same = False
-        self.active.note_kept(pairs)
+        target = pairs[0][0] if call.flags & IN_PLACE else None
+        ready, keeps = True, active.bound.keeps
+        for tensor, ref in pairs:
+            if type(ref) is Value:
+                ready = ready and (ref.call.ready or ref.is_held())
+            elif ref.is_copy:
+                if id(tensor) not in keeps and tensor.is_leaf:
+                    active.note_kept(tensor)
+            elif ref.base is None and ref.slot is None and tensor is not target:
+                call.missing = call.missing or []
+                call.missing.append(ref)
+            if tensor._version != ref.version and tensor is not target:
+                # It wrote to what it was not known to write to.
+                same = False
         if call.missing and same:
-            self.active.find_missing(call, pairs)
-        call.ready = same and not call.missing and all(
-            type(ref) is not Value or ref.call.ready or ref.is_held() for ref in call.tensors
-        )
+            active.find_missing(call, pairs)
+        call.ready = same and ready and not call.missing
         if same:
+            values = self.values
             for index, made in enumerate(outputs):
                 if type(made) is Tensor:
-                    # A function may return what it was given.
-                    known = self.values.get(id(made))
-                    if known is None or known.version != made._version or known.tensor() is not made:
-                        if not any(made is tensor for tensor, _ in pairs) or made is target:
-                            self.values[id(made)] = Value(call, index, made)
-        self.active.call_ended(call if same else None, pairs, outputs)
+                    if made is not target:
+                        # A function may return what it was given.
+                        known = values.get(id(made))
+                        if known is not None and known.version == made._version and known.tensor() is made:
+                            continue
+                        for tensor, _ in pairs:
+                            if tensor is made:
+                                break
+                        else:
+                            self._add(Value(call, index, made), made)
+                    else:
+                        self._add(Value(call, index, made), made)
+        if active.pending or active.bound.dropped:
+            active.call_ended(call if same else None, pairs, outputs)
+
+    def _add(self, value: Value, tensor: Tensor) -> None:
+        """Adds an output of a call to the noted values."""
+        storage = tensor.untyped_storage()._cdata
+        self.values[id(tensor)] = value
+        known = self.of_storage.get(storage)
+        if known is None:
+            self.of_storage[storage] = [id(tensor)]
+            return
+        if len(known) > 8:
+            # Addresses of storages that are gone are used again.
+            known[:] = [one for one in known if self.values_of(storage, (one,))]
+        known.append(id(tensor))
+
+    def values_of(self, storage: int, among: Sequence[int]) -> list[Value]:
+        """The noted outputs that are in a storage, of tensors with these identities."""
+        found = []
+        for one in among:
+            value = self.values.get(one)
+            there = value.tensor() if value is not None else None
+            if value is not None and there is not None and there.untyped_storage()._cdata == storage:
+                found.append(value)
+        return found
 
     def value_of(self, tensor: Tensor) -> Value | None:
         """The noted output that a tensor is."""
@@ -381,17 +431,23 @@ class Noting(Parts):
 def settings(kind: str, caches: bool | None = None) -> tuple[Any, ...]:
     """The settings that choose kernels: the type to which autocast casts, whether it keeps casts of parameters, which reruns do not, and how
     matrices and convolutions are computed."""
-    get = torch._C
     return (
         kind,
-        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
-        torch.is_autocast_cache_enabled() if caches is None else caches,
-        get._get_cublas_allow_tf32(),
-        get._get_cudnn_allow_tf32(),
-        get._get_deterministic_algorithms(),
-        get._get_cudnn_deterministic(),
-        get._get_cudnn_benchmark(),
+        _autocast_dtype(kind) if _is_autocast(kind) else None,
+        _keeps_casts() if caches is None else caches,
+        _cublas_tf32(),
+        _cudnn_tf32(),
+        _deterministic(),
+        _cudnn_deterministic(),
+        _cudnn_benchmark(),
     )
+
+
+# Looked up once: settings are read at every noted call.
+_autocast_dtype, _is_autocast, _keeps_casts = torch.get_autocast_dtype, torch.is_autocast_enabled, torch.is_autocast_cache_enabled
+_cublas_tf32, _cudnn_tf32 = torch._C._get_cublas_allow_tf32, torch._C._get_cudnn_allow_tf32
+_deterministic, _cudnn_deterministic = torch._C._get_deterministic_algorithms, torch._C._get_cudnn_deterministic
+_cudnn_benchmark = torch._C._get_cudnn_benchmark
 
 
 def view_of(tensor: Tensor) -> tuple[Any, ...]:

@@ -25,6 +25,8 @@ class SafePass:
     With a recorder, this is how a step that cannot run on fake tensors is recorded: the device holds next to nothing.
     """
 
+    needs_hooks = True
+
     def __init__(self, recorder: Recorder | None, counts: Counts) -> None:
         self.recorder = recorder
         self.counts = counts

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..memory.masks import mask_of
-from ..plan.bound import KEEP, LEAF, OFFLOAD, Bound
+from ..plan.bound import DROP, KEEP, LEAF, OFFLOAD, Bound
 from ..plan.counts import Counts
 from ..plan.unread import blank
 from ..record.marks import active_modes, take_away
@@ -30,7 +30,8 @@ from ..record.readers import is_reading, is_sign, readers
 from .again import run_again
 from .noting import Call, Held, Noting, Value, is_cast, view_of
 from .running import hooks_are_alone, pop_hooks, push_hooks
-from .slots import Handle, Slot, modified, of_view, unowned
+from .slots import Handle, Slot, copy_of, laid_out, modified, of_view, unowned
+from .unread import Unread, drop_after, give
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pass"]
 
+# Addresses of tensors are multiples of so many bytes, as far as kernels ask.
+ALIGNMENT = 256
 # A smaller tensor that the plan does not expect stays on the device.
 HARMLESS_BYTES = 1 << 20
 _nodes_made = torch._C._autograd._get_sequence_nr
@@ -59,6 +62,7 @@ class Pass:
         self, bound: Bound, copies: Copies, arena: Callable[[Pass, Copies], Tensor], counts: Counts, device: torch.device
     ) -> None:
         self.bound = bound
+        self.needs_hooks = bound.needs_hooks
         self.copies = copies
         self.arena = arena
         self.counts = counts
@@ -92,6 +96,8 @@ class Pass:
         self.noting = Noting(bound.functions, self, device) if bound.noted else None
         # How often each module that begins or ends a noted part was called.
         self.visits: dict[str, int] = {}
+        # How often each module that shows what nobody reads has ended.
+        self.looked: dict[str, int] = {}
         # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and its copy.
         self.copied: dict[int, tuple[Any, int, Tensor]] = {}
         # Versions of parameters at which autocast may have kept casts of them, where its context goes on from the pass before.
@@ -112,7 +118,8 @@ class Pass:
         tensors = [tensor for tensor in (place() for place in list(bound.small.values())) if tensor is not None]
         by_type: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
-            if tensor.is_contiguous():
+            # Kernels are chosen by alignment too, so that of each copy is the allocator's.
+            if tensor.is_contiguous() and tensor.numel() * tensor.itemsize % ALIGNMENT == 0:
                 by_type.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for (dtype, device), group in by_type.items():
             if len(group) < 2:
@@ -131,7 +138,7 @@ class Pass:
             return known[2]
         if tensor.is_leaf and len(self.bound.small) < 4096:
             self.bound.small[id(tensor)] = weakref.ref(tensor)
-        return tensor.detach().clone()
+        return copy_of(tensor.detach())
 
     # Forward.
 
@@ -160,6 +167,8 @@ class Pass:
             if self.noting is not None and self.noting.now is not None:
                 self.pending.append((None, tensor))
             return unowned(tensor), tensor._version, k
+        if answer is not None and answer[0] == DROP and (tensor.shape, tensor.dtype) == answer[4]:
+            return Unread(self, unowned(tensor), k, tensor)
         handle = Handle(k, tensor)
         slot = self.slots.get(answer[3]) if answer is not None and answer[0] != KEEP else None
         if slot is not None and slot.origin is not None and self._has(slot, tensor):
@@ -175,10 +184,12 @@ class Pass:
         pending, self.pending = self.pending, []
         for handle, tensor in pending:
             if handle is not None:
-                self._decide(handle, tensor, None, (), ())
+                self._settle(handle, tensor, None, (), ())
 
     def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what a noted call has saved; None if it cannot run again."""
+        if self.bound.looks:
+            drop_after(self, "", outputs, False)
         if self.bound.dropped:
             for packed, reader in readers(outputs):
                 if type(packed) is Handle:
@@ -187,18 +198,15 @@ class Pass:
             pending, self.pending = self.pending, []
             for handle, tensor in pending:
                 if handle is not None:
-                    self._decide(handle, tensor, call, pairs, outputs)
+                    self._settle(handle, tensor, call, pairs, outputs)
 
-    def note_kept(self, pairs: Any) -> None:
-        """Remembers which small tensors autograd saves itself: later passes need no copies of them."""
-        keeps = self.bound.keeps
-        for tensor, ref in pairs:
-            if type(ref) is Held and ref.is_copy and tensor.is_leaf and id(tensor) not in keeps:
-                storage = tensor.untyped_storage()._cdata
-                kept = any(saved is tensor or saved.untyped_storage()._cdata == storage for _, saved in self.pending)
-                keeps[id(tensor)] = weakref.ref(tensor), kept
-                if kept:
-                    self.bound.small.pop(id(tensor), None)
+    def note_kept(self, tensor: Tensor) -> None:
+        """Remembers whether autograd saves a small tensor itself, which a call has read: if so, later passes need no copy of it."""
+        storage = tensor.untyped_storage()._cdata
+        kept = any(saved is tensor or saved.untyped_storage()._cdata == storage for _, saved in self.pending)
+        self.bound.keeps[id(tensor)] = weakref.ref(tensor), kept
+        if kept:
+            self.bound.small.pop(id(tensor), None)
 
     def find_missing(self, call: Call, pairs: Any) -> None:
         """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
@@ -245,6 +253,12 @@ class Pass:
     def _kind(self, k: int) -> int:
         return self.bound.answers[k][0] if k < self.known else OFFLOAD
 
+    def _settle(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
+        """Decides what becomes of a saved tensor. It stays where nothing else answers for it."""
+        self._decide(handle, tensor, call, pairs, outputs)
+        if handle.slot is None:
+            handle.tensor = unowned(tensor)
+
     def _decide(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what becomes of a saved tensor; `call` has saved it, and can run again."""
         k = handle.k
@@ -289,11 +303,9 @@ class Pass:
         slot.call.slots.append(weakref.ref(slot))
         if number in self.bound.masked and handle.reader is not None and is_sign(handle.reader):
             slot.mask = mask_of(tensor)
-        slot.tensor, slot.kept = tensor.detach(), True
         self._join(handle, slot, tensor)
-        handle.tensor = None
-        if number in self.released or number not in self.bound.keep_until_filled:
-            self._release(slot)
+        if number not in self.released and number in self.bound.keep_until_filled or not slot.call.can_run():
+            slot.tensor, slot.kept = tensor.detach(), True
         return None
 
     def _value(self, tensor: Tensor, pairs: Any, outputs: Any) -> Value | None:
@@ -305,6 +317,9 @@ class Pass:
         if value is not None:
             return value
         storage = tensor.untyped_storage()._cdata
+        known = noting.of_storage.get(storage)
+        if known is None:
+            return None
         for other, ref in pairs:
             if type(ref) is Value and other.untyped_storage()._cdata == storage and other._version == tensor._version:
                 return ref
@@ -312,9 +327,9 @@ class Pass:
             if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
                 return noting.value_of(other)
         # Saved by what is not noted, such as a view that it has made of a noted output.
-        for value in reversed(noting.values.values()):
+        for value in noting.values_of(storage, known[::-1]):
             there = value.tensor()
-            if there is not None and there._version == tensor._version == value.version and there.untyped_storage()._cdata == storage:
+            if there is not None and there._version == tensor._version == value.version:
                 return value
         return None
 
@@ -467,6 +482,17 @@ class Pass:
         if notes is not None:
             self._note(not notes)
 
+    def shows(self, name: str, outputs: Any) -> None:
+        """A module has ended whose outputs show what nobody reads."""
+        looks, call = self.bound.looks.get(name, ()), self.looked.get(name, 0)
+        self.looked[name] = call + 1
+        if call >= len(looks) or not any(looks[call]):
+            return
+        if not drop_after(self, name, outputs, looks[call].masked > 0):
+            # Some of it is read, now that other parameters train.
+            self.counts.strangers += 1
+            self.strange_bytes += sum(looks[call])
+
     def enter(self) -> None:
         """The model begins."""
         self._note("" in self.bound.noted)
@@ -528,6 +554,8 @@ class Pass:
         if not self.sealed:
             self.seal()
         self._tick(handle.k)
+        if type(handle) is Unread:
+            return give(handle, 2)
         slot = handle.slot
         if slot is None:
             tensor = handle.tensor
@@ -536,14 +564,17 @@ class Pass:
             return tensor
         with self.lock:
             reader = handle.reader
-            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None and is_reading(reader):
-                self.check(slot)
-                if not is_sign(reader):
-                    self.counts.dropped += 1
-                    return blank(handle.view or slot.view, self.copies.device)
-                if slot.mask is not None and handle.view is None:
-                    self.counts.masked += 1
-                    return slot.mask.tensor()
+            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None:
+                if is_reading(reader):
+                    self.check(slot)
+                    if not is_sign(reader):
+                        self.counts.dropped += 1
+                        return blank(handle.view or slot.view, self.copies.device)
+                    if slot.mask is not None and handle.view is None:
+                        self.counts.masked += 1
+                        return slot.mask.tensor()
+                else:
+                    self.bound.is_asked = True
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)
         # The slot's own tensor is not autograd's to write to.
@@ -556,8 +587,7 @@ class Pass:
         if view is None or view == slot.view:
             return tensor
         shape, stride, offset, dtype = view
-        if tensor.stride() != slot.view[1]:
-            tensor = tensor.new_empty_strided(slot.view[0], slot.view[1]).copy_(tensor)
+        tensor = laid_out(tensor, slot.view[1])
         return of_view(tensor, (shape, stride, offset - slot.view[2] + tensor.storage_offset(), dtype))
 
     def _tick(self, k: int) -> None:
@@ -600,8 +630,10 @@ class Pass:
             # One whose bytes never went out is there, or is made when it is asked for.
             if slot is not None and slot.tensor is None and slot.host is not None and id(slot) not in self.inflight:
                 self._fetch(slot)
-        if turn == self.turns - 1 and self.watch is not None:
-            self.watch.ended()
+        if turn == self.turns - 1:
+            bound.ended += 1
+            if self.watch is not None:
+                self.watch.ended()
 
     def _fetch(self, slot: Slot) -> None:
         assert slot.host is not None

@@ -15,7 +15,7 @@ from ..memory.allocator import There
 from ..memory.cap import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, there_on, within
 from ..memory.copies import Copies, copies_for
 from ..memory.host import pin_limits
-from ..memory.sizes import text
+from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import say
 from ..plan import workspaces
 from ..plan.fitted import Fitted, make_plan, short_search, step_of, too_small
@@ -79,14 +79,16 @@ class Planner:
     def __init__(
         self,
         name: str,
-        budget: int,
+        budget: int | Share,
         optimizer: Any = None,
         copies: Copies | None = None,
         host_budget: int | None = None,
         recomputes: bool = True,
     ) -> None:
         self.name = name
-        self.budget = budget
+        self.budget = UNLIMITED if isinstance(budget, Share) else budget
+        # A share of what plain needs, until the first recorded step says what that is.
+        self.share = budget if isinstance(budget, Share) else None
         self.recomputes = recomputes
         self.optimizer = optimizer
         self.copies = copies
@@ -134,6 +136,8 @@ class Planner:
         DoesNotFit
             If no plan within the budget is found.
         """
+        if self.share is not None:
+            self._settle_share(self.share, rehearsal, module, device, signature)
         assumed, guess = self._assumed(rehearsal, module, device, signature)
         times = None
         if not self._fits_easily(rehearsal, device, assumed):
@@ -152,6 +156,19 @@ class Planner:
             fitted.bound.expect(module)
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
+
+    def _settle_share(self, share: Share, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, signature: Any) -> None:
+        """Turns a share into bytes, by what a recorded step needs that keeps everything."""
+        if device.type == "cuda" and torch.cuda.is_available():
+            # What is measured for that may take all of it.
+            self.budget = int(torch.cuda.mem_get_info(device)[1])
+        times = self._measured(rehearsal, module, device, self._assumed(rehearsal, module, device, signature)[0])
+        # Where nothing was measured, what libraries need is a share of the budget.
+        for _ in range(3):
+            assumed, _ = self._assumed(rehearsal, module, device, signature)
+            step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes(), self.recomputes)
+            self.budget = share.of(simulate(Lives(step.data), {}).peak)
+        self.share = None
 
     def exceeded(self, fitted: Fitted, signature: Any) -> bool:
         """Learns what steps of a plan took; whether that is over the budget, for the next plan of this form to mend."""

@@ -49,7 +49,9 @@ def running(frame: FrameType | None) -> bool:
 
 
 def push_hooks(active: Any) -> None:
-    """Lets a pass answer what autograd saves from here on."""
+    """Lets a pass answer what autograd saves from here on, unless it need not see that."""
+    if not active.needs_hooks:
+        return
     torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
 
 
@@ -60,6 +62,8 @@ def top_hooks() -> tuple[Any, Any] | None:
 
 def pop_hooks(active: Any) -> None:
     """Takes a pass's hooks away, wherever they are among those of others."""
+    if not active.needs_hooks:
+        return
     others = []
     while (top := top_hooks()) is not None:
         torch._C._autograd._pop_saved_tensors_default_hooks()

@@ -6,6 +6,7 @@ When a pass begins, everything that may have happened to its plan since the last
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 import time
@@ -22,16 +23,17 @@ from torch.utils._pytree import tree_flatten
 from ...errors import DoesNotFit
 from ..memory.cap import beside
 from ..memory.copies import Copies, current
-from ..memory.sizes import text
-from ..messages import said_if_slow, say
+from ..memory.sizes import Share, text
+from ..messages import detail, said_if_slow, say
 from ..plan.bound import Bound
 from ..plan.counts import Counts
 from ..plan.fitted import Fitted
 from ..plan.watch import WATCHED, Watch, settle, tries_algorithms, watches
 from ..plan.workspaces import settle as settle_workspaces
-from ..record.inputs import alike, carries_gradients, covers, form_of, form_of_block, has_gradients, other_layout
+from ..record.inputs import alike, carries_gradients, covers, first_trained, form_of, form_of_block, has_gradients, other_layout
 from ..record.rehearse import CannotRehearse, Rehearsal, is_recording, rehearse
 from ..record.unsupported import is_lazy, unrehearsed, unsupported
+from ..swept import end_with_sweep
 from .backward_thread import share
 from .first_step import RealRecording
 from .hooks import Following
@@ -61,7 +63,7 @@ class Session:
     def __init__(
         self,
         name: str,
-        budget: int,
+        budget: int | Share,
         optimizer: Any = None,
         loss: Callable[[Any], Tensor] | None = None,
         copies: Copies | None = None,
@@ -70,7 +72,6 @@ class Session:
         recomputes: bool = True,
     ) -> None:
         self.name = name
-        self.budget = budget
         self.planner = Planner(name, budget, optimizer, copies, host_budget, recomputes)
         self.loss = loss
         self.on_misfit = on_misfit
@@ -95,6 +96,16 @@ class Session:
         # Plans made so far.
         self._made = 0
         self.limit = Limit(self.planner)
+
+    @property
+    def budget(self) -> int:
+        """Bytes, without a limit until a share is known in bytes."""
+        return self.planner.budget
+
+    @property
+    def passes(self) -> int:
+        """Forward passes so far."""
+        return self._passes
 
     # Hooks of the model.
 
@@ -170,7 +181,7 @@ class Session:
         if torch._C._functorch.peek_interpreter_stack() is not None:
             self.say_once("is called under torch.func, which is not planned")
             return False
-        if module is None or any(parameter.requires_grad for parameter in module.parameters()):
+        if module is None or first_trained(module) is not None:
             return True
         # Gradients may go through a frozen model.
         return carries_gradients(inputs)
@@ -243,6 +254,8 @@ class Session:
             if isinstance(fitted, SafePass):
                 return fitted
         fitted = self.plans.get(signature)
+        if fitted is not None and fitted.is_switched(module):
+            self._made += 1
         self.last = fitted
         if fitted is not None:
             fitted.used = self._passes
@@ -256,7 +269,7 @@ class Session:
         active = Pass(fitted.bound, copies, self._give, fitted.counts, self.here.where)
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.bound.switches or fitted.bound.quiet:
+        if fitted.bound.switches or fitted.bound.quiet or fitted.bound.looks:
             self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
         active.enter()
@@ -492,12 +505,19 @@ class Session:
         self.planner.host.shrink(max((bound.host_bytes for bound in self._bounds()), default=0))
         # Its first passes are watched instead: what was predicted may be too little.
         self.limit.lift()
+        if (page := os.environ.get("TIGHTFIT_SWEEP")) and self.on_misfit is not None:
+            end_with_sweep(fitted, self.planner.host.bytes(), self.planner.recomputes, page)
+        say(fitted.brief(self.name))
+        if fitted.bound is not None and fitted.watch.device.type == "cpu" and "cpu" not in self._said:
+            self._said.add("cpu")
+            where = "the model is on the CPU" if torch.cuda.is_available() else "no GPU here"
+            say(f"{where}, so no memory is saved: what is moved stays in the host's memory, and this only rehearses a GPU")
         line = fitted.line(self.name)
         if fitted.step.assumed:
             line += f"; assuming that {' and '.join(fitted.step.assumed)}"
         if self._made == 1 and (taken := beside(self.device(module))):
             line += f"; {text(taken)} of the GPU are taken beside it (CUDA's context, NCCL and other libraries, other processes)"
-        say(line)
+        detail(line)
 
     def _misfit(self, error: DoesNotFit, signature: Any) -> None:
         """Refuses a budget in the first step. Training that has begun goes on: a slow step is better than none."""

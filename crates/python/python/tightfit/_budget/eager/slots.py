@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from .noting import Call
 
-__all__ = ["Handle", "Slot", "modified", "of_view", "unowned"]
+__all__ = ["Handle", "Slot", "copy_of", "laid_out", "modified", "of_view", "unowned"]
 
 
 class Slot:
@@ -67,8 +67,8 @@ class Handle:
 
     def __init__(self, k: int, tensor: Tensor) -> None:
         self.k = k
-        # What was saved, until it is decided what becomes of it.
-        self.tensor: Tensor | None = unowned(tensor)
+        # What was saved, if it just stays.
+        self.tensor: Tensor | None = None
         self.version = tensor._version
         self.slot: Slot | None = None
         self.view: Any = None
@@ -98,3 +98,13 @@ def of_view(base: Tensor, view: Any) -> Tensor:
         return base.as_strided(shape, stride, offset)
     empty = base.new_empty(0, dtype=dtype)
     return empty.set_(base.untyped_storage(), offset, shape, stride)
+
+
+def laid_out(tensor: Tensor, stride: Any) -> Tensor:
+    """A tensor with these strides, since kernels are chosen by strides: itself, or a copy."""
+    return tensor if tensor.stride() == stride else tensor.new_empty_strided(tensor.shape, stride).copy_(tensor)
+
+
+def copy_of(tensor: Tensor) -> Tensor:
+    """A copy with the same strides. Views with gaps keep these."""
+    return laid_out(tensor.clone(), tensor.stride())

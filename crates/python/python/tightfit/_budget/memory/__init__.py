@@ -1,1 +1,1 @@
-"""Device and host memory: what the allocator may take, what it reserves, and copies between device and host."""
+"""Device and host memory: the allocator's limit, and copies between device and host."""

@@ -1,4 +1,4 @@
-"""What PyTorch's allocator has: sizes of its blocks, and what it has reserved before a step."""
+"""PyTorch's allocator: sizes of its blocks, and the bytes that it has reserved before a step."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,12 +14,50 @@ from ...errors import BadInput
 from ..messages import say
 from .cap import beside
 
-__all__ = ["UNLIMITED", "budget_bytes", "text"]
+__all__ = ["UNLIMITED", "Share", "budget_bytes", "budget_of", "text"]
 
 # The share of what is free that a budget of "auto" takes.
 _OF_FREE = 0.97
 # A budget of as many bytes or more bounds nothing.
 UNLIMITED = sys.maxsize
+
+
+@dataclass(frozen=True)
+class Share:
+    """A budget as a share of what a step needs that keeps everything."""
+
+    value: float
+
+    def of(self, plain: int) -> int:
+        """The bytes, once it is known what plain needs."""
+        return max(1, int(self.value * plain))
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:g}%"
+
+
+def budget_of(budget: Any, device: torch.device, argument: str = "budget") -> int | Share:
+    """A budget as :func:`budget_bytes` reads it, or a share: ``"60%"``, or ``0.6``.
+
+    Raises
+    ------
+    BadInput
+        If it is none of these, or not positive.
+    """
+    if isinstance(budget, str) and budget.strip().endswith("%"):
+        try:
+            value = float(budget.strip()[:-1]) / 100
+        except ValueError:
+            value = math.nan
+        if not 0 < value <= 10:
+            raise BadInput(f"{argument}={budget!r}: write a share above 0, such as '60%'")
+        return Share(value)
+    if isinstance(budget, float):
+        if 0 < budget <= 1:
+            return Share(budget)
+        if budget.is_integer() and budget > 1:
+            return int(budget)
+    return budget_bytes(budget, device, argument)
 
 
 def text(size: int) -> str:
@@ -50,7 +90,7 @@ def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") ->
         return size
     auto = ", or 'auto'" if takes_auto else ""
     if isinstance(budget, bool) or not isinstance(budget, int | str):
-        raise BadInput(f"{argument}={budget!r}: give a size such as '8GiB', or a number of bytes{auto}")
+        raise BadInput(f"{argument}={budget!r}: give a size such as '8GiB', a number of bytes, or a share such as '60%'{auto}")
     try:
         size = int(parse_size(budget)) if isinstance(budget, str) else budget
     except BadInput as error:

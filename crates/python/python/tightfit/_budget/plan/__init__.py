@@ -1,1 +1,1 @@
-"""What happens to each saved tensor of a recorded step, within a budget."""
+"""Decides for each saved tensor of a recorded step within a budget: keep, move, recompute or drop."""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Order", "bind", "copied_bytes"]
+__all__ = ["DROP", "KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Look", "Order", "bind", "copied_bytes"]
 
-KEEP, LEAF, OFFLOAD, REBUILD = range(4)
+KEEP, LEAF, OFFLOAD, REBUILD, DROP = range(5)
 ALIGNMENT = 512
 # Fewer saved tensors take less time with hooks than it takes to put the hooks away.
 QUIET = 4
@@ -44,6 +44,13 @@ class Expected(NamedTuple):
 
     shape: torch.Size
     dtype: torch.dtype
+
+
+class Look(NamedTuple):
+    """Saved bytes of a module's call that are dropped, and bytes of which the signs are kept."""
+
+    dropped: int
+    masked: int
 
 
 @dataclass
@@ -65,7 +72,9 @@ class Bound:
     switches
         Modules at which noting begins or ends, and which of it.
     quiet
-        Modules in which everything is just kept: they run without hooks on saved tensors.
+        Modules in which everything is just kept, or dropped when they end: they run without hooks on saved tensors.
+    needs_hooks
+        Whether anything outside of these is neither kept nor dropped.
     places
         For each of these modules, the first pack of each of its calls, and the first one behind it.
     unpacks
@@ -77,7 +86,11 @@ class Bound:
     rounds
         How often each recomputed tensor is made again.
     dropped, masked
-        Tensors that no backward pass reads, which the pass does not keep; and the ones whose signs alone are read, which are kept as bits.
+        Tensors that no backward pass reads, and that noted calls make again for other readers; and the ones whose signs are kept as bits.
+    looks
+        For each module whose end shows what its calls leave unread, so that no call is noted for that: what to expect of each of its calls.
+    ended, is_asked
+        How many backward passes have ended, and whether something other than its node has asked for a dropped tensor.
     stay
         For a tensor and how often it was made again: the tensors that stay when it is made once more.
     convolves
@@ -105,6 +118,7 @@ class Bound:
     noted: set[str] = field(default_factory=set)
     switches: dict[str, bool] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)
+    needs_hooks: bool = True
     places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     unpacks: list[int] = field(default_factory=list)
     turns: dict[int, list[int]] = field(default_factory=dict)
@@ -115,6 +129,9 @@ class Bound:
     rounds: dict[int, int] = field(default_factory=dict)
     dropped: frozenset[int] = frozenset()
     masked: frozenset[int] = frozenset()
+    looks: dict[str, list[Look]] = field(default_factory=dict)
+    ended: int = 0
+    is_asked: bool = False
     stay: dict[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     convolves: bool = False
     leaves: dict[int, list[int]] = field(default_factory=dict)
@@ -138,8 +155,9 @@ class Bound:
 
 
 class _Binder:
-    def __init__(self, step: Step, lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
+    def __init__(self, step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], spares: bool) -> None:
         self.step = step
+        self.spares = spares
         self.lives = lives
         self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
         self.bound = Bound()
@@ -182,7 +200,7 @@ class _Binder:
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
                 del self.decisions[tensor]
-        self.drops()
+        self.drops(recorder)
         for tensor, decision in self.decisions.items():
             bound.kinds[tensor] = OFFLOAD if decision["decision"] == "offload" else REBUILD
         for tensor in self.decisions:
@@ -201,7 +219,7 @@ class _Binder:
             kind = bound.kinds.get(tensor, KEEP) if self.step.packs[number][1] >= 0 else KEEP
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
-            if tensor in bound.dropped or kind in (REBUILD, LEAF) and made.get((view.storage, view.writes)) != view:
+            if kind in (REBUILD, LEAF) and (tensor in bound.dropped or made.get((view.storage, view.writes)) != view):
                 # The pass looks at the node that saves the tensor; or the program does not have the saved tensor, which is known where a call makes it.
                 bound.noted.add(packs[number].group)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
@@ -213,7 +231,9 @@ class _Binder:
             self.switches(recorder)
         else:
             bound.noted.clear()
-        self.silence(recorder)
+        bound.needs_hooks = any(kind != DROP for kind in bound.kinds.values())
+        if bound.needs_hooks:
+            self.silence(recorder)
         for save in sorted(recorder.saves, key=lambda save: save.first):
             if save.name in bound.switches or save.name in bound.quiet:
                 bound.places.setdefault(save.name, []).append((save.first, save.end))
@@ -255,11 +275,31 @@ class _Binder:
             bound.stay[(tensor, round)] = frozenset(stay)
         bound.leaves[tensor] = sorted(leaves)
 
-    def drops(self) -> None:
+    def shown(self, recorder: Recorder) -> set[int]:
+        """Tensors that nobody reads, as modules' ends show, and without which everything that is made again can be made."""
+        found = {tensor for tensor in self.step.dropped if all(number in recorder.shown for number in self.packs_of[tensor])}
+        others = [tensor for tensor in self.step.dropped if tensor not in found]
+        while others:
+            needed = found.intersection(self.lives.native.leaves(list(self.step.dropped[others.pop()])))
+            found -= needed
+            others += needed
+        return found
+
+    def drops(self, recorder: Recorder) -> None:
         """Notes what nobody reads: it is made again like what is recomputed, if a program asks for it after all."""
         bound = self.bound
-        bound.dropped, bound.masked = frozenset(self.step.dropped), frozenset(self.step.masked)
-        for tensor, operations in self.step.dropped.items():
+        shown = self.shown(recorder) if self.spares else set()
+        for tensor in shown:
+            bound.kinds[tensor] = DROP
+            for number in self.packs_of[tensor]:
+                name, call = recorder.shown[number]
+                looks = bound.looks.setdefault(name, [])
+                looks += [Look(0, 0)] * (call + 1 - len(looks))
+                size, is_sign = self.raw_bytes(tensor), number in recorder.signs
+                looks[call] = Look(looks[call].dropped + size * (not is_sign), looks[call].masked + size * is_sign)
+        dropped = {tensor: operations for tensor, operations in self.step.dropped.items() if tensor not in shown}
+        bound.dropped, bound.masked = frozenset(dropped), frozenset(self.step.masked & dropped.keys())
+        for tensor, operations in dropped.items():
             bound.kinds[tensor] = REBUILD
             bound.rounds[tensor] = 1
             bound.noted.update(part.group for index in operations for part in self.step.parts[index])
@@ -284,7 +324,7 @@ class _Binder:
         names = {save.name for save in recorder.saves} | {""}
         # Reshapings of what is made again are noted as well.
         involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
-        runs = [*(entry["operations"] for entry in self.entries()), *self.step.dropped.values()]
+        runs = [*(entry["operations"] for entry in self.entries()), *(self.step.dropped[tensor] for tensor in bound.dropped)]
         involved |= {made for operations in runs for index in operations for made in self.lives.operations[index]["writes"]}
         storages = {storage for (storage, _), tensor in self.step.tensors.items() if tensor in involved}
         for operation in recorder.operations:
@@ -304,7 +344,8 @@ class _Binder:
         """Finds the modules that need no hooks on saved tensors, and counts the turns without them."""
         bound = self.bound
         busy = {number for turn, number in enumerate(bound.unpacks) if turn in bound.busy}
-        others = [0, *accumulate(elements < 0 or number in busy for number, elements in enumerate(bound.kept))]
+        needs = [kind not in (KEEP, DROP) or order is not None for kind, _, order, _, _ in bound.answers]
+        others = [0, *accumulate(need or number in busy for number, need in enumerate(needs))]
         calls: dict[str, list[ModuleSaves]] = defaultdict(list)
         for save in recorder.saves:
             calls[save.name].append(save)
@@ -362,13 +403,14 @@ class _Binder:
     def forgets(self) -> dict[int, list[int]]:
         """For each pack, the slots that no later one needs."""
         created: dict[int, int] = {}
-        for tensor in self.bound.kinds:
-            created[tensor] = self.packs_of[tensor][0]
+        for tensor, kind in self.bound.kinds.items():
+            if kind != DROP:
+                created[tensor] = self.packs_of[tensor][0]
         # A slot is created with the first that reads it, and so are those that it reads.
         for tensor in sorted(self.bound.leaves, key=lambda tensor: -self.lives.first[tensor]):
             for leaf in self.bound.leaves[tensor]:
                 created[leaf] = min(created[leaf], created[tensor])
-        last = {tensor: self.packs_of[tensor][-1] for tensor in self.bound.kinds}
+        last = {tensor: self.packs_of[tensor][-1] for tensor in created}
         for tensor, leaves in self.bound.leaves.items():
             for leaf in leaves:
                 last[leaf] = max(last[leaf], created[tensor])
@@ -427,12 +469,13 @@ def _ends(name: str) -> list[int]:
     return [-1, *(place for place, letter in enumerate(name) if letter == ".")]
 
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder) -> Bound:
-    """Binds decisions to the packs and unpacks of a recorded step.
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder, spares: bool = False) -> Bound:
+    """Binds decisions to the packs and unpacks of a recorded step. If `spares`, no call is noted to make again what nobody reads, where modules'
+    ends show that.
 
     Raises
     ------
     Impossible
         If the decisions cannot be carried out.
     """
-    return _Binder(step, lives, decisions).bind(recorder)
+    return _Binder(step, lives, decisions, spares).bind(recorder)

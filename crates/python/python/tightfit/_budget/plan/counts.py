@@ -1,4 +1,4 @@
-"""What passes did with a plan, counted."""
+"""Counts of events in the passes of a plan."""
 
 __all__ = ["Counts"]
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...errors import DoesNotFit
 from ..memory.allocator import There
 from ..memory.cap import budget_for, most_reserved
 from ..memory.sizes import UNLIMITED, text
-from ..record.cost import rates_of
+from ..record.cost import device_name, rates_of
 from ..record.data import Step
 from ..record.recorder import Recorder
 from ..record.rehearse import Rehearsal
@@ -34,8 +36,12 @@ __all__ = ["Fitted", "least_of", "make_plan", "misfit", "short_search", "step_of
 # A plan that needs more than its budget by this share for the gaps between blocks is none, and the steps in which one that needs less is
 # searched, between what is possible and what is not.
 CROWDED, HALVINGS = 16, 4
+# The parts of all bytes that may be moved, in percent, with which a plan is sought before a budget is refused.
+LESS_HOST = 25, 0
 # Passes of a plan after which the order in which their backward passes read is looked at.
 ORDERED = 6
+# If no other reader asks for dropped tensors in this number of backward passes, no more calls are noted to make them again.
+SURE = 16
 
 
 @dataclass
@@ -72,6 +78,11 @@ class Fitted:
         Its passes, and how many of them had read in another order when these were last looked at.
     there
         What the allocator had reserved before, if its segments grow.
+    card
+        The card that times are predicted for, if it is not the device.
+    bounds, states
+        The plan as it is carried out with and without noted calls for what nobody reads, once it is carried out without; and what then showed
+        that nobody reads it: modules and parameters, and whether they train.
     """
 
     step: Step
@@ -94,6 +105,28 @@ class Fitted:
     disordered: int = 0
     counts: Counts = field(default_factory=Counts)
     there: There | None = None
+    card: str = ""
+    bounds: tuple[Bound, Bound] | None = None
+    states: list[tuple[nn.Module | nn.Parameter, bool]] = field(default_factory=list)
+
+    def is_switched(self, module: nn.Module) -> bool:
+        """Decides whether calls are noted to make again what nobody reads; asked before each pass. Returns whether that has changed."""
+        bound = self.bound
+        if self.bounds is None:
+            if bound is None or not bound.dropped or bound.is_asked or bound.ended < SURE:
+                return False
+            spare = bind(self.step, self.lives, self.decided.decisions, self.recorder, spares=True)
+            if not spare.looks:
+                spare = bound
+            spare.expect(module)
+            self.bounds = bound, spare
+            parts = dict(module.named_modules())
+            for part in (parts[name] for name in spare.looks if name in parts):
+                self.states += [(part, part.training), *((parameter, parameter.requires_grad) for parameter in part.parameters(recurse=False))]
+        whole, spare = self.bounds
+        is_same = all((state.training if isinstance(state, nn.Module) else state.requires_grad) is before for state, before in self.states)
+        self.bound = spare if is_same and not whole.is_asked and not spare.is_asked else whole
+        return self.bound is not bound
 
     def is_often_out_of_order(self) -> bool:
         """Whether most of the last passes read in another order than recorded; asked once in each."""
@@ -160,6 +193,31 @@ class Fitted:
         """How far the predicted time is above the bound of plans with as much room, as a share of that; None where no bound is known."""
         gap = self.decided.gap_of(self.outcome)
         return None if gap is None else max(0.0, gap)
+
+    def brief(self, name: str) -> str:
+        """What a user wants to know first, on one line."""
+        where = f"predicted for {self.device}"
+        if self.peak > self.budget:
+            return f"{name} does not fit in {text(self.budget)} (plain needs {text(self.plain)}); it needs at least {text(self.peak)}"
+        if self.bound is None:
+            within = "" if self.budget >= UNLIMITED else f" and fits in {text(self.budget)}; nothing is changed"
+            return f"{name} needs {text(self.plain)}{within}"
+        return (
+            f"training {name} in {text(self.budget)} (plain needs {text(self.plain)}): {self.does}, about {100 * self.overhead:.1f}% slower, {where}"
+        )
+
+    @property
+    def does(self) -> str:
+        """What a step does that a plain one does not."""
+        outcome = self.outcome
+        parts = [(outcome.moved, f"moves {text(outcome.moved)}"), (outcome.rebuilt_us >= 50, f"recomputes {outcome.rebuilt_us / 1e3:.1f} ms")]
+        parts += [(self.dropped, f"drops {text(self.dropped)}"), (self.masked, f"keeps {text(self.masked)} as signs")]
+        return ", ".join(word for is_so, word in parts if is_so) or "keeps everything in other places"
+
+    @property
+    def device(self) -> str:
+        """The device that times are predicted for."""
+        return f"{self.card}, by its data sheet" if self.card else device_name(self.watch.device)
 
     def line(self, name: str) -> str:
         """What the plan does, on one line."""
@@ -244,6 +302,13 @@ def make_plan(
         if tried is not None and tried[0].outcome.time_us < found[0].outcome.time_us:
             (step, lives), found = others, tried
     if found is None:
+        # A plan with less of the host's memory is one with more.
+        for less in _with_less_host(step, lives):
+            tried = _within(budget, *less, recorder, slack, most, there, hurried=True)
+            if tried is not None:
+                (step, lives), found = less, tried
+                break
+    if found is None:
         # The search may find for less what it did not find for more.
         step, lives, decided = _least_decided(whole, recorder, device)
         found = decided, _carried_out(step, lives, recorder, decided)
@@ -259,10 +324,21 @@ def make_plan(
     raise misfit(name, step, least.outcome, budget, max(least.needed, budget + 1))
 
 
+def _with_less_host(step: Step, lives: Lives) -> Iterator[tuple[Step, Lives]]:
+    """The step with less of the host's memory, where that may change a plan: copies take the place of reruns that may free more."""
+    machine = step.data["machine"]
+    host, movable = machine["host_bytes"], sum(itertools.compress(lives.bytes, lives.movable))
+    for part in LESS_HOST:
+        allowed = movable * part // 100
+        if host is None or allowed < host:
+            less = replace(step, data={**step.data, "machine": {**machine, "host_bytes": allowed}})
+            yield less, Lives(less.data)
+
+
 def _within(
-    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: There
+    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: There, hurried: bool = False
 ) -> tuple[Decided, Bound | None] | None:
-    """Decisions within a budget, as they are carried out."""
+    """Decisions within a budget, as they are carried out; `hurried`, after short searches."""
     plain = simulate(lives, {})
     if plain.peak <= budget:
         decided = Decided({}, plain, plain, True)
@@ -272,18 +348,21 @@ def _within(
     # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
     # up, which may be what gaps need.
     copies = copied_bytes(recorder)
-    for spared, hurried in dict.fromkeys([(slack + copies, True), (slack + copies, False), (slack // 2 + copies, True), (copies, True), (0, True)]):
+    tries = dict.fromkeys([(slack + copies, True), (slack + copies, False), (slack // 2 + copies, True), (copies, True), (0, True)])
+    for spared, is_short in tries:
+        if hurried and not is_short:
+            continue
         target = max(budget - spared, 1)
-        decided = decide(step.data, target, lives, hurried)
+        decided = decide(step.data, target, lives, is_short)
         if decided.fits:
             break
     # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
     for again in range(6):
         if decided.decisions and decided.fits:
-            decided = with_gaps(step.data, target, lives, decided, most, there, hurried=again > 0)
+            decided = with_gaps(step.data, target, lives, decided, most, there, hurried=hurried or again > 0)
         if decided.outcome.peak > target:
             # None are near.
-            decided = decide(step.data, target, lives, hurried)
+            decided = decide(step.data, target, lives, is_short)
         if not decided.fits:
             return None
         bound = _carried_out(step, lives, recorder, decided)

@@ -1,1 +1,1 @@
-"""A step as data: its operations, tensors and saved tensors, with what they cost."""
+"""A step as data: its operations, tensors and saved tensors, and their costs."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 
 from .data import Operation, View
 
-__all__ = ["Rates", "bytes_of_call", "estimate", "flops", "rates_of"]
+__all__ = ["Card", "Rates", "assuming", "bytes_of_call", "card_of", "device_name", "estimate", "flops", "rates_of"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,56 @@ _GPUS = {
 _GPU = Rates(3e13, 8e13, 7e11, 2.0e10, 4.0)
 
 
+def device_name(device: torch.device) -> str:
+    """What a prediction is for."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "an unknown GPU"
+    return "this CPU" if device.type == "cpu" else f"a device of type {device.type}"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card that is known by name: its rates, and what a plan may take of its memory; None for any."""
+
+    name: str
+    rates: Rates
+    room: int | None
+
+
+def card_of(name: str) -> Card:
+    """The card of this name, by the table of ``tightfit plan --costs``.
+
+    Raises
+    ------
+    BadInput
+        With all names, for any other.
+    """
+    # What is not asked for needs no table.
+    from ..._native import card
+
+    known = json.loads(card(name))
+    rates = Rates(known["tf32"], known["half"], known["memory"], known["to_host"], 4.0 if name != "cpu" else 5.0)
+    return Card(name, rates, known["room"])
+
+
+_assumed: ContextVar[Card | None] = ContextVar("assumed", default=None)
+
+
+@contextmanager
+def assuming(of: Card | None) -> Iterator[None]:
+    """Lets times be those of a card, if one is given."""
+    token = _assumed.set(of)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
 def rates_of(device: torch.device) -> Rates:
-    """Rates of a device, by the name of its GPU."""
+    """Rates of a device, by the name of its GPU; or of the card that is assumed."""
+    of = _assumed.get()
+    if of is not None:
+        return of.rates
     if device.type != "cuda":
         return _CPU
     name = torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["alike", "carries_gradients", "covers", "form_of", "form_of_block", "has_gradients", "other_layout"]
+__all__ = ["alike", "carries_gradients", "covers", "first_trained", "form_of", "form_of_block", "has_gradients", "other_layout"]
 
 # A form contains the input tensors of at least 1/16 of the bytes of the largest one. A detector's boxes and labels are smaller; their number changes
 # in every step.
 LARGE = 16
+# Where each model's first trained parameter was found: its module, weakly, and its name.
+_trained: weakref.WeakKeyDictionary[nn.Module, tuple[Any, str]] = weakref.WeakKeyDictionary()
 
 
 def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
@@ -71,10 +74,24 @@ def other_layout(tensor: Tensor) -> str:
 
 def has_gradients(module: nn.Module) -> bool:
     """Whether the first trained parameter has a gradient, for example when gradients accumulate."""
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            return parameter.grad is not None
-    return False
+    parameter = first_trained(module)
+    return parameter is not None and parameter.grad is not None
+
+
+def first_trained(module: nn.Module) -> nn.Parameter | None:
+    """The first parameter that requires a gradient. Where many are frozen, the one that was found before is looked at first."""
+    known = _trained.get(module)
+    owner = known[0]() if known is not None else None
+    if known is not None and owner is not None:
+        parameter = owner._parameters.get(known[1])
+        if parameter is not None and parameter.requires_grad:
+            return parameter
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None and parameter.requires_grad:
+                _trained[module] = weakref.ref(part), name
+                return parameter
+    return None
 
 
 def carries_gradients(args: Any) -> bool:

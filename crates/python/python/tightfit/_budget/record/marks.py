@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from .functions import CASTING, Marked, is_in_place, opened
@@ -45,12 +46,13 @@ class Parts(TorchFunctionMode):
 
 
 def _is_cast_alone(value: Any, kind: str) -> bool:
-    """Whether autocast casts a tensor anew whenever it is used."""
+    """Whether autocast casts a tensor again at each use."""
     if not isinstance(value, Tensor) or value.dtype is not torch.float32 or value.device.type != kind:
         return False
     if value.is_leaf:
         return not value.requires_grad
-    return type(value) is Tensor
+    # A rehearsal computes on fake tensors.
+    return type(value) in (Tensor, FakeTensor)
 
 
 class Marks(Parts):

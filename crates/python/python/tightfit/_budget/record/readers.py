@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 
-__all__ = ["is_reading", "is_sign", "readers"]
+__all__ = ["is_reading", "is_sign", "readers", "unread"]
 
 # For each kind of node: the saved tensor that it does not read, and the edges that must be absent for that. Nodes of other kinds are taken to
 # read everything.
@@ -38,7 +38,7 @@ _ENGINE = graph._engine_run_backward.__code__
 
 
 def _unread(node: Any) -> Any:
-    """The packed form of a node's saved tensor, if no backward pass reads the tensor or more than its signs; else None."""
+    """A node's saved tensor, if no backward pass reads it or more than its signs; else None."""
     kind = type(node).__name__
     name, absent = _NODES.get(kind, ("", ()))
     if not name:
@@ -50,20 +50,25 @@ def _unread(node: Any) -> Any:
     edges = node.next_functions
     if any(place < len(edges) and edges[place][0] is not None for place in absent):
         return None
-    # Without hooks, nothing was packed. Older versions of PyTorch lack the attribute.
-    return getattr(getattr(node, f"_raw_saved_{name}"), "data", None)
+    return getattr(node, f"_raw_saved_{name}")
 
 
 def readers(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
     """The packed tensors that the nodes of a call's outputs do not read, or of which they read only the signs; each with the name of its node."""
+    # Older versions of PyTorch lack the attribute.
+    return [(saved.data, reader) for saved, reader in unread(outputs) if hasattr(saved, "data")]
+
+
+def unread(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
+    """The same saved tensors, whether or not hooks have packed them."""
     found = []
     for tensor in outputs if isinstance(outputs, tuple | list) else (outputs,):
         node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
         while type(node).__name__ in _RESHAPING:
             node = node.next_functions[0][0]
-        packed = _unread(node)
-        if packed is not None:
-            found.append((packed, _name(node)))
+        saved = _unread(node)
+        if saved is not None:
+            found.append((saved, _name(node)))
     return found
 
 
@@ -77,8 +82,9 @@ def is_sign(reader: tuple[str, int]) -> bool:
     return reader[0] in _SIGNS
 
 
-def is_reading(reader: tuple[str, int]) -> bool:
-    """Whether the backward pass of this node calls the caller. It reads nothing of the unpacked tensor, or only its signs.
+def is_reading(reader: tuple[str, int], frames: int = 1) -> bool:
+    """Whether the backward pass of this node calls the caller, or with 2 frames the caller's caller. It reads nothing of the unpacked tensor, or
+    only its signs.
 
     False under `create_graph`, which saves the tensor again and may read its numbers later; and false for a program that inspects saved tensors,
     for example in a hook, or the arguments of operations.
@@ -86,7 +92,7 @@ def is_reading(reader: tuple[str, int]) -> bool:
     if torch.is_grad_enabled() and not is_sign(reader) or torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
         return False
     # Threads of the engine have no other frames.
-    above = sys._getframe(1).f_back
+    above = sys._getframe(frames).f_back
     if above is not None and above.f_code is not _ENGINE:
         return False
     node = torch._C._current_autograd_node()

@@ -62,6 +62,7 @@ class Other:
 
 
 COMPILED = Other("compiled")
+SUMMED = Other("sum_of_gradients")
 
 
 class Packed(tuple[Any, ...]):
@@ -92,6 +93,9 @@ class Recorder(TorchDispatchMode):
         # Packs that no backward pass reads, by their nodes, and packs of which a backward pass reads signs alone.
         self.unread: set[int] = set()
         self.signs: set[int] = set()
+        # For such a pack that the outputs of its module show, that module and which of its calls it is.
+        self.shown: dict[int, tuple[str, int]] = {}
+        self._calls: dict[str, int] = {}
         # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
         self.marked: list[Marked] = []
         self.current = -1
@@ -110,6 +114,10 @@ class Recorder(TorchDispatchMode):
         self.stage = "forward"
         self.group = ""
         self.paused = 0
+        # Whether new storages are watched by weak references. Python's object of a storage counts as a use of it, and so autograd adds to a
+        # gradient with one out of place, which may change last bits. Storages that are not watched live until their last use.
+        self.watching = True
+        self._unwatched: set[int] = set()
         self._of: dict[int, Storage] = {}
         self._watched: list[Any] = []
         self._flops = flops
@@ -118,13 +126,31 @@ class Recorder(TorchDispatchMode):
 
     def storage(self, tensor: Tensor, external: Any = None) -> Storage:
         """The storage of a tensor; a new number if it was not seen alive before."""
-        raw = tensor.untyped_storage()
-        found = self._of.get(raw._cdata)
+        key = torch._C._storage_address(tensor)
+        found = self._of.get(key)
         if found is None:
-            found = Storage(len(self.storages), raw.nbytes(), tensor.device, external)
-            self.storages.append(found)
-            self._attach(raw, found)
+            found = self._new(tensor, key, external)
+        elif found.number in self._unwatched:
+            found.spans[-1][1] = len(self.timeline) + 1
+            found.bytes = max(found.bytes, _bytes_of(tensor))
         return found
+
+    def _new(self, tensor: Tensor, key: int, external: Any = None) -> Storage:
+        found = Storage(len(self.storages), tensor.untyped_storage().nbytes() if self.watching else _bytes_of(tensor), tensor.device, external)
+        self.storages.append(found)
+        if self.watching:
+            self._attach(tensor.untyped_storage(), found)
+        else:
+            self._of[key] = found
+            self._unwatched.add(found.number)
+            found.spans.append([len(self.timeline), len(self.timeline) + 1])
+            found.holders = 1
+        return found
+
+    def _number_of(self, tensor: Tensor) -> int:
+        """The number of a tensor's storage; -1 if it was not seen."""
+        found = self._of.get(torch._C._storage_address(tensor))
+        return -1 if found is None else found.number
 
     def name(self, tensor: Tensor, what: str, which: Any) -> None:
         """Notes what a tensor is that exists before the step."""
@@ -216,6 +242,10 @@ class Recorder(TorchDispatchMode):
             if not has_storage(value):
                 outputs.append(None)
                 continue
+            number = self._number_of(value)
+            if number in self._unwatched and number not in known and number not in changes:
+                # A new storage where one was that is gone.
+                del self._of[torch._C._storage_address(value)]
             view = self.view(value)
             outputs.append(view)
             device = value.device
@@ -280,6 +310,22 @@ class Recorder(TorchDispatchMode):
         if operation.stage != "forward":
             self.add(operation)
 
+    def arrived(self, gradient: Tensor) -> None:
+        """Notes a sum of gradients in a new storage, which autograd has computed while this recorder was off."""
+        if self._finished or self.paused or not has_storage(gradient) or torch._C._storage_address(gradient) in self._of:
+            return
+        view = self.view(gradient)
+        made = [(view.storage, view.writes)]
+        self.add(Operation(SUMMED, [], None, [view], [], made, [], self.stage, gradient.device, self.group, 0.0))
+
+    def stays(self, tensor: Tensor) -> Storage:
+        """The storage of a tensor that is still there when the step has ended."""
+        storage = self.storage(tensor)
+        if storage.number in self._unwatched:
+            storage.spans[-1][1] = -1
+            self._unwatched.discard(storage.number)
+        return storage
+
     def add(self, operation: Operation) -> None:
         """Notes an operation, which runs now."""
         self.operations.append(operation)
@@ -290,8 +336,12 @@ class Recorder(TorchDispatchMode):
         self.group = name
         self._inside.append((name, len(self.packs)))
 
-    def returned(self, name: str) -> None:
+    def returned(self, name: str, outputs: Any) -> None:
         """Notes that a module's call has ended."""
+        call = self._calls[name] = self._calls.get(name, -1) + 1
+        for packed, _ in readers(outputs):
+            if type(packed) is Packed and self.packs[packed.number].group == name:
+                self.shown[packed.number] = name, call
         # Others end here only where threads share the model.
         if self._inside and self._inside[-1][0] == name:
             self.saves.append(ModuleSaves(*self._inside.pop(), len(self.packs)))
@@ -318,6 +368,14 @@ class Recorder(TorchDispatchMode):
 def has_storage(value: Any) -> bool:
     """Whether a value is a tensor whose elements lie in one storage, by strides."""
     return isinstance(value, Tensor) and not other_layout(value)
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    """Bytes of a tensor's storage, as far as its own elements reach, without an object for the storage."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((tensor.storage_offset() + last + 1) * tensor.itemsize)
 
 
 def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:

@@ -323,6 +323,6 @@ class _Enter:
 
 def _leave(recorder: Recorder, name: str) -> Callable[..., None]:
     def leave(module: Any, inputs: Any, outputs: Any) -> None:
-        recorder.returned(name)
+        recorder.returned(name, outputs)
 
     return leave

@@ -1,4 +1,4 @@
-"""Read by every Python that `tightfit run --budget` starts, unless its options or its environment forbid it. The site's own `sitecustomize` runs as before."""
+"""Read by every Python that `tightfit run --budget` or `tightfit compare` starts, unless its options or its environment forbid it. The site's own `sitecustomize` runs as before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _run_the_sites_own() -> None:
         spec.loader.exec_module(module)
 
 
-if os.environ.get("TIGHTFIT_BUDGET"):
+if os.environ.get("TIGHTFIT_BUDGET") or os.environ.get("TIGHTFIT_COMPARE"):
     begin()
 # What it raises, Python says, as without us.
 _run_the_sites_own()

@@ -1,4 +1,4 @@
-"""Begins what `tightfit run --budget` does in a Python process: waits for torch, and then fits its models.
+"""Begins what `tightfit run --budget` and `tightfit compare` do in a Python process: waits for torch, and then fits its models, or notes its steps.
 
 Imports neither torch nor tightfit itself, so that processes without torch lose no time.
 """
@@ -42,9 +42,9 @@ def note(stage: str) -> None:
 
 
 def begin() -> None:
-    """Fits the models of this process, once torch is imported."""
+    """Fits the models of this process, once torch is imported, and notes its steps for a comparison."""
     note("python")
-    if not settings():
+    if os.environ.get("TIGHTFIT_BUDGET") and not settings():
         # Read by torch when it is imported.
         os.environ[SETTINGS[0]] = GROWING
     if "torch" in sys.modules:
@@ -56,7 +56,10 @@ def begin() -> None:
 def _install() -> None:
     """Installs the hooks, or ends the program: nothing of it may train without the budget that was asked for."""
     try:
-        _launch().install(functools.partial(note, "model"))
+        if os.environ.get("TIGHTFIT_BUDGET"):
+            _module("_budget.launch").install(functools.partial(note, "model"))
+        if os.environ.get("TIGHTFIT_COMPARE"):
+            _module("_compare").install()
     except Exception as error:  # Whatever a package that does not suit this Python or this torch raises.
         note("said")
         sys.stdout.flush()
@@ -65,10 +68,12 @@ def _install() -> None:
     note("torch")
 
 
-def _launch() -> ModuleType:
-    """The module that fits: of the package that the program's own `import tightfit` finds, or else of the one that this file is part of."""
+def _module(name: str) -> ModuleType:
+    """A module of ours: of the package that the program's own `import tightfit` finds, or else of the one that this file is part of."""
     if _is_importable():
-        return importlib.import_module("tightfit._budget.launch")
+        return importlib.import_module(f"tightfit.{name}")
+    if _ELSEWHERE in sys.modules:
+        return importlib.import_module(f"{_ELSEWHERE}.{name}")
     file = os.path.join(_PACKAGE, "__init__.py")
     spec = importlib.util.spec_from_file_location(_ELSEWHERE, file, submodule_search_locations=[_PACKAGE])
     if spec is None or spec.loader is None:
@@ -79,7 +84,7 @@ def _launch() -> ModuleType:
     sys.modules[_ELSEWHERE] = sys.modules["tightfit"] = package
     try:
         spec.loader.exec_module(package)
-        return importlib.import_module(f"{_ELSEWHERE}._budget.launch")
+        return importlib.import_module(f"{_ELSEWHERE}.{name}")
     finally:
         if theirs is None:
             del sys.modules["tightfit"]

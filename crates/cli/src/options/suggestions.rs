@@ -1,0 +1,127 @@
+//! What somebody may have meant by an option or a command that does not exist.
+
+use clap::Command;
+
+/// Names of other tools, and what they are called here.
+const OPTIONS: [(&str, &str); 8] = [
+    ("--lr", "--learning-rate"),
+    ("--bs", "--batch"),
+    ("--batch-size", "--batch"),
+    ("--memory-limit", "--budget"),
+    ("--limit", "--budget"),
+    ("--output", "--out"),
+    ("--dtype", "--types"),
+    ("--gpus", "--devices"),
+];
+const COMMANDS: [(&str, &str); 8] = [
+    ("fit", "tightfit run --budget 8GiB -- python train.py"),
+    ("budget", "tightfit run --budget 8GiB -- python train.py"),
+    ("tune", "tightfit run -- python train.py"),
+    ("sweep", "tightfit run --sweep -- python train.py, or tightfit plan NETWORK --sweep 25..100"),
+    ("bench", "tightfit compare -- python train.py"),
+    ("export", "tightfit cache export FILE"),
+    ("import", "tightfit cache import FILE"),
+    ("eval", "tightfit test"),
+];
+
+/// The option of a command that was meant by one that it does not have, if any is near.
+pub fn option_for(written: &str, command: &Command) -> Option<String> {
+    let has = |name: &str| {
+        command.get_arguments().any(|known| known.get_long() == name.strip_prefix("--") && !known.is_hide_set())
+    };
+    let meant =
+        OPTIONS.into_iter().find(|(other, ours)| *other == written && has(ours)).map(|(_, ours)| ours.to_owned());
+    let names = command.get_arguments().filter(|known| !known.is_hide_set()).filter_map(clap::Arg::get_long);
+    meant.or_else(|| nearest(written.trim_start_matches('-'), names).map(|name| format!("--{name}")))
+}
+
+/// The command that was meant by one that does not exist, if any is near.
+pub fn command_for(written: &str, commands: &Command) -> Option<String> {
+    let known = COMMANDS.into_iter().find(|(other, _)| *other == written).map(|(_, ours)| ours.to_owned());
+    known.or_else(|| {
+        nearest(written, commands.get_subcommands().map(Command::get_name)).map(|name| format!("tightfit {name}"))
+    })
+}
+
+/// The nearest name, if it is as near as a slip of the hand.
+fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let most = match written.chars().count() {
+        0..=2 => 0,
+        3..=5 => 1,
+        6..=8 => 2,
+        _ => 3,
+    };
+    let near = names.map(|name| (distance(written, name), name)).filter(|(distance, _)| *distance <= most);
+    near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// How many letters are added, left out, changed or swapped with the next.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let changed = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
+            let mut best = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::definition;
+
+    #[test]
+    fn slips_and_words_of_other_tools_are_understood() {
+        let all = definition();
+        let of = |command: &str, written: &str| option_for(written, all.find_subcommand(command).unwrap());
+        assert_eq!(of("train", "--lr").as_deref(), Some("--learning-rate"));
+        assert_eq!(of("plan", "--bugdet").as_deref(), Some("--budget"));
+        assert_eq!(of("plan", "--quiet"), None);
+        assert_eq!(of("networks", "--lr"), None, "which it does not have");
+        assert_eq!(command_for("plna", &all).as_deref(), Some("tightfit plan"));
+        assert_eq!(command_for("fit", &all).as_deref(), Some("tightfit run --budget 8GiB -- python train.py"));
+        assert_eq!(command_for("hello", &all), None);
+    }
+
+    #[test]
+    fn what_is_suggested_exists() {
+        let all = definition();
+        for (_, ours) in COMMANDS {
+            for line in ours.split(", or ") {
+                let name = line.split(' ').nth(1).unwrap();
+                assert!(all.find_subcommand(name).is_some(), "{line}");
+            }
+        }
+        for (_, ours) in OPTIONS {
+            let long = ours.trim_start_matches('-');
+            assert!(
+                all.get_subcommands()
+                    .flat_map(Command::get_arguments)
+                    .chain(all.get_arguments())
+                    .any(|known| known.get_long() == Some(long))
+            );
+        }
+    }
+
+    #[test]
+    fn letters_are_counted() {
+        for (one, other, letters) in [
+            ("", "abc", 3),
+            ("plan", "plna", 1),
+            ("budget", "bugdet", 1),
+            ("same", "same", 0),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(one, other), letters, "{one} {other}");
+        }
+    }
+}

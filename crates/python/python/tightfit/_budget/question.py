@@ -1,0 +1,145 @@
+"""A recorded step of a model, to be planned within one budget after another."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput, DoesNotFit
+from .memory.allocator import There
+from .memory.cap import may_grow, most_reserved, reserve_of, there_on
+from .memory.host import host_bytes
+from .memory.sizes import UNLIMITED, Share, text
+from .plan.buckets import bucket_bytes
+from .plan.fitted import Fitted, least_of, make_plan, step_of
+from .plan.liveness import Lives
+from .plan.simulate import simulate
+from .plan.watch import Assumed
+from .record.cost import Card, assuming
+from .record.measure import MEASURED
+from .record.optimizer import optimizer_bytes
+from .record.rehearse import CannotRehearse, Rehearsal, rehearse
+from .record.times import Times, times_of
+
+__all__ = ["Question"]
+
+
+@dataclass(eq=False)
+class Question:
+    """What is to be planned, without its budget.
+
+    Attributes
+    ----------
+    card
+        The card that times are predicted for; None for the model's own device.
+    notes
+        What was assumed of the program, in words.
+    """
+
+    name: str
+    rehearsal: Rehearsal
+    device: torch.device
+    state: int
+    scratch: int
+    buckets: int
+    host: int | None
+    recomputes: bool
+    card: Card | None
+    notes: list[str]
+
+    @classmethod
+    def about(
+        cls, model: nn.Module, device: torch.device, inputs: Any, kwargs: dict[str, Any] | None, optimizer: Any,
+        loss: Callable[[Any], Tensor] | None, host: int | None, recomputes: bool, card: Card | None,
+    ) -> Question:  # fmt: skip
+        """Records a step on fake tensors.
+
+        Raises
+        ------
+        BadInput
+            If the model cannot be recorded without running it.
+        """
+        args = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+        try:
+            rehearsal = rehearse(model, args, kwargs or {}, loss)
+        except CannotRehearse as error:
+            raise BadInput(f"the model cannot be planned without running it: {error}") from error
+        state, scratch, guess = optimizer_bytes(optimizer, model, device)
+        buckets = bucket_bytes(model, device)
+        ranks = f"DistributedDataParallel has {text(buckets)} of buckets" if buckets else ""
+        notes = [note for note in (*rehearsal.assumed, guess, ranks) if note]
+        return cls(type(model).__name__, rehearsal, device, state, scratch, buckets, host if host is not None else host_bytes(), recomputes, card, notes)
+
+    @classmethod
+    def of(cls, fitted: Fitted, host: int | None, recomputes: bool) -> Question:
+        """What a plan answers, asked again within other budgets."""
+        assumed, device = fitted.assumed, fitted.watch.device
+        name = str(fitted.step.data["name"])
+        return cls(name, fitted.rehearsal, device, assumed.state, assumed.scratch, assumed.outside + assumed.reserve, host, recomputes, None, [])
+
+    def within(self, budget: int | Share) -> tuple[Fitted, bool]:
+        """A plan within a budget, or else the one that needs least; and whether it fits."""
+        if isinstance(budget, Share):
+            budget = budget.of(self.plain)
+        try:
+            return self._planned(budget, True), True
+        except DoesNotFit as error:
+            fitted = self._planned(error.needed_bytes, False)
+        fitted.budget = budget
+        return fitted, False
+
+    def fits(self, budget: int) -> bool:
+        """Whether a plan within a budget is found."""
+        try:
+            self._planned(budget, True)
+        except DoesNotFit:
+            return False
+        return True
+
+    def least(self, fitted: Fitted) -> int:
+        """The least budget in bytes for which a plan is found."""
+        with assuming(self.card):
+            return least_of(fitted)
+
+    @functools.cached_property
+    def plain(self) -> int:
+        """What a step needs that keeps everything."""
+        return self._kept + self.reserve
+
+    @functools.cached_property
+    def reserve(self) -> int:
+        """Bytes for libraries, where what they take was not measured: the same within any budget, so that all plans compare with one plain step."""
+        on = torch.device("cuda") if self.card is not None else self.device
+        return 0 if self._times is not None and self._times.known else reserve_of(self._kept * 4 // 3, on)
+
+    @functools.cached_property
+    def _times(self) -> Times | None:
+        return times_of(self.device) if self.device.type in MEASURED and self.card is None else None
+
+    @functools.cached_property
+    def _kept(self) -> int:
+        """The peak of a step that keeps everything, without what libraries need."""
+        outside = Assumed(self.state, self.scratch, self.buckets, 0, 0)
+        with assuming(self.card):
+            step = step_of(self.rehearsal, self.device, self.name, outside, self._times, self.host, self.recomputes)
+        return simulate(Lives(step.data), {}).peak
+
+    def _planned(self, budget: int, must_have_room: bool) -> Fitted:
+        outside = Assumed(self.state, self.scratch, self.buckets, self.reserve, 0)
+        grows = budget < UNLIMITED and self.card is None and may_grow(self.device)
+        most, there = (most_reserved(budget), there_on(self.device)) if grows else (None, There())
+        with assuming(self.card):
+            fitted = make_plan(
+                self.rehearsal, self.device, self.name, budget, outside, time.monotonic(), self._times, self.host, 0, most, there,
+                must_have_room=must_have_room, recomputes=self.recomputes,
+            )  # fmt: skip
+        if self.card is not None:
+            fitted.card = self.card.name
+        fitted.step.assumed.extend(self.notes)
+        return fitted
