@@ -19,6 +19,7 @@ const CRATES: &[Crate] = &[
         layers: &[
             // One error type, which names the ground's types and is answered by them.
             &["quantity", "words", "bounded", "output", "error", "problem", "random"],
+            &["flow"],
             &["network"],
             &["candidate"],
             &["backend"],

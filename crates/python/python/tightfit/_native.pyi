@@ -8,6 +8,7 @@ __all__ = [
     "EagerStep",
     "Planned",
     "Recordings",
+    "card",
     "default_cache",
     "front",
     "least_cut",
