@@ -62,6 +62,7 @@ def test_the_model_of_an_eager_program_is_compiled_within_the_budget(tmp_path):
     assert losses(plain) == losses(fitted)
     assert plain.stdout.endswith("eager\n") and fitted.stdout.endswith("compiled\n")
     assert fitted.stderr.count("Net is compiled") == 1
+    assert "predicted peak 0 bytes" not in fitted.stderr, fitted.stderr
     # It breaks into two graphs, and its layers are no eager models.
     assert fitted.stderr.count("compiled graph: predicted peak") == 2 and "Sequential" not in fitted.stderr, fitted.stderr
 
