@@ -136,7 +136,7 @@ def test_too_little_host_memory_is_no_budget_that_is_too_small():
         ({"batch": None}, "batch="),
         ({"batch": 0}, "batch=0"),
         ({"batch": -3}, "batch=-3"),
-        ({"costs": "a100"}, "k40"),
+        ({"costs": "b500"}, "k40"),
         ({"solver": "adam"}, "adamw"),
         ({"momentum": float("nan")}, "momentum NaN: .*less than 1"),
         ({"momentum": 2}, "momentum 2: .*less than 1"),
