@@ -37,6 +37,7 @@ print("hits", counters["aot_autograd"]["autograd_cache_hit"])
 RANDOM = """
 import sys
 import torch
+import torch._functorch.config
 from torch import nn
 from tightfit._budget.compiled.backend import tightfit
 
@@ -65,10 +66,13 @@ print(*losses)
 """
 
 
+@pytest.mark.long
 def test_dropout_of_a_hundred_steps_is_that_of_plain_compile_and_not_that_of_pytorchs_own_knob(tmp_path, monkeypatch):
     """pytorch#190758: with the knob, the backward pass draws other masks than the forward pass."""
     monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    # A cached graph would not be planned.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
     (tmp_path / "drawn.py").write_text(RANDOM)
 
     def losses(way, budget):

@@ -62,8 +62,9 @@ def test_the_model_of_an_eager_program_is_compiled_within_the_budget(tmp_path):
     assert losses(plain) == losses(fitted)
     assert plain.stdout.endswith("eager\n") and fitted.stdout.endswith("compiled\n")
     assert fitted.stderr.count("Net is compiled") == 1
+    assert "predicted peak 0 bytes" not in fitted.stderr, fitted.stderr
     # It breaks into two graphs, and its layers are no eager models.
-    assert fitted.stderr.count("compiled graph: predicted peak") == 2 and fitted.stderr.count("tightfit:") == 3, fitted.stderr
+    assert fitted.stderr.count("compiled graph: predicted peak") == 2 and "Sequential" not in fitted.stderr, fitted.stderr
 
 
 def test_what_does_not_compile_runs_eagerly_with_a_line(tmp_path):
@@ -71,7 +72,7 @@ def test_what_does_not_compile_runs_eagerly_with_a_line(tmp_path):
     assert losses(plain) == losses(fitted)
     assert "Net is not compiled, and runs eagerly" in fitted.stderr and "no compiler" in fitted.stderr, fitted.stderr
     # It is planned as an eager model.
-    assert fitted.stderr.count("nothing is changed") == 1, fitted.stderr
+    assert fitted.stderr.count("Net: predicted peak") == 1, fitted.stderr
 
 
 def test_a_budget_that_cannot_be_met_ends_the_program(tmp_path):

@@ -439,6 +439,7 @@ def test_a_step_over_its_budget_is_compiled_once_more_with_what_was_seen(beside,
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     monkeypatch.setattr(held.Held, "on_gpu", True)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: plans[-1].planned.peak + (beside if len(plans) == 1 else 0))
     monkeypatch.setattr(held, "_LIBRARIES", 0)

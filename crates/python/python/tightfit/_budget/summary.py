@@ -94,7 +94,8 @@ class Summary:
         if most is not None:
             peak = f"peak {text(most)} of {text(budget)}"
         else:
-            peak = f"predicted peak {text(max((plan.peak for plan in fitted), default=0))} of {text(budget)}"
+            predicted = [plan.peak for plan in fitted] + [planned.peak for held in graphs for planned in held.planned]
+            peak = f"predicted peak {text(max(predicted, default=0))} of {text(budget)}"
         if budget >= UNLIMITED:
             peak = peak.removesuffix(f" of {text(budget)}")
         given_up = [plan for plan in fitted if plan.bound is not None]
