@@ -115,7 +115,7 @@ const CRATES: &[Crate] = &[
         name: "python",
         layers: &[
             &["command", "failure", "device", "fates"],
-            &["interrupt", "prepare"],
+            &["interrupt", "prepare", "flow"],
             &["profile", "planned"],
             &["eager", "measure", "mixed", "plan", "solve"],
             &["verify"],
