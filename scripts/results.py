@@ -65,7 +65,7 @@ def printed(name: str) -> Table:
 MODELS = {
     "resnet50:256": "ResNet-50, 256", "vae:4": "autoencoder, 4", "vitl:128": "ViT-L, 128", "convnextb:128": "ConvNeXt-B, 128",
     "unet3d:2": "3-D U-Net, 2", "unet2d:16": "U-Net, 16", "detector:8": "detector, 8", "efficientnet_v2_s:128": "EfficientNet-V2-S, 128",
-    "densenet121:128": "DenseNet-121, 128", "regnet_y_3_2gf:128": "RegNetY-3.2GF, 128", "gpt2:8": "GPT-2 (24 layers of 1024), 8",
+    "densenet121:128": "DenseNet-121, 128", "regnet_y_3_2gf:128": "RegNetY-3.2GF, 128", "gpt2:8": "GPT-2 (24 layers of 1024), 8", "wide_resnet50_2:128": "Wide ResNet-50-2, 128",
 }  # fmt: skip
 
 
