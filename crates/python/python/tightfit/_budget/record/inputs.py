@@ -83,7 +83,8 @@ def first_trained(module: nn.Module) -> nn.Parameter | None:
     known = _trained.get(module)
     owner = known[0]() if known is not None else None
     if known is not None and owner is not None:
-        parameter = owner._parameters.get(known[1])
+        # Of a module of TorchScript, these are no dictionary, and have no `get`.
+        parameter = owner._parameters[known[1]] if known[1] in owner._parameters else None
         if parameter is not None and parameter.requires_grad:
             return parameter
     for part in module.modules():
