@@ -333,16 +333,13 @@ class Noting(Parts):
         training = kwargs["training"] if "training" in kwargs else args[5] if len(args) > 5 else None
         if training is None or len(args) <= places[1]:
             raise _CannotNote
-        found = list(args)
+        found, scratches = list(args), {}
         for place in places if training else ():
             if args[place] is not None:
                 if type(args[place]) is not Tensor:
                     raise _CannotNote
-                found[place] = None
-        referred = list(self._refer_all(found, pairs))
-        for place in places if training else ():
-            if args[place] is not None:
-                referred[place] = Scratch(args[place])
+                found[place], scratches[place] = None, Scratch(args[place])
+        referred = [scratches.get(place, value) for place, value in enumerate(self._refer_all(found, pairs))]
         return tuple(referred), dict(zip(kwargs, self._refer_all(kwargs.values(), pairs), strict=True))
 
     def _generators(self) -> Any:
@@ -381,23 +378,14 @@ class Noting(Parts):
             active.find_missing(call, pairs)
         call.ready = same and ready and not call.missing
         if same:
-            values = self.values
             for index, made in enumerate(outputs):
-                if type(made) is Tensor:
-                    if made is not target:
-                        # A function may return what it was given.
-                        known = values.get(id(made))
-                        if known is not None and known.version == made._version and known.tensor() is made:
-                            continue
-                        for tensor, _ in pairs:
-                            if tensor is made:
-                                break
-                        else:
-                            self._add(Value(call, index, made), made)
-                    else:
-                        self._add(Value(call, index, made), made)
-        if active.pending or active.bound.dropped:
-            active.call_ended(call if same else None, pairs, outputs)
+                if type(made) is Tensor and (made is target or not self._is_known(made, pairs)):
+                    self._add(Value(call, index, made), made)
+        active.call_ended(call if same else None, pairs, outputs)
+
+    def _is_known(self, made: Tensor, pairs: list[tuple[Tensor, Any]]) -> bool:
+        """Whether a call returned a tensor that it was given, or that another call has made."""
+        return self.value_of(made) is not None or any(tensor is made for tensor, _ in pairs)
 
     def _add(self, value: Value, tensor: Tensor) -> None:
         """Adds an output of a call to the noted values."""
