@@ -6,10 +6,9 @@
 //! prefetch                      |-- 2 --|   |-- 1 --|       starts twice the copy's time before the map is needed
 //! ```
 //!
-//! Maps that are idle longest move first: their copies have the most time. Moving more maps than necessary leaves room
-//! for faster algorithms, so the policy tries several fractions of the budget as the limit for maps, and also vDNN's
-//! dynamic policy. It takes the fastest step, and among equally fast ones prefers a tight placement. Only the budget
-//! limits how much a placement may waste.
+//! Maps that are idle longest move first, because their copies have the most time. Moving more maps than necessary leaves room for faster algorithms,
+//! so the policy tries several fractions of the budget as the limit for maps, and also vDNN's dynamic policy. It takes the fastest step. Among
+//! equally fast steps it prefers a tight placement. Only the budget limits how much a placement may waste.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

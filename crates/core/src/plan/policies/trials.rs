@@ -7,13 +7,13 @@ use crate::plan::{Decision, InParts, simulate};
 
 use super::Outcome;
 
-/// Attempts, and the fastest of those that fit.
+/// Attempts, and the fastest attempt that fits.
 pub(super) struct Trials<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,
     best: Option<Best>,
     bounds: Vec<LowerBound>,
-    /// The time of a plan of another kind that these compete with.
+    /// The time of the best plan of another variant, which these attempts have to beat.
     rival: Option<Nanos>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Trials<'a> {
         Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new(), rival: None }
     }
 
-    /// The same, in competition with a plan of another kind that takes so long.
+    /// Trials that have to beat the time of a plan of another variant.
     pub(super) fn against(drafter: &'a Drafter<'a>, rival: Option<Nanos>) -> Trials<'a> {
         Trials { rival, ..Trials::new(drafter) }
     }
@@ -42,7 +42,7 @@ impl<'a> Trials<'a> {
         self.best.as_ref()
     }
 
-    /// The time of the fastest attempt so far that fits, or of what they compete with.
+    /// The time to beat: of the fastest attempt so far that fits, or of the other variant's plan.
     pub(super) fn time(&self) -> Option<Nanos> {
         self.best.as_ref().map(|best| best.time).into_iter().chain(self.rival).min()
     }

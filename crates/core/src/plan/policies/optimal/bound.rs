@@ -1,7 +1,7 @@
-//! A lower bound on the time of a step under a budget, and what it suggests.
+//! A lower bound on the time of a step under a budget, and decisions that the bound suggests.
 //!
-//! Memory and links get prices; whoever holds bytes or delays the link pays for them instead of being refused. For any
-//! prices of at least 0, the least time plus payments is at most the least time of a plan that keeps to the budget:
+//! Memory and links get prices. A tensor that holds bytes or delays a link pays instead of being refused. For any prices of at least 0, the minimum
+//! of time plus payments is at most the time of the fastest plan within the budget:
 //!
 //! ```text
 //! row at operation t        bytes live at t                                     <= budget
@@ -9,8 +9,8 @@
 //! row of the link in t..u   bytes live at t, or needed by u   - rate x (t .. u) <= budget
 //! ```
 //!
-//! What remains couples only an idle tensor with the tensors it is computed from, two at a time, and a minimum cut
-//! bounds it. Prices are improved by subgradients; the bound holds whatever they are, since all of it is in integers.
+//! After this relaxation, only an idle tensor and the inputs of its recomputation remain coupled, two at a time. A minimum cut bounds these pairs.
+//! Subgradients improve the prices. The bound holds for any prices, because all of its arithmetic is in integers.
 //!
 //! **Source**: Barahona and Anbil 2000, the volume algorithm, for the prices; [`super::min_cut`] for the cut.
 
@@ -29,23 +29,22 @@ use crate::plan::stop::End;
 
 /// Units of time per nanosecond.
 const TICKS: i128 = 1 << 32;
-/// Prices beyond this, in ticks per byte, say no more; sums of them never overflow.
+/// Prices in ticks per byte are capped here: higher prices add nothing, and sums of capped prices never overflow.
 const MAX_PRICE: f64 = 1e15;
-/// Rates are bytes per nanosecond in units of 1 / this.
+/// Rates are bytes per nanosecond in units of 1 / `RATE`.
 const RATE: i128 = 1 << 16;
 
-/// The share of what the bound is below its target by which prices change at first.
+/// The first step size of prices, as a share of the distance between the bound and its target.
 const SHARE: f64 = 0.1;
-/// Rounds without a higher bound after which they change less.
+/// Rounds without a higher bound after which the step size shrinks.
 const PATIENCE: usize = 10;
-/// The most that one solution counts in the mixture of all.
+/// The largest weight of one solution in the mixture of all.
 const MIXED: f64 = 0.3;
 
-/// The best bound so far and what it suggests.
+/// The best bound so far and the decisions that it suggests.
 #[derive(Clone, Debug)]
 pub(super) struct Bound {
-    /// No plan is faster in which what is copied back stays until its next use, and what is computed again is so when it
-    /// is first needed, in ns.
+    /// A lower bound in ns on the plans in which a copied-back tensor stays until its next use, and a tensor is recomputed only when first needed.
     pub(super) time: u64,
     /// For each gap: how much of it should stay.
     pub(super) keep: Vec<f64>,
@@ -63,7 +62,7 @@ pub(super) struct Relaxation<'m, 'a> {
     prices: Vec<f64>,
     intervals: Intervals,
     rates: [i128; 2],
-    /// What a nanosecond of copying costs, in ticks.
+    /// The cost of a nanosecond of copying in ticks: a copy slows down concurrent computations.
     beside: i128,
 }
 
@@ -87,9 +86,9 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     fn solve(&self, prices: &[i128]) -> Option<Solved> {
         let model = self.model;
         let count = model.points.len();
-        // The price of a byte at each operation, by what it is for: live, or not computed again.
+        // The price of a byte at each operation that is live. Bytes that could be moved instead are priced separately.
         let mut live = vec![0_i128; count];
-        // What a nanosecond before each operation is worth to the links, and one during it.
+        // The value to the links of a nanosecond before each operation; the entry after an operation includes the operation itself.
         let mut worth = vec![0_i128; count + 2];
         let mut constant: i128 = 0;
         let limit = i128::from(self.limit);
@@ -112,15 +111,15 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         }
         let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
         if worth.iter().any(|worth| discount(*worth) < 0) {
-            // Waiting would pay for itself: nothing is known.
+            // Waiting would pay for itself, so these prices prove nothing.
             return None;
         }
         let most_worth = Most::of(worth.clone());
-        // The least that a rerun costs at any of these operations.
+        // The least cost of a rerun at any of these operations.
         let rerun = |gap: &Gap, from: usize, to: usize| {
             i128::from(model.least_again(&gap.producers)) * discount(most_worth.within(from, to))
         };
-        // Copies out before a moment and copies back after it are never beside each other; that holds for any moment.
+        // Copies out before a moment and copies back after it never overlap. This holds for any moment.
         let forward = model.drafter.step.forward();
         let middle = (0..count).max_by_key(|at| (live[*at], Reverse(at.abs_diff(forward))));
         let middle = middle.unwrap_or(0);
@@ -141,10 +140,10 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         for at in 0..count {
             sums[at + 1] = sums[at] + live[at];
         }
-        // What being there before these operations costs, but for windows.
+        // The cost of being on the device before these operations, without windows.
         let keeping = |of: &Gap, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
         let mut clauses = Clauses::new(self.intervals.variables);
-        // What those that reruns alone ask for may charge for what they ask for in turn.
+        // For each interval that only reruns ask for: the most that it may charge for its own demands.
         let mut room: Vec<i128> = vec![HARD; self.intervals.idle.len()];
         let mut kept = vec![false; self.intervals.idle.len()];
         for (place, idle) in self.intervals.idle.iter().enumerate() {
@@ -175,7 +174,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                         }
                         from = to;
                     }
-                    // Windows: what is not computed again has to be moved, or stays.
+                    // Windows: a tensor that is not recomputed has to move or stay.
                     let mut moving = 0;
                     for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
                         match idle.part(asked, of, row) {
@@ -184,13 +183,13 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                             Part::There(place) => constant += clauses.cost(there(place), bytes * price),
                         }
                     }
-                    // Copies slow down what runs beside them.
+                    // Copies slow down concurrent computations.
                     let (out, back) = model.copies[idle.gap];
                     let (out, back) = (i128::from(out) * idle.share / SHARES, i128::from(back));
                     let copying = match () {
                         () if of.to <= middle => out * self.beside,
                         () if of.from >= middle => back * self.beside,
-                        // Unless it is there in the middle, both.
+                        // Both copies, unless the tensor is on the device in the middle.
                         () => ((out + back) * self.beside).min(out.min(back) * self.beside + bytes * live[middle]),
                     };
                     match again {
@@ -225,7 +224,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price, kept })
     }
 
-    /// What a demand asks for, and what it costs at least to do without.
+    /// The literal that a demand asks for, and the least cost of not meeting the demand.
     fn asked(
         &self,
         demand: &Demand,
@@ -237,7 +236,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         match &idle.wanted {
             Wanted::ForReruns { has, .. } => (Literal::of(*has), HARD),
             Wanted::ForUse { asked, there, .. } => {
-                // It may also be kept until then, or computed for this alone, and come back once more later.
+                // The tensor may also be kept until then, or recomputed for this demand alone and come back once more later.
                 let first = idle.since.min(of.to);
                 let kept = demand.place.checked_sub(1).map_or(0, |place| keeping(of, first, asked[place]));
                 let alone = match of.producers.is_empty() {
@@ -379,7 +378,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                     (share, stale) = (share / 1.5, 0);
                 }
             }
-            // What is within its limit and costs nothing stays so.
+            // A free row that is within its limit stays free.
             let steps =
                 direction.iter().zip(&center).map(|(of, price)| if *price <= 0.0 && *of < 0.0 { 0.0 } else { *of });
             let norm: f64 = steps.clone().map(|of| of * of).sum();
@@ -395,7 +394,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         best
     }
 
-    /// Mixes a solution into what the bound suggests.
+    /// Mixes a solution into the suggested decisions.
     fn mix(&self, best: &mut Bound, solved: &Solved, part: f64) {
         for idle in &self.intervals.idle {
             let Wanted::ForUse { there, again, .. } = &idle.wanted else { continue };
@@ -442,7 +441,7 @@ fn shortest(one: &[f64], other: &[f64]) -> f64 {
     if length > 0.0 { down / length } else { 1.0 }
 }
 
-/// Penalties of demands whose sum is at most `room`: each as much as it asks for, or an equal share.
+/// Splits `room` among demands: each demand gets its own penalty or an equal share, whichever is smaller.
 fn shared(asked: &[(Literal, i128)], room: i128) -> Vec<i128> {
     if room >= HARD {
         return asked.iter().map(|(_, penalty)| *penalty).collect();

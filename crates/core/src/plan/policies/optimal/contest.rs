@@ -1,13 +1,14 @@
-//! Plans of several kinds share the time: those of whole mini-batches, and those with a stretch in parts.
+//! Divides the planning time between variants of a step: whole mini-batches, and stretches in parts.
 //!
 //! ```text
-//! keep      everything, of each kind; no plan of a kind is faster than its operations with the fastest algorithms
-//! begin     each kind that may still win, in at most half the time and the work of one search
-//! place     the most promising kind; then others, as long as their bounds are below what is placed, with less work where
-//!           there is little to gain
+//! keep      try to keep everything in each variant: no plan of a variant is faster than its operations with the fastest algorithms
+//! begin     start a search in each variant that may still win, with at most half the time and the work of one search
+//! place     place plans of the most promising variant, then of others while their bounds are below the best placed plan;
+//!           variants that can gain little get less work
 //! ```
 //!
-//! So parts are tried wherever they may be faster, whatever the budget, and take little time where they are not.
+//! Parts are therefore tried wherever they may be faster, at any budget, and cost little time where they are not.
+//!
 
 use super::hunt::{Hunt, Models};
 use super::least::Least;
@@ -19,21 +20,20 @@ use crate::plan::policies::{Floors, Trials};
 use crate::plan::stop::End;
 use crate::{Error, Nanos};
 
-/// A kind leads if its decisions are faster by more than one part in so many: then it gets all the time that is left.
+/// A variant leads if its decisions are at least 2% (1/50) faster than the next variant's. A leader gets all the remaining time.
 const LEAD: u64 = 50;
 
-/// A search that may gain less than one part in so many gets one part of the work in [`LITTLE`].
+/// A search that can gain less than 2% (1/50) gets an eighth of the work.
 const GAIN: u64 = 50;
 const LITTLE: u64 = 8;
 
-/// Where nothing of a kind fits, its smallest plan is a beginning if it may gain one part in so many.
+/// If no decisions of a variant fit, its smallest plan is a starting point, provided that it may gain 10%.
 const MUCH: u64 = 10;
 
-/// A kind with a stretch in parts is given up if its decisions are slower than what is placed by more than one part in so
-/// many.
+/// A variant with a stretch in parts is dropped if its decisions are over 5% (1/20) slower than the best placed plan.
 const HOPELESS: u64 = 20;
 
-/// Plans whole mini-batches, unless everything fits, and stretches in parts that may be faster.
+/// Plans whole mini-batches unless everything fits, and plans stretches in parts that may be faster.
 ///
 /// # Errors
 /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
@@ -59,7 +59,7 @@ pub(super) fn hold(
         kinds.insert(0, Kind { drafter, division: None });
     }
     let models: Vec<Models<'_>> = kinds.iter().map(|kind| Models::of(kind.drafter)).collect();
-    // No kind is worth more work than the step with the fewest operations.
+    // No variant gets more work than the step with the fewest operations.
     let visits = models.iter().map(Models::visits).min().unwrap_or_default();
     let begin = visits / (kinds.len() as u64).clamp(1, 2);
     let mut hunts: Vec<(&Kind<'_>, Hunt<'_, '_>)> = Vec::new();
@@ -77,7 +77,7 @@ pub(super) fn hold(
     for (place, (kind, hunt)) in hunts.into_iter().enumerate() {
         let leads = found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 / LEAD < next.0);
         let end = if leads { drafter.end } else { drafter.end.part(2) };
-        // Nothing is placed yet that only the search for plans has found, or so much may be gained.
+        // No searched plan is placed yet, or the search can still gain enough.
         let may_gain = |part| {
             let gains = |best: Nanos| hunt.bound().0 + best.0 / part < best.0;
             trials.time() == before || trials.time().is_some_and(gains)
@@ -89,15 +89,15 @@ pub(super) fn hold(
     Ok(())
 }
 
-/// What a kind may take to place its plans.
+/// The share of time and work that a variant gets to place its plans.
 struct Share<'e> {
     visits: u64,
     end: End<'e>,
-    /// Whether it is worth trying from the decisions that need the fewest bytes where nothing else fits.
+    /// Whether to retry from the decisions with the fewest bytes if nothing else fits.
     is_pressed: bool,
 }
 
-/// A kind of plans.
+/// A variant of the step.
 struct Kind<'k> {
     drafter: &'k Drafter<'k>,
     /// `None` for whole mini-batches.
@@ -105,19 +105,19 @@ struct Kind<'k> {
 }
 
 impl<'k> Kind<'k> {
-    /// Whether its operations with the fastest algorithms take less time than what is placed.
+    /// Whether its operations with the fastest algorithms take less time than the best placed plan.
     fn may_win(&self, trials: &Trials<'_>) -> bool {
         let fastest = self.division.map_or(Nanos::ZERO, |division| division.fastest);
         trials.best().is_none_or(|best| fastest < best.time)
     }
 
-    /// Decisions with a stretch in parts that need as few bytes as possible, for where nothing else fits; `None` if there are
-    /// none, or no time.
+    /// Decisions with a stretch in parts that need as few bytes as possible, for budgets that nothing else fits; `None` if none exist, or without
+    /// time.
     fn least(&self, end: End<'_>) -> Option<Least> {
         self.division.filter(|_| !end.is_over()).and_then(|_| super::least(self.drafter))
     }
 
-    /// Places the plans of a search, unless they are certain or likely to be slower than what is placed.
+    /// Places the plans of a search, unless they are certain or likely to be slower than the best placed plan.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
@@ -130,7 +130,7 @@ impl<'k> Kind<'k> {
     ) -> Result<(), Error> {
         let best = trials.best().map(|best| best.time);
         if best.is_some_and(|best| hunt.bound() >= best) {
-            // What is placed may be as fast as that.
+            // The best placed plan may be as fast as the bound.
             if self.division.is_none() {
                 trials.add_bound(hunt.lower_bound());
             }
@@ -160,7 +160,7 @@ impl<'k> Kind<'k> {
         Ok(())
     }
 
-    /// Lets the best plan with a stretch in parts take part in the trials of the step itself.
+    /// Adds the best plan with a stretch in parts to the trials of the whole step.
     fn join(&self, whole: &Drafter<'_>, own: Trials<'_>, trials: &mut Trials<'_>) {
         if let Some(found) = self.division.and_then(|division| division.outcome(whole, self.drafter, own)) {
             let name = found.bound.in_parts.as_ref().map_or_else(String::new, InParts::words);

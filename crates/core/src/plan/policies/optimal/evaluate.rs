@@ -1,4 +1,4 @@
-//! Carries out decisions in thought: which operations run in which order, what is live at each, and how long it takes.
+//! Simulates decisions in the search's own terms: the order of operations, the live tensors at each moment, and the time.
 //!
 //! ```text
 //! decisions   x: rebuild    y: move    z: keep
@@ -7,11 +7,11 @@
 //! link        |-- y out --|     |- y in -|
 //! ```
 //!
-//! Memory is exact in the order of the operations. Times leave out what copies in both directions and computations
-//! beside copies cost each other; the simulator decides between the plans that come out of the search.
+//! Memory is exact in the order of the operations. The time leaves out two slowdowns: of copies in opposite directions, and of computations that run
+//! concurrently with copies. The simulator makes the final choice between the plans of a search.
 //!
-//! A search changes little at a time. So an evaluation begins at the first operation that a change concerns, and ends as
-//! soon as it is certain that the decisions are not wanted.
+//! A search changes few decisions at a time. An evaluation therefore begins at the first operation that a change affects, and stops as soon as the
+//! decisions are certain to be rejected.
 
 mod script;
 #[cfg(test)]
@@ -32,9 +32,9 @@ pub(super) enum Choice {
     Keep,
     /// It is copied to the host and back.
     Move,
-    /// It is computed again at the first need, also for the rebuilding of another tensor, and stays from then on.
+    /// It is recomputed at the first need, even for rebuilding another tensor, and stays from then on.
     Rebuild,
-    /// It is computed again for its own next use, and for the rebuilding of another tensor each time.
+    /// It is recomputed for its own next use, and separately each time another tensor's rebuild needs it.
     Again,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct Moment {
     start: u64,
     /// The next operation of the step, or this one.
     pub(super) at: usize,
-    /// The last operation of those that count as this moment.
+    /// The last operation of the group that counts as this moment.
     last: usize,
 }
 
-/// What decisions lead to.
+/// The predicted time and memory of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) time: u64,
@@ -89,7 +89,7 @@ struct Fetch {
     needed: usize,
 }
 
-/// What an outcome has to keep to.
+/// Limits beyond which an outcome is rejected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     /// Bytes over the limit, summed over all moments.
@@ -102,7 +102,7 @@ impl Most {
     /// Anything.
     const ANY: Most = Most { excess: u64::MAX, time: u64::MAX };
 
-    /// Whatever may rank before an outcome.
+    /// The limits of an outcome that may rank before `outcome`.
     pub(super) fn before(outcome: &Outcome) -> Most {
         Most { excess: outcome.excess, time: if outcome.excess == 0 { outcome.time } else { u64::MAX } }
     }
@@ -111,22 +111,22 @@ impl Most {
 /// How early a copy back starts, in copy times.
 const EARLY: u64 = 2;
 
-/// Moments at which what comes back is counted in the time of visiting one.
+/// Moments per unit of work when returning tensors are scanned: scanning this number costs as much as one visit.
 const COUNTED: usize = 8;
 
-/// Reruns per operation of the step at which an attempt is given up.
+/// An evaluation fails at more reruns than this per operation of the step.
 const MAX_RERUNS: usize = 8;
 
 /// The bytes of every tensor on the device at every moment under some decisions.
 pub(super) struct Evaluator<'m, 'a> {
     pub(super) model: &'m Model<'a>,
     pub(super) limit: u64,
-    /// For each operation: bytes that stay free there, as no placement is without gaps.
+    /// For each operation: bytes that stay free, because placements waste some.
     reserve: Vec<u64>,
     trace: Trace,
-    /// The decisions that the trace is of.
+    /// The decisions that the trace belongs to.
     decisions: Decisions,
-    /// Time of all operations of the step under these.
+    /// Time of all operations of the step under these decisions.
     total: u64,
     /// For each moment of the last whole evaluation: live bytes.
     pub(super) live: Vec<u64>,
@@ -163,7 +163,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// The same, with so many bytes left free at each operation: they count as live.
+    /// Leaves this many bytes free at each operation by counting them as live.
     pub(super) fn with_reserve(self, reserve: &[u64]) -> Evaluator<'m, 'a> {
         Evaluator { reserve: reserve.to_vec(), ..self }
     }
@@ -173,13 +173,13 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         &self.trace.moments
     }
 
-    /// Goes back to the first operation that concerns a decision which differs from those evaluated last.
+    /// Rewinds to the first operation affected by a decision that differs from the last evaluation.
     fn go_back(&mut self, decisions: &Decisions) {
         let model = self.model;
         let mut first = model.points.len();
         for (gap, (was, is)) in self.decisions.gaps.iter().zip(&decisions.gaps).enumerate() {
             if was != is {
-                // What will move is copied as soon as it is written.
+                // A tensor that will move is copied as soon as it is written.
                 let is_copied = [was, is].contains(&&Choice::Move);
                 first = first.min(if is_copied { model.gaps[gap].written } else { model.gaps[gap].from });
             }
@@ -197,7 +197,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// What these decisions lead to; `None` if something needed cannot be computed again or the host is too small.
+    /// Evaluates decisions. `None` if a needed tensor cannot be recomputed or the host is too small.
     ///
     /// - Cost: O(slots + reruns + copies × distance of their prefetches), the first two counted from the first operation
     ///   that differs.
@@ -205,7 +205,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.evaluate_within(decisions, Most::ANY)
     }
 
-    /// The same, or `None` as soon as the outcome is certain to be over `most`.
+    /// Like [`Self::evaluate`], but returns `None` as soon as the outcome is certain to exceed `most`.
     pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Most) -> Option<Outcome> {
         let model = self.model;
         self.go_back(decisions);
@@ -236,13 +236,13 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         Some(outcome)
     }
 
-    /// Whether what has come to pass is over `most`, whatever follows.
+    /// Whether the trace so far already exceeds `most`.
     fn is_over(&self, most: Most) -> bool {
         let sums = &self.trace.sums;
         sums.excess > most.excess || most.excess == 0 && sums.now + (self.total - sums.spent) > most.time
     }
 
-    /// Carries out a slot; `None` if something needed cannot be computed again.
+    /// Runs a slot; `None` if a needed tensor cannot be recomputed.
     fn carry_out(&mut self, slot: &Slot, decisions: &Decisions) -> Option<()> {
         let model = self.model;
         let at = slot.from;
@@ -281,8 +281,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         Some(())
     }
 
-    /// Visits that the last evaluation counts as, however little of it had to be done: its moments, and parts of one for
-    /// counting what comes back.
+    /// The work of a full evaluation in visits, even if most of it was reused: its moments, plus fractions for scanning returning tensors.
     pub(super) fn visits(&self) -> u64 {
         self.visits
     }
@@ -298,7 +297,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// Copies what has just been written to the host, if it will move.
+    /// Starts the copy of a just written tensor to the host, if the tensor will move.
     fn copy_ahead(&mut self, tensor: usize, at: usize, decisions: &Decisions) {
         let model = self.model;
         let next = model.next_gaps(tensor, at).find(|gap| decisions.gaps[*gap] == Choice::Move);
@@ -327,7 +326,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.trace.leave_after(tensor, end);
     }
 
-    /// Frees the bytes of tensors whose copies have ended, or must be waited for to stay within the limit.
+    /// Frees tensors whose copies have ended, and waits for further copies if the limit requires it.
     fn free(&mut self, needed: u64) {
         while let Some(Leaving { tensor, end }) = self.trace.first_leaving() {
             let sums = &mut self.trace.sums;
@@ -340,7 +339,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// Adds a moment at which so many bytes are needed besides those of managed tensors.
+    /// Adds a moment that needs `needed` bytes in addition to the managed tensors.
     fn add(&mut self, needed: u64, moment: Moment, time: u64) {
         let sums = &mut self.trace.sums;
         let live = sums.live + needed;
@@ -350,7 +349,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.trace.moments.push(moment);
     }
 
-    /// Runs operations during which nothing comes or goes.
+    /// Runs a slot during which no tensor comes or goes.
     fn pass(&mut self, slot: &Slot) {
         let needs = slot.needs + self.reserve[slot.from..slot.to].iter().max().unwrap_or(&0);
         self.free(needs);
@@ -371,7 +370,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.add(needed, Moment { operation, again, start: self.trace.sums.now, at, last: at }, time);
     }
 
-    /// Brings back a tensor that is not there, and everything that takes.
+    /// Brings back an absent tensor, and everything that its rebuild needs.
     fn restore(&mut self, tensor: usize, at: usize, decisions: &Decisions) -> Option<()> {
         let model = self.model;
         if self.fetch(tensor, decisions) {
@@ -459,14 +458,14 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         (!producers.is_empty() && at <= *until).then_some(producers)
     }
 
-    /// The time that copies cost the computations beside them.
+    /// The slowdown of computations by concurrent copies, in ns.
     fn beside(&self) -> u64 {
         let (slower, sums) = (self.model.drafter.costs.beside_copies, &self.trace.sums);
         (sums.copying.min(sums.now) as f64 * slower / (1.0 + slower)) as u64
     }
 }
 
-/// The time of a slot's first operation, where it is not among that of all.
+/// The time of a slot's first operation; 0 for quiet slots, whose total already includes it.
 fn time_of(model: &Model<'_>, slot: &Slot, decisions: &Decisions) -> u64 {
     if slot.is_quiet { 0 } else { model.points[slot.from][decisions.points[slot.from]].time }
 }

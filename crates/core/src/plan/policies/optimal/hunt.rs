@@ -1,4 +1,4 @@
-//! A search for plans of one step: decisions and prices first, which tell how good its plans can be, then placements.
+//! The search for plans of one step: first decisions and prices, which predict how good its plans can be, then placements.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,20 +15,19 @@ use crate::plan::stop::End;
 use crate::plan::threads::on_threads;
 use crate::{Error, Nanos};
 
-/// Rounds of prices before the placements, and after them, for usual networks; fewer for large steps.
+/// Rounds of price updates before and after the placements, for networks of usual size. Large steps get fewer.
 const ROUNDS: [usize; 2] = [120, 160];
 
-/// Rounds for large steps, at least.
+/// The fewest rounds for large steps.
 const LEAST_ROUNDS: usize = 60;
 
-/// Operations of a step above which nothing is computed again for the forward pass, where it hardly ever pays, unless
-/// nothing else fits.
+/// A step with more operations recomputes nothing for its forward pass, where recomputation hardly ever pays, unless nothing else fits.
 const LARGE: usize = 200;
 
-/// What a search knows of a step.
+/// The models of a step that a search uses.
 pub(super) struct Models<'a> {
     whole: Model<'a>,
-    /// In a large step: the same where nothing is computed again for the forward pass.
+    /// For a large step: the model without recomputation for the forward pass.
     late: Option<Model<'a>>,
 }
 
@@ -59,8 +58,7 @@ pub(super) struct Hunt<'m, 'a> {
 }
 
 impl<'m, 'a> Hunt<'m, 'a> {
-    /// Tries many decisions, `least` among others, in so many visits, and follows the prices. Plans are of no use from `most`
-    /// on.
+    /// Tries many decisions (`least` among them) with a budget of `visits`, and follows the prices. Only plans faster than `most` are useful.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
@@ -86,28 +84,27 @@ impl<'m, 'a> Hunt<'m, 'a> {
         Ok(Hunt { models, pool, relaxation, rounds, bound: bound.time, bounded })
     }
 
-    /// Whether no decisions fit so far.
     pub(super) fn is_empty(&self) -> bool {
         self.pool.is_empty()
     }
 
-    /// The least time of any decisions so far; much if none fit.
+    /// The time of the fastest decisions so far; very large if none fit.
     pub(super) fn found(&self) -> Nanos {
         Nanos(self.pool.best().unwrap_or(u64::MAX >> 8))
     }
 
-    /// A time that none of its plans is below.
+    /// A lower bound on the time of its plans.
     pub(super) fn bound(&self) -> Nanos {
         Nanos(self.bound)
     }
 
-    /// The same, with the plans that it covers.
+    /// The lower bound, with the plans that it covers.
     pub(super) fn lower_bound(&self) -> LowerBound {
         LowerBound::whole(self.bound(), self.bounded)
     }
 
-    /// Places what a search finds in so many visits, until `end`, and improves the bound. With `floors`, the policies that only
-    /// move tensors compete. Returns a bound, if it knows one.
+    /// Searches with a budget of `visits` until `end`, places the plans found, and improves the bound. With `floors`, the policies that only move
+    /// tensors compete. Returns the bound if one is known.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
@@ -142,7 +139,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
     }
 }
 
-/// The time of the fastest plan or decisions, in ns, which prices need not exceed.
+/// The time of the fastest plan or decisions in ns. Prices need not prove more.
 fn target(most: Option<Nanos>, pool: &Pool<'_, '_>) -> u64 {
     most.map(|most| most.0).into_iter().chain(pool.best()).min().unwrap_or(u64::MAX >> 8)
 }

@@ -1,7 +1,7 @@
-//! The least budget: decisions that need as few bytes as the search finds, however long a step takes.
+//! Searches for the smallest budget, at any time of a step.
 //!
-//! No plan needs less than the operation that uses the most bytes at once. Where the decisions reach that, the least
-//! budget is exact; a few decisions are all tried.
+//! No plan needs less than the operation with the most bytes at once. If the decisions reach this bound, the smallest budget is exact. A small number
+//! of decisions is searched exhaustively.
 
 use tightfit_place::Effort;
 
@@ -18,26 +18,26 @@ pub(in crate::plan::policies) struct Least {
     pub(super) decisions: Decisions,
 }
 
-/// Decisions that are few enough to try all.
+/// The largest number of combinations that is searched exhaustively.
 const FEW: u64 = 20_000;
 
 /// Visits of operations that the search may take.
 const VISITS: u64 = 1_500_000;
 
-/// Halvings of the range between what is proven and what is found.
+/// Steps of the binary search between the proven and the found minimum.
 const HALVINGS: usize = 6;
 
-/// The placement of the least budget takes at most one part in this many of the time for planning.
+/// Placing the smallest budget takes at most a quarter of the planning time.
 const PART: usize = 4;
 
-/// Decisions kept from the first round.
+/// The number of decisions kept from the first round.
 const KEPT: usize = 3;
 
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let model = Model::of(drafter);
     let (floor, _) = model.floor();
     let mut found: Vec<(u64, Decisions)> = Vec::new();
-    // A plan that fits is worth more than the time it takes.
+    // A plan that fits is worth the time, so the search has no deadline.
     let end = drafter.end.untimed();
     let mut work = Work { visits: VISITS, end };
     let mut search = Search::new(&model, floor, 0);
@@ -113,7 +113,7 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
     starts
 }
 
-/// The best of all decisions, if they are few.
+/// The best of all combinations of decisions, if their number is small.
 fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64, end: End<'_>) -> Option<(u64, Decisions)> {
     let open: Vec<(usize, Vec<Choice>)> = (0..model.gaps.len())
         .filter(|gap| !model.gaps[*gap].is_tail)

@@ -5,8 +5,8 @@
 //! literal a costs w if it is true         arcs  a -> sink  and  source -> not a
 //! ```
 //!
-//! Every assignment is a cut of twice its penalty, with the literals that hold on the side of the source. So half of the
-//! least cut is at most the least penalty. All numbers are integers, hence exact.
+//! Every assignment is a cut of twice its penalty: the literals that hold are on the side of the source. So half of the minimum cut is a lower bound
+//! on the penalty. All numbers are integers, so the bound is exact.
 //!
 //! **Source**: roof duality, Hammer, Hansen and Simeone 1984; as a cut, Boros and Hammer 2002; [`Flow`] for the cut.
 
@@ -30,7 +30,7 @@ impl std::ops::Not for Literal {
     }
 }
 
-/// The capacity of what must not be violated; larger than any sum of penalties that is of use.
+/// The capacity of hard constraints; larger than any useful sum of penalties.
 pub(super) const HARD: i128 = 1 << 110;
 
 /// Clauses and costs, with the flow that bounds them.

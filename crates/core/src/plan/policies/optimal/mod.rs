@@ -1,5 +1,12 @@
-//! Decides for every idle interval of every movable tensor whether it stays, moves or is computed again, and for every
-//! operation its point between time and workspace, so that a step takes the least time.
+//! Searches for the fastest step within the budget. For each idle interval of each movable tensor, the search decides whether the tensor stays, moves
+//! or is recomputed. For each operation, it picks a configuration (a trade of time for workspace).
+//!
+//! 1. `model` turns a step into idle intervals; `slots` groups operations between changes.
+//! 2. `starts` and `least` produce initial decisions; `evaluate` computes the memory and time of decisions; `search` improves them.
+//! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
+//! 4. `pool` keeps the best decisions of all searches and places them; `hunt` runs both phases for one step.
+//! 5. `parts` builds steps with a stretch in parts of the mini-batch; `contest` divides the time between these variants.
+//! 6. `moving` drafts the policies that only move tensors, and `rival` plain checkpointing, to compare with.
 
 mod bound;
 mod contest;
@@ -32,16 +39,16 @@ use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::{Algorithms, Bounded, Decision};
 
-/// Bytes that every plan with whole mini-batches needs at once, and the operation that does.
+/// The least bytes at once that any plan with whole mini-batches needs, and the operation that needs them.
 pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
     Model::of(drafter).floor()
 }
 
-/// Plans a step: whole mini-batches, and stretches in parts where these may be faster.
+/// Plans a step with whole mini-batches, and with stretches in parts where parts may be faster.
 ///
 /// # Errors
-/// [`Error::OverBudget`] or [`Error::OverHostBudget`] if nothing fits; [`Error::Interrupted`] if the flag is set and nobody
-/// waits for a plan, or there is none.
+/// [`Error::OverBudget`] or [`Error::OverHostBudget`] if nothing fits; [`Error::Interrupted`] if the flag is set and no caller waits for a plan, or
+/// no plan was found.
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
     let options = &drafter.options;
     let floor = floors.of_policy(options.policy);
@@ -60,8 +67,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     trials.outcome().map_err(too_large)
 }
 
-/// Tries everything resident with the fastest algorithms; returns whether that fits, as no plan of the same operations is
-/// faster.
+/// Tries everything resident with the fastest algorithms. Returns whether that fits: then no plan of the same operations is faster.
 fn try_keeping_everything(drafter: &Drafter<'_>, trials: &mut Trials<'_>) -> bool {
     if drafter.options.algorithms != Algorithms::Memory {
         let kept = vdnn::script(drafter, Offloads::None, None);

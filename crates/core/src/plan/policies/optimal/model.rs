@@ -1,5 +1,4 @@
-//! A step as the search sees it: the intervals during which a movable tensor lies idle, and what it takes to do without
-//! it.
+//! A step as the search sees it: the intervals during which a movable tensor is idle, and the ways to do without it meanwhile.
 //!
 //! ```text
 //! operations   0    1    2    3    4    5    6    7
@@ -19,7 +18,7 @@ pub(super) struct Gap {
     pub(super) tensor: usize,
     /// The operation that uses it before.
     pub(super) from: usize,
-    /// The operation that changed its content last until then; its first use if there is none.
+    /// The last operation up to then that changed its content; its first use if none did.
     pub(super) written: usize,
     /// The operation that needs it next; the number of operations for the last interval.
     pub(super) to: usize,
@@ -48,7 +47,7 @@ pub(super) struct Touch {
     pub(super) dies: bool,
 }
 
-/// What a rerun of an operation reads and writes.
+/// The tensors that a rerun of an operation reads and writes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) reads: Vec<usize>,
@@ -86,13 +85,13 @@ pub(super) struct Model<'a> {
     pub(super) runs: Vec<Run>,
     /// For each tensor: the operations that change its content.
     writers: Vec<Vec<usize>>,
-    /// For each tensor: its last use; for those that never move.
+    /// For each tensor: its last use. Only for tensors that never move.
     last: Vec<usize>,
     /// For each tensor: its gaps, in order.
     by_tensor: Vec<Vec<usize>>,
     /// For each gap: time of the copy to the host and back.
     pub(super) copies: Vec<(u64, u64)>,
-    /// The operations in order, with those that change nothing together.
+    /// The operations in order, grouped where nothing changes.
     pub(super) slots: Vec<Slot>,
     /// For each operation: its slot.
     pub(super) slot_of: Vec<usize>,
@@ -226,7 +225,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The last operation before which these reruns of a tensor may run: later, something that they read has changed.
+    /// The last operation before which these reruns may run. After it, one of their inputs has changed.
     fn latest(&self, producers: &[usize], tensor: usize, from: usize) -> usize {
         let (mut low, mut high) = (from, self.points.len());
         while low < high {
@@ -239,15 +238,15 @@ impl<'a> Model<'a> {
         low
     }
 
-    /// Leaves no producers where one of them reads what nothing can bring back.
+    /// Clears the producers of an interval if nothing can bring back an input of theirs.
     fn drop_dead_ends(&mut self) {
         let is_dead = |gap: &Gap| !gap.is_tail && !self.reads_come_back(&gap.producers, gap, &mut Vec::new());
         let dead: Vec<usize> = (0..self.gaps.len()).filter(|gap| is_dead(&self.gaps[*gap])).collect();
         dead.into_iter().for_each(|gap| self.gaps[gap].producers.clear());
     }
 
-    /// Whether what these reruns read at the end of a gap is there, may be kept or moved until then, or can be computed
-    /// again; `seen` are the gaps already looked at.
+    /// Whether every input of these reruns can be on the device at the end of an interval: kept, moved, or recomputed. `seen` holds the intervals
+    /// already checked.
     fn reads_come_back(&self, producers: &[usize], gap: &Gap, seen: &mut Vec<usize>) -> bool {
         let mut reads = producers.iter().flat_map(|run| &self.runs[*run].reads).copied();
         reads.all(|read| {
@@ -300,8 +299,8 @@ impl<'a> Model<'a> {
         self.by_tensor[tensor].iter().copied().find(|gap| self.gaps[*gap].from < at && at <= self.gaps[*gap].to)
     }
 
-    /// Leaves out that anything is computed again for an operation of the forward pass. The search has fewer decisions to
-    /// make then, and the bound knows that what is computed again is so after the forward pass.
+    /// Forbids recomputation for operations of the forward pass. This leaves fewer decisions to the search, and lets the bound assume that
+    /// recomputation happens after the forward pass.
     pub(super) fn compute_again_late(&mut self) {
         let forward = self.drafter.step.forward();
         self.gaps.iter_mut().filter(|gap| gap.to < forward).for_each(|gap| gap.producers.clear());
@@ -312,7 +311,7 @@ impl<'a> Model<'a> {
         self.by_tensor[tensor].first().map_or((0, 0), |gap| self.copies[*gap])
     }
 
-    /// The first use of a tensor, and the one after its last use going forward.
+    /// The range from the first use of a tensor to its last use in the forward pass.
     pub(super) fn forward_uses(&self, tensor: usize) -> std::ops::Range<usize> {
         let lifetime = self.drafter.lifetimes.get(TensorId(tensor));
         lifetime.map_or(0..0, |lifetime| lifetime.first..lifetime.last_forward.unwrap_or(lifetime.first) + 1)
@@ -331,7 +330,7 @@ impl<'a> Model<'a> {
         runs.iter().map(time).sum()
     }
 
-    /// The most bytes that any operation needs at once, whatever is decided, and that operation.
+    /// The most bytes that any operation needs under any decisions, and that operation.
     pub(super) fn floor(&self) -> (u64, usize) {
         let needs = (0..self.points.len()).map(|at| (self.least_at(at), at));
         needs.max_by_key(|(needs, at)| (*needs, usize::MAX - at)).unwrap_or((0, 0))
@@ -344,7 +343,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// The uses of a tensor that never leaves between them: it counts as used from the first to the last.
+/// The uses of a tensor that never leaves between them: it counts as used from its first use to its last.
 fn without_pauses(uses: &[(usize, bool, bool)]) -> Vec<(usize, bool, bool)> {
     let mut all: Vec<(usize, bool, bool)> = Vec::new();
     for &used in uses {

@@ -1,5 +1,5 @@
-//! Improves decisions against the evaluator: repairs what does not fit, then gives back what was given up needlessly,
-//! then tries again around random places.
+//! Improves decisions by local search: repairs decisions that do not fit, restores tensors that were given up needlessly, and retries around random
+//! intervals.
 //!
 //! ```text
 //! repair            give up at the worst moment what frees the most bytes for its time, until everything fits
@@ -13,19 +13,19 @@ use super::evaluate::{Choice, Decisions, Evaluator, Most, Outcome};
 use super::model::Model;
 use crate::plan::stop::End;
 
-/// Where each change alone visits more slots in all, changes are first tried together.
+/// Changes are first tried together if trying each alone would visit more slots than this in total.
 const TOGETHER: usize = 400_000;
 
-/// Attempts without improvement before a search ends, besides a few for each decision.
+/// Attempts without improvement before a search ends, in addition to a few per decision.
 const LOST: usize = 40;
 
-/// How many attempts ago something was accepted that a new one is compared with.
+/// A new attempt is compared with the decisions accepted this number of attempts ago.
 const PATIENCE: usize = 30;
 
-/// Changes that are tried to make up for a random one.
+/// Changes that are tried to compensate for a random one.
 const AROUND: usize = 10;
 
-/// Random choices; keeping is what is hoped for.
+/// The choices to draw from. `Keep` appears twice, because it is usually best.
 const CHOICES: [Choice; 5] = [Choice::Keep, Choice::Rebuild, Choice::Again, Choice::Move, Choice::Keep];
 
 /// A change of one decision.
@@ -35,7 +35,7 @@ enum Change {
     Point(usize, usize),
 }
 
-/// The work that a search may still do.
+/// The remaining work of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work<'e> {
     /// Operations and reruns that may still be visited.
@@ -49,12 +49,12 @@ impl Work<'_> {
     }
 }
 
-/// What a repair gives up first.
+/// The preferences of a repair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefer {
     /// Whether it may move tensors.
     pub(super) may_move: bool,
-    /// Whether only bytes at the worst moment count, not at all moments over the limit.
+    /// Whether only bytes at the worst moment count, rather than bytes at all moments over the limit.
     pub(super) worst_alone: bool,
 }
 
@@ -79,12 +79,12 @@ impl<'m, 'a> Search<'m, 'a> {
         Search { model, evaluator: Evaluator::new(model, limit), least, prefer: Prefer::default(), random: 1 }
     }
 
-    /// The same with so many bytes left free at each operation.
+    /// Leaves this many bytes free at each operation.
     pub(super) fn with_reserve(self, reserve: &[u64]) -> Search<'m, 'a> {
         Search { evaluator: self.evaluator.with_reserve(reserve), ..self }
     }
 
-    /// The same with other random numbers.
+    /// Sets the seed of the random numbers.
     pub(super) fn with_seed(mut self, seed: u64) -> Search<'m, 'a> {
         self.random = seed;
         self
@@ -96,7 +96,7 @@ impl<'m, 'a> Search<'m, 'a> {
         outcome
     }
 
-    /// The same, or `None` as soon as the outcome is certain to be over `most`.
+    /// Like `evaluate`, but returns `None` as soon as the outcome is certain to exceed `most`.
     fn evaluate_within(&mut self, decisions: &Decisions, most: Most, work: &mut Work<'_>) -> Option<Outcome> {
         let outcome = self.evaluator.evaluate_within(decisions, most);
         work.visits = work.visits.saturating_sub(self.evaluator.visits());
@@ -113,7 +113,7 @@ impl<'m, 'a> Search<'m, 'a> {
         ((self.random >> 33) % bound.max(1) as u64) as usize
     }
 
-    /// Whether a gap may have a choice, as far as it can be said alone.
+    /// Whether a choice is possible for an idle interval, judged by the interval alone.
     pub(super) fn is_open(&self, gap: usize, choice: Choice) -> bool {
         let of = &self.model.gaps[gap];
         match choice {
@@ -123,7 +123,7 @@ impl<'m, 'a> Search<'m, 'a> {
         }
     }
 
-    /// Keeps again, or gives up more cheaply, whatever makes the step faster and still fits.
+    /// Restores tensors, or evicts them more cheaply, wherever the step becomes faster and still fits.
     pub(super) fn restore(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
         for _ in 0..3 {
             let before = now.rank();
@@ -172,7 +172,7 @@ impl<'m, 'a> Search<'m, 'a> {
         now
     }
 
-    /// Makes changes if they rank better together; else each half of them.
+    /// Makes all changes if they rank better together; otherwise tries each half.
     fn restore_together(
         &mut self,
         decisions: &mut Decisions,
@@ -215,20 +215,19 @@ impl<'m, 'a> Search<'m, 'a> {
         }
     }
 
-    /// Undoes a few decisions around a random gap and decides them anew, as long as there is work left.
+    /// Undoes a few decisions around a random interval and decides them again, while work is left.
     pub(super) fn improve(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
         let open: Vec<usize> = (0..decisions.gaps.len()).filter(|gap| !self.model.gaps[*gap].is_tail).collect();
         if open.is_empty() {
             return now;
         }
-        // Something slower than now is accepted if it is faster than what was accepted a while ago, so that the search
-        // leaves the nearest valley.
+        // Decisions slower than the current ones are accepted if they beat those of some attempts ago, so that the search escapes a local minimum.
         let (mut current, mut at) = (decisions.clone(), now.clone());
         let mut before = vec![now.rank(); PATIENCE];
         let mut failed = 0;
         let mut round = 0;
         while !work.is_spent() && failed < LOST + 12 * open.len() && now.time > self.least {
-            // Also counts attempts that change nothing.
+            // This also counts attempts that change nothing.
             work.visits -= 1;
             failed += 1;
             round = (round + 1) % PATIENCE;

@@ -1,4 +1,4 @@
-//! Operations that count as one moment: between two changes, only the one that needs the most bytes matters.
+//! Groups operations into moments: between two changes, only the operation with the most bytes matters.
 //!
 //! ```text
 //! operations   conv   view   pack   relu   view   view   conv
@@ -13,13 +13,13 @@ use super::model::Model;
 pub(super) struct Slot {
     /// The first operation.
     pub(super) from: usize,
-    /// The one after the last.
+    /// The operation after the last.
     pub(super) to: usize,
     /// Whether nothing comes or goes at any of them.
     pub(super) is_quiet: bool,
     /// The most bytes at once of everything that never moves; for quiet slots.
     pub(super) needs: u64,
-    /// Time of all operations, but for the first one of a slot that is not quiet.
+    /// Time of all operations, without the first operation of a slot that is not quiet.
     pub(super) time: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn slots(model: &Model<'_>) -> Vec<Slot> {
                 continue;
             }
         };
-        // What the slot before needs in any case.
+        // The bytes that the previous slot needs at least.
         let least = |slot: &Slot| match slot.is_quiet {
             true => u64::MAX,
             false => {

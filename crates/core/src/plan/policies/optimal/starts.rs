@@ -1,4 +1,4 @@
-//! Decisions that a search begins with.
+//! Decisions that a search starts from.
 
 use super::evaluate::{Choice, Decisions};
 use super::model::{Gap, Model};
@@ -12,7 +12,7 @@ pub(super) fn everything(model: &Model<'_>) -> Decisions {
     }
 }
 
-/// Decisions that keep only what the forward pass needs after each of `segments` cuts at equal shares of its bytes.
+/// Decisions that keep only the tensors needed after each of `segments` cuts at equal shares of the forward pass's bytes.
 pub(super) fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
     let mut decisions = everything(model);
     let forward = model.drafter.step.forward();
@@ -39,7 +39,7 @@ pub(super) fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
     decisions
 }
 
-/// Decisions that compute again what takes least time for its bytes: so many percent of all bytes that lie idle.
+/// Decisions that recompute the tensors with the least time per byte, up to `percent` of all idle bytes.
 pub(super) fn cheapest(model: &Model<'_>, percent: u64) -> Decisions {
     let mut decisions = everything(model);
     let forward = model.drafter.step.forward();

@@ -1,8 +1,8 @@
-//! The most in any range of a list.
+//! Range maximum queries over a list of values.
 
-/// A list that answers for ranges.
+/// A table that answers range maximum queries in constant time.
 pub(super) struct Most {
-    /// For each power of two: the most of so many values from each place on.
+    /// For each power of two: the maximum of that number of values from each position on.
     levels: Vec<Vec<i128>>,
 }
 
@@ -19,7 +19,7 @@ impl Most {
         Most { levels }
     }
 
-    /// The most from one place to another, both inclusive; 0 if there is none.
+    /// The maximum from one position to another, both inclusive; 0 for an empty range.
     ///
     /// - Cost: O(1).
     pub(super) fn within(&self, from: usize, to: usize) -> i128 {

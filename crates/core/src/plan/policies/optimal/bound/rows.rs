@@ -1,11 +1,11 @@
-//! What the relaxation is made of: limits on live bytes, idle intervals, and who asks for whom.
+//! The parts of the relaxation: limits on live bytes, idle intervals, and the demands of reruns.
 
 use std::collections::BTreeMap;
 
 use super::super::model::{Gap, Model};
 use crate::plan::Direction;
 
-/// A limit on live bytes at an operation, perhaps with what a link may move instead.
+/// A limit on live bytes at an operation; with a window, minus the bytes that a link may move meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) at: usize,
@@ -27,53 +27,53 @@ pub(super) const SHARES: i128 = 1 << 16;
 pub(super) struct Idle {
     /// The interval of the model.
     pub(super) gap: usize,
-    /// The first operation from which on its being there counts: a rerun begins later.
+    /// The first operation from which the tensor counts as on the device: a rerun begins later.
     pub(super) since: usize,
     /// The first operation before which it may be needed, also by a rerun.
     pub(super) earliest: usize,
-    /// Of the one copy to the host that serves all intervals of a tensor: the share of this one, in parts of [`SHARES`].
+    /// This interval's share of the one copy to the host that serves all intervals of the tensor, in units of 1 / [`SHARES`].
     pub(super) share: i128,
     pub(super) wanted: Wanted,
 }
 
-/// What an idle tensor is wanted for, with its variables.
+/// The purpose of an idle tensor, with its variables.
 pub(super) enum Wanted {
     /// For an operation of the step.
     ForUse {
         /// Moments at which a rerun of another tensor asks for it, rising.
         asked: Vec<usize>,
-        /// The variable of being there from `since` on; the next ones are being there from each of `asked` on.
+        /// The variable "on the device from `since` on". The next variables are "on the device from each of `asked` on".
         there: usize,
-        /// The variable of being computed again.
+        /// The variable "is recomputed".
         again: Option<usize>,
     },
-    /// For reruns of other tensors alone. Whoever asks gets it: kept all the time, or computed again.
+    /// For reruns of other tensors only. Each rerun that asks gets the tensor: it is kept all the time, or recomputed.
     ForReruns {
-        /// The first moment at which one asks, and the last.
+        /// The first and the last moment at which a rerun asks for it.
         asked: usize,
         last: usize,
-        /// The variable of being asked for.
+        /// The variable "is asked for".
         has: usize,
     },
 }
 
 /// A rerun that asks for the tensor of another interval.
 pub(super) struct Demand {
-    /// Who is computed again.
+    /// The interval whose tensor is recomputed.
     pub(super) by: usize,
-    /// The interval asked for, and the place of the moment.
+    /// The interval asked for, and the position of the moment in its `asked`.
     pub(super) of: usize,
     pub(super) place: usize,
 }
 
-/// Intervals that are followed from one rerun, at most.
+/// The most intervals that are followed from one rerun.
 const MOST_ASKED: usize = 64;
 
 /// Stretches of the step in which windows begin or end.
 const STRETCHES: usize = 24;
 
-/// The limits on live bytes at every operation, and with what the links may move in some windows. Windows end, and those
-/// of the link from the host begin, where most bytes are needed at once, since memory is short there.
+/// The limits on live bytes at every operation, plus limits with the bytes that the links may move in some windows. Windows end where memory is
+/// tightest in each stretch; windows of the link from the host also begin there.
 pub(super) fn rows(model: &Model<'_>) -> Vec<Row> {
     let count = model.points.len();
     let mut rows: Vec<Row> = (0..count).map(|at| Row { at, window: None }).collect();
@@ -114,15 +114,15 @@ pub(super) struct Intervals {
 struct Asks {
     /// The gap of each interval: those needed by operations first.
     gaps: Vec<usize>,
-    /// For each: the first operation from which on its being there counts.
+    /// For each interval: the first operation from which the tensor counts as on the device.
     since: Vec<usize>,
-    /// For each: the first moment at which it may be computed again.
+    /// For each interval: the first moment at which it may be recomputed.
     earliest: Vec<usize>,
-    /// For each: the last moment at which it is asked for.
+    /// For each interval: the last moment at which it is asked for.
     last: Vec<usize>,
-    /// For each: how many intervals needed by operations ask for it, at once or through others.
+    /// For each interval: the number of intervals needed by operations that ask for it, directly or through others.
     roots: Vec<u32>,
-    /// Who asks whom: for how many of these intervals, and the last moment of them.
+    /// For each pair of asking and asked interval: the number of root intervals behind it, and their last moment.
     pairs: BTreeMap<(usize, usize), (u32, usize)>,
 }
 
@@ -145,7 +145,7 @@ impl Asks {
         asks
     }
 
-    /// Adds what the rerun of an interval asks for, and what the reruns of that ask for.
+    /// Adds the demands of an interval's rerun, and the demands of the reruns that those need.
     fn follow(&mut self, model: &Model<'_>, root: usize, place_of: &mut [Option<usize>]) {
         let (forward, to) = (model.drafter.step.forward(), model.gaps[self.gaps[root]].to);
         let mut queue = vec![root];
@@ -171,7 +171,7 @@ impl Asks {
                     self.roots.push(0);
                     self.gaps.len() - 1
                 });
-                // Were the root computed again before the other's interval begins, it would ask for less.
+                // If the root were recomputed before the other interval begins, it would ask for less.
                 self.since[root] = self.since[root].max(other.from + 1);
                 self.earliest[of] = self.earliest[of].min(self.earliest[root]);
                 self.last[of] = self.last[of].max(to);
@@ -190,7 +190,7 @@ impl Intervals {
     pub(super) fn of(model: &Model<'_>) -> Intervals {
         let Asks { gaps, since, earliest, last, roots, mut pairs } = Asks::of(model);
         let is_tail = |place: usize| model.gaps[gaps[place]].is_tail;
-        // What only some of those behind a tail ask for is not asked for whenever the tail is.
+        // A demand behind a tail counts only if every root of the tail makes it: otherwise the tail may exist without the demand.
         pairs.retain(|(by, _), (count, _)| !is_tail(*by) || *count == roots[*by]);
         let mut asked: Vec<Vec<usize>> = vec![Vec::new(); gaps.len()];
         let mut counts = vec![0; gaps.len()];
@@ -200,7 +200,7 @@ impl Intervals {
                 asked[*of].push(*moment);
             }
         }
-        // For each tensor: for how many operations it is idle in all.
+        // For each tensor: the number of operations during which it is idle.
         let mut idle_for = vec![0; model.managed.len()];
         for of in model.gaps.iter().filter(|of| !of.is_tail) {
             idle_for[of.tensor] += of.to - of.from;
@@ -225,7 +225,7 @@ impl Intervals {
         }
         let demands = pairs.into_iter().map(|((by, of), (_, moment))| {
             let place = match &idle[of].wanted {
-                // Asked for no later than it counts: then it is there all the time.
+                // If the demand comes before the tensor counts, the tensor is on the device all the time.
                 Wanted::ForUse { asked, .. } => asked.binary_search(&moment).map_or(0, |place| place + 1),
                 Wanted::ForReruns { .. } => 0,
             };

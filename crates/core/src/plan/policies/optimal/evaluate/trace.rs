@@ -1,4 +1,4 @@
-//! What has come to pass so far in carrying out decisions, and the way back to any operation.
+//! The record of an evaluation so far, which can be rewound to any operation.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ pub(super) struct Leaving {
     pub(super) end: u64,
 }
 
-/// Sums over what has come to pass.
+/// Sums over the moments so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     /// Bytes of managed tensors on the device.
     pub(super) live: u64,
     /// The time, without waits for copies from the host.
     pub(super) now: u64,
-    /// What of it the operations of the step took, without reruns and waits.
+    /// The time of the step's operations, without reruns and waits.
     pub(super) spent: u64,
     pub(super) link_free: u64,
     /// Bytes copied to the host.
@@ -69,7 +69,7 @@ pub(super) struct Trace {
     pub(super) moments: Vec<Moment>,
     /// For each moment: live bytes, without what is on its way back.
     pub(super) live: Vec<u64>,
-    /// What moves after so many moments.
+    /// Tensors that move, each after a number of moments.
     pub(super) moves: Vec<(usize, Move)>,
     pub(super) fetches: Vec<Fetch>,
     presence: Vec<Presence>,

@@ -47,8 +47,8 @@ impl Search<'_, '_> {
         (now.excess == 0).then_some(now)
     }
 
-    /// In a large step: gives up many tensors at once, the most promising first, until half of what is missing at each
-    /// operation is free. Returns whether it gave up any.
+    /// For a large step: evicts many tensors at once, the most promising first, until half of the missing bytes are free at each operation. Returns
+    /// whether it evicted any.
     fn take_many(&self, decisions: &mut Decisions) -> bool {
         let (model, limit) = (self.model, self.evaluator.limit);
         let mut missing = vec![0; model.touches.len()];
