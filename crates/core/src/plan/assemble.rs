@@ -20,7 +20,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
     let (step, baseline) = (drafter.step, &floors.fastest);
     let Outcome { draft, mut decisions, bound } = chosen;
     let schedule = draft.schedule;
-    // Bounds are those of plans with one lane.
+    // Bounds hold only for plans with one lane.
     let bound = bound.filter(|_| schedule.lanes() == 1);
     let simulation = simulate(step, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
@@ -89,7 +89,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
     Ok(plan.with_schedule(Checked::new(step, schedule, budgets)?))
 }
 
-/// The layout of a step's convolutions, which is that of all its maps.
+/// The layout of a step's convolutions, which all its maps share.
 fn layout(step: &Step) -> Layout {
     let chosen = step.operations.iter().find_map(|operation| match &operation.cost {
         Cost::Choice(front) => Some(front.problem.layout()),

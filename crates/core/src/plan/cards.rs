@@ -15,8 +15,8 @@ const OF_BOTH: f64 = 0.93;
 const OF_SHEET: &str = "84% of the link's raw rate, as measured on an H200; the link by the card's data sheet";
 const ASSUMED: &str = "as on an H200; assumed";
 
-/// What a data sheet says: GiB, GB/s, Tflop/s in 32 bits, on tensor cores from 32 bits and from 16 bits with sums in 32 bits (dense),
-/// and the link in GB/s.
+/// Data sheet figures: GiB, GB/s, and dense Tflop/s (in 32 bits, on tensor cores from 32 bits, and from 16 bits with 32-bit sums), and the link in
+/// GB/s.
 struct Sheet {
     gib: f64,
     memory: f64,

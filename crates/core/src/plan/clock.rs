@@ -1,4 +1,4 @@
-//! What each stream knows about the others: how many of their instructions have certainly ended, given its waits.
+//! Vector clocks of the streams: the number of instructions on each other stream that have certainly ended, given the waits.
 //!
 //! ```text
 //! compute    a1        a2   wait b1        a3        a3 runs after a2 and b1, but not necessarily after b2

@@ -5,7 +5,7 @@
 //! memory       least workspace for each convolution; all blocks placed together
 //! performance  fastest configuration for each convolution; all blocks placed together
 //! fit          as performance, if that fits; otherwise as memory, then each convolution gets the fastest configuration
-//!              whose workspace fits the largest gap at its step
+//!              whose workspace fits the largest free range at its step
 //! ```
 
 use std::sync::OnceLock;
@@ -23,11 +23,10 @@ use super::write::write;
 use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options, Policy, Schedule, footprint};
 use crate::{Bytes, Configuration, Error, Nanos};
 
-/// One part in this many of the time for planning is left for what follows the search: the last placement, checks and
-/// the simulation.
+/// The last eighth of the planning time is left for the final placement, the checks and the simulation.
 const AFTER: u64 = 8;
 
-/// What exceeds the proven least by no more than one part in so many is called the least: placements waste that much.
+/// A peak within 1% (1/100) of the proven minimum counts as minimal: placement wastes about that much.
 const NEAR: u64 = 100;
 
 /// A schedule with offsets, and its sizes.
@@ -82,7 +81,7 @@ pub(super) struct Drafter<'a> {
 
 impl<'a> Drafter<'a> {
     /// # Errors
-    /// [`Error::NotProfiled`] for an operation without a configuration; those of [`Step::check`].
+    /// [`Error::NotProfiled`] for an operation without a configuration; the errors of [`Step::check`].
     pub(super) fn new(
         step: &'a Step,
         costs: &'a CostModel,
@@ -95,7 +94,7 @@ impl<'a> Drafter<'a> {
         Drafter::until(step, costs, options, end)
     }
 
-    /// As [`Drafter::new`], for planning that ends when that of another step does.
+    /// Like [`Drafter::new`], with the deadline of another step's planning.
     pub(super) fn until(
         step: &'a Step,
         costs: &'a CostModel,
@@ -192,7 +191,7 @@ impl<'a> Drafter<'a> {
         self.placed_until(script, configurations, effort, self.end)
     }
 
-    /// The same with an end of its own.
+    /// Like [`Self::placed`], with a different deadline.
     fn placed_until(
         &self,
         script: &Script,
@@ -249,7 +248,7 @@ impl<'a> Drafter<'a> {
         self.tightened_until(draft, Effort::Plan, self.end)
     }
 
-    /// The same with this effort, and an end of its own.
+    /// Like [`Self::tightened`], with this effort and deadline.
     pub(super) fn tightened_until(&self, draft: Draft, effort: Effort, end: End<'_>) -> Draft {
         if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
@@ -263,8 +262,8 @@ impl<'a> Drafter<'a> {
         self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
-    /// Gives each convolution the fastest configuration that fits the largest free gap at its step, unless the fastest
-    /// ones all fit.
+    /// Gives each convolution the fastest configuration whose workspace fits the largest free range at its step, unless the fastest configurations
+    /// all fit.
     ///
     /// Workspaces are never live together, so each choice is independent.
     fn fitted(&self, script: &Script, effort: Effort) -> Draft {

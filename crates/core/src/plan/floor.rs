@@ -45,8 +45,7 @@ pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Option
         };
     }
     let floors = Floors::of(&drafter)?;
-    // What `overlap` moves depends on times that are not known yet; fetching on demand needs the least bytes in any
-    // case.
+    // The times that decide the moves of `overlap` are not known yet. Fetching on demand needs the least bytes in any case.
     let policies: &[Policy] = match options.policy {
         Policy::Overlap => &[Policy::Overlap, Policy::VdnnDynamic],
         ref policy => std::slice::from_ref(policy),

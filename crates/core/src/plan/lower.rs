@@ -6,8 +6,8 @@
 //! backward   loss: Y labels -> dX | .. | relu: Y dY | conv1: X dY -> dW, (dY W -> dX), update
 //! ```
 //!
-//! A ReLU in place over a batch normalization has no passes of its own: those of the normalization compute it. Over a sum, it has no
-//! forward pass.
+//! The passes of a batch normalization also compute a ReLU in place over it, so that ReLU has no passes. A ReLU in place over a sum has no forward
+//! pass.
 
 use std::collections::HashMap;
 

@@ -10,7 +10,7 @@ use crate::network::{LayerId, MapId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkTensor {
-    /// A feature map (X of the layers that read it, Y of those that write it).
+    /// A feature map (X of the layers that read it, Y of the layers that write it).
     FeatureMap(MapId),
     /// The gradient of a feature map.
     Gradient(MapId),

@@ -84,7 +84,7 @@ pub struct Options {
     pub policy: Policy,
     /// How to choose configurations; [`Policy::VdnnDynamic`] makes this choice itself.
     pub algorithms: Algorithms,
-    /// Whether to allow dividing a convolution's mini-batch, and that of a stretch of layers; the vDNN paper does not.
+    /// Whether to allow dividing the mini-batch of a convolution or of a stretch of layers; the vDNN paper does not.
     pub divide: bool,
     /// Whether branches may run side by side on lanes, where the costs say that this pays; only [`Policy::Optimal`] has them
     /// do so. False in files that do not say.

@@ -31,7 +31,7 @@ impl Order {
         self.channels > 1 && self.area > 1
     }
 
-    /// Numbers in the order of files, in that of the device.
+    /// Reorders numbers from file order to device order.
     ///
     /// ```
     /// use tightfit_core::plan::Order;
@@ -50,7 +50,7 @@ impl Order {
         turned
     }
 
-    /// Numbers in the order of the device, in that of files.
+    /// Reorders numbers from device order to file order.
     pub fn to_file(self, numbers: &[f32]) -> Vec<f32> {
         Order { channels: self.area, area: self.channels }.to_device(numbers)
     }

@@ -112,7 +112,7 @@ impl Accounting {
     }
 }
 
-/// What happens to a feature map after its last forward use.
+/// The treatment of a feature map after its last forward use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
@@ -194,20 +194,20 @@ pub struct Decision {
     pub taken: bool,
 }
 
-/// The plans that a lower bound of a step's time covers: all of the same order of operations and with the same stretch in
-/// parts, if any, in which what is copied back to the device stays until its next use, and perhaps fewer.
+/// The plans that a lower bound of a step's time covers: plans with the same order of operations and the same stretch in parts, if any, in which a
+/// copied-back tensor stays until its next use. A variant may restrict them further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bounded {
-    /// All of them.
+    /// All of these plans.
     #[default]
     Any,
-    /// Those that compute nothing again for an operation of the forward pass.
+    /// Plans that recompute nothing for an operation of the forward pass.
     ForwardOnce,
 }
 
 impl Bounded {
-    /// The plans, in words, of those with a stretch in parts or of those without.
+    /// Describes the plans in words, with or without a stretch in parts.
     pub fn words(self, in_parts: bool) -> String {
         let operations = if in_parts { "the operations of these parts" } else { "whole operations" };
         let kept = "keeps what it copies back until its next use";
@@ -339,7 +339,7 @@ pub struct Plan<S = Checked> {
     /// The layers that compute the mini-batch in parts; `None` if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_parts: Option<InParts>,
-    /// What becomes of each feature map.
+    /// The treatment of each feature map.
     pub maps: Vec<MapPlan>,
     /// Each layer's bytes and times, in order.
     pub layers: Vec<LayerPlan>,
@@ -354,7 +354,7 @@ fn is_default(layout: &Layout) -> bool {
     *layout == Layout::default()
 }
 
-/// What files written before the key was added mean.
+/// The value for files written before the key was added.
 fn has_momentum() -> bool {
     true
 }

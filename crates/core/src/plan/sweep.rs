@@ -8,16 +8,15 @@ use super::step::Step;
 use super::{CostModel, Options, Plan, Policy, Stop};
 use crate::{Bytes, Error, Nanos};
 
-/// A budget, and its plan or why there is none.
+/// A budget, and its plan or the reason for having none.
 pub type Swept = (Bytes, Result<Plan, Error>);
 
-/// Plans a step under each of these budgets, in rising order. A plan of a smaller budget is taken over where it is
-/// faster.
+/// Plans a step under each of these budgets, in rising order. If the plan of a smaller budget is faster, it is reused.
 ///
-/// - Cost: that of [`super::plan()`] for each budget.
+/// - Cost: one [`super::plan()`] per budget.
 ///
 /// # Errors
-/// Those of [`super::plan()`] that no budget changes; an error that a budget is too small stands in its place.
+/// Errors of [`super::plan()`] that no budget changes. An error that a budget is too small is returned for that budget.
 pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes]) -> Result<Vec<Swept>, Error> {
     sweep_until(step, costs, options, budgets, Stop::Never)
 }
@@ -25,7 +24,7 @@ pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes
 /// As [`sweep`], but a flag may end the searches early.
 ///
 /// # Errors
-/// Those of [`super::plan_until`] that no budget changes.
+/// Errors of [`super::plan_until`] that no budget changes.
 pub fn sweep_until(
     step: &Step,
     costs: &CostModel,
@@ -68,22 +67,22 @@ pub fn sweep_until(
     Ok(plans)
 }
 
-/// How long a step takes under a budget as others plan it; `None` where their plans do not fit.
+/// The step time of existing methods under a budget; `None` if their plans do not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rivals {
     /// The policy vdnn-dynamic, which copies feature maps to the host and chooses algorithms.
     pub vdnn: Option<Nanos>,
-    /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is computed again. The
-    /// fastest of several numbers of segments that fits, with the fastest algorithms that fit beside it.
+    /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is recomputed. Of several numbers of segments,
+    /// the fastest that fits counts, with the fastest algorithms that fit in the remaining memory.
     pub checkpoints: Option<Nanos>,
 }
 
-/// Plans a step under each of these budgets as others do, to compare [`sweep`] with.
+/// Plans a step under each of these budgets with existing methods, to compare [`sweep`] with.
 ///
 /// **Source**: Rhu et al. 2016, 3.4 (vDNN); Chen et al. 2016, 4 (checkpoints).
 ///
 /// # Errors
-/// Those of [`super::plan_until`] that no budget changes.
+/// Errors of [`super::plan_until`] that no budget changes.
 pub fn rivals(
     step: &Step,
     costs: &CostModel,

@@ -137,11 +137,11 @@ impl<'a> Workload<'a> {
         self.network.layer(layer).parameters > 0 && !self.frozen[layer.index()]
     }
 
-    /// The same workload with maps and filters in another layout; files of weights do not change.
+    /// This workload with maps and filters in another layout. Weight files do not change.
     ///
     /// # Errors
-    /// [`Error::BadNetwork`] for channels last in a network with a layer that is not known, or with one other than a fully
-    /// connected layer, a ReLU or dropout that takes a flattened map of several channels and places.
+    /// [`Error::BadNetwork`] for channels last in a network with an unknown layer, or with a layer that takes a flattened map of several channels and
+    /// positions, unless the layer is fully connected, a ReLU or dropout.
     pub fn with_layout(self, layout: Layout) -> Result<Workload<'a>, Error> {
         Ok(Workload { layout, orders: orders(self.network, layout)?, ..self })
     }

@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
         InstructionId(self.schedule.instructions.len() - 1)
     }
 
-    /// The block that holds a tensor; allocates one if there is none.
+    /// The block that holds a tensor; allocates one if needed.
     fn block(&mut self, tensor: TensorId, stream: Stream) -> BlockId {
         let holds = Holding::Tensor(tensor);
         match self.on_device.get(&holds) {

@@ -81,7 +81,7 @@ pub enum Violation {
     },
     /// An instruction refers to something that does not exist, or a block holds a tensor that the step lacks.
     NoSuch {
-        /// What does not exist.
+        /// The name of the missing thing.
         what: String,
         /// The instruction; the first for blocks.
         at: InstructionId,
@@ -104,7 +104,7 @@ pub enum Violation {
     Residence {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
     },
     /// Two resident blocks hold the same tensor; only one of them can hold its initial content.
@@ -138,7 +138,7 @@ pub enum Violation {
     Unordered {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
         /// The instruction.
         at: InstructionId,
@@ -149,7 +149,7 @@ pub enum Violation {
     ChangedWhileCopied {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
         /// The writing step.
         at: InstructionId,
@@ -160,7 +160,7 @@ pub enum Violation {
     NeverWritten {
         /// The block.
         block: BlockId,
-        /// What it should hold.
+        /// The content that it should hold.
         holds: Holding,
         /// The reading step.
         at: InstructionId,
@@ -169,14 +169,14 @@ pub enum Violation {
     Leak {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
     },
     /// Bytes that hold a result of the step, which is read after its end, are given to another block.
     ResultLost {
         /// The block of the result: the probabilities, or another map that no layer reads.
         result: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
         /// The block that takes some of its bytes.
         block: BlockId,
@@ -196,7 +196,7 @@ pub enum Violation {
     NotOnHost {
         /// The block on the host.
         host: HostBlockId,
-        /// What it should hold.
+        /// The tensor that it should hold.
         tensor: TensorId,
         /// The copy.
         at: InstructionId,

@@ -57,7 +57,7 @@ struct Document<'a> {
     schedule: ScheduleDocument,
 }
 
-/// What a reader of the schedule needs.
+/// The keys that a reader of the schedule needs.
 #[derive(Deserialize)]
 struct Body {
     step: String,
@@ -141,11 +141,11 @@ impl Plan {
 impl Checked {
     /// The schedule of a step's plan, as [`Plan::to_step_json`] wrote it.
     ///
-    /// - Cost: that of [`crate::plan::check`].
+    /// - Cost: one [`crate::plan::check`].
     ///
     /// # Errors
-    /// [`Error::BadDocument`] if the text is no such plan, has another version, is the plan of another step or of another
-    /// recording of it, states a size that disagrees with its schedule, or if the checker rejects the schedule.
+    /// [`Error::BadDocument`] if the text is no such plan, has another version, belongs to another step or another recording of it, states a size
+    /// that disagrees with its schedule, or if the checker rejects the schedule.
     pub fn from_step_plan(text: &str, step: &Step) -> Result<Checked, Error> {
         let Head { format, version } = serde_json::from_str(text).map_err(bad)?;
         if (format.as_str(), version) != (FORMAT, VERSION) {

@@ -1,9 +1,9 @@
 //! Rewrites a schedule with one lane to one with several: moves computations to their lanes, and adds a wait wherever an
 //! instruction would otherwise access a block too early.
 //!
-//! At the beginning of a section, every lane waits for what the compute stream has done; at its end, the compute stream
-//! waits for every lane. In between, operations that access the same block stay in the order of the list, so that sums of
-//! gradients have the same bits. Instructions keep their order, and those outside of sections their streams.
+//! At the beginning of a section, every lane waits for the previous work of the compute stream. At its end, the compute stream waits for every lane.
+//! In between, operations that access the same block stay in the order of the list, so that sums of gradients have the same bits. Instructions keep
+//! their order, and instructions outside of sections keep their streams.
 
 use std::collections::HashMap;
 
@@ -35,8 +35,8 @@ pub(super) fn rewritten(step: &Step, schedule: &Schedule, sections: &[&Section])
     rewriting.schedule
 }
 
-/// The stream of each instruction, and the sections by their beginning. What a computation of a section allocates and waits
-/// for goes with it, and what is released after it too.
+/// The stream of each instruction, and the sections by their beginning. Allocations, waits and releases move with the computation that they belong
+/// to.
 fn streams(schedule: &Schedule, sections: &[&Section]) -> (Vec<Stream>, HashMap<usize, usize>) {
     let instructions = &schedule.instructions;
     let mut streams: Vec<Stream> = instructions.iter().map(|instruction| instruction.stream).collect();

@@ -165,12 +165,10 @@ pub struct Operation {
     pub cost: Cost,
     /// Whether and how fast it may run again in the same step.
     pub again: Again,
-    /// Whether each sample of what it writes depends on that sample alone, and the gradients of weights that it writes
-    /// are sums over the samples.
+    /// Whether each output sample depends only on the same input sample, and weight gradients are sums over the samples.
     pub independent_samples: bool,
-    /// The time of its sums over all samples in a call of their own, if each sample of what it writes depends on that
-    /// sample and these sums alone, as in batch normalization: what it overwrites that has no samples. [`Phase`] says how it
-    /// then runs in parts.
+    /// The time of a separate call for its sums over all samples. Set if each output sample depends only on the same input sample and on these sums,
+    /// as in batch normalization. The sums are the outputs without samples that it overwrites. [`Phase`] describes how it then runs in parts.
     pub sums: Option<Nanos>,
 }
 

@@ -86,9 +86,9 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     fn solve(&self, prices: &[i128]) -> Option<Solved> {
         let model = self.model;
         let count = model.points.len();
-        // The price of a byte at each operation that is live. Bytes that could be moved instead are priced separately.
+        // The price of a live byte at each operation, without the windows of links.
         let mut live = vec![0_i128; count];
-        // The value to the links of a nanosecond before each operation; the entry after an operation includes the operation itself.
+        // The value to the links of a nanosecond before each operation; `worth[at + 1]` is also its value during operation `at`.
         let mut worth = vec![0_i128; count + 2];
         let mut constant: i128 = 0;
         let limit = i128::from(self.limit);

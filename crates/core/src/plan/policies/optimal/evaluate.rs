@@ -111,7 +111,7 @@ impl Most {
 /// How early a copy back starts, in copy times.
 const EARLY: u64 = 2;
 
-/// Moments per unit of work when returning tensors are scanned: scanning this number costs as much as one visit.
+/// Scanning this number of moments for returning tensors counts as one visit.
 const COUNTED: usize = 8;
 
 /// An evaluation fails at more reruns than this per operation of the step.

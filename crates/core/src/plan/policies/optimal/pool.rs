@@ -92,7 +92,7 @@ impl<'m, 'a> Pool<'m, 'a> {
         let starts = vec![("greedy".to_owned(), everything(model))];
         pool.try_all(starts, Prefer { worst_alone: true, ..Prefer::default() });
         if end.is_timed() && pool.best().is_none_or(|best| best > SLOW * fastest(model.drafter).0) {
-            // Little time was left. The decisions with the fewest bytes may take several times as long as decisions from a little more work.
+            // Little time was left. The decisions with the fewest bytes may be several times slower than the result of a little more work.
             let starts = vec![
                 ("keep".to_owned(), everything(model)),
                 ("4 segments".to_owned(), checkpoints(model, 4)),

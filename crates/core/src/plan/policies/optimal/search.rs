@@ -221,7 +221,7 @@ impl<'m, 'a> Search<'m, 'a> {
         if open.is_empty() {
             return now;
         }
-        // Decisions slower than the current ones are accepted if they beat those of some attempts ago, so that the search escapes a local minimum.
+        // Slower decisions than the current ones are accepted if they beat those of some attempts ago: the search escapes a local minimum this way.
         let (mut current, mut at) = (decisions.clone(), now.clone());
         let mut before = vec![now.rank(); PATIENCE];
         let mut failed = 0;
