@@ -1,11 +1,10 @@
-//! Decisions for which PyTorch's allocator has room, with the gaps between its blocks.
+//! Searches for decisions that fit in PyTorch's allocator, including its fragmentation.
 //!
-//! Gaps depend on all that is given up, in no simple way: giving up one more tensor may leave more of them. So many decisions are
-//! tried:
+//! Fragmentation depends on all evicted tensors in no simple way: evicting one more may increase it. The search therefore tries many decisions:
 //!
 //! ```text
-//! close    give up what is alive where too much is reserved, until there is room; then keep again what leaves room
-//! vary     change a tensor or two at random, and accept a slower step less and less often (simulated annealing)
+//! close    evict tensors that are live where too much is reserved, until the step fits; then restore tensors while it fits
+//! vary     change a tensor or two at random, and accept slower steps less and less often (simulated annealing)
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,33 +17,32 @@ use super::simulate::Outcome;
 use super::step::EagerStep;
 use crate::random::split_mix;
 
-/// Decisions are varied this often in turn, by so many threads at once, in so many steps each, and at most so many for each tensor.
+/// The search runs this many rounds on this many threads. Each thread makes at most `STEPS` changes, and at most `EACH` per tensor.
 const ROUNDS: usize = 3;
 const THREADS: usize = 8;
 const STEPS: usize = 4000;
 const EACH: usize = 100;
-/// First temperatures of the annealing, of one thread each in turn, as shares of the step; and the time that bytes beyond the limits count
-/// as, in steps a budget.
+/// Initial temperatures of the threads, as shares of the step time. `WORTH` is the penalty for bytes beyond the limits, in step times per budget.
 const WARMTHS: [f64; 4] = [6e-3, 2e-3, 2e-2, 6e-3];
 const WORTH: f64 = 3.0;
-/// Tensors of less than this part of the budget are not varied.
+/// Tensors smaller than 1/`PART` of the budget are not varied.
 const PART: i64 = 2000;
 
-/// What decisions may take.
+/// The limits of a search.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes on the device.
     pub budget: i64,
     /// Bytes that the allocator reserves for them.
     pub reserved: i64,
-    /// What it has reserved before.
+    /// Memory that the allocator has reserved before.
     pub there: There,
-    /// How long the search may take. Where that suffices, it always finds the same.
+    /// The longest time of the search. If it suffices, the result is always the same.
     pub time: Duration,
 }
 
-/// Decisions within the limits that take little time, from some to begin with, of which the first are given. None if none are found
-/// for which the allocator reserves less of what is too much, or that take less time.
+/// Searches from `bases` for faster decisions within the limits. Returns `None` if no decisions beat `bases[0]`: by fewer bytes over the limits, or
+/// by less time.
 pub fn with_room(
     step: &EagerStep,
     limits: &Limits,
@@ -139,7 +137,7 @@ impl Search<'_> {
         self.fits(outcome) && self.exceeded(outcome).is_none()
     }
 
-    /// What is near these decisions, and has room.
+    /// Searches near these decisions for decisions that fit.
     fn close(&self, choices: &mut Choices<'_>, base: &[Decision]) -> Option<Found> {
         choices.set(base);
         choices.forget_refused();
@@ -159,7 +157,7 @@ impl Search<'_> {
         self.found(choices.decisions())
     }
 
-    /// Anneals these decisions; the best that are within the budget.
+    /// Anneals these decisions; returns the best decisions within the budget.
     fn vary(&self, base: &[Decision], warmth: f64, seed: u64) -> Option<Found> {
         let mut choices = Choices::new(self.step);
         choices.set(base);
@@ -187,7 +185,7 @@ impl Search<'_> {
             let warm = warmth * self.plain * (1.0 - turn as f64 / steps as f64);
             let allowed = worth - warm * (1.0 - random.share()).ln();
             let decisions = choices.decisions();
-            // What it reserves takes longest to find out.
+            // The allocator's prediction takes longest, so it comes last.
             let tried = self.step.simulate(&decisions).ok();
             let tried = tried.filter(|tried| tried.moved <= self.step.host && tried.time_us < allowed);
             let tried = tried.map(|tried| (self.over(&tried), tried));
@@ -211,7 +209,7 @@ impl Search<'_> {
         Some(best)
     }
 
-    /// Time of a step, and more for what it needs beyond what there is.
+    /// Time of a step, plus a penalty for bytes beyond the limits.
     fn worth(&self, outcome: &Outcome, over: i64) -> f64 {
         let over = (outcome.peak - self.limits.budget).max(0) + over;
         outcome.time_us + WORTH * self.plain * over as f64 / self.limits.budget.max(1) as f64

@@ -1,4 +1,4 @@
-//! What becomes of tensors, in the form of a plan file.
+//! The decisions for tensors, as in a plan file.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ pub enum Fate {
     Keep,
     /// On the host.
     Offload,
-    /// Nowhere: it is made again.
+    /// Nowhere: it is recomputed.
     Recompute,
 }
 
-/// The decision for a tensor; those that have none are kept.
+/// The decision for a tensor. Tensors without a decision are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The tensor, by number.
@@ -37,6 +37,6 @@ pub struct Decision {
     pub release_after: Option<usize>,
     /// The operation before which its copy to the device begins, at the latest where it is needed.
     pub prefetch_before: Option<usize>,
-    /// How it is made again, once for each time that it is.
+    /// Its reruns, one for each time that it is recomputed.
     pub rebuilt: Vec<Rebuilt>,
 }

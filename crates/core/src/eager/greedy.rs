@@ -1,5 +1,5 @@
-//! Decisions by a greedy search: at the operation that needs most, give up what frees most bytes per added time, until the budget
-//! holds; then keep again what the budget allows, dearest first.
+//! A greedy search for decisions. At the operation with the most bytes, it evicts the tensors that free the most bytes per added time, until the
+//! budget holds. Then it restores tensors, the most expensive first, as far as the budget allows.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use super::rerun::Impossible;
 use super::simulate::Outcome;
 use super::step::{EagerStep, NONE};
 
-/// How long keeping again may take.
+/// The longest time of the restoring phase.
 const IMPROVE: Duration = Duration::from_secs(1);
-/// Tensors that are given up before the step is predicted anew, since each changes what the others cost.
+/// Tensors evicted before the step is predicted again, because each changes the costs of the others.
 const AT_ONCE: usize = 8;
-/// What a copy costs of its time: as long as copies of the forward pass hide beside it, and beyond.
+/// The share of a copy's time that it costs: while copies of the forward pass are hidden, and beyond.
 const HIDDEN: f64 = 0.15;
 const SEEN: f64 = 2.0;
 /// The part of the forward pass in which copies hide.
 const BESIDE: f64 = 0.8;
 
-/// Decisions under which a step needs at most so many bytes, on the device and on the host, and what they take. If none are
-/// found, those of the tried ones that need least.
+/// Searches for decisions under which a step needs at most `budget` bytes on the device, and fits on the host; returns them with their prediction. If
+/// it finds none, returns the tried decisions with the lowest peak.
 ///
 /// # Errors
 /// If the step cannot be predicted.
@@ -36,7 +36,7 @@ pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome),
         choices.give_up(&picked);
         let tried = step.simulate(&choices.decisions())?;
         if tried.live[outcome.at] >= outcome.live[outcome.at] {
-            // Giving these up frees nothing where it is needed.
+            // These evictions free nothing at the operation that needs memory.
             choices.refuse(&picked);
             continue;
         }
@@ -53,10 +53,10 @@ pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome),
     Ok((choices.decisions(), best))
 }
 
-/// A tensor that may be given up.
+/// A tensor that may be evicted.
 struct Candidate {
     tensor: usize,
-    /// What makes it again, and the time of that.
+    /// The operations that recompute it, and their time.
     closure: Option<(Vec<usize>, f64)>,
     /// Candidates that its rerun reads.
     reads: Vec<usize>,
@@ -64,11 +64,11 @@ struct Candidate {
     packed: usize,
 }
 
-/// What becomes of each tensor that may be given up.
+/// The treatment of each tensor that may be evicted.
 pub(super) struct Choices<'a> {
     step: &'a EagerStep,
     candidates: Vec<Candidate>,
-    /// Candidates in the order in which they are first made, the last first.
+    /// Candidates by the time at which they are first computed, the last first.
     from_last: Vec<usize>,
     pub(super) fates: Vec<Fate>,
     /// Fates that free nothing.
@@ -85,7 +85,7 @@ impl<'a> Choices<'a> {
         }
         let may_go = |number: &usize| {
             let tensor = &step.tensors[*number];
-            // One that is first saved in the backward pass is not seen in time.
+            // A tensor that is first saved in the backward pass is noticed too late.
             let is_seen = packed[*number] != NONE && tensor.last_forward != NONE && tensor.first_backward != NONE;
             tensor.movable && is_seen && tensor.first_backward > tensor.last_forward
         };
@@ -127,12 +127,12 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// Candidates of at least so many bytes.
+    /// Candidates of at least `least` bytes.
     pub(super) fn large(&self, least: i64) -> Vec<usize> {
         (0..self.candidates.len()).filter(|&one| self.bytes(one) >= least).collect()
     }
 
-    /// Whether a candidate can be made again.
+    /// Whether a candidate can be recomputed.
     pub(super) fn is_rebuildable(&self, one: usize) -> bool {
         self.candidates[one].closure.is_some()
     }
@@ -147,7 +147,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// Keeps these again, for good.
+    /// Keeps these tensors from now on.
     pub(super) fn refuse(&mut self, picked: &[(usize, Fate)]) {
         for &(one, fate) in picked {
             self.fates[one] = Fate::Keep;
@@ -160,7 +160,7 @@ impl<'a> Choices<'a> {
         self.refused.fill([false; 2]);
     }
 
-    /// What to give up next at an operation that needs so many bytes too many.
+    /// The next evictions for an operation that exceeds the budget by `excess` bytes.
     pub(super) fn pick(&self, at: usize, mut excess: i64) -> Vec<(usize, Fate)> {
         let step = self.step;
         let link = step.out_rate.min(step.in_rate);
@@ -258,8 +258,8 @@ impl<'a> Choices<'a> {
         needs
     }
 
-    /// Times of copies: out at once, one after another; in as late as one after another allows. Hooks let go of what was copied out
-    /// when they see the next pack, and fetch when they see an unpack.
+    /// Schedules the copies: to the host one after another as early as possible; back as late as possible, one after another. The program's hooks
+    /// release a copied tensor at the next pack, and fetch at an unpack.
     fn transfers(&self, needs: &[usize], found: &mut Vec<Decision>) {
         let step = self.step;
         let begins = &step.begins;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::rerun::{self, Impossible};
 
-/// What stands for no operation or tensor.
+/// Marks the absence of an operation or tensor.
 pub(super) const NONE: usize = usize::MAX;
 
 #[derive(Deserialize)]
@@ -77,12 +77,12 @@ pub(super) struct Tensor {
     pub(super) saved: bool,
     /// The tensor whose bytes an operation changes in place to make this one.
     pub(super) before: usize,
-    /// The first operation that has to do with it, the last one, and of each pass the last and the first; or [`NONE`].
+    /// The first and the last operation that uses it, the last of the forward pass and the first of the backward pass; or [`NONE`].
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) last_forward: usize,
     pub(super) first_backward: usize,
-    /// Operations of the forward pass that make or change it.
+    /// Operations of the forward pass that compute or change it.
     pub(super) writers: Vec<usize>,
 }
 
@@ -94,26 +94,26 @@ pub(super) struct Operation {
     pub(super) time_us: f64,
     pub(super) rerun_us: f64,
     pub(super) scratch: i64,
-    /// What it takes and gives back beside its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes.
+    /// Its allocations and releases of workspace, in order: the bytes of a block, 0 for a result, or -n to release the n-th block.
     pub(super) workspaces: Vec<i64>,
     pub(super) may_rerun: bool,
 }
 
-/// A recorded step of a program whose saved tensors can be given up and brought back.
+/// A recorded step of a program whose saved tensors can be evicted and brought back.
 pub struct EagerStep {
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
-    /// The first operation that is not of the forward pass.
+    /// The first operation after the forward pass.
     pub(super) turn: usize,
-    /// Packs and unpacks: all that is seen of a step from outside.
+    /// Packs and unpacks: the only events visible from outside a step.
     pub(super) packs: Vec<usize>,
     pub(super) unpacks: Vec<usize>,
-    /// When each operation begins if nothing is given up, and the end.
+    /// The start time of each operation if nothing is evicted, and the end of the step.
     pub(super) begins: Vec<f64>,
     /// Rates of copies in bytes per microsecond.
     pub(super) out_rate: f64,
     pub(super) in_rate: f64,
-    /// How much longer operations take beside copies.
+    /// The slowdown of operations during copies.
     pub(super) slowdown: f64,
     pub(super) host: i64,
     closures: Vec<OnceLock<Result<Vec<usize>, Impossible>>>,
@@ -123,7 +123,7 @@ impl EagerStep {
     /// Reads the text of a step file.
     ///
     /// # Errors
-    /// If it is none, or names tensors that it has not.
+    /// If the text is not a step file, or names missing tensors.
     pub fn from_json(text: &str) -> Result<EagerStep, Impossible> {
         let content: FileContent = serde_json::from_str(text).map_err(|error| Impossible(error.to_string()))?;
         let count = content.tensors.len();

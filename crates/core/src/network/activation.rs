@@ -50,7 +50,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Those without numbers of their own.
+    /// The activations without parameters.
     pub const PLAIN: [Activation; 8] = [
         Activation::Sigmoid,
         Activation::Tanh,
@@ -132,7 +132,7 @@ impl Activation {
         }
     }
 
-    /// What is wrong with its numbers, if anything.
+    /// Checks its parameters; an error describes the fault.
     pub(super) fn check(self) -> Result<(), String> {
         let (fits, what) = match self {
             Activation::HardSigmoid { alpha, beta } => (alpha > 0.0 && beta.is_finite(), "alpha must be positive"),
@@ -155,7 +155,7 @@ impl Activation {
         }
     }
 
-    /// Reads the activation of this name; `None` if there is none.
+    /// Reads the activation of this name; `None` for an unknown name.
     pub(super) fn read(name: &str, fields: &mut Fields<'_>) -> Result<Option<Activation>, String> {
         let mut number = |field: &str| fields.number(field, f32::MIN..f32::INFINITY);
         Ok(Some(match name {

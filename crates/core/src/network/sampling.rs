@@ -51,7 +51,7 @@ impl Sampling {
 mod tests {
     use super::*;
 
-    /// What PyTorch 2.15 gives for `torch.nn.functional.interpolate` of 0, 1, 2, ..
+    /// Results of PyTorch 2.15 for `torch.nn.functional.interpolate` of 0, 1, 2, ..
     #[test]
     fn places_are_those_of_pytorch() {
         let values = |sampling: Sampling, input, output| -> Vec<f32> {

@@ -262,8 +262,8 @@ impl<'a> Drafter<'a> {
         self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
-    /// Gives each convolution the fastest configuration whose workspace fits the largest free range at its step, unless the fastest configurations
-    /// all fit.
+    /// Picks for each convolution the fastest configuration whose workspace fits the largest free range at its step, unless the fastest
+    /// configurations all fit.
     ///
     /// Workspaces are never live together, so each choice is independent.
     fn fitted(&self, script: &Script, effort: Effort) -> Draft {

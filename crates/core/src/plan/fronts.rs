@@ -40,7 +40,7 @@ impl Fronts {
         Ok(fronts)
     }
 
-    /// Gives every convolution of `workload` without a front one configuration without workspace, with the time that `costs` estimates, and one
+    /// Adds a front to every convolution of `workload` without one: a configuration without workspace, with the time that `costs` estimates, and one
     /// candidate for each possible number of samples in a part of the mini-batch. Useful for networks without measurements.
     pub fn assume(&mut self, workload: &Workload<'_>, costs: &CostModel) -> Result<(), Error> {
         for problem in workload.problems()? {

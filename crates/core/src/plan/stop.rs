@@ -47,7 +47,7 @@ impl<'a> End<'a> {
         self.stop.is_set()
     }
 
-    /// Whether there is a deadline.
+    /// Whether a deadline is set.
     pub(super) fn is_timed(self) -> bool {
         self.at.is_some()
     }

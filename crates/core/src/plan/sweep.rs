@@ -72,8 +72,8 @@ pub fn sweep_until(
 pub struct Rivals {
     /// The policy vdnn-dynamic, which copies feature maps to the host and chooses algorithms.
     pub vdnn: Option<Nanos>,
-    /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is recomputed. Of several numbers of segments,
-    /// the fastest that fits counts, with the fastest algorithms that fit in the remaining memory.
+    /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is recomputed. The fastest of several numbers of
+    /// segments that fits counts. It uses the fastest algorithms that fit in the remaining memory.
     pub checkpoints: Option<Nanos>,
 }
 

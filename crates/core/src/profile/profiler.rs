@@ -29,7 +29,7 @@ pub struct Spent {
     pub skipped: Vec<Skipped>,
     /// The first failure to write to the cache; measuring continued without it.
     pub cache_failure: Option<String>,
-    /// What each device measured, in the order of the devices; empty for what was not shared among devices.
+    /// The measurements made by each device, in the order of the devices; empty if only one device measured.
     pub shares: Vec<Share>,
 }
 
@@ -107,7 +107,7 @@ impl Admission {
     }
 }
 
-/// What a candidate competes with; see [`Effort`].
+/// The times that a candidate competes with; see [`Effort`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rivals {
     /// [`Effort::best`].
@@ -116,7 +116,7 @@ pub(crate) struct Rivals {
     pub bound: Option<Nanos>,
 }
 
-/// What was measured in one run, by problem at its size; `None` for what failed.
+/// The measurements of one run, by problem at its size; `None` for a failed one.
 pub(crate) type Known = HashMap<(Problem, Algorithm), Option<Measurement>>;
 
 /// The measurements of one backend, made on demand and cached.
@@ -173,7 +173,7 @@ impl<'a> Profiler<'a> {
         self.spent
     }
 
-    /// The batch sizes up to the problem's own that can be measured, rising: every one, or those of a recording.
+    /// The measurable batch sizes up to the problem's own, rising: every size, or a recording's sizes.
     pub fn sizes(&self, problem: &Problem) -> Vec<usize> {
         match self.backend.sizes(problem) {
             Some(mut sizes) => {
@@ -184,7 +184,7 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    /// What measures.
+    /// The device that measures.
     pub fn device(&self) -> &Device {
         self.backend.device()
     }

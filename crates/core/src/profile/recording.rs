@@ -42,7 +42,7 @@ const MAX_TEXT: Bytes = Bytes::gib(1);
 
 const NO_DEVICE: &str = "contains no device; it may be truncated";
 
-/// The measurements of one device, and what was decided by them.
+/// The measurements of one device, and the decisions based on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// Where they were made.

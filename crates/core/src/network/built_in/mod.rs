@@ -66,7 +66,7 @@ pub fn built_in(name: &str) -> Result<Network, Error> {
         Some((_, _, make)) => make(),
         None => {
             let mut nearest: Vec<&str> = names().map(|(known, _)| known).collect();
-            // Those of the named family first, in the order of the list.
+            // Members of the named family come first, in the order of the list.
             nearest.sort_by_key(|known| if known.starts_with(name) { 0 } else { 1 + distance(known, name) });
             Err(Error::unknown_word("built-in networks; the nearest names are", name, nearest.into_iter().take(5)))
         }

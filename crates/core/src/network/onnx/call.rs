@@ -12,7 +12,7 @@ pub struct Call<'a> {
     pub node: &'a NodeProto,
     /// The node's attributes, inputs and outputs, by the table of operators.
     pub given: Given<'a>,
-    /// What its inputs stand for; none where an optional one is left out.
+    /// The values of its inputs; `None` for an omitted optional input.
     pub inputs: Vec<Option<Value>>,
     /// The number that stands for the mini-batch in extents.
     pub batch: usize,
@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
         dims.len() > 1 && dims[0] == self.batch
     }
 
-    /// A reason for extents whose first one is not that of the samples.
+    /// The reason to refuse extents whose first one is not the number of samples.
     pub fn not_of_samples(&self, dims: &[usize]) -> Option<String> {
         let what = || format!("its input of {dims:?} does not have the samples, {}, along its first axis", self.batch);
         (!self.is_of_samples(dims)).then(what)

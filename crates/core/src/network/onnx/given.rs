@@ -1,4 +1,4 @@
-//! What a node gives of the attributes, inputs and outputs that its operator has in the file's version.
+//! The attributes, inputs and outputs of a node, read through the table of operators in the file's version.
 
 use super::graph::shown;
 use super::proto::{AttributeProto, NodeProto};
@@ -28,7 +28,7 @@ impl<'a> Given<'a> {
         self.version
     }
 
-    /// Whether the operator can run, or be part of what runs.
+    /// Whether nodes of the operator can run, alone or as part of another operation.
     pub fn runs(&self) -> bool {
         self.operator.is_some_and(|operator| operator.runs)
     }
@@ -176,7 +176,7 @@ pub fn is_standard(node: &NodeProto) -> bool {
     matches!(node.domain.as_str(), "" | "ai.onnx")
 }
 
-/// What to say of an attribute whose value is not one that runs.
+/// The message for an attribute whose value cannot run.
 pub fn not(name: &str, value: &str, usual: &str) -> String {
     format!("attribute `{name}` = {value}, not {usual}")
 }

@@ -69,7 +69,8 @@ impl Layers {
         other(&mut of);
         let inputs: Vec<LayerId> = call.maps().iter().map(|map| map.layer).collect();
         let shapes: Vec<Shape> = inputs.iter().map(|input| self.shape(*input)).collect();
-        // What a function learns counts, also where the file computes it from fewer numbers; scales and the like do not.
+        // The function's own number of learned parameters counts, even if the file computes them from fewer numbers. Scales and the like do not
+        // count.
         if let Some(function) = &of.function {
             let learns = function.parameter_kinds(&shapes);
             of.parameters = learns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
@@ -145,8 +146,7 @@ impl Layers {
     }
 }
 
-/// What users call a node: the module that holds its weights, else the path that the exporter made of its modules, else
-/// its first output.
+/// The name of a node for users: the module that holds its weights, else the exporter's path of modules, else its first output.
 ///
 /// ```text
 /// weights layer1.0.conv1.weight              layer1.0.conv1

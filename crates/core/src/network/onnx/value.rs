@@ -1,4 +1,4 @@
-//! What a name in the graph stands for: the output of a layer, or a constant.
+//! The values of names in the graph: the output of a layer, or a constant.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ pub const MOST_ELEMENTS: usize = 4096;
 /// Extents of a tensor, the mini-batch included.
 pub type Dims = Vec<usize>;
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// The output of a layer.
     Map(Map),
-    /// Something that does not depend on the samples.
+    /// A value that does not depend on the samples.
     Constant(Rc<Constant>),
 }
 
@@ -29,7 +29,7 @@ pub struct Map {
     pub dims: Dims,
 }
 
-/// Something that does not depend on the samples: a weight, a shape, a random mask.
+/// A value that does not depend on the samples: a weight, a shape, a random mask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constant {
     /// Extents; none for a single number.
@@ -49,8 +49,8 @@ pub struct Origin {
     pub name: String,
     /// How its elements are ordered now.
     pub order: Order,
-    /// Number of learned parameters in it: those of initializers of more than one floating-point number, as far as it is
-    /// made of them.
+    /// Number of learned parameters in it, from the initializers that it is computed from. An initializer of a single floating-point number does not
+    /// count.
     pub learned: usize,
 }
 

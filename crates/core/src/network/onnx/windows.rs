@@ -104,7 +104,7 @@ pub fn convolution(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String
     layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
 }
 
-/// Refuses a `kernel_shape` that is not that of the filters.
+/// Refuses a `kernel_shape` that differs from the filters' extents.
 fn must_have_extents(call: &Call<'_>, filters: &[usize]) -> Result<(), String> {
     let given = call.ints("kernel_shape").filter(|given| !given.is_empty());
     match given.filter(|given| !given.iter().copied().eq(filters.iter().map(|&filter| filter as i64))) {

@@ -175,7 +175,7 @@ impl Progress {
         for ((_, used), BlockId(block)) in uses.iter().zip(&compute.blocks) {
             let tensor = step.tensor(used.tensor);
             let has_samples = tensor.sample_bytes.is_some();
-            // An operand without samples that is no sum changes once for the whole mini-batch.
+            // If an operand has no samples and is not a sum, it changes once for the whole mini-batch.
             let counted = if has_samples || step.is_sum(used) { samples.clone() } else { 0..self.batch };
             contents[*block].access(compute.access(used, tensor), operation, &counted, has_samples);
         }

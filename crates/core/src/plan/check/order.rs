@@ -85,7 +85,7 @@ impl Arena {
         Arena { stretches: BTreeMap::new(), blocks: vec![Touches::default(); blocks] }
     }
 
-    /// Gives bytes to a block; returns the previous owners of these bytes.
+    /// Assigns bytes to a block; returns the previous owners of these bytes.
     pub(super) fn take(&mut self, block: usize, offset: u64, bytes: u64) -> Vec<usize> {
         let end = offset.saturating_add(bytes);
         let first = self.stretches.range(..=offset).next_back().map_or(offset, |(start, _)| *start);

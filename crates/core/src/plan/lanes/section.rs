@@ -56,7 +56,7 @@ pub(super) fn sections(drafter: &Drafter<'_>, schedule: &Schedule, branches: &Br
     found
 }
 
-/// The fewest branches of a section. Of two branches, the longer one runs alone most of the time: the projections of ResNet-50 gained 0.9% on an
+/// The fewest branches of a section. With two branches, the longer one runs alone most of the time. The projections of ResNet-50 gained 0.9% on an
 /// H200, and plans with lanes have no known distance from the bound.
 const FEWEST_BRANCHES: usize = 3;
 

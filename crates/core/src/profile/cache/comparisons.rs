@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS comparison (
 pub(super) const TABLE: &str = "comparison";
 
 impl Cache {
-    /// What was compared on `device` for a question, without times.
+    /// The configurations compared on `device` for a question, without times.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -84,7 +84,7 @@ fn bounded(Comparison { configuration, error, own }: &Comparison) -> Comparison 
     Comparison { configuration: configuration.without_times(), error: error.min(MOST_ERROR), own }
 }
 
-/// What a row has from a column on; none if it cannot be a comparison of the problem.
+/// The comparison in a row from a column on; `None` if it cannot be a comparison of the problem.
 fn sound(problem: &str, row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Comparison>> {
     let error = row.get(column + 1)?;
     let own = match row.get_ref(column + 2)? {

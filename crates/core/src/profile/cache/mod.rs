@@ -52,24 +52,24 @@ pub struct Summary {
     pub unfinished: usize,
 }
 
-/// What an import has taken in.
+/// The counts of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Measurements that the recording had.
     pub measurements: usize,
-    /// Its decisions about questions that the cache had none about.
+    /// Its decisions about questions without a decision in the cache.
     pub new: usize,
     /// Its finished decisions that took the place of unfinished ones.
     pub replaced: usize,
-    /// Decisions of the cache that stayed in place of its own.
+    /// Decisions of the cache that were kept instead of the recording's.
     pub kept: usize,
-    /// Questions of the recording about which the cache's decision is unfinished now.
+    /// Questions of the recording whose decision in the cache is still unfinished.
     pub unfinished: usize,
 }
 
 impl Cache {
-    /// The default path of the cache, from environment variables: `TIGHTFIT_CACHE`, otherwise `tightfit/cache.db` in
-    /// `XDG_CACHE_HOME` or `HOME/.cache`. None for `TIGHTFIT_CACHE=none`, or if no variable names a folder.
+    /// The default path of the cache, from environment variables: `TIGHTFIT_CACHE`, otherwise `tightfit/cache.db` in `XDG_CACHE_HOME` or
+    /// `HOME/.cache`. `None` for `TIGHTFIT_CACHE=none`, or if no variable names a folder.
     ///
     /// `variable` looks one up; an empty one counts as not set.
     ///
@@ -188,7 +188,7 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
-    /// What dividing the problem's shape costs on `device`, if known.
+    /// The cost of dividing the problem's shape on `device`, if known.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.

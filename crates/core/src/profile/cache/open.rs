@@ -17,8 +17,8 @@ const APPLICATION: i32 = 0x7466_6974;
 /// The largest file to check when it is opened, which takes about 3 ms per MiB. Damage in a larger file is found when
 /// it is read.
 const CHECKED: i64 = 8 << 20;
-/// The tables, to which those of [`LATER`] are added. Batch 0 of a network stands for a program, and the
-/// largest number for a network without a mini-batch of its own; a layer's name is empty if the program gave none.
+/// The tables without the tables of [`LATER`]. Batch 0 of a network marks a program, and the largest number marks a network without a mini-batch. A
+/// layer's name is empty if the program gave none.
 const SCHEMA: &str = "
 CREATE TABLE device (
     id INTEGER PRIMARY KEY,
@@ -138,9 +138,8 @@ impl Cache {
                 Ok(Cache { connection, ..cache })
             }
             Ok(Contents::Measurements) => Ok(cache),
-            // A write-ahead log needs a second file beside the cache, which a read-only folder does not allow; but
-            // nobody else can write there either, so the file is treated as immutable. So is a file on a full disk, unless
-            // there is a log whose rows would be missed.
+            // A write-ahead log needs a second file next to the cache, which a read-only folder does not allow. But no process can write there, so
+            // the file is opened as immutable. The same holds on a full disk, unless a log exists whose rows would be missed.
             Err(Fault::Sql(error))
                 if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
                     || (has_no_room(&error) && !has_log(path)) =>
@@ -263,12 +262,12 @@ fn check_schema(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether the file beside a write-ahead log could not grow, as on a full disk.
+/// Whether the shared-memory file of a write-ahead log could not grow, as on a full disk.
 fn has_no_room(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
-/// Whether a write-ahead log with something in it lies beside the file.
+/// Whether a non-empty write-ahead log exists for the file.
 fn has_log(path: &Path) -> bool {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");

@@ -98,7 +98,7 @@ pub(super) fn network_id(connection: &Connection, name: &str, owner: Owner) -> r
     connection.query_row("SELECT id FROM network WHERE name = ? AND batch = ?", key, |row| row.get(0))
 }
 
-/// An owner as a value of the column `batch`: the largest number stands for a network without a mini-batch of its own.
+/// An owner as a value of the column `batch`. The largest number marks a network without a mini-batch.
 fn number(owner: Owner) -> i64 {
     match owner {
         Owner::Program => 0,
@@ -171,8 +171,8 @@ pub(super) fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
     })
 }
 
-/// A cost of dividing in two columns, from `first` on. The numbers of [`DivisionCost::NEVER`] are larger than a signed
-/// column holds: its largest stands for them, and so does a negative one, which is what a cast makes of them.
+/// A cost of dividing in two columns, from `first` on. The numbers of [`DivisionCost::NEVER`] exceed a signed column. The column's largest number
+/// stands for them, and so does any negative number, the result of a cast.
 pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<DivisionCost> {
     let finite = |column| -> rusqlite::Result<Option<u64>> {
         let value: i64 = row.get(column)?;

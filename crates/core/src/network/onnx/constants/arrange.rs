@@ -157,7 +157,7 @@ pub fn tile(input: &Constant, dims: &[usize]) -> Result<Data, String> {
     mapped(input, dims, &maps, None)
 }
 
-/// Adds elements before and after those of each axis, or takes some away.
+/// Adds elements before and after each axis, or removes some.
 pub fn pad(call: &Call<'_>, input: &Constant, dims: &[usize]) -> Result<Data, String> {
     // Other extents may be large where one is 0.
     if elements(dims) == Some(0) {

@@ -151,7 +151,7 @@ fn attributes(operator: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// The numbers of a `Range`; an error says why there are none.
+/// The numbers of a `Range`; an error gives the reason why they are unknown.
 pub fn range(call: &Call<'_>, most: usize) -> Result<Constant, String> {
     let known = || -> Option<[&Rc<Constant>; 3]> {
         let [start, end, step] = [call.constant(0).ok()?, call.constant(1).ok()?, call.constant(2).ok()?];

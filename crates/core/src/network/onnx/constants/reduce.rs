@@ -12,7 +12,7 @@ pub fn reduce(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     if along.is_empty() && call.int("noop_with_empty_axes") == Some(1) {
         return Ok(input.data.clone());
     }
-    // The axes that stay, then those that go: the elements of each result lie together.
+    // The kept axes come first, then the reduced axes, so that the elements of each result are adjacent.
     let order: Vec<usize> =
         (0..rank).filter(|at| !along.contains(at)).chain((0..rank).filter(|at| along.contains(at))).collect();
     let own = strides(&input.dims);

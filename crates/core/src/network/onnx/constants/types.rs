@@ -1,4 +1,4 @@
-//! The types of elements: their names, their sizes, and what a number becomes in them.
+//! The types of elements: their names, their sizes, and the conversion of numbers to them.
 
 use crate::network::onnx::proto::data_type as of;
 use crate::network::onnx::value::{Constant, Data, is_floating};
@@ -15,7 +15,7 @@ pub fn bits(code: i32) -> Result<usize, String> {
     })
 }
 
-/// What messages call a type.
+/// The name of a type in messages.
 pub fn name(code: i32) -> String {
     let names = [
         "undefined",

@@ -1,4 +1,4 @@
-//! What is not understood of a node is refused by name, or keeps it from running.
+//! Unknown fields of a node are refused by name, or keep the node from running.
 
 use super::*;
 

@@ -76,7 +76,7 @@ fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
     ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type }) }
 }
 
-/// A model of `x` with these extents whose outputs are those of its last node.
+/// A model of `x` with these extents. Its outputs are the outputs of the last node.
 fn model(input: &[i64], initializer: Vec<TensorProto>, node: Vec<NodeProto>) -> ModelProto {
     let output = node.last().into_iter().flat_map(|last| &last.output);
     let output = output.map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect();
@@ -257,7 +257,7 @@ fn activations_spelled_out_are_one_layer() {
         let found = other(&network, name);
         assert!(found.reads_inputs && !found.reads_output && found.parameters == 0, "{found:?}");
     }
-    // The sigmoid is read elsewhere too: each is a map of its own.
+    // The sigmoid is also read elsewhere, so each is a separate map.
     let mut shared = vec![node("Sigmoid", &["x"], &["s"], &[]), node("Mul", &["x", "s"], &["m"], &[])];
     shared.push(node("Add", &["m", "s"], &["y"], &[]));
     let network = read(&model(&[-1, 2, 6, 6], vec![], shared)).unwrap();
@@ -526,7 +526,7 @@ fn large_weights_are_skipped_unread() {
     assert!(cut.contains("cut off or damaged"), "{cut}");
     std::fs::File::options().write(true).open(&path).unwrap().set_len(head.len() as u64 + (3 << 30)).unwrap();
     assert_eq!(open().unwrap().parameters(), 250);
-    // Reading all of it would exceed the bound on what is read.
+    // Reading all of the file would exceed the bound.
     assert!(matches!(decode(&path, usize::MAX, MOST_GRAPH.0), Err(Error::File { .. })));
 }
 
@@ -555,7 +555,7 @@ fn weights_come_in_the_order_of_the_layers() {
     ];
     assert_eq!(numbers(&path).unwrap(), expected);
 
-    // The same in a file beside the model, after 4 other bytes.
+    // The same in a separate file, after 4 other bytes.
     let entry = |key: &str, value: &str| StringStringEntryProto { key: key.to_owned(), value: value.to_owned() };
     let external = |location: &str| vec![entry("location", location), entry("offset", "4"), entry("length", "24")];
     let tensor = |net: &mut ModelProto, location: &str| {

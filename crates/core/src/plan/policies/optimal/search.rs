@@ -2,9 +2,9 @@
 //! intervals.
 //!
 //! ```text
-//! repair            give up at the worst moment what frees the most bytes for its time, until everything fits
-//! restore           keep again, most expensive first, whatever still fits
-//! improve           undo a few decisions around a random moment, repair, give back; continue from the better one
+//! repair            at the worst moment, evict the tensor that frees the most bytes for its time, until everything fits
+//! restore           keep tensors again, the most expensive first, while everything fits
+//! improve           undo a few decisions around a random moment, repair, restore; continue from the better decisions
 //! ```
 
 mod repair;
