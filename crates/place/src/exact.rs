@@ -36,8 +36,8 @@ const STEP: i32 = 8;
 /// Seed of the random factors.
 const SEED: u64 = 0x9e37_79b9_7f4b_16c0;
 
-/// Looks for placements below this `height`, until no lower one exists, one is no higher than `enough`, this number of
-/// visits is over, or `is_over` returns true.
+/// Looks for placements below this `height`, until no lower one exists, one is no higher than `enough`, this number of visits is reached, or
+/// `is_over` returns true.
 pub(super) fn lowest(
     instance: &Instance,
     height: i32,

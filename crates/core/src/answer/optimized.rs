@@ -33,7 +33,7 @@ pub struct OptimizedKernel {
     pub layer: String,
     /// The convolution at the whole mini-batch.
     pub problem: Problem,
-    /// The fastest undivided configuration within the limit, or why there is none.
+    /// The fastest undivided configuration within the limit, or the reason for having none.
     pub undivided: Result<Configuration, NotUndivided>,
     /// The chosen configuration.
     pub configuration: Configuration,
@@ -44,7 +44,7 @@ pub struct OptimizedKernel {
 }
 
 impl OptimizedKernel {
-    /// Speedup over undivided; `None` if there is no undivided configuration or the time is zero.
+    /// Speedup over undivided; `None` without an undivided configuration or for a time of zero.
     pub fn speedup(&self) -> Option<f64> {
         speedup(self.undivided.as_ref().ok()?.time(), self.configuration.time())
     }

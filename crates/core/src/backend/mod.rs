@@ -122,7 +122,7 @@ pub trait Backend: Send {
     /// The device that its measurements are valid for.
     fn device(&self) -> &Device;
 
-    /// Free bytes of device memory; none if there is no device, or it does not report them.
+    /// Free bytes of device memory; `None` without a device, or if it does not report them.
     fn free_memory(&self) -> Option<Bytes> {
         None
     }
@@ -160,8 +160,8 @@ pub trait Backend: Send {
     /// [`Error::Interrupted`] if it was left ([`Backend::stop_on`]).
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error>;
 
-    /// What dividing costs on top of the micro-batches: scratch that lives through the whole configuration, and time
-    /// spent once. Zero for most problems.
+    /// The cost of dividing in addition to the micro-batches: scratch that lives through the whole configuration, and time spent once. Zero for most
+    /// problems.
     ///
     /// # Errors
     /// [`Error::Backend`] if the cost must be measured and that fails.

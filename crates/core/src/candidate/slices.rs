@@ -1,4 +1,4 @@
-//! Slices: a block of samples computed in ranges along one spatial axis, each by an algorithm of its own.
+//! Slices: a block of samples computed in ranges along one spatial axis, each with a separate algorithm.
 //!
 //! ```text
 //! d2 fft + 14 x d2 winograd + d2 fft      16 ranges of 2 along d; those at the edges take another algorithm

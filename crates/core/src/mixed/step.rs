@@ -17,7 +17,7 @@ use crate::profile::{Model, Recording, step_name};
 use crate::survey::Sizes;
 use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Operation, Types};
 
-/// The allowed steps of a device, and what they include.
+/// The allowed steps of a device, and the parts of a step that they include.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOptions {
     /// Number types of data and arithmetic.

@@ -44,7 +44,7 @@ pub enum Violation {
         /// The actual sum.
         actual: Nanos,
     },
-    /// The stated workspace is not that of the parts.
+    /// The stated workspace is not the workspace of the parts.
     Workspace {
         /// The stated value.
         stated: Bytes,

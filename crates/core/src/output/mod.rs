@@ -1,8 +1,7 @@
-//! Writes all output files in one way: a file is complete or absent, and something that is not a file is never replaced
-//! by one.
+//! Writes all output files in one way: a file is complete or absent, and a device, pipe or other special file is never replaced by a regular one.
 //!
 //! ```text
-//! a file, or nothing yet            part file beside it -> written -> flushed to disk -> renamed over it
+//! a file, or nothing yet            part file next to it -> written -> flushed to disk -> renamed over it
 //! a link                            the same for the file that it leads to; the link stays
 //! device, pipe, terminal, /dev/fd   opened and written into
 //! ```
@@ -38,7 +37,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
 /// Like [`write()`], but `fill` writes the content piece by piece. Small pieces are fine, because they are buffered.
 ///
 /// # Errors
-/// As [`write()`]; those of `fill`.
+/// The errors of [`write()`] and of `fill`.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Error> {
     fill_place(path, None, fill).map_err(|error| fault(path, None, error))
 }
@@ -80,8 +79,8 @@ pub fn is_one_file(one: &Path, other: &Path) -> bool {
     file(one).is_some_and(|one| file(other) == Some(one))
 }
 
-/// Checks that a disk has room for a file of this many bytes beside the one that it replaces. Passes where the disk does
-/// not say, and for what is no file.
+/// Checks that the disk has room for a file of this many bytes in addition to the file that it replaces. Passes if the free space is unknown, and for
+/// special files.
 ///
 /// # Errors
 /// [`Error::File`] with the bytes needed and free.
@@ -122,7 +121,7 @@ fn fill_place(
     }
 }
 
-/// Turns an I/O error into one that tells what to do about it; `needed` is the size of the content, if it is known.
+/// Converts an I/O error into one with a remedy; `needed` is the size of the content, if known.
 fn fault(path: &Path, needed: Option<Bytes>, error: std::io::Error) -> Error {
     let folder = || {
         let target = place::target(path).unwrap_or_else(|_| path.to_owned());

@@ -32,7 +32,7 @@ impl Part {
     /// part gets its permissions.
     ///
     /// # Errors
-    /// Those of opening the target and of making a file in its folder.
+    /// An error of opening the target or of creating a file in its folder.
     pub fn beside(target: &Path) -> Result<Part> {
         let permissions = match open(target, &mut OpenOptions::new()) {
             Ok(file) => Some(file.metadata()?.permissions()),

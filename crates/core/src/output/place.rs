@@ -32,7 +32,7 @@ impl Place {
     /// Follows the links of `path`.
     ///
     /// # Errors
-    /// [`ErrorKind::IsADirectory`] for a folder; those of looking.
+    /// [`ErrorKind::IsADirectory`] for a folder; an error of the lookup.
     pub fn of(path: &Path) -> Result<Place> {
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(ErrorKind::IsADirectory.into());

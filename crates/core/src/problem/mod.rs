@@ -104,7 +104,7 @@ impl Problem {
         Ok(Problem { input_in: inputs, output_in: outputs, ..*self })
     }
 
-    /// The same problem on tensors of its own, if its own are views of larger ones.
+    /// The same problem on separate tensors instead of views of larger ones.
     pub fn packed(&self) -> Problem {
         Problem { input_in: self.convolution.inputs(), output_in: self.convolution.outputs(), ..*self }
     }
@@ -168,7 +168,7 @@ impl Problem {
         self.convolution.filter_len()
     }
 
-    /// Whether x and y are tensors of their own, not views of larger ones.
+    /// Whether x and y are separate tensors rather than views of larger ones.
     pub fn is_packed(&self) -> bool {
         (self.input_in, self.output_in) == (self.convolution.inputs(), self.convolution.outputs())
     }

@@ -145,7 +145,7 @@ impl Grid {
         })
     }
 
-    /// The largest of what is measured of a column's header, by words, and of its cells.
+    /// The maximum of `of` over a column's header, by words, and its cells.
     #[cfg(feature = "tables")]
     fn width(&self, column: usize, of: impl Fn(Align, &str) -> usize) -> usize {
         let (name, align) = &self.columns[column];

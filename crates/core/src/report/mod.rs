@@ -28,7 +28,7 @@ pub use slower::{Slower, slower};
 #[cfg(feature = "tables")]
 pub use table::table;
 
-/// A number with so many decimals, without the sign of minus zero, to which small negative numbers round.
+/// A number with `decimals` decimals. Small negative numbers round to zero without a minus sign.
 fn rounded(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
     match text.strip_prefix('-') {

@@ -20,7 +20,7 @@ use crate::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement
 /// Predicts the time of one run of an algorithm on a problem.
 pub type Expected<'a> = dyn Fn(&Problem, &Algorithm) -> Nanos + Sync + 'a;
 
-/// What a survey would measure, and its cost.
+/// The measurements that a survey would make, and their cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forecast {
     /// Problems that need measurements.

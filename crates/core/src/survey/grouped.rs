@@ -27,7 +27,7 @@ pub(super) fn launches_per_group(problem: &Problem, algorithm: &Algorithm) -> bo
 /// compared with algorithms that need no more workspace, or next to none of `limit`.
 ///
 /// # Errors
-/// Those of [`Problem::with_batch`].
+/// The errors of [`Problem::with_batch`].
 pub(super) fn is_hopeless(
     problem: &Problem,
     algorithm: &Algorithm,

@@ -1,7 +1,7 @@
 //! Slices along a spatial axis, for kernels whose mini-batch is too small to divide.
 //!
-//! Workspaces are free to ask, so each algorithm that does not fit whole is measured only at the largest slices within the
-//! limit, and at the next smaller:
+//! Asking for a workspace is free. Each algorithm that does not fit whole is therefore measured only at the largest slices within the limit, and at
+//! the next smaller ones:
 //!
 //! ```text
 //! one sample    d32 whole   577 MiB
@@ -10,8 +10,8 @@
 //! under 128 MiB                  ^^^   ^^                     measured inside; the fastest also at both edges
 //! ```
 //!
-//! The measured ranges are then put together in every way ([`slice`]): a candidate of the whole block of samples, beside
-//! all others. Where no slices along an axis fit a limit, those along the next are tried.
+//! The measured ranges are then combined in every way ([`slice`]). Each combination is a candidate for the whole block of samples, next to all
+//! others. If no slices along an axis fit a limit, slices along the next axis are tried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -74,7 +74,7 @@ const TOGETHER: usize = 4;
 const SLICES: u64 = 64;
 /// Algorithms that compete at the edges of a size.
 const EDGES: usize = 2;
-/// The most ranges that are put together freely; beyond, only those of one size.
+/// The most ranges that are combined freely; beyond this number, only ranges of one size are.
 const MOST_PIECES: usize = 20_000;
 
 /// Measures slices of `problem` under `limits`, a few or more, and adds those worth having to its other candidates, with what
@@ -319,7 +319,7 @@ impl<'p, 'b> Search<'p, 'b> {
         if self.failed.contains(&(*problem, algorithm.clone())) {
             return Ok(false);
         }
-        // Whatever wins must beat the same share of the fastest in no more workspace.
+        // A winning range must beat the corresponding share of the fastest candidate with no more workspace.
         let positions = self.slicing.dimension().extent(problem) as f64;
         let of_block = self.slicing.block().batch() as f64 * positions / self.slicing.cuts().extent() as f64;
         let share = |candidate: &Candidate| candidate.time.0 as f64 / candidate.micro_batch as f64 * of_block;

@@ -24,7 +24,7 @@ pub struct Survey {
     pub spent: Spent,
 }
 
-/// What to measure.
+/// The sizes and limits to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
     /// The allowed micro-batch sizes.

@@ -145,7 +145,7 @@ fn importing_adds_to_a_program_and_replaces_a_network() {
     let kernel = |layer: &str, batch| Kernel { layer: layer.to_owned(), problem: problem(batch) };
     let filled = |name: &str, own: &str| {
         let cache = Cache::open(&folder.path().join(name)).unwrap();
-        // Recordings are by device: without a measurement there is none.
+        // Recordings are grouped by device, so a device needs a measurement.
         cache.keep(&device(name), &problem(4), &measurement("gemm", 4, 100)).unwrap();
         cache.add_to_program("train.py", &[kernel("shared", 4), kernel(own, 4)]).unwrap();
         cache.keep_network("tiny", Some(4), &[kernel(own, 4)]).unwrap();

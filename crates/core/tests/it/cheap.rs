@@ -125,8 +125,8 @@ fn answers_under_a_limit_are_those_of_careful_measurements() {
     }
 }
 
-/// The fronts of all kernels, which a total is divided along. `fit` stops refining at a budget of calls, and gaps may
-/// just exceed it, so its fronts are compared by what they give under each share.
+/// The fronts of all kernels, which divide a total. `fit` stops refining at a budget of calls, and refining one interval may just exceed it, so its fronts are
+/// compared by their results under each share.
 #[test]
 fn fronts_under_a_total_are_those_of_careful_measurements() {
     let total = Limit::Total(Bytes::gib(1));
@@ -164,8 +164,8 @@ fn recorded(problem: &Problem, rows: &[(&str, usize, u64)]) -> Vec<Box<dyn Backe
     vec![Box::new(Replay::of([recording]).unwrap())]
 }
 
-/// The sizes at which legacy algorithms are measured, in a survey of a layer of so many groups. They take `slower` times
-/// what an engine takes at every size; `reach` is the engine's largest size.
+/// The sizes at which legacy algorithms are measured, in a survey of a layer of `groups` groups. They take `slower` times as long as an engine at
+/// every size; `reach` is the engine's largest size.
 fn legacy_sizes(groups: usize, sizes: Sizes, slower: u64, reach: usize) -> Vec<usize> {
     let problem: Problem = format!("forward n64 c32 h8 w8 k32 r3 s3 groups{groups} f32").parse().unwrap();
     let engine = (1..=reach).map(|size| ("engine1", size, 10 + size as u64));
@@ -213,7 +213,7 @@ fn an_answer_never_rests_on_a_single_call() {
             .collect();
         (times, measured.load(Ordering::Relaxed))
     };
-    // What other surveys gave up: `a0` seems slower than it is, and `a2` was measured with care.
+    // Measurements that other surveys gave up: `a0` seems slower than it is, and `a2` was measured with care.
     for (name, time, repeats) in [("a0", 11, 1), ("a1", 31, 1), ("a2", 12, 3)] {
         let found = Measurement { repeats, ..row(name, BATCH, time, 0) };
         cache.keep(Fake::new(&today).device(), &stale::problem(BATCH), &found).unwrap();

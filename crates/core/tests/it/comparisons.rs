@@ -27,7 +27,7 @@ fn configuration(time: u64, workspace: u64) -> Configuration {
     Configuration::new(vec![part(4, "engine2:k25=1"), part(2, "legacy:algo-1")], cost)
 }
 
-/// Compared beside the program's own choice.
+/// A comparison that includes the program's own choice.
 fn compared(time: u64, workspace: u64, error: f64) -> Comparison {
     let own = Some((Algorithm::new("engine9"), 1e-8));
     Comparison { configuration: configuration(time, workspace), error, own }
@@ -64,7 +64,7 @@ fn a_comparison_is_found_again_whatever_time_the_configuration_takes() {
         cache.keep_comparisons(&device("a"), &key(6), &[alone(70, endless)]).unwrap();
         assert_eq!(cache.comparisons(&device("a"), &key(6)).unwrap(), [compared(0, 1024, 0.25), alone(0, 1e9)]);
     }
-    // What does not add up is refused, and so is what is no error.
+    // Sizes that do not add up and negative errors are refused.
     let wrong_own = Comparison { own: Some((Algorithm::new("engine9"), -1.0)), ..compared(70, 1, 0.5) };
     for (key, new) in [(key(7), compared(70, 1, 0.5)), (key(6), compared(70, 1, -1.0)), (key(6), wrong_own)] {
         let kept = cache.keep_comparisons(&device("a"), &key, std::slice::from_ref(&new));

@@ -68,14 +68,14 @@ fn alexnet(recording: &Recording, operations: &[Operation], sizes: Sizes, limit:
     (kernels.iter().map(|kernel| time(&kernel.problem)).sum(), survey.spent.kernel_time)
 }
 
-/// Both libraries' interfaces, every size from 1 to 256 recorded. Times are those of the recording, the same everywhere.
+/// Both libraries' interfaces, with every size from 1 to 256 recorded. Times come from the recording, so they are reproducible.
 #[test]
 fn fit_is_nearly_as_fast_as_all_sizes_for_half_the_cost_of_powers_of_two() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded");
     let recorded = [
         ("h200-legacy-alexnet-1col-all.jsonl.gz", &Operation::ALL[..], &[64, 128, 384][..]),
         ("h200-2026-11-21-all-sizes.jsonl.gz", &[Operation::Forward], &[64, 128, 384]),
-        // Among its kernels is one whose largest size takes 250 times as long as the size below.
+        // One of its kernels takes 250 times longer at its largest size than at the size below.
         ("h200-alexnet-1col-all.jsonl.gz", &Operation::ALL, &[64, 512]),
     ];
     for (file, operations, limits) in recorded {

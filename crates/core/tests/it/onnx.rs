@@ -1,4 +1,4 @@
-//! Networks that PyTorch exported, without their weights (`scripts/export-onnx.py`), against what PyTorch says of them.
+//! Networks exported by PyTorch, without their weights (`scripts/export-onnx.py`), compared with PyTorch's own figures.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const TRAINING: [&str; 3] = ["script", "script13", "dynamo"];
 /// For inference, where batch normalizations are merged into convolutions.
 const INFERENCE: [&str; 2] = ["inference", "inference-dynamo"];
 
-/// What PyTorch says of each network.
+/// PyTorch's figures for each network.
 fn said() -> Vec<(String, Value)> {
     let text = std::fs::read_to_string(Path::new(FOLDER).join("torch.json")).unwrap();
     let Value::Object(said) = serde_json::from_str(&text).unwrap() else { panic!("not an object") };
@@ -98,7 +98,7 @@ fn layers_are_called_what_the_model_calls_its_modules() {
     }
 }
 
-/// The operators of the layers that are only planned, or of those that run by a function.
+/// The operators of the layers that are only planned, or of the layers that run by a function.
 fn operators(name: &str, form: &str, run: bool) -> String {
     let network = read(name, form).into_network();
     let others = network.layers().iter().filter_map(|layer| match &layer.kind {

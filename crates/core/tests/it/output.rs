@@ -1,4 +1,4 @@
-//! Output files: whole or not at all, through links, into what is no file, and never waited for without end.
+//! Output files: whole or absent, through links, into special files, and without waiting forever.
 
 use std::fs;
 use std::io::Read;

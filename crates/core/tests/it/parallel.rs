@@ -18,7 +18,7 @@ fn table() -> Table {
     (1..=3).flat_map(|name| (1..=BATCH).map(move |size| row(name, size))).collect()
 }
 
-/// What so many devices find, and how many measurements each of them made.
+/// The survey of `devices` devices, and the number of measurements that each device made.
 fn found(devices: usize, sizes: Sizes, env: &Env<'_>) -> (Survey, Vec<usize>) {
     let fakes: Vec<Fake> = (0..devices).map(|_| Fake::new(&table())).collect();
     let counts: Vec<_> = fakes.iter().map(|fake| Arc::clone(&fake.measured)).collect();

@@ -422,7 +422,7 @@ fn bytes_of_a_small_network_by_hand() {
     let baseline = plan_of(Policy::Baseline);
     assert_eq!(baseline.most_live, Bytes(weights + input + conv + pool + fc + labels + conv + pool));
     assert_eq!(baseline.peak, baseline.most_live);
-    // The same moment, with what is not needed gone: the map of the loss stays to the end, the labels do not.
+    // At the same moment, without unneeded tensors: the map of the loss stays to the end, the labels do not.
     let all = plan_of(Policy::VdnnAll);
     assert_eq!(all.most_live, Bytes(weights + input + conv + pool + fc + conv + pool));
     assert_eq!(all.host, Bytes(input + conv));

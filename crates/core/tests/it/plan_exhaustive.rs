@@ -29,7 +29,7 @@ fn long(step: &Step, idle: usize) -> Step {
     step
 }
 
-/// What every operation reads and writes as sets of maps, and the bytes of all else at it and just before it.
+/// The reads and writes of every operation as sets of maps, and the bytes of everything else at it and just before it.
 struct Game {
     bytes: Vec<u64>,
     reads: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Random graphs under random policies and budgets: whatever is planned is accepted, and what is refused says why.
+//! Random graphs under random policies and budgets: every plan is accepted by the checker, and every refusal has its reason.
 
 use std::collections::HashMap;
 

@@ -30,7 +30,7 @@ pub(crate) type Table = BTreeMap<(String, usize), (u64, u64)>;
 pub(crate) struct Fake {
     device: Device,
     table: Table,
-    /// Bytes that a measurement needs over what was asked for.
+    /// Bytes that a measurement needs in addition to its stated workspace.
     excess: u64,
     pub(crate) measured: Arc<AtomicUsize>,
     /// Questions for the algorithms of a problem.
@@ -159,7 +159,7 @@ fn fit_ends_where_the_cache_says_more_workspace_than_the_backend() {
         assert!(candidates.iter().all(|candidate| candidate.workspace == Bytes(0)), "{sizes}: {candidates:?}");
         assert!(measured.load(Ordering::Relaxed) > 0, "{sizes}: they were measured again");
     }
-    // What was measured again has taken the place of what was there: for fit the whole mini-batch, which is best per sample.
+    // New measurements have replaced the old ones: for `fit` the whole mini-batch, which is best per sample.
     let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
     let workspaces: Vec<_> =
         cache.measurements(&Fake::new(&today).device, &problem(1)).unwrap().iter().map(|m| m.workspace).collect();

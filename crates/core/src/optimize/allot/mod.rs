@@ -95,7 +95,7 @@ pub struct Speedups {
     pub exchange: bool,
     /// Drop points that cannot be part of a better answer before the search.
     pub fix: bool,
-    /// Drop partial sums whose relaxation is no better than the best answer.
+    /// Drop partial sums whose relaxation does not beat the best answer.
     pub bound: bool,
     /// Drop partial sums that others beat in both workspace and time.
     pub dominance: bool,

@@ -11,7 +11,7 @@ use crate::plan::{
 };
 use crate::{Bytes, Device, Nanos, Types};
 
-/// Writes the plan as one indented JSON object that ends in a line feed. The times are those of `device`.
+/// Writes the plan as one indented JSON object that ends in a line feed. The times were measured on `device`.
 ///
 /// Times are in µs with up to three decimals. Null marks missing values: an unlimited budget, a `gap` without a known
 /// bound, the reuse distance of a map that is never read again, the time of an attempt that was not simulated.

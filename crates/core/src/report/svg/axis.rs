@@ -69,7 +69,7 @@ impl Axis {
         let highest = finite().max().map_or(1, |bytes| (bytes.0 - 1).checked_ilog2().map_or(0, |log| log + 1));
         let highest = highest.max(lowest + 1);
         let has = |special| values.clone().any(|bytes| bytes == special);
-        // A tick every so many powers of two; the two special places are as far away, so that their names have room.
+        // A tick for each `every` powers of two. The two special positions are that far away too, so that their names have room.
         let every = (highest - lowest).div_ceil(DOUBLINGS).max(1);
         let least = f64::from(lowest) - if has(Bytes::ZERO) { f64::from(every) } else { 0.0 };
         let most = f64::from(highest) + if has(Bytes::UNLIMITED) { f64::from(every) } else { 0.0 };
@@ -133,7 +133,7 @@ impl Times {
         self.most / self.step
     }
 
-    /// An axis with a tick every step up to the last, which ends after so many steps.
+    /// An axis of `end` steps with a tick at every step up to `last`.
     fn axis(&self, title: &str, last: f64, end: f64) -> Axis {
         let decimals = if self.step < 1.0 { 1 } else { 0 };
         let label = |i: u32| format!("{:.decimals$}", f64::from(i) * self.step);

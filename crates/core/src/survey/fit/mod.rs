@@ -13,7 +13,7 @@
 //!          whole mini-batch in one call wins and takes least per sample
 //! ```
 //!
-//! All of them are measured against the time that they must beat, see [`Bounds`]; most lose, and cost a call or two.
+//! All of these are measured against the time that they must beat (see [`Bounds`]). Most lose, and cost a call or two.
 //!
 //! Predicted times also give the cost of power-of-two, and thus the budget. The constants were chosen on one recorded
 //! network (AlexNet, one column, f32, all 256 sizes, limits of 8 to 512 MiB) and then checked on seven others; the
@@ -33,7 +33,7 @@ use crate::optimize::divide;
 use crate::profile::Profiler;
 use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
 
-/// Fill in an algorithm if its time per sample is at most this many times that of the best one.
+/// Fill in an algorithm if its time per sample is at most this multiple of the best algorithm's.
 const PROMISING: f64 = 1.2;
 /// Skip an algorithm if this many better ones reach at least as large a size.
 const RIVALS: usize = 4;
@@ -47,7 +47,7 @@ const REFINE_MOST: f64 = 0.4;
 const ROUND: usize = 12;
 /// Query the workspaces of every size if there are no more than this.
 const FEW: usize = 64;
-/// Rounds of refining: the first tries round sizes, the others halve the gaps beside the winning ones.
+/// Rounds of refining: the first tries round sizes; the others halve the intervals next to the winners.
 const ROUNDS: usize = 4;
 
 /// Measures the sizes that fit `limits` best and returns all measured candidates within the largest limit.

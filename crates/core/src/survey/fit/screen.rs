@@ -1,5 +1,5 @@
-//! Screening: each algorithm at a size or two foretells its time per sample at the largest size within reach, which ends
-//! where a library switches to much slower kernels.
+//! Screening: measurements of each algorithm at one or two sizes predict its time per sample at the largest usable size. The usable sizes end where a
+//! library switches to much slower kernels.
 //!
 //! ```text
 //! time per sample                  x      x     beyond the cliff, which halves of the sizes between 4 and 32 find
@@ -19,7 +19,7 @@ const ONCE: usize = 64;
 /// The floating-point operations up to which a GPU takes less time for all samples than for setting an algorithm up: engines
 /// that are compiled take 0.2 to 1 s at each size (depthwise and pointwise layers of MobileNetV3, H100).
 const LITTLE: f64 = 1e10;
-/// A size that takes this many times as long per sample as the first screening size is beyond a cliff: libraries switch kernels.
+/// A size is beyond a cliff if its time per sample is this multiple of the first screening size's: libraries switch kernels.
 const CLIFF: f64 = 4.0;
 
 /// At how many sizes each algorithm is screened.

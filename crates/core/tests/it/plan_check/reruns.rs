@@ -1,4 +1,4 @@
-//! Operations that run again: only those that may, and with the content that the first run had or left.
+//! Reruns: only allowed operations, and with the content that the first run read or left.
 
 use tightfit_core::plan::step::StepFile;
 
