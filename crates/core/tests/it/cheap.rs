@@ -125,8 +125,8 @@ fn answers_under_a_limit_are_those_of_careful_measurements() {
     }
 }
 
-/// The fronts of all kernels, which divide a total. `fit` stops refining at a budget of calls, and refining one interval may just exceed it, so its fronts are
-/// compared by their results under each share.
+/// The fronts of all kernels, which divide a total. `fit` stops refining at a budget of calls, and refining one interval
+/// may just exceed it, so its fronts are compared by their results under each share.
 #[test]
 fn fronts_under_a_total_are_those_of_careful_measurements() {
     let total = Limit::Total(Bytes::gib(1));
