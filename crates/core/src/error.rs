@@ -1,4 +1,4 @@
-//! The errors of this crate: facts that a caller can match, and a message that says what to do.
+//! The errors of this crate: facts that a caller can match, and a message with a remedy.
 
 use std::path::PathBuf;
 
@@ -180,11 +180,11 @@ pub enum Error {
         layer: String,
         /// The least budget of any policy.
         least: Bytes,
-        /// Bytes that no plan needs less than, if a longer search might find one that needs far less than `needed`.
+        /// A proven minimum, if a longer search might find a plan far below `needed`.
         proven: Option<Bytes>,
     },
 
-    /// A network whose tensors alone exceed the budget under the policy, which is known without measuring anything.
+    /// A network whose tensors alone exceed the budget under the policy. No measurement is needed to know this.
     #[error(
         "{network} needs at least {} under {policy} before any workspace, but the budget is {}; memory peaks at {layer}: \
          raise the budget above that{}, or use a smaller mini-batch",
@@ -317,7 +317,7 @@ pub enum Error {
     Interrupted,
 }
 
-/// The mini-batch that measured sizes do add up to, if there is one.
+/// The largest mini-batch that measured sizes add up to, if any.
 fn instead(largest: usize) -> String {
     match largest {
         0 => "; ".to_owned(),
@@ -325,7 +325,7 @@ fn instead(largest: usize) -> String {
     }
 }
 
-/// The reasons if there are any; otherwise what to do.
+/// The reasons, or a remedy if none are known.
 fn advice(batch: usize, reasons: &[String]) -> String {
     match reasons {
         [] => format!("; measure it first with `tightfit profile NETWORK --batch {batch}`"),
@@ -342,12 +342,12 @@ fn at_least(needed: Bytes, proven: Option<Bytes>) -> String {
     }
 }
 
-/// Advice to plan for longer, where that may help.
+/// Advice to plan for longer, if that may help.
 fn longer(proven: Option<Bytes>) -> &'static str {
     if proven.is_none() { "" } else { ", or search longer with --plan-time, which may find a plan that needs less" }
 }
 
-/// Advice to use a policy that needs less, if there is one.
+/// Advice to use a policy that needs less memory, if one does.
 fn cheaper(needed: Bytes, least: Bytes) -> String {
     if least >= needed {
         return String::new();

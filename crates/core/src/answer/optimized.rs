@@ -87,7 +87,7 @@ pub struct Optimized {
     pub limit: Limit,
     /// The kernels, in training order.
     pub kernels: Vec<OptimizedKernel>,
-    /// (time - bound) / bound: upper bound on how far the time is from the optimum; 0 if proven optimal.
+    /// (time - bound) / bound: upper bound on the relative distance from the optimum; 0 if proven optimal.
     pub gap: f64,
     /// Why the search for an allotment (WD) ended.
     pub stop: Option<Stop>,
@@ -122,8 +122,7 @@ impl Optimized {
         self.limit.combine(self.kernels.iter().map(|kernel| kernel.configuration.workspace()))
     }
 
-    /// The total workspace of an allotment, and with how much WR and one workspace are at least as fast; `None` under
-    /// other limits.
+    /// The total workspace of an allotment, and the workspaces with which WR and one workspace are at least as fast. `None` under other limits.
     pub fn needs(&self) -> Option<Needs> {
         let (Limit::Total(_), false) = (self.limit, self.groups.is_empty()) else { return None };
         let kernels: Option<Vec<_>> =
@@ -131,7 +130,7 @@ impl Optimized {
         needs(&kernels?, &self.groups)
     }
 
-    /// Total measured time of all kernels; `None` if some kernel was not run, or there are no kernels.
+    /// Total measured time of all kernels; `None` if some kernel was not run, or without kernels.
     pub fn measured_time(&self) -> Option<Nanos> {
         if self.kernels.is_empty() {
             return None;

@@ -44,8 +44,7 @@ impl Check {
     }
 }
 
-/// Memory for comparing a kernel: its tensors, the divided and undivided outputs of two runs each, and both again in 64
-/// bits.
+/// Memory for comparing a kernel: its tensors, the outputs of two divided and two undivided runs, and both outputs in 64 bits.
 pub fn compared(problem: &Problem) -> Bytes {
     problem.tensor_bytes() + Bytes::of(problem.output_len(), 4 * 4 + 2 * 8)
 }

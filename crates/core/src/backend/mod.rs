@@ -26,8 +26,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The more specific of two descriptions of one device; none if they describe two. Libraries are listed in order,
-    /// separated by ` / `, and older recordings list fewer of them.
+    /// The more specific of two descriptions of one device; `None` if they describe different devices. Libraries are listed in order, separated by `
+    /// / `, and older recordings list fewer of them.
     ///
     /// ```
     /// use tightfit_core::Device;
@@ -104,7 +104,7 @@ impl Effort {
     /// The most that the gaps between the kernels of a single call add to its time.
     pub const LAUNCH_GAPS: Nanos = Nanos(50_000);
 
-    /// Whether the time of a single call, without the gaps that it may have, is over `margin` times the bound.
+    /// Whether the time of a single call, without idle time within it, is over `margin` times the bound.
     ///
     /// ```
     /// use tightfit_core::{Nanos, backend::Effort};
@@ -150,7 +150,7 @@ pub trait Backend: Send {
         None
     }
 
-    /// From now on, leaves a measurement unfinished once the flag is set, where it can: calls of a device run to their end.
+    /// From now on, stops a measurement once the flag is set, if it can. Calls already on a device run to their end.
     fn stop_on(&mut self, _stop: &Arc<AtomicBool>) {}
 
     /// Times one algorithm on one (micro-)batch, on random data.

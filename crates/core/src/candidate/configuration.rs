@@ -116,7 +116,7 @@ impl Configuration {
         configuration
     }
 
-    /// The same without times, by which it is known again however long it takes.
+    /// The configuration without times, to compare configurations regardless of time.
     pub fn without_times(&self) -> Configuration {
         let part = |part: &Candidate| Candidate { time: Nanos::ZERO, ..part.clone() };
         let cost = DivisionCost { time: Nanos::ZERO, ..self.cost };
@@ -197,8 +197,8 @@ impl Configuration {
 }
 
 impl fmt::Display for Configuration {
-    /// Writes equal neighbors once: `2 x 100 fft + 56 gemm`. Slices stand in parentheses after their samples, and alone
-    /// if they are the whole mini-batch: `2 x 1 (16 x d2 fft)`, `16 x d2 fft`.
+    /// Writes equal neighbors once: `2 x 100 fft + 56 gemm`. Slices are in parentheses after their samples. If they are the whole mini-batch, they
+    /// appear alone: `2 x 1 (16 x d2 fft)`, `16 x d2 fft`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = self.parts.chunk_by(|a, b| a.micro_batch == b.micro_batch && a.algorithm == b.algorithm);
         let text: Vec<String> = runs

@@ -14,16 +14,16 @@ use super::simulate::{Block, Outcome, RerunCall, Span};
 use super::step::{EagerStep, NONE};
 
 const ROUND: i64 = 512;
-/// The largest block of the segment for small ones, and the pages by which the other grows.
+/// The largest small block, and the growth of the segment for large blocks.
 const SMALL: i64 = 1 << 20;
 const PAGE: i64 = 20 << 20;
 
 /// The allocator's sizes. Tests of small steps use other sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// The largest block of the segment for small ones.
+    /// The largest small block.
     pub small: i64,
-    /// The pages by which the other segment grows.
+    /// The growth of the segment for large blocks.
     pub page: i64,
 }
 
@@ -157,7 +157,7 @@ struct Replay<'a> {
     /// Blocks with the next one that ends at the same operation, and by operation, the first one that ends there.
     blocks: Vec<(i64, i64, usize)>,
     ends: Vec<usize>,
-    /// How many bytes of small blocks there are more at each operation, and the most that it takes and gives back.
+    /// The added bytes of small blocks at each operation, and the most that the operation itself adds and releases.
     small: Vec<i64>,
     beside: Vec<i64>,
 }

@@ -81,7 +81,7 @@ pub fn with_room(
     best.filter(|best| !given_fits || best.compare(&given).is_lt()).map(|best| best.decisions)
 }
 
-/// Decisions, what they take, and how many bytes are reserved beyond what may be.
+/// Decisions, their prediction, and the bytes reserved beyond the limit.
 #[derive(Clone)]
 struct Found {
     decisions: Vec<Decision>,
@@ -216,7 +216,7 @@ impl Search<'_> {
     }
 }
 
-/// Random choices; the same seed gives the same.
+/// A generator of random choices; equal seeds give equal choices.
 struct Random(u64);
 
 impl Random {

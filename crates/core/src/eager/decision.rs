@@ -35,7 +35,7 @@ pub struct Decision {
     pub offload_after: Option<usize>,
     /// The operation behind which its bytes are free.
     pub release_after: Option<usize>,
-    /// The operation before which its copy to the device begins, at the latest where it is needed.
+    /// The operation before which its copy to the device begins; at the latest the operation that needs it.
     pub prefetch_before: Option<usize>,
     /// Its reruns, one for each time that it is recomputed.
     pub rebuilt: Vec<Rebuilt>,

@@ -117,7 +117,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// The fates of these decisions.
+    /// Sets the fates from these decisions.
     pub(super) fn set(&mut self, decisions: &[Decision]) {
         self.fates.fill(Fate::Keep);
         for decision in decisions {

@@ -57,7 +57,7 @@ impl EagerStep {
     /// The tensors that a rerun of these operations reads but does not compute, in the order of their first use.
     ///
     /// # Errors
-    /// If there are no such operations.
+    /// If an index is out of range.
     pub fn leaves(&self, indices: &[usize]) -> Result<Vec<usize>, Impossible> {
         match indices.iter().find(|&&index| index >= self.operations.len()) {
             Some(index) => Err(Impossible(format!("there is no operation {index}"))),
@@ -68,7 +68,7 @@ impl EagerStep {
     /// The calls of a rerun of these operations, after which the tensors in `held` stay.
     ///
     /// # Errors
-    /// If an operation may not run again, or changes what the rerun did not make.
+    /// If an operation may not run again, or changes a tensor that the rerun did not compute.
     pub fn calls(&self, indices: &[usize], held: &[usize]) -> Result<Vec<Call>, Impossible> {
         // The last call that uses each tensor.
         let mut last_use: Vec<(usize, usize)> = Vec::with_capacity(4 * indices.len());

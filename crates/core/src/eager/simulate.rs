@@ -164,7 +164,7 @@ impl<'a> Simulator<'a> {
         Ok(outcome)
     }
 
-    /// Adds a span; where the last one of the tensor `before` ends right before it, that goes on instead.
+    /// Adds a span, or extends the last span of the tensor `before` if it ends right before this one.
     fn lives_in(&mut self, start: usize, end: usize, tensor: usize, before: usize) {
         if end < start {
             return;

@@ -5,8 +5,8 @@
 //!                                      no  -> sum over convolutions of WR's T(batch) + batch × rest
 //! ```
 //!
-//! A measured step is stored like any other measurement: its problem is [`step_name`], its algorithm says how it was
-//! run, and its workspace is the total memory of the step.
+//! A measured step is stored like any other measurement: its problem is [`step_name`], its algorithm describes the way it was run, and its workspace
+//! is the total memory of the step.
 
 use std::sync::atomic::AtomicBool;
 

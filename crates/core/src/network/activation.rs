@@ -25,12 +25,12 @@ pub enum Activation {
         /// The largest value, above the least.
         high: f32,
     },
-    /// x where it is positive, else slope · x.
+    /// x if positive, otherwise slope · x.
     LeakyRelu {
         /// The slope below 0; positive.
         slope: f32,
     },
-    /// x where it is positive, else alpha · (exp(x) - 1).
+    /// x if positive, otherwise alpha · (exp(x) - 1).
     Elu {
         /// How far below 0 it goes; positive.
         alpha: f32,
@@ -168,7 +168,7 @@ impl Activation {
     }
 }
 
-/// The error function, by its series: exact to 1e-9, where it differs from 1 and -1 by more than that.
+/// The error function by its series: exact to 1e-9 wherever it differs from 1 and -1 by more than that.
 pub(super) fn erf(x: f64) -> f64 {
     if x.abs() > 4.5 {
         return x.signum();

@@ -76,7 +76,7 @@ pub enum WithRelu {
     Nothing,
     /// The forward pass; the ReLU's backward pass is separate.
     Forward,
-    /// Both, since the backward pass can tell from the inputs which elements the ReLU cut.
+    /// Both: the backward pass can determine from the inputs which elements the ReLU cut.
     Both,
 }
 
@@ -112,8 +112,7 @@ pub struct Behavior {
     pub samples_are_independent: bool,
     /// Whether its backward pass reads only the sign of its output.
     pub reads_sign_alone: bool,
-    /// Whether its output is zero or has the sign of its input. A ReLU below it, computed in place, can then still tell
-    /// which elements it cut.
+    /// Whether its output is zero or has the sign of its input. A ReLU below it, computed in place, can then still determine which elements it cut.
     pub keeps_sign: bool,
     /// Its passes that compute a ReLU in place over its output as well.
     pub with_relu: WithRelu,

@@ -271,7 +271,7 @@ mod tests {
         all
     }
 
-    /// The layer of a function, told the planner as it is.
+    /// The layer of a function, with the function's facts for the planner.
     fn other(function: &Function, inputs: &[Shape], shape: Shape) -> Other {
         let facts = function.facts(inputs).unwrap();
         Other {

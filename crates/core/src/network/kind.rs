@@ -102,7 +102,7 @@ impl LayerKind {
         }
     }
 
-    /// The output shape; an error says what is wrong with the inputs.
+    /// The output shape; an error describes the fault of the inputs.
     pub(super) fn output(&self, inputs: &[Shape]) -> Result<Shape, String> {
         let one = || match inputs {
             [input] => Ok(*input),

@@ -42,7 +42,7 @@ impl Other {
         }
     }
 
-    /// The output shape; an error says what is wrong.
+    /// The output shape; an error describes the fault.
     pub(super) fn output(&self, inputs: &[Shape]) -> Result<Shape, String> {
         let Some(first) = inputs.first() else { return Err(format!("{} takes one or more inputs", self.operator)) };
         if self.in_place && (self.reads_inputs || first.len() != self.shape.len()) {

@@ -36,7 +36,7 @@ impl Hyperparameter {
         }
     }
 
-    /// The values that it may have, in words.
+    /// A description of the allowed values.
     pub fn range(self) -> &'static str {
         match self {
             Hyperparameter::LearningRate | Hyperparameter::WeightDecay => "a finite number of at least 0",

@@ -16,8 +16,8 @@
 use super::divide::{Sums, is_whole, parts, too_little};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
-/// The configurations within `limit` that no other beats in both time and workspace, by rising workspace, hence falling
-/// time. Of equal points, only the one with the fewest micro-batches remains.
+/// The configurations within `limit` that no other beats in both time and workspace, by rising workspace and falling time. Of equal points, only the
+/// one with the fewest micro-batches remains.
 ///
 /// The (time, workspace) points equal the points of the paper's recurrence over sets of configurations, at far less cost. (The paper's pruning as
 /// printed would remove every point, because each is no better than itself; one of several equal points must stay.)

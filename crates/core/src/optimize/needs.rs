@@ -24,7 +24,7 @@ pub struct Needs {
     pub one: Bytes,
 }
 
-/// Computes the workspace of an allotment (WD), and with how much WR and one workspace are at least as fast.
+/// Computes the workspace of an allotment (WD), and the workspaces with which WR and one workspace are at least as fast.
 ///
 /// `kernels` has the allotted configuration and the front of each kernel; `groups` lists the kernels that can run
 /// concurrently ([`crate::Network::concurrent`]). Returns `None` if a kernel has no front, or no limit within the

@@ -24,7 +24,7 @@ pub(crate) use place::folder;
 
 use crate::{Bytes, Error};
 
-/// Writes `content` to `path`: a file is replaced as a whole or left unchanged, and anything else is written to.
+/// Writes `content` to `path`: a regular file is replaced as a whole or left unchanged; any other file is written to.
 ///
 /// An existing file keeps its permissions. A pipe must have a reader, and a slow reader is waited for.
 ///
@@ -42,7 +42,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Res
     fill_place(path, None, fill).map_err(|error| fault(path, None, error))
 }
 
-/// Like [`write()`], but gives up on a pipe whose reader reads nothing for as long as `patience`.
+/// Like [`write()`], but fails on a pipe whose reader reads nothing for `patience`.
 ///
 /// # Errors
 /// As [`write()`].

@@ -102,7 +102,7 @@ pub fn abandon() {
     std::mem::forget(parts);
 }
 
-/// A name that nobody can guess.
+/// An unpredictable name.
 fn name(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().as_bytes();
     let mut part = name[..name.len().min(NAME)].to_vec();

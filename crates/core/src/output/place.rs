@@ -12,7 +12,7 @@ pub enum Place {
     File(PathBuf),
     /// A device, a pipe, or a descriptor that is open.
     Open(PathBuf),
-    /// A standard stream of this process, whatever it is connected to.
+    /// A standard stream of this process, connected to anything.
     Standard(Standard),
 }
 

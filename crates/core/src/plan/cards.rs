@@ -1,4 +1,4 @@
-//! Cards that people have, by what their makers publish: dense peaks, of which a share is reached.
+//! Common cards with their makers' figures: dense peaks, of which programs reach a share.
 
 use super::machines::{COUNTED, NamedMachine, SLOWER, figure};
 
@@ -54,7 +54,7 @@ const fn card(name: &'static str, device: &'static str, sheet: Sheet) -> NamedMa
     }
 }
 
-/// The rate of tensor cores, or of other cores where these are faster.
+/// The rate of tensor cores, or of other cores if these are faster.
 const fn share(tensor_cores: f64, wide: f64) -> f64 {
     let (one, other) = (OF_TENSOR_CORES * tensor_cores, OF_WIDE * wide);
     if one > other { one } else { other }

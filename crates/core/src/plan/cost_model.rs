@@ -48,12 +48,12 @@ pub struct CostModel {
     pub launch: Nanos,
     /// Kinds of work and passes that are slower than these rates, each with its factor; see [`NamedMachine::slower`].
     pub slower: &'static [(&'static str, Pass, f64)],
-    /// The same where the channels come last, in place of those above.
+    /// The factors for channels-last layout, which take precedence over `slower`.
     pub slower_last: &'static [(&'static str, Pass, f64)],
 }
 
 impl CostModel {
-    /// An NVIDIA H200 on PCIe generation 5; see [`MACHINES`](super::MACHINES) for where each figure is from.
+    /// An NVIDIA H200 on PCIe generation 5; [`MACHINES`](super::MACHINES) has the source of each figure.
     pub fn h200() -> CostModel {
         machines::H200.costs()
     }

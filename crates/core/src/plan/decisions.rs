@@ -20,7 +20,7 @@ pub enum Treatment {
     Keep,
     /// It is copied to the host and back.
     Offload,
-    /// It is released and computed again.
+    /// It is released and recomputed.
     Recompute,
 }
 
@@ -65,7 +65,7 @@ pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
         }
     }
     let is_movable = |tensor: usize| step.tensors[tensor].residence == Residence::Movable;
-    // Temporary tensors are made again on the way to movable ones.
+    // Temporary tensors are recomputed on the way to movable ones.
     let leaving = |block: &BlockId| match schedule.blocks[block.0].holds {
         Holding::Tensor(tensor) if step.tensor(tensor).residence != Residence::Resident => Some(tensor.0),
         _ => None,

@@ -291,7 +291,7 @@ impl<'a> Drafter<'a> {
             let own = compute.workspace.map(|block| block.0);
             let (offset, room) = largest_gap(&lives.blocks, &offsets, moment, own, budget.0 / ALIGNMENT * ALIGNMENT);
             rooms.push((at, offset));
-            // A rerun gives the same bits only with the same configuration.
+            // A rerun needs the same configuration for equal bits.
             least_room[at] = least_room[at].min(room);
         }
         for (at, room) in least_room.into_iter().enumerate() {

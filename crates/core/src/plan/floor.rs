@@ -6,7 +6,7 @@ use super::step::OperationId;
 use super::{CostModel, Fronts, Options, Policy, Stop, Workload};
 use crate::Error;
 
-/// Rejects a budget that no plan of the policy can meet, whatever workspaces its convolutions turn out to need.
+/// Rejects a budget that no plan of the policy can meet, with any workspaces of its convolutions.
 ///
 /// A budget that passes may still be too small once convolutions are measured. Nothing is measured here: convolutions
 /// count as having no workspace, and a schedule counts as its peak of live bytes, regardless of placement.

@@ -9,7 +9,7 @@ use super::{CostModel, Workload};
 use crate::candidate::Candidates;
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
 
-/// Fronts of a workload's distinct convolutions: configurations by rising workspace, hence falling time.
+/// Fronts of a workload's distinct convolutions: configurations by rising workspace and falling time.
 #[derive(Clone, Debug, Default)]
 pub struct Fronts {
     known: HashMap<Problem, Front>,

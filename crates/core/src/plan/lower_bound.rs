@@ -18,7 +18,7 @@ impl LowerBound {
         LowerBound { time, bounded, in_parts: None }
     }
 
-    /// Whether it holds for a plan with such parts that takes this long. One that is faster is not of its class.
+    /// Whether it holds for a plan with these parts and this time. A faster plan is not of the covered class.
     pub(super) fn covers(&self, in_parts: Option<&InParts>, time: Nanos) -> bool {
         self.in_parts.as_ref() == in_parts && self.time <= time
     }

@@ -1,9 +1,9 @@
-//! The machines that are known by name: their rates, and where each figure is from.
+//! The machines with names: their rates, and the source of each figure.
 
 use super::{CostModel, Pass, cards};
 use crate::{Bytes, Error, Nanos};
 
-/// A figure, and where it is from.
+/// A figure and its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
     /// In the unit of its place.
@@ -57,7 +57,7 @@ pub struct NamedMachine {
 pub(super) const APART: &str = "max-pooling-apart";
 /// Pooling for the maximum by windows that overlap and begin at every element.
 pub(super) const DENSE: &str = "max-pooling-dense";
-/// Average pooling by windows that do not overlap, of which there are several.
+/// Average pooling by several windows that do not overlap.
 pub(super) const AVERAGE_APART: &str = "average-pooling-apart";
 /// The bias of a convolution.
 pub(super) const BIAS: &str = "bias";

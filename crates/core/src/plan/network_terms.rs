@@ -16,7 +16,7 @@ pub enum NetworkTensor {
     Gradient(MapId),
     /// The parameters of a layer, in the storage of the workload's types.
     Weights(LayerId),
-    /// The parameters in 32 bits, where they are stored in 16.
+    /// The parameters in 32 bits, if they are stored in 16.
     MasterWeights(LayerId),
     /// The gradient of the parameters, in 32 bits.
     WeightGradient(LayerId),

@@ -19,11 +19,11 @@ pub enum Policy {
     VdnnConv,
     /// The first of the paper's passes that fits. Source: Rhu et al. 2016, 3.3, vDNN_dyn.
     VdnnDynamic,
-    /// Offloads only as many maps as the budget requires, with one copy stream per direction and no wait at the end of
-    /// each layer. Takes vDNN_dyn's plan where that is faster.
+    /// Offloads only as many maps as the budget requires, with one copy stream per direction and no wait at the end of each layer. Takes vDNN_dyn's
+    /// plan if that is faster.
     Overlap,
-    /// Decides for each tensor whether it stays, moves or is computed again, and for each operation its time and
-    /// workspace, together. Takes the plan of any other policy where that is faster.
+    /// Decides for each tensor whether it stays, moves or is recomputed, and for each operation its time and workspace, together. Takes the plan of
+    /// any other policy if that is faster.
     #[default]
     Optimal,
 }
@@ -54,7 +54,7 @@ by_name!(Policy, "policies of plans");
 pub enum Algorithms {
     /// The least workspace for each: the paper's (m).
     Memory,
-    /// The fastest for each, whatever its workspace: the paper's (p).
+    /// The fastest for each, with any workspace: the paper's (p).
     Performance,
     /// The fastest for each whose workspace fits a contiguous gap in the arena at its step.
     #[default]
@@ -94,7 +94,7 @@ pub struct Options {
     pub budget: Bytes,
     /// Largest allowed size of the pinned host arena.
     pub host_budget: Bytes,
-    /// How long [`Policy::Optimal`] may search; `None` for a fixed amount of work, which gives the same plan each time.
+    /// The longest search of [`Policy::Optimal`]; `None` for a fixed amount of work, with the same plan each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_time: Option<Nanos>,
 }

@@ -6,7 +6,7 @@ use super::step::{Step, StepFile};
 use super::{CostModel, Fronts, NamedMachine, Options, Workload};
 use crate::{Bytes, Device, Error};
 
-/// The rates to assume if nothing is measured and nobody names others.
+/// The rates to assume if nothing is measured and no others are named.
 pub const ASSUMED_RATES: &str = "h200";
 
 /// A step with everything that a plan of it depends on, and the device that its times are of.
@@ -18,7 +18,7 @@ pub struct Prepared {
     pub costs: CostModel,
     /// How to plan it.
     pub options: Options,
-    /// The device, or what stands for it.
+    /// The device, or a placeholder for it.
     pub device: Device,
 }
 

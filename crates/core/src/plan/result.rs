@@ -122,7 +122,7 @@ pub enum Fate {
     Released,
     /// It is copied to the host and back.
     Offloaded,
-    /// It is released, and computed again before it is needed.
+    /// It is released, and recomputed before it is needed.
     Recomputed,
 }
 
@@ -222,7 +222,7 @@ impl Bounded {
     }
 }
 
-/// Layers of which each computes the mini-batch in parts, one part of all of them after another.
+/// Layers that compute the mini-batch in parts: each part runs through all of them before the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InParts {
     /// Name of the first layer.
@@ -251,7 +251,7 @@ impl InParts {
         Some(InParts { first, last, parts })
     }
 
-    /// The layers and the number of parts, in words.
+    /// The layers and the number of parts, as text.
     pub fn words(&self) -> String {
         format!("{} to {} in {} parts", self.first, self.last, self.parts)
     }

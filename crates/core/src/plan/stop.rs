@@ -70,7 +70,7 @@ impl<'a> End<'a> {
     }
 
     /// # Errors
-    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     pub(super) fn proceed(self) -> Result<(), Error> {
         match self.stop {
             Stop::WithNothing(_) if self.is_stopped() => Err(Error::Interrupted),

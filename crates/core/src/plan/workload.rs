@@ -102,8 +102,8 @@ impl<'a> Workload<'a> {
         Workload { momentum: self.momentum || adamw, second_moment: adamw, ..self }
     }
 
-    /// The same workload, in which the layers whose names begin with one of these keep their parameters: they have no weight
-    /// gradients and no solver state. A normalization still normalizes by its mini-batch, and moves its running statistics.
+    /// This workload with frozen layers: the layers whose names begin with a prefix keep their parameters, and have no weight gradients or solver
+    /// state. A normalization still normalizes by its mini-batch, and updates its running statistics.
     ///
     /// # Errors
     /// [`Error::BadOption`] if a prefix names no layer with parameters, or if no layer would train.

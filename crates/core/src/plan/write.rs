@@ -145,7 +145,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Waits for every user of a tensor's block and releases it, if there is one.
+    /// Waits for every user of a tensor's block, if any, and releases it.
     fn release(&mut self, tensor: TensorId) {
         self.give_back(Holding::Tensor(tensor));
     }

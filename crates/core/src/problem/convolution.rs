@@ -43,7 +43,7 @@ impl Axis {
         (self.filter - 1) * self.dilation + 1
     }
 
-    /// Extent of the output: how often the filter fits into the padded input.
+    /// Extent of the output: the number of filter positions in the padded input.
     pub fn output(&self) -> usize {
         (self.input + self.pad_before + self.pad_after - self.reach()) / self.stride + 1
     }

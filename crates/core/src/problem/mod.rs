@@ -76,11 +76,11 @@ impl Problem {
         Ok(Problem { convolution, operation, batch, types, layout, input_in, output_in })
     }
 
-    /// The same problem with x and y in larger tensors of these spatial extents (d, h, w), whose strides they have: the
-    /// problem of a [`Part`].
+    /// The same problem with x and y as views of larger tensors with these spatial extents (d, h, w), and with their strides: the problem of a
+    /// [`Part`].
     ///
     /// # Errors
-    /// [`Error::BadProblem`] if a tensor is smaller than what lies in it, or has more than 2^60 elements.
+    /// [`Error::BadProblem`] if a tensor is smaller than its view, or has more than 2^60 elements.
     pub fn within(&self, inputs: [usize; 3], outputs: [usize; 3]) -> Result<Problem, Error> {
         let convolution = &self.convolution;
         for (name, own, whole, channels) in [

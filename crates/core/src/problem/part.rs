@@ -1,4 +1,4 @@
-//! A part of a convolution: a block of samples, or of these samples a range along one spatial axis, exact at the seams.
+//! A part of a convolution: a block of samples, or a range of these samples along one spatial axis, exact at the seams.
 //!
 //! ```text
 //! forward, filter 3, pad 1        x  . 0 1 2 3 4 5 6 7 .       . is padding
@@ -194,8 +194,7 @@ fn backward(axis: &Axis, inputs: &Range<usize>) -> Option<Own> {
     Some(Own { axis: Axis { input: inputs.len(), pad_before, pad_after, ..*axis }, input: inputs.start, output: first })
 }
 
-/// Where a problem may be cut along a dimension: on strides, and where both tensors stay aligned to 16 bytes if there are
-/// such places.
+/// The positions at which a problem may be cut along a dimension: on strides, and with both tensors aligned to 16 bytes if possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cuts {
     extent: usize,
@@ -209,7 +208,7 @@ impl Cuts {
         let extent = dimension.extent(problem);
         let axis = problem.convolution().axes3()[dimension.index()];
         let (stride, pad) = (axis.stride, axis.pad_before);
-        // Backward-data begins where a filter's first element lies.
+        // Backward-data begins at the position of a filter's first element.
         let (first, step) = match problem.operation() {
             Operation::BackwardData => ((stride - pad % stride) % stride, stride),
             _ => (0, 1),
@@ -258,8 +257,8 @@ impl Cuts {
             || position > 0 && position < self.extent && position % self.step == self.first % self.step
     }
 
-    /// The ranges of up to `size` that cover the extent, all but the first and the last of the largest such size; one
-    /// range if `size` is under the least distance.
+    /// The ranges that cover the extent, of the largest possible size up to `size` except for the first and the last. One range if `size` is under
+    /// the least distance.
     ///
     /// ```
     /// use tightfit_core::problem::{Cuts, Dimension, Problem};

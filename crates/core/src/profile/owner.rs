@@ -40,7 +40,7 @@ pub struct RecordedNetwork {
 /// The word for a network without a mini-batch.
 const LIST: &str = "list";
 
-/// The form in files. A `batch` of 0 stands for a program, unless `kind` marks a list.
+/// The form in files. A `batch` of 0 marks a program, unless `kind` marks a list.
 #[derive(Serialize, Deserialize)]
 struct NetworkFields {
     name: String,

@@ -18,8 +18,7 @@ use crate::{Bytes, Device, DivisionCost, Error, Nanos, Problem};
 pub struct Spent {
     /// Wall-clock time of the measurements made, all repeats included; the recorded times in a replay.
     pub time: Nanos,
-    /// The time of one call of every requested candidate, cached or not: the cost of a choice of sizes, whatever was known
-    /// before.
+    /// The time of one call of every requested candidate, cached or not. This is the cost of a choice of sizes, independent of the cache.
     pub kernel_time: Nanos,
     /// Measurements made.
     pub measured: usize,

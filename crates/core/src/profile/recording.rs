@@ -11,8 +11,8 @@
 //! {"decision":"forward n256 c3 h227 ...","question":"..","configuration":{"parts":[..],"cost":{..}},"framework_ns":4800,"is_final":true}
 //! ```
 //!
-//! `lines` gives the number of lines that follow, so that a truncated file is detected; files without it are not
-//! checked. A time of null stands for a candidate whose workspace is known but that was not run.
+//! `lines` is the number of lines that follow, so that a truncated file is detected; files without it are not checked. A time of null marks a
+//! candidate whose workspace is known but that was not run.
 
 mod decisions;
 mod devices;
@@ -267,8 +267,7 @@ fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
     Ok(recordings)
 }
 
-/// Checks the format line and the number of lines, and gives every other line that is wanted by its text to `take`, with its
-/// number.
+/// Checks the format line and the number of lines. Calls `take` with the number and text of every other line whose text is wanted.
 fn for_read_lines(
     reader: impl BufRead,
     is_wanted: impl Fn(&str) -> bool,

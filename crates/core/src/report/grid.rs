@@ -14,7 +14,7 @@ const NARROWEST: usize = 6;
 /// Spaces between columns.
 #[cfg(feature = "tables")]
 const WIDE: usize = 2;
-/// The same, where a table is too wide for the terminal.
+/// The narrow width, if a table is too wide for the terminal.
 #[cfg(feature = "tables")]
 const NARROW: usize = 1;
 

@@ -8,7 +8,7 @@
 //!                 +-> svg ------------------------> +-> svg::limits     one network: time against the limit
 //! ```
 //!
-//! Everything here only reads, and returns a string; empty results give empty reports.
+//! The functions only read, and return a string; empty results make empty reports.
 
 mod csv;
 mod grid;

@@ -235,7 +235,7 @@ mod tests {
         let said = "0.54x as fast\nslower      conv2 forward takes 3.0 times as long divided within 1 B as undivided\n";
         assert!(text.contains(said), "{text}");
         assert!(!of_second(1).contains("slower"), "{}", of_second(1));
-        // Where the run as a whole is faster, nobody asks.
+        // If the whole run is faster, a slower kernel does not matter.
         optimized.kernels[0].verification.as_mut().unwrap().undivided_time = Some(Nanos(90_000_000));
         optimized.kernels[1].verification.as_mut().unwrap().undivided_time = Some(Nanos(1_000_000));
         let text = table(&optimized, WIDE);

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(bound(&rows, 4, 8), Some(10));
         assert_eq!(bound(&rows, 4, 7), Some(40));
         assert_eq!(bound(&rows, 3, 7), Some(30));
-        // Nothing adds up without workspace, whatever adds up with it.
+        // No sizes add up without workspace, although they do with it.
         assert_eq!(bound(&[(5, 5, 0), (4, 10, 8)], 3, 7), None);
         assert_eq!(bound(&[(4, 10, 8)], 4, 7), None);
         assert_eq!(bounds(&rows).rivals(4, Bytes(0)).best, Some(Nanos(10)), "the best of its size in any workspace");

@@ -40,8 +40,9 @@ pub struct Forecast {
 /// Predicts a survey of `problems` on `backend` without measuring. After `patience`, it counts the remaining problems
 /// at their whole mini-batches only.
 ///
-/// # Errors The errors that the survey would return before it measures anything: no algorithm supports a problem, or
-/// none fits the limit. [`Error::Interrupted`] once the caller has asked to stop.
+/// # Errors
+/// The errors that the survey would return before it measures anything: no algorithm supports a problem, or none fits the limit.
+/// [`Error::Interrupted`] once the caller has asked to stop.
 pub fn forecast(
     problems: &[Problem],
     scope: &Scope,

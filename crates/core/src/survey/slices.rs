@@ -31,7 +31,7 @@ pub enum Divide {
     Batch,
     /// A spatial axis of all samples.
     Space,
-    /// The mini-batch first; then, where that is small or its samples are large, a spatial axis of its micro-batches.
+    /// The mini-batch first. If that is small or its samples are large, then also a spatial axis of its micro-batches.
     #[default]
     Both,
     /// Nothing.
@@ -55,12 +55,12 @@ impl Divide {
         }
     }
 
-    /// The micro-batch sizes to measure where these are allowed: only the whole mini-batch if that is not divided.
+    /// The micro-batch sizes to measure out of the allowed ones: only the whole mini-batch if that is not divided.
     pub fn micro_batches(self, allowed: Sizes) -> Sizes {
         if matches!(self, Divide::Batch | Divide::Both) { allowed } else { Sizes::Undivided }
     }
 
-    /// Whether spatial axes may be divided where these micro-batch sizes are allowed.
+    /// Whether spatial axes may be divided, given the allowed micro-batch sizes.
     pub fn slices(self, allowed: Sizes) -> bool {
         allowed != Sizes::Undivided && matches!(self, Divide::Space | Divide::Both)
     }
@@ -77,8 +77,8 @@ const EDGES: usize = 2;
 /// The most ranges that are combined freely; beyond this number, only ranges of one size are.
 const MOST_PIECES: usize = 20_000;
 
-/// Measures slices of `problem` under `limits`, a few or more, and adds those worth having to its other candidates, with what
-/// dividing costs; where an error ends the search, those known so far.
+/// Measures slices of `problem` under `limits`, a few or more. Adds the useful ones to its other candidates, with the cost of dividing. If an error
+/// ends the search, adds the slices known so far.
 ///
 /// # Errors
 /// The errors of [`Profiler::measure`]. Completed measurements are already saved.
@@ -111,7 +111,7 @@ pub fn add_slices(
     Ok(())
 }
 
-/// The least workspace in which slices of some size compute `problem`; none if it is not sliced.
+/// The least workspace in which slices of some size compute `problem`; `None` if it is not sliced.
 ///
 /// # Errors
 /// The errors of [`Profiler::offers`].
@@ -159,7 +159,7 @@ fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate
     }
 }
 
-/// Whether a single sample is so large that even micro-batches of one leave out algorithms whose workspace grows with it.
+/// Whether a single sample is so large that even micro-batches of one exclude algorithms whose workspace grows with it.
 fn is_large_sample(problem: &Problem, limit: Bytes) -> bool {
     let elements = (problem.input_len() + problem.output_len()) / problem.batch();
     let sample = Bytes::of(elements, problem.types().storage().size());
@@ -254,8 +254,8 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(over)
     }
 
-    /// The algorithm with its workspace for a range: on the view, unless it refuses its strides, and on copies where it does,
-    /// or where the view is scattered, which some algorithms read slowly.
+    /// The algorithm with its workspace for a range. It runs on the view, unless it refuses the view's strides. It runs on copies if it does, or if
+    /// the view is scattered, which some algorithms read slowly.
     fn ways(&mut self, range: &Problem, algorithm: &Algorithm) -> Result<Vec<(Algorithm, Bytes)>, Error> {
         let on_view = self.profiler.workspace(range, algorithm)?.map(|workspace| (algorithm.clone(), workspace));
         let is_copied = !range.is_packed() && !algorithm.is_on_copies();
@@ -364,7 +364,7 @@ impl<'p, 'b> Search<'p, 'b> {
         slice(self.slicing.block().batch(), self.slicing.dimension(), extent, &pieces)
     }
 
-    /// Measures slices under each limit, then those parts of the answers again that were given up after a single timed call.
+    /// Measures slices under each limit, then measures parts of the answers again if they were given up after a single timed call.
     fn search(&mut self, problem: &Problem, limits: &[Bytes], others: &[Candidate]) -> Result<(), Error> {
         for &limit in limits {
             self.run(limit, others)?;

@@ -60,7 +60,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// ```
 ///
 /// # Errors
-/// [`Error::UnknownWord`] with the nearest names if there is no such network.
+/// [`Error::UnknownWord`] with the nearest names for an unknown name.
 pub fn built_in(name: &str) -> Result<Network, Error> {
     match NETWORKS.iter().find(|(known, _, _)| *known == name) {
         Some((_, _, make)) => make(),

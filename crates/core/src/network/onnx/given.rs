@@ -100,7 +100,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The attributes with values that this reader does not compute with, as a message says it.
+    /// The attributes whose values this reader does not compute with, worded for a message.
     pub fn unlike(&self) -> Option<String> {
         let unlike = self.node.attribute.iter().filter_map(|attribute| {
             let field = self.field(Kind::Attribute, &attribute.name)?;
@@ -134,7 +134,7 @@ impl<'a> Given<'a> {
         self.node.attribute.iter().find(|attribute| attribute.name == name)
     }
 
-    /// The value that is meant where an attribute is left out.
+    /// The default value of an omitted attribute.
     fn usual(&self, name: &str) -> Option<&'static str> {
         self.field(Kind::Attribute, name).map(|field| field.usual).filter(|usual| !["-", "!"].contains(usual))
     }
@@ -144,7 +144,7 @@ impl<'a> Given<'a> {
         self.attribute(name).map(|attribute| attribute.i).or_else(|| self.usual(name)?.parse().ok())
     }
 
-    /// Whole numbers, where they are given.
+    /// Integers, if given.
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
         self.attribute(name).map(|attribute| attribute.ints.clone())
     }
@@ -154,7 +154,7 @@ impl<'a> Given<'a> {
         self.attribute(name).map(|attribute| attribute.f).or_else(|| self.usual(name)?.parse().ok())
     }
 
-    /// Floating-point numbers, where they are given.
+    /// Floating-point numbers, if given.
     pub fn floats(&self, name: &str) -> Option<Vec<f64>> {
         self.attribute(name).map(|attribute| attribute.floats.iter().map(|&number| f64::from(number)).collect())
     }
@@ -165,7 +165,7 @@ impl<'a> Given<'a> {
         given.or_else(|| self.usual(name).map(str::to_owned))
     }
 
-    /// The attribute of a `Constant` or `ConstantOfShape` node, whatever its type.
+    /// The attribute of a `Constant` or `ConstantOfShape` node, of any type.
     pub fn value(&self) -> Option<&'a AttributeProto> {
         self.node.attribute.iter().find(|attribute| attribute.name.starts_with("value"))
     }
@@ -181,7 +181,7 @@ pub fn not(name: &str, value: &str, usual: &str) -> String {
     format!("attribute `{name}` = {value}, not {usual}")
 }
 
-/// Whether a value of an attribute has the type that the table gives it; files from before types were written have none.
+/// Whether a value of an attribute has the type in the table. Old files have no types.
 fn has_type(attribute: &AttributeProto, of: &str) -> bool {
     let types = ["", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings"];
     match usize::try_from(attribute.r#type) {

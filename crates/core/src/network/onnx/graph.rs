@@ -12,7 +12,7 @@ use super::value::{Constant, Dims, Value};
 /// More nodes than any model has.
 const MOST_NODES: usize = 50_000;
 
-/// Primes that stand for a mini-batch without a fixed size, so that no extent is taken for it by accident.
+/// Primes that represent a mini-batch without a fixed size, so that no extent equals it by accident.
 pub const STAND_INS: [usize; 2] = [61, 67];
 
 /// A model's graph while it is read.
@@ -43,7 +43,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Indexes a graph and reads its initializers; an error says what is wrong with it.
+    /// Indexes a graph and reads its initializers; an error describes the fault.
     pub fn of(proto: &'a GraphProto) -> Result<Graph<'a>, String> {
         if proto.node.len() > MOST_NODES {
             return Err(format!("the graph has {} nodes, more than {MOST_NODES}", proto.node.len()));
@@ -91,7 +91,7 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// The one input that samples come in by; `stand_in` stands for a mini-batch without a fixed size.
+    /// The only input of samples; `stand_in` represents a mini-batch without a fixed size.
     pub fn input(&self, stand_in: usize) -> Result<Input<'a>, String> {
         let is_read = |name: &str| self.readers(name).iter().any(|&reader| self.reached[reader]);
         let given = self.proto.input.iter().filter(|input| !self.values.contains_key(input.name.as_str()));
@@ -258,7 +258,7 @@ impl<'a> Graph<'a> {
         self.proto.node[node].output.first().is_some_and(|name| self.values.contains_key(name.as_str()))
     }
 
-    /// The extents of the first of these values, which does not depend on the samples.
+    /// The stated extents of the first of these values, which does not depend on the samples.
     pub fn stated_without_batch(&self, names: &[String]) -> Option<Dims> {
         let stated = self.stated.get(names.first()?.as_str())?;
         let shape = stated.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;

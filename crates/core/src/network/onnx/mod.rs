@@ -81,7 +81,7 @@ pub struct Model {
 impl Model {
     /// Reads the graph of an ONNX file. The network ends in a loss, like built-in networks: the softmax of its output, or of its joined outputs.
     ///
-    /// - Cost: reads the graph and skips the weights, whatever their size.
+    /// - Cost: reads the graph and skips the weights.
     ///
     /// # Errors
     /// [`Error::File`] for a file that cannot be read, is not an ONNX model, or has an invalid graph;
@@ -147,7 +147,7 @@ impl Model {
         self.reasons.iter().find(|(of, _)| *of == layer).map(|(_, why)| why.as_str())
     }
 
-    /// The name that the file has for each slot of a layer, where it holds the numbers in the order of the slot.
+    /// The file's name for each slot of a layer, if the file holds the numbers in the order of the slot.
     pub fn names(&self) -> impl Iterator<Item = (LayerId, Slot, &str)> {
         let sources = self.weights.sources.iter();
         let same = sources.filter(|source| source.order == Order::Same && source.is_initializer);

@@ -52,7 +52,7 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
         "Dropout" => one(dropout(call, layers)),
         "Cast" | "CastLike" if !keeps_numbers(call) => plain(call, layers),
         "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => view(call, layers),
-        // Exporters spell out factors that functions have, also where they are 1.
+        // Exporters spell out the factors of functions even if they are 1.
         "Mul" | "Div" if is_by_one(call) => Ok(vec![Value::Map(call.map(0)?.clone())]),
         "Add" | "Sum" if is_sum_of_maps(call) => {
             let (dims, maps) = (call.input(0)?.dims().to_vec(), call.maps());
@@ -232,7 +232,7 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
         let in_place = keeps_size && !inputs;
         values.push(layers.other(call, dims, |other| {
             (other.reads_inputs, other.reads_output, other.in_place) = (inputs, output, in_place);
-            // Scales and regions are not learned, also where they are initializers.
+            // Scales and regions are not learned, even if they are initializers.
             if matches!(operator, "Resize" | "Upsample") {
                 other.parameters = 0;
             }
@@ -259,7 +259,7 @@ fn view(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     Ok(vec![layers.view(&name_of(call), call.map(0)?, dims)?])
 }
 
-/// Whether a cast gives floating-point numbers: layers compute with these, in 32 bits.
+/// Whether a cast results in floating-point numbers, which layers compute with in 32 bits.
 fn keeps_numbers(call: &Call<'_>) -> bool {
     match call.optional(1) {
         Some(Value::Constant(like)) => is_floating(like.of),

@@ -1,4 +1,4 @@
-//! Matrix products: fully connected layers where a vector meets a learned matrix, else planned by their sizes.
+//! Matrix products: a vector times a learned matrix is a fully connected layer; others are only planned.
 
 use super::call::Call;
 use super::given::not;

@@ -34,7 +34,7 @@ pub(super) struct Whole {
     pub is_for_inference: bool,
 }
 
-/// Reads a graph; `stand_in` stands for a mini-batch without a fixed size.
+/// Reads a graph; `stand_in` represents a mini-batch without a fixed size.
 pub(super) fn read(path: &Path, proto: &GraphProto, version: Option<i64>, stand_in: usize) -> Result<Found, Error> {
     let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
     let mut graph = Graph::of(proto).map_err(bad)?;

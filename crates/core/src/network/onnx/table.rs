@@ -25,7 +25,7 @@ pub enum Read {
     Moot,
     /// It does not change sizes, so the node is planned, but it does not run.
     Planned,
-    /// The node is refused; an output is refused where it is read.
+    /// The node is refused. A refused output is reported by its reader.
     Refused,
 }
 

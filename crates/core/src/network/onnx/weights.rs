@@ -1,4 +1,4 @@
-//! The numbers that a file holds for the parameters of its layers.
+//! The parameters of layers, read from the file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ impl Weights {
         Ok(all)
     }
 
-    /// Refuses a layer that runs and has parameters which nothing in the file gives.
+    /// Refuses a layer that runs but has parameters without numbers in the file.
     fn must_be_all(&self, path: &Path, network: &Network) -> Result<(), Error> {
         let given: HashSet<(LayerId, Slot)> = self.sources.iter().map(|source| (source.layer, source.slot)).collect();
         for (id, layer) in network.iter() {
@@ -282,7 +282,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// One value; an error goes on after its name.
+    /// One value; an error continues after its name.
     fn value(&self, name: &str) -> Result<Rc<Constant>, String> {
         if let Some(result) = self.computed.get(name) {
             return result.clone();

@@ -67,7 +67,7 @@ fn windows(call: &Call<'_>, inputs: &[usize], filters: &[usize]) -> Result<Vec<A
     Ok(axes)
 }
 
-/// One spatial dimension as the second of two.
+/// Turns one spatial dimension into two with a leading 1.
 fn at_least_two(mut axes: Vec<Axis>) -> Vec<Axis> {
     if axes.len() == 1 {
         axes.insert(0, Axis::new(1, 1));

@@ -41,7 +41,7 @@ pub struct Allotment {
 }
 
 impl Allotment {
-    /// Upper bound on how much slower than the optimum this is: (time - bound) / bound; 0 if proven optimal.
+    /// Upper bound on the slowdown against the optimum: (time - bound) / bound; 0 if proven optimal.
     pub fn gap(&self) -> f64 {
         if self.time == self.bound { 0.0 } else { (self.time - self.bound).ratio(self.bound) }
     }

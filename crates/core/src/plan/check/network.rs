@@ -114,7 +114,7 @@ fn is_in_place(workload: &Workload<'_>, layer: LayerId, place: usize) -> bool {
         && inputs.get(place).is_some_and(|input| map(*input) == map(layer))
 }
 
-/// Whether a layer only gives its input another shape.
+/// Whether a layer only reshapes its input.
 fn is_view(kind: &LayerKind) -> bool {
     matches!(kind, LayerKind::Flatten | LayerKind::Reshape { .. })
 }

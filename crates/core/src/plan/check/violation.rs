@@ -156,7 +156,7 @@ pub enum Violation {
         /// The copy.
         copy: InstructionId,
     },
-    /// A block is read before anything is written to it.
+    /// A block is read before it is written.
     NeverWritten {
         /// The block.
         block: BlockId,

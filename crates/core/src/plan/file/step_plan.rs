@@ -7,8 +7,8 @@
 //!  "schedule": {..}}
 //! ```
 //!
-//! Where a stretch runs in parts of the mini-batch, only the schedule says all: `tensors` is about whole tensors. A file is
-//! trusted only after its schedule has passed the checker.
+//! If a stretch runs in parts of the mini-batch, only the schedule is complete: `tensors` describes whole tensors. A file is trusted only after its
+//! schedule has passed the checker.
 
 use std::collections::BTreeMap;
 use std::path::Path;

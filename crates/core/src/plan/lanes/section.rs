@@ -72,7 +72,7 @@ fn section(drafter: &Drafter<'_>, members: Vec<Member>) -> Option<Section> {
     if branches.len() < FEWEST_BRANCHES {
         return None;
     }
-    // The longest branch first, each where there is least to do.
+    // The longest branch comes first, and each goes to the lane with the least work.
     branches.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     let mut loads = Stream::LANES.map(|stream| (stream, Nanos::ZERO));
     let mut lanes: Vec<(usize, Stream)> = Vec::new();

@@ -78,15 +78,15 @@ pub(super) struct StepInParts {
     pub(super) step: Step,
     /// For each of its operations: what it is in the step itself.
     runs: Vec<Run>,
-    /// For each tensor: what it is in the step itself, and of which samples.
+    /// For each tensor: the tensor of the original step, and its samples.
     tensors: Vec<(TensorId, Range<usize>)>,
     /// Parts of the mini-batch.
     parts: usize,
 }
 
 impl StepInParts {
-    /// The step with a stretch in parts, each of which takes `launch` and its share of the rest of an operation's time;
-    /// `None` if a convolution has no configuration for so few samples.
+    /// The step with a stretch in parts. Each part takes `launch` and its share of the rest of an operation's time. `None` if a convolution has no
+    /// configuration for such a small part.
     pub(super) fn of(step: &Step, stretch: &Stretch, launch: Nanos) -> Option<StepInParts> {
         let (runs, parts) = (runs(step, stretch), stretch.parts);
         let mut in_parts = StepInParts { step: step.clone(), runs, tensors: Vec::new(), parts };
@@ -137,7 +137,7 @@ impl StepInParts {
         samples(self.step.batch, self.parts, part)
     }
 
-    /// A run as an operation, but for its uses.
+    /// The operation of a run, without its uses.
     fn operation(&self, step: &Step, stretch: &Stretch, run: Run, launch: Nanos) -> Option<Operation> {
         let of = &step.operations[run.operation];
         let stage = match of.stage {

@@ -15,7 +15,7 @@ pub(in crate::plan) struct Stretch {
     /// Whether each part goes forward and backward before the next: nothing comes between its forward and its backward
     /// operations.
     pub(in crate::plan) goes_both_ways: bool,
-    /// The forward operation that sums over all samples, if there is one, and the backward one.
+    /// The forward and the backward operation that sum over all samples, if any.
     pub(in crate::plan) sums: [Option<usize>; 2],
     /// Parts of the mini-batch.
     pub(in crate::plan) parts: usize,

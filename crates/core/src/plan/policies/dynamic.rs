@@ -8,8 +8,8 @@
 //! all(m)
 //! ```
 //!
-//! The paper does not say what to do if there is no room for a prefetch; here the map is fetched on demand. If division
-//! is allowed, the greedy passes divide mini-batches where that makes room for a faster algorithm.
+//! The paper does not specify the case of no room for a prefetch; here the map is fetched on demand. If division is allowed, the greedy passes divide
+//! mini-batches to make room for faster algorithms.
 //!
 //! **Source**: Rhu et al. 2016, 3.3.
 
@@ -71,7 +71,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     }
 }
 
-/// The script of a static policy, with prefetches only where they stay within `limit`.
+/// The script of a static policy, with the prefetches that stay within `limit`.
 pub(super) fn limited(drafter: &Drafter<'_>, moved: Offloads, limit: u64) -> Script {
     let room = Room { live: drafter.live(), limit };
     vdnn::script(drafter, moved, Some(room))

@@ -115,7 +115,7 @@ pub(super) struct Floors {
 
 impl Floors {
     /// # Errors
-    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     pub(super) fn of(drafter: &Drafter<'_>) -> Result<Floors, Error> {
         // The search of the policy optimal takes longest, so it comes first.
         let scripts = [

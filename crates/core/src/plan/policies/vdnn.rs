@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn all_offloads_inputs_of_normalizations_sums_and_concatenations() {
-        // Neither the sum, nor c, nor what the classifier reads: no backward pass reads them, or vDNN leaves it alone.
+        // The sum, c, and the classifier's inputs are missing: no backward pass reads them, or vDNN leaves them alone.
         let expected = [
             "a forward: offload input",
             "a forward: leave input",

@@ -26,7 +26,7 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// The time for the whole mini-batch, with a configuration where there is a choice.
+    /// The time for the whole mini-batch, with a configuration if the operation has a choice.
     pub(in crate::plan) fn time(&self, configuration: Option<&Configuration>) -> Nanos {
         self.time_of(configuration, |whole| whole)
     }
@@ -51,12 +51,12 @@ impl Cost {
     }
 }
 
-/// The configurations of a problem by rising workspace, hence falling time.
+/// The configurations of a problem by rising workspace and falling time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Front {
     /// The problem they compute.
     pub problem: Problem,
-    /// Configurations that divide the mini-batch where that pays.
+    /// Configurations that divide the mini-batch if that pays off.
     pub divided: Arc<[Configuration]>,
     /// Configurations that compute the whole mini-batch in one call.
     pub whole: Arc<[Configuration]>,

@@ -34,7 +34,7 @@ const MAX_BYTES: u64 = 1 << 56;
 pub struct StepFile {
     /// The step.
     pub step: Step,
-    /// The link and the host of the machine, if the file says.
+    /// The link and the host of the machine, if stated.
     pub machine: Option<Machine>,
 }
 

@@ -1,4 +1,4 @@
-//! The machine that a step runs on, as far as its plan depends on it.
+//! The figures of a machine that a step's plan depends on.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,8 +6,8 @@
 //! operations   load: =0 | multiply: 0 2 =1 | .. | update: +2            = writes, + adds or changes in place
 //! ```
 //!
-//! Lowering turns a network into a step ([`super::Workload::step`]); anything else that can list its reads and writes
-//! can be a step too. Plans, schedules, the checker and the simulator depend only on this form.
+//! Lowering turns a network into a step ([`super::Workload::step`]). Any other program that can list its reads and writes can be a step too. Plans,
+//! schedules, the checker and the simulator depend only on this form.
 
 mod cost;
 mod file;
@@ -125,7 +125,7 @@ pub enum Stage {
     Update,
 }
 
-/// The kind of operation, as far as published policies distinguish it.
+/// The kind of operation, in the distinctions that published policies make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tag {
     /// A convolution.
@@ -172,7 +172,7 @@ pub struct Operation {
     pub sums: Option<Nanos>,
 }
 
-/// Whether an operation may run again within a step, and how long that takes.
+/// Whether an operation may run again within a step, and the time of a rerun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Again {
     /// It may not.
@@ -254,7 +254,7 @@ impl Step {
         &self.operations[id.0]
     }
 
-    /// The name of an operation's group; empty if there is no such operation.
+    /// The name of an operation's group; empty for an unknown operation.
     pub fn group_name(&self, id: OperationId) -> &str {
         let group = self.operations.get(id.0).and_then(|operation| self.groups.get(operation.group.0));
         group.map_or("", |group| &group.name)

@@ -50,11 +50,11 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Saves comparisons made on `device` for a question, in place of earlier ones of the same configurations. An error that is
-    /// infinite or no number is saved as the largest.
+    /// Saves comparisons made on `device` for a question. They replace earlier ones of the same configurations. An infinite or undefined error is
+    /// saved as the largest number.
     ///
     /// # Errors
-    /// As [`Cache::keep`]; none of them is kept then.
+    /// As [`Cache::keep`]; in that case no comparison is saved.
     pub fn keep_comparisons(&self, device: &Device, key: &ComparisonKey, new: &[Comparison]) -> Result<(), Error> {
         let problem = key.problem.to_string();
         let new: Vec<Comparison> = new.iter().map(bounded).collect();

@@ -37,7 +37,7 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Saves a decision in place of an earlier one.
+    /// Saves a decision, replacing an earlier one.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -173,7 +173,7 @@ pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -
     Ok(())
 }
 
-/// Adds how many decisions there are to the entries of their devices, with new entries for devices without measurements.
+/// Adds the numbers of decisions to the entries of their devices, with new entries for devices without measurements.
 pub(super) fn count_in(summaries: &mut Vec<Summary>, connection: &Connection) -> rusqlite::Result<()> {
     let devices = devices(connection)?;
     for_all(connection, |[words, ..], decision| {

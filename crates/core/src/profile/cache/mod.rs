@@ -48,7 +48,7 @@ pub struct Summary {
     pub measurements: usize,
     /// Decisions about convolutions of programs.
     pub decisions: usize,
-    /// How many of these left something to measure.
+    /// The number of these that left something to measure.
     pub unfinished: usize,
 }
 
@@ -71,7 +71,7 @@ impl Cache {
     /// The default path of the cache, from environment variables: `TIGHTFIT_CACHE`, otherwise `tightfit/cache.db` in `XDG_CACHE_HOME` or
     /// `HOME/.cache`. `None` for `TIGHTFIT_CACHE=none`, or if no variable names a folder.
     ///
-    /// `variable` looks one up; an empty one counts as not set.
+    /// `variable` looks one up. An empty variable counts as not set.
     ///
     /// ```
     /// use tightfit_core::profile::Cache;
@@ -96,7 +96,7 @@ impl Cache {
         &self.path
     }
 
-    /// Waits for at most so long from now on while another program writes; 10 s unless told.
+    /// Sets the longest wait from now on while another program writes; 10 s by default.
     pub fn set_patience(&self, patience: Duration) {
         // It only fails on a closed connection.
         let _ = self.lock().busy_timeout(patience);
@@ -306,10 +306,9 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Imports every measurement, network and decision of a recording, and returns how many. A network
-    /// replaces the one of the same name and batch; the layers of a program are added, as by [`Cache::add_to_program`].
-    /// Shapes that get measurements lose their marks of being fully measured. A finished decision replaces an unfinished one, and
-    /// no other.
+    /// Imports every measurement, network and decision of a recording, and returns the counts. A network replaces the one with the same name and
+    /// batch; the layers of a program are added, as by [`Cache::add_to_program`]. Shapes that get measurements lose their marks of being fully
+    /// measured. A finished decision replaces an unfinished one; no other decision is replaced.
     ///
     /// # Errors
     /// As [`Cache::keep`]. An invalid recording changes nothing.

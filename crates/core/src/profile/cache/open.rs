@@ -111,7 +111,7 @@ impl Cache {
     /// Opens a cache for reading and writing, as [`Cache::open`] does, but creates none.
     ///
     /// # Errors
-    /// As [`Cache::open`], and [`Error::File`] if there is no such file.
+    /// The errors of [`Cache::open`], and [`Error::File`] for a missing file.
     pub fn open_existing(path: &Path) -> Result<Cache, Error> {
         must_exist(path)?;
         Cache::open(path)
@@ -154,8 +154,7 @@ impl Cache {
     }
 
     fn connect(path: &Path, flags: OpenFlags) -> Result<Cache, Error> {
-        // SQLite gives `:memory:` and names beginning with `file:` a special meaning; with a folder in front they are
-        // ordinary names.
+        // SQLite treats `:memory:` and names beginning with `file:` specially. With a folder in front they are ordinary names.
         let name = if path.is_relative() { Path::new(".").join(path) } else { path.to_owned() };
         Cache::connect_to(&name, path, flags)
     }
@@ -249,7 +248,7 @@ fn check_type(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a file with a view in place of a table or with unknown triggers, because querying a view may never end.
+/// Refuses a file with a view instead of a table or with unknown triggers, because querying a view may never end.
 fn check_schema(connection: &Connection) -> Result<(), Fault> {
     let mut statement = connection.prepare("SELECT type, name FROM sqlite_schema WHERE type IN ('view', 'trigger')")?;
     let mut rows = statement.query([])?;

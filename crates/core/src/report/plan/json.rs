@@ -298,7 +298,7 @@ mod tests {
     fn the_document_of_a_small_plan() {
         let text = json(&samples::small(), &samples::device());
         let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
-        // The first of each kind stands for the others.
+        // The first of each kind represents the others.
         for list in ["layers", "maps"] {
             document[list].as_array_mut().unwrap().truncate(2);
         }

@@ -1,4 +1,4 @@
-//! How a network's kernels share the workspace, and how much time each gains.
+//! The share of each kernel in a network's workspace, and the time that it saves.
 //!
 //! ```text
 //! total   [ conv1 | conv2            | conv3 ]   ¦ total
@@ -8,7 +8,7 @@
 //! conv2   ############          ###========
 //! ```
 //!
-//! There is one row per kernel, so that names stay readable however many there are.
+//! One row per kernel keeps names readable for any number of kernels.
 //!
 //! **Source**: Oyama et al. 2018, figure 12.
 

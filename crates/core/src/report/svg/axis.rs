@@ -62,7 +62,7 @@ impl Axis {
         Axis { title: title.to_owned(), ticks: ticks.collect(), scale: Scale::Linear { most: batch as f64 } }
     }
 
-    /// Bytes by powers of two, as far as `values` reach; zero and [`Bytes::UNLIMITED`] have their own places.
+    /// Bytes by powers of two, over the range of `values`. Zero and [`Bytes::UNLIMITED`] have separate positions.
     pub fn of_doubling_bytes(title: &str, values: impl Iterator<Item = Bytes> + Clone) -> Axis {
         let finite = || values.clone().filter(|&bytes| bytes != Bytes::ZERO && bytes != Bytes::UNLIMITED);
         let lowest = finite().min().map_or(0, |bytes| bytes.0.ilog2());

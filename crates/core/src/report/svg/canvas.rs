@@ -163,7 +163,7 @@ impl Canvas {
         };
         let turn =
             if degrees == 0.0 { String::new() } else { format!(r#" transform="rotate({degrees} {x:.1} {y:.1})""#) };
-        // Not every viewer knows dominant-baseline: a third of the size below the middle looks the same in all.
+        // Some viewers do not support dominant-baseline. A third of the size below the middle looks the same in all.
         let down = size * 0.35;
         let text = escape(text);
         self.add(format_args!(

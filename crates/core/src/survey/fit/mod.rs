@@ -45,7 +45,7 @@ const REFINE_LEAST: f64 = 0.02;
 const REFINE_MOST: f64 = 0.4;
 /// Round sizes are multiples of the largest power of two within a twelfth of m.
 const ROUND: usize = 12;
-/// Query the workspaces of every size if there are no more than this.
+/// Query the workspaces of every size up to this number of sizes.
 const FEW: usize = 64;
 /// Rounds of refining: the first tries round sizes; the others halve the intervals next to the winners.
 const ROUNDS: usize = 4;
@@ -131,8 +131,8 @@ impl<'p, 'b> Search<'p, 'b> {
 
     /// The largest size of each algorithm within the limit.
     ///
-    /// Workspaces may not grow with the size: queries the equal divisions of the mini-batch (or all sizes if there are
-    /// few) from the top, then bisects the gap above the first that fits.
+    /// Workspaces may not grow with the size: queries the equal divisions of the mini-batch (or all sizes if there are few) from the top, then
+    /// bisects the interval above the first that fits.
     fn largest_sizes(&mut self, limit: Bytes) -> Result<BTreeMap<usize, usize>, Error> {
         let batch = self.problem.batch();
         let mut divisions: Vec<usize> = if self.sizes.len() <= FEW {
@@ -272,8 +272,8 @@ impl<'p, 'b> Search<'p, 'b> {
             }
             let untimed = self.untimed()?;
             let Ok(fewest) = divide(&self.problem, &untimed, limit, DivisionCost::default()) else { return Ok(()) };
-            // The measured candidates are among the untimed ones with their measured workspace, and do not add up: so
-            // at least one part is new, and is measured or fails. There are finitely many, so this terminates.
+            // The measured candidates are among the untimed ones with their measured workspace, and do not add up. So at least one part is new, and
+            // is measured or fails. The number of parts is finite, so this terminates.
             for part in fewest.parts() {
                 if let Some(algorithm) = self.algorithms.iter().position(|known| *known == part.algorithm) {
                     self.measure_anyway(algorithm, part.micro_batch, limit)?;
@@ -394,7 +394,7 @@ impl<'p, 'b> Search<'p, 'b> {
         winners.iter().all(|&(_, size)| size == batch) && smaller.all(|candidate| per_sample(candidate) >= least)
     }
 
-    /// Multiples of a power of two from m down to m/2, and the remainders they leave.
+    /// Multiples of a power of two from m down to m/2, and their remainders.
     fn round_sizes(&self, m: usize) -> Vec<usize> {
         let step = 1 << (m / ROUND).max(1).ilog2();
         let multiples: Vec<usize> = (1..=m / step).rev().map(|i| i * step).take_while(|&size| size >= m / 2).collect();

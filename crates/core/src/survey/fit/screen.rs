@@ -14,7 +14,7 @@ use crate::{Bytes, Device, Error, Problem};
 
 /// Sizes at which every algorithm is screened.
 pub(in crate::survey) const SCREEN: [usize; 2] = [4, 32];
-/// The largest size at which an algorithm that is screened once is screened at once where it would run.
+/// The largest size at which an algorithm with a single screening is screened at its run size.
 const ONCE: usize = 64;
 /// The floating-point operations up to which a GPU takes less time for all samples than for setting an algorithm up: engines
 /// that are compiled take 0.2 to 1 s at each size (depthwise and pointwise layers of MobileNetV3, H100).
@@ -22,12 +22,12 @@ const LITTLE: f64 = 1e10;
 /// A size is beyond a cliff if its time per sample is this multiple of the first screening size's: libraries switch kernels.
 const CLIFF: f64 = 4.0;
 
-/// At how many sizes each algorithm is screened.
+/// The number of sizes at which each algorithm is screened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
     /// At two, which foretells how its time grows.
     Twice,
-    /// At one, for where setting an algorithm up costs more than running it.
+    /// At one, if setting an algorithm up costs more than running it.
     Once,
 }
 

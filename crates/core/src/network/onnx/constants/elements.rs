@@ -7,7 +7,7 @@ use crate::network::onnx::call::Call;
 use crate::network::onnx::proto::data_type;
 use crate::network::onnx::value::{Constant, Data};
 
-/// Whether the result is a truth, whatever the type of the inputs.
+/// Whether the result is a truth value for any type of inputs.
 pub fn gives_truth(operator: &str) -> bool {
     let all =
         ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"];

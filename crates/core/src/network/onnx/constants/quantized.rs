@@ -1,4 +1,4 @@
-//! Whole numbers that stand for others, by a scale and a zero point.
+//! Integers that represent real numbers by a scale and a zero point.
 
 use super::arrange::{pick, spread};
 use super::types;

@@ -95,7 +95,7 @@ pub fn cumulate(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     }
 }
 
-/// The extents of two factors with vectors made matrices, and of their product.
+/// The extents of two factors, with vectors as matrices, and of their product.
 fn product_dims(a: &[usize], b: &[usize]) -> Result<[Dims; 3], String> {
     let wrong = || format!("{a:?} and {b:?} cannot be multiplied");
     let left = if a.len() == 1 { vec![1, a[0]] } else { a.to_vec() };

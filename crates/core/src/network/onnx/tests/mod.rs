@@ -65,7 +65,7 @@ fn integers(name: &str, numbers: &[i64]) -> TensorProto {
     TensorProto { name: name.to_owned(), dims, data_type: data_type::INT64, int64_data, ..TensorProto::default() }
 }
 
-/// Extents; -1 stands for one without a size.
+/// Extents; -1 is an extent without a size.
 fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
     let dim = |&dim: &i64| match dim {
         -1 => DimensionProto { dim_value: None, dim_param: "batch".to_owned() },
@@ -501,7 +501,7 @@ fn other_files_are_refused() {
     }
 }
 
-/// A file with an initializer of 3 GiB, of which only the ends are on the disk.
+/// A file with an initializer of 3 GiB; only its ends are on the disk.
 #[test]
 fn large_weights_are_skipped_unread() {
     let key = |field: u64, length: u64| {

@@ -254,7 +254,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         let model = self.model;
         let (count, limit) = (model.points.len(), self.limit as f64);
         let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
-        // Times of the operations, and of reruns where they are worth most.
+        // Times of the operations, and of reruns at the moments of their largest value.
         let mut starts = vec![0.0; count + 2];
         let mut scratch = vec![0.0; count];
         for (at, points) in model.all_points.iter().enumerate() {

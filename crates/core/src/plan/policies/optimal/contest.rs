@@ -36,7 +36,7 @@ const HOPELESS: u64 = 20;
 /// Plans whole mini-batches unless everything fits, and plans stretches in parts that may be faster.
 ///
 /// # Errors
-/// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+/// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
 pub(super) fn hold(
     drafter: &Drafter<'_>,
     floors: &Floors,
@@ -120,7 +120,7 @@ impl<'k> Kind<'k> {
     /// Places the plans of a search, unless they are certain or likely to be slower than the best placed plan.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     fn placed<'m>(
         &self,
         hunt: Hunt<'m, 'k>,

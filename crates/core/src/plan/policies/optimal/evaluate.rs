@@ -132,7 +132,7 @@ pub(super) struct Evaluator<'m, 'a> {
     pub(super) live: Vec<u64>,
     /// Moments before which a copy back begins.
     prefetches: Vec<(usize, Move)>,
-    /// For each tensor: how many tensors being rebuilt read it.
+    /// For each tensor: the number of tensors being rebuilt that read it.
     wanted: Vec<u32>,
     /// Tensors being rebuilt, each for the one before, with their producers.
     stack: Vec<(usize, &'m [usize])>,

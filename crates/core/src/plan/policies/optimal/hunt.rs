@@ -61,7 +61,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
     /// Tries many decisions (`least` among them) with a budget of `visits`, and follows the prices. Only plans faster than `most` are useful.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     pub(super) fn begun(
         models: &'m Models<'a>,
         least: Option<&Least>,
@@ -107,7 +107,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
     /// tensors compete. Returns the bound if one is known.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     pub(super) fn placed(
         mut self,
         floors: Option<&Floors>,

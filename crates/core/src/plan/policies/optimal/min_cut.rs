@@ -48,7 +48,7 @@ impl Clauses {
         Clauses { flow: Flow::new(nodes, source, sink), source, sink }
     }
 
-    /// Adds a penalty unless one of two literals holds.
+    /// Adds a penalty for violating both of two literals.
     pub(super) fn either(&mut self, one: Literal, other: Literal, penalty: i128) {
         self.flow.arc((!one).0, other.0, penalty);
         self.flow.arc((!other).0, one.0, penalty);

@@ -76,9 +76,9 @@ pub(super) struct Model<'a> {
     pub(super) fixed: Vec<u64>,
     /// The same just before the operation, without what it brings into being.
     pub(super) fixed_before: Vec<u64>,
-    /// For each operation: its points, by rising workspace, hence falling time; never empty.
+    /// For each operation: its points, by rising workspace and falling time; never empty.
     pub(super) points: Vec<Vec<Point>>,
-    /// The same, whatever algorithms the options allow.
+    /// The points without the options' restriction of algorithms.
     pub(super) all_points: Vec<Vec<Point>>,
     /// For each operation: the time of a rerun, if it differs.
     pub(super) again: Vec<Option<u64>>,
@@ -192,7 +192,7 @@ impl<'a> Model<'a> {
 
     fn add_gaps(&mut self, tensor: usize, uses: &[(usize, bool, bool)]) {
         let count = self.points.len();
-        // The operations that compute the content so far; `None` if it cannot be computed again.
+        // The operations that compute the content so far; `None` if it cannot be recomputed.
         let mut producers: Option<Vec<usize>> = None;
         let mut written = uses.first().map_or(0, |first| first.0);
         for (place, &(at, reads, writes)) in uses.iter().enumerate() {

@@ -102,14 +102,14 @@ pub(super) fn rows(model: &Model<'_>) -> Vec<Row> {
 #[derive(Default)]
 pub(super) struct Intervals {
     pub(super) idle: Vec<Idle>,
-    /// Sorted by who asks.
+    /// Sorted by the asking interval.
     pub(super) demands: Vec<Demand>,
-    /// For each interval: how often it is asked for.
+    /// For each interval: the number of demands for it.
     pub(super) asks: Vec<u32>,
     pub(super) variables: usize,
 }
 
-/// How reruns ask for each other, as places among the intervals.
+/// The demands of reruns, as positions among the intervals.
 #[derive(Default)]
 struct Asks {
     /// The gap of each interval: those needed by operations first.
@@ -138,7 +138,7 @@ impl Asks {
             Asks { gaps, since, earliest, last: vec![0; count], roots: vec![0; count], pairs: BTreeMap::new() };
         let mut by_end: Vec<usize> = (0..count).collect();
         by_end.sort_by_key(|place| model.gaps[asks.gaps[*place]].to);
-        // Whoever asks is needed first, so it knows its own earliest moment.
+        // An asking tensor is needed first, so its own earliest moment is already known.
         for root in by_end {
             asks.follow(model, root, &mut place_of);
         }
@@ -239,14 +239,14 @@ impl Intervals {
 /// How an idle tensor counts in a row.
 pub(super) enum Part {
     Nothing,
-    /// Unless it is computed again.
+    /// Unless it is recomputed.
     Unless,
     /// If it is there from this moment on.
     There(usize),
 }
 
 impl Idle {
-    /// How a tensor that an operation needs counts in a row, if a rerun asks for it at these moments.
+    /// How a tensor that an operation needs counts in a row, given the moments at which reruns ask for it.
     pub(super) fn part(&self, asked: &[usize], of: &Gap, row: &Row) -> Part {
         if row.at <= of.from || of.to <= row.at {
             return Part::Nothing;

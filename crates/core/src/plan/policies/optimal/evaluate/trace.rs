@@ -73,7 +73,7 @@ pub(super) struct Trace {
     pub(super) moves: Vec<(usize, Move)>,
     pub(super) fetches: Vec<Fetch>,
     presence: Vec<Presence>,
-    /// For each tensor: how many moments came before it left last.
+    /// For each tensor: the number of moments before it last left.
     left: Vec<usize>,
     /// For each tensor: when its copy on the host is complete.
     on_host: Vec<Option<u64>>,
@@ -116,7 +116,7 @@ impl Trace {
         });
     }
 
-    /// Goes back to where a slot had not begun, if it has.
+    /// Rewinds to the moment before a slot began, if it has begun.
     ///
     /// - Cost: O(changes since then).
     pub(super) fn back_to(&mut self, slot: usize) {
@@ -158,7 +158,7 @@ impl Trace {
         }
     }
 
-    /// Notes where a tensor is; returns where it was.
+    /// Records the location of a tensor; returns the previous location.
     fn set(&mut self, tensor: usize, presence: Presence) -> Presence {
         let was = std::mem::replace(&mut self.presence[tensor], presence);
         if was != presence {

@@ -1,9 +1,9 @@
-//! Repairs decisions that do not fit: gives up at the worst moment what frees the most bytes for its time.
+//! Repairs decisions that do not fit: at the worst moment, evicts the tensor that frees the most bytes for its time.
 
 use super::super::evaluate::{Choice, Decisions, Most, Outcome};
 use super::{Change, Search, Work, apply};
 
-/// How many of the most promising changes are carried out in thought before one is taken.
+/// The number of the most promising changes that are evaluated before one is made.
 const TRIED: usize = 6;
 
 /// Operations of a step in which several changes are made at once while much is missing.
@@ -79,7 +79,7 @@ impl Search<'_, '_> {
         is_any
     }
 
-    /// Before each operation: how many moments so far were over the limit.
+    /// Before each operation: the number of moments over the limit so far.
     fn crowded(&self) -> Vec<u32> {
         let mut over = vec![0; self.model.touches.len() + 1];
         for (moment, live) in self.evaluator.moments().iter().zip(&self.evaluator.live) {
@@ -91,7 +91,7 @@ impl Search<'_, '_> {
         over
     }
 
-    /// Adds the changes that give up a tensor, or more of it, ranked by time for each byte at `moments` moments.
+    /// Adds the changes that evict a tensor, or more of it, ranked by time per byte at `moments` moments.
     fn offer(&self, gap: usize, decisions: &Decisions, moments: u128, changes: &mut Vec<(u128, Change)>) {
         let of = &self.model.gaps[gap];
         let freed = moments * u128::from(of.bytes.max(1));
@@ -148,7 +148,7 @@ impl Search<'_, '_> {
         if now.excess == 0 { Some(now) } else { None }
     }
 
-    /// Keeps what cannot be computed again although it was decided to be.
+    /// Keeps tensors that were to be recomputed but cannot be.
     fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
         for gap in 0..decisions.gaps.len() {
             if !self.is_open(gap, decisions.gaps[gap]) {
@@ -185,7 +185,7 @@ impl Search<'_, '_> {
         changes
     }
 
-    /// About how long it takes to compute a gap's tensor again, with everything that is not there.
+    /// The approximate time of recomputing an interval's tensor, including its absent inputs.
     fn rebuilding(&self, gap: usize, decisions: &Decisions) -> u64 {
         let model = self.model;
         let mut seen = vec![gap];
