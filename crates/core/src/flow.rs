@@ -1,4 +1,4 @@
-//! Least cuts of directed graphs with whole numbers as capacities.
+//! Minimum cuts of directed graphs with integer capacities.
 //!
 //! **Source**: flow by levels, Dinic 1970.
 

@@ -36,7 +36,7 @@ const STEP: i32 = 8;
 /// Seed of the random factors.
 const SEED: u64 = 0x9e37_79b9_7f4b_16c0;
 
-/// Looks for placements below this `height`, until no lower one exists, one is no higher than `enough`, this number of visits is reached, or
+/// Looks for placements below this `height`. Stops when no lower one exists, when one reaches `enough`, after this number of visits, or when
 /// `is_over` returns true.
 pub(super) fn lowest(
     instance: &Instance,

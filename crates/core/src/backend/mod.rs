@@ -1,4 +1,5 @@
-//! The interface of all backends: list algorithms, report their workspaces and times, and run configurations.
+//! The interface of all backends: list algorithms, report their workspaces and times, and run configurations. `task` has the inputs and results of a
+//! run.
 
 mod task;
 

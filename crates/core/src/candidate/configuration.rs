@@ -139,8 +139,8 @@ impl Configuration {
     }
 
     /// The library's calls in order: the samples of the parts one after another, and the ranges of a sliced part one after another. Numbers of
-    /// samples that larger powers of two divide come first. Each part then begins at a multiple of its own power of two, and has that alignment in
-    /// memory.
+    /// samples that larger powers of two divide come first. Each part then begins at a multiple of the power of two in its size, and has that
+    /// alignment in memory.
     ///
     /// # Errors
     /// [`Error::BadProblem`] if the parts do not add up to the mini-batch of `problem`, or slices are not its own.

@@ -1,5 +1,5 @@
-//! Searches plans for recorded steps of other programs. Such a plan is carried out from outside: saved tensors are kept, copied to the
-//! host and back, or recomputed when the backward pass asks for them, and the program does not notice.
+//! Searches plans for recorded steps of other programs. A plan is carried out from outside: saved tensors are kept, copied to the host and back, or
+//! recomputed when the backward pass asks for them, and the program does not notice.
 //!
 //! ```text
 //! step       the operations and tensors of a step file, and their reads and writes

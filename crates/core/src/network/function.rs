@@ -1,6 +1,6 @@
 //! The computation of a layer of kind [`LayerKind::Other`](super::LayerKind::Other), if it can run.
 //!
-//! Such a layer is planned from the sizes and reads that the file states; its function must agree with them.
+//! The layer is planned from the sizes and reads that the file states; its function must agree with them.
 
 use serde_json::{Value, json};
 

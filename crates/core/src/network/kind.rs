@@ -73,7 +73,8 @@ pub enum LayerKind {
         /// Shape of the view.
         shape: Shape,
     },
-    /// Any other layer. It is planned from the sizes and reads that the file states, and runs if its function is known. Takes one or more inputs. Shape: as stated.
+    /// Any other layer. It is planned from the sizes and reads that the file states, and runs if its function is known. Takes one or more inputs.
+    /// Shape: as stated.
     Other(Box<Other>),
     /// Class probabilities, with the mean cross-entropy to the labels as the loss. Shape: same as its input (the
     /// probabilities).

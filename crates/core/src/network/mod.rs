@@ -87,8 +87,8 @@ impl Network {
     /// `.onnx`, otherwise a layer list.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read, with the error of
-    /// [`Network::from_json`] or [`Network::from_list`], or if it is a PyTorch file, which must be exported; the errors of [`onnx::Model::read`].
+    /// [`Error::UnknownWord`] with the nearest names if it is neither. [`Error::File`] if the file cannot be read, with the error of
+    /// [`Network::from_json`] or [`Network::from_list`], or if it is a PyTorch file, which must be exported. The errors of [`onnx::Model::read`].
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);

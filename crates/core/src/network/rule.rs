@@ -1,4 +1,4 @@
-//! How the solver changes weights by their gradients: stochastic gradient descent, or AdamW.
+//! The solver's updates of weights by their gradients: stochastic gradient descent, or AdamW.
 
 use crate::Error;
 

@@ -1,4 +1,4 @@
-//! How a map is brought to other extents: which places of the input each place of the output is made of.
+//! Resizing of maps: the input positions of each output position.
 
 /// Where resized maps take their elements from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

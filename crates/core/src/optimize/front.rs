@@ -20,7 +20,7 @@ use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem
 /// one with the fewest micro-batches remains.
 ///
 /// The (time, workspace) points equal the points of the paper's recurrence over sets of configurations, at far less cost. (The paper's pruning as
-/// printed would remove every point, because each is no better than itself; one of several equal points must stay.)
+/// printed would remove every point, because none beats itself; one of several equal points must stay.)
 ///
 /// - Cost: O(candidates × mini-batch).
 /// - Source: Oyama et al. 2018, III.C.

@@ -79,7 +79,7 @@ fn allowed(device: &[(usize, Nanos)], mini_batch: usize, longest: Nanos) -> impl
     device.iter().copied().filter(move |&(batch, time)| (1..=mini_batch).contains(&batch) && time <= longest)
 }
 
-/// The largest sum of batches of the devices up to the mini-batch; 0 if there is none.
+/// The largest sum of batches of the devices up to the mini-batch; 0 without any.
 fn largest(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool) -> Result<usize, Error> {
     let sums = sums(times, mini_batch, Nanos(u64::MAX), stop)?;
     Ok((0..=mini_batch).rev().find(|&sum| has(&sums, sum)).unwrap_or(0))

@@ -5,6 +5,8 @@
 //! a link                            the same for the file that it leads to; the link stays
 //! device, pipe, terminal, /dev/fd   opened and written into
 //! ```
+//!
+//! `place` resolves links, `part` writes regular files, `stream` writes in place, and `space` reports free space.
 
 mod part;
 mod place;

@@ -1,4 +1,4 @@
-//! Resolves what a path leads to: a file, this process's own output, or something to write to.
+//! Resolves the target of a path: a regular file, this process's own output, or a special file.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result, Write};

@@ -1,4 +1,4 @@
-//! How much a disk has room for.
+//! The free space of disks.
 
 use std::path::Path;
 

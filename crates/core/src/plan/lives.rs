@@ -1,4 +1,4 @@
-//! When each block is in use, in list order and on the streams.
+//! The time during which each block is in use, in list order and on the streams.
 
 use tightfit_place::Life;
 

@@ -1,4 +1,4 @@
-//! A time that no plan of a class is below.
+//! A lower bound on the time of a class of plans.
 
 use super::{Bounded, InParts};
 use crate::Nanos;

@@ -1,8 +1,11 @@
 //! One convolution as a library call sees it: its shape, the operation, the mini-batch, the number types and
 //! the memory layout.
 //!
-//! Sizes are named as in cuDNN's documentation: n samples, c channels, (d) h w input, k filters, (t) r s filter,
-//! (o) p q output. A convolution has two or three spatial dimensions, outermost first.
+//! Sizes are named as in cuDNN's documentation: n samples, c channels, (d) h w input, k filters, (t) r s filter, (o) p q output. A convolution has
+//! two or three spatial dimensions, outermost first.
+//!
+//! `convolution`, `operation`, `types`, `storage` and `layout` are the parts of a problem, `text` is its one-line form, and `part` cuts it into
+//! blocks of samples and ranges.
 
 mod convolution;
 mod layout;

@@ -327,8 +327,8 @@ impl<'a> Profiler<'a> {
 
     /// The cost of dividing the problem, from the cache or queried from the backend and saved.
     ///
-    /// # Errors The errors of [`Backend::division_cost`] and of reading the cache; [`Error::Interrupted`] once the
-    /// caller has asked to stop.
+    /// # Errors
+    /// The errors of [`Backend::division_cost`] and of reading the cache; [`Error::Interrupted`] once the caller has asked to stop.
     pub fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
         self.check_stop()?;
         if let Some(cache) = self.cache

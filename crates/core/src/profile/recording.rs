@@ -13,6 +13,9 @@
 //!
 //! `lines` is the number of lines that follow, so that a truncated file is detected; files without it are not checked. A time of null marks a
 //! candidate whose workspace is known but that was not run.
+//!
+//! `line` reads and writes the lines, `devices` selects and merges recordings, `decisions` adds decisions, and `shipped` holds the recordings that
+//! come with the program.
 
 mod decisions;
 mod devices;

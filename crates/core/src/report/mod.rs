@@ -8,7 +8,8 @@
 //!                 +-> svg ------------------------> +-> svg::limits     one network: time against the limit
 //! ```
 //!
-//! The functions only read, and return a string; empty results make empty reports.
+//! The functions only read, and return a string; empty results make empty reports. `grid` aligns rows, `head` writes the lines above a table,
+//! `slower` lists slowed down kernels, and `plan` reports plans.
 
 mod csv;
 mod grid;

@@ -1,4 +1,4 @@
-//! How long measuring may take.
+//! The time limit of measuring.
 
 use std::fmt;
 use std::str::FromStr;

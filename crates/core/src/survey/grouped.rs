@@ -1,4 +1,4 @@
-//! Spares algorithms that compute a convolution of many groups by one kernel per group.
+//! Skips algorithms that compute a convolution of many groups by one kernel per group.
 //!
 //! cuDNN's legacy interface does so: a depthwise layer of 240 channels takes 240 launches a call, at any size. Its
 //! algorithms are screened last, and if one is hopeless at the first screening size, larger sizes do not run it.

@@ -1,4 +1,4 @@
-//! Along which axis a block of samples is sliced, and into what.
+//! The axis along which a block of samples is sliced, and the slices.
 
 use std::cmp::Reverse;
 use std::ops::Range;

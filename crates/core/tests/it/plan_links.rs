@@ -26,7 +26,7 @@ const MAPS: usize = 4;
 /// Moments are counted in this many parts of a nanosecond, so that slower computations end at whole ones.
 const PARTS: u64 = 1 << 12;
 
-/// The position in a game. Contents count from 1 and rise with each change in place; 0 is no content.
+/// The position in a game. Contents count from 1 and rise with each change in place; 0 means empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Position {
     at: usize,

@@ -1,4 +1,4 @@
-//! Nodes that hold graphs: the branch that an `If` takes takes its place, where the condition does not depend on the samples.
+//! Nodes with graphs: an `If` is replaced by the branch that it takes, if the condition does not depend on the samples.
 
 use std::collections::{HashMap, HashSet};
 

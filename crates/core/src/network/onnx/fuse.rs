@@ -1,4 +1,4 @@
-//! Activations and normalizations that exporters spell out, taken as the one operation they are.
+//! Recognizes activations and normalizations that exporters spell out in several nodes.
 //!
 //! ```text
 //! x --+-- Sigmoid --+                     x --+-- ReduceMean -- Sub --+-- Pow -- ReduceMean -- Add -- Sqrt --+-- Mul -- Add

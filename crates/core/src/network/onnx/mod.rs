@@ -11,6 +11,12 @@
 //! [`LayerKind::Other`](super::LayerKind::Other): it is planned from its sizes and the reads of its backward pass, and runs if its function is known.
 //! The mini-batch of the file, fixed or free, does not matter, because layers have shapes per sample. Weights stay in the file until
 //! [`Model::weights`].
+//!
+//! 1. `stream` and `proto` decode the file; `graph` indexes it; `table` and `given` check the fields of nodes.
+//! 2. `reading` walks the nodes: constants first (`constants`, `control`), then nodes on samples.
+//! 3. `call` gives typed access to a node; `operators`, `windows`, `products`, `shapes`, `functions` and `pointwise` convert it; `fuse`, `evaluate`
+//!    and `random` recognize operations spelled out in several nodes; `layers` collects the result.
+//! 4. `weights`, `tensor` and `shared` read and relate the parameters.
 
 mod call;
 mod constants;

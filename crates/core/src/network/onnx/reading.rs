@@ -1,4 +1,4 @@
-//! Reads a graph into layers: first what depends on no sample, then the other nodes in order.
+//! Reads a graph into layers: first the nodes that depend on no sample, then the other nodes in order.
 
 use std::path::Path;
 

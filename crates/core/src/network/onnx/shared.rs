@@ -1,4 +1,4 @@
-//! Numbers of a file that several layers use: as one tensor, or in ways that cannot be trained as one.
+//! Parameters that several layers use: as one tensor, or in ways that cannot be trained as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Convolutions, transposed convolutions and pooling: everything that slides windows over the spatial axes.
+//! Convolutions, transposed convolutions and pooling: operations with windows over the spatial axes.
 
 use super::call::{Call, extent};
 use super::given::not;

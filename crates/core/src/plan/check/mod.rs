@@ -9,9 +9,9 @@
 //! Parts of an operation must cover each sample once, and sums over samples must include each part once. Results computed from sums over all samples
 //! come after all of the sums.
 //!
-//! An empty list of violations means that any machine that respects streams and waits computes the same as the step's operations run in order, stays
-//! within the budget, and has the results at the end of the step. If the step was lowered from a network, a separate check compares the two
-//! (`network`).
+//! An empty list of violations means three things. Any machine that respects streams and waits computes the same as the step's operations run in
+//! order. The step stays within the budget. The results are present at the end of the step. If the step was lowered from a network, a separate check
+//! compares the two (`network`).
 //!
 //! `content` follows the contents, `order` the streams and owners of bytes; `violation` lists all violations, and `checked` holds schedules that
 //! passed.

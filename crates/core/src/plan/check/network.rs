@@ -1,4 +1,5 @@
-//! Checks a step against its network: restates the network's rules independently of the code that lowered it.
+//! Checks a step against its network: restates the network's rules independently of the code that lowered it. `operands` has the operands of each
+//! pass, and `learning` follows the contents of tensors.
 
 mod learning;
 mod operands;

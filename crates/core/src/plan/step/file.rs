@@ -7,7 +7,8 @@
 //!  "operations": [{"group": 0, "name": "conv", "stage": "forward", "reads": [], "writes": [0], "time_us": 12.5}, ..]}
 //! ```
 //!
-//! The structs below mirror the document key for key, so the internal types stay free to change.
+//! The structs below mirror the document key for key, so the internal types stay free to change. `tensor` and `operation` have the entries of the
+//! lists.
 
 mod operation;
 mod tensor;

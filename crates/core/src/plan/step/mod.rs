@@ -8,6 +8,9 @@
 //!
 //! Lowering turns a network into a step ([`super::Workload::step`]). Any other program that can list its reads and writes can be a step too. Plans,
 //! schedules, the checker and the simulator depend only on this form.
+//!
+//! `cost` has the time and workspace of operations, `lifetimes` the uses of tensors, `part` runs over some samples, `file` step files, and `machine`
+//! the machine in them.
 
 mod cost;
 mod file;

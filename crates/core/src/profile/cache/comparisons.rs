@@ -1,4 +1,4 @@
-//! How far configurations err against 64-bit arithmetic, so that what one process has compared no other compares again.
+//! The errors of configurations against 64-bit arithmetic, so that no process repeats the comparison of another.
 //!
 //! The table refers to no other, so that older programs can clear the cache without knowing it.
 

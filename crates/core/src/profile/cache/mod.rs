@@ -1,8 +1,11 @@
 //! The store of measurements on disk: one SQLite file, safe for several processes at once.
 //!
-//! The key of a measurement is everything it depends on: device, library version, threads, problem, algorithm and
-//! micro-batch. The workspace limit is not part of it: a measurement made under one limit is valid under any other, and
-//! hits are filtered by the current limit. `docs/cache-format.md` describes the tables.
+//! The key of a measurement is everything it depends on: device, library version, threads, problem, algorithm and micro-batch. The workspace limit is
+//! not part of it: a measurement made under one limit is valid under any other, and hits are filtered by the current limit. `docs/cache-format.md`
+//! describes the tables.
+//!
+//! `open` opens and checks the file. `rows` converts rows to values. `layers`, `decisions`, `comparisons` and `marks` have one table each. `mend`
+//! counts and deletes invalid rows, and `fault` words the errors.
 
 mod comparisons;
 mod decisions;

@@ -1,4 +1,4 @@
-//! Decisions in a recording. A replay has no use for them; a cache takes them in.
+//! Decisions in a recording. A replay ignores them; a cache imports them.
 
 use super::{Line, Recording};
 use crate::profile::{Decision, DecisionKey};

@@ -146,7 +146,7 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         line("", format!("proven minimum {}{among}", proven.rounded_down()));
     }
     if plan.mode == Mode::Inference {
-        // No framework keeps every map of a forward pass, so there is no usual memory to compare with.
+        // No framework keeps every map of a forward pass, so this mode has no usual memory to compare with.
         line("every map kept", format!("{} with the fastest algorithms", plan.baseline));
     } else {
         line("baseline", format!("{}, all resident with the fastest algorithms", plan.baseline));

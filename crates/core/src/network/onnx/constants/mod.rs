@@ -8,6 +8,8 @@
 //!
 //! An operation is computed only if each of its attributes is known here. Otherwise its result is unknown, and
 //! [`Model::weights`](super::Model::weights) reports the reason.
+//!
+//! `elements`, `arrange`, `reduce` and `quantized` compute groups of operations; `types` converts between types of elements.
 
 mod arrange;
 mod elements;

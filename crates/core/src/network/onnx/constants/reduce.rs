@@ -1,4 +1,4 @@
-//! Operations that take elements together: reductions, products of matrices, normalization.
+//! Operations that combine elements: reductions, products of matrices, normalization.
 
 use super::arrange::{Walk, pick, spread, strides};
 use crate::network::onnx::call::{Call, axis};

@@ -1,5 +1,4 @@
-//! Small models, built message by message: what the graphs of real models do not reach, and every refusal. One table of
-//! helpers serves all of it.
+//! Small models, built message by message. They cover the graphs that real models lack, and every refusal. One set of helpers serves all tests.
 
 mod damage;
 mod given;

@@ -221,7 +221,8 @@ impl<'m, 'a> Search<'m, 'a> {
         if open.is_empty() {
             return now;
         }
-        // Slower decisions than the current ones are accepted if they beat those of some attempts ago: the search escapes a local minimum this way.
+        // Slower decisions than the current ones are accepted if they beat the decisions of some attempts ago: the search escapes a local minimum
+        // this way.
         let (mut current, mut at) = (decisions.clone(), now.clone());
         let mut before = vec![now.rank(); PATIENCE];
         let mut failed = 0;
