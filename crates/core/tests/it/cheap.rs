@@ -164,8 +164,8 @@ fn recorded(problem: &Problem, rows: &[(&str, usize, u64)]) -> Vec<Box<dyn Backe
     vec![Box::new(Replay::of([recording]).unwrap())]
 }
 
-/// The sizes at which legacy algorithms are measured, in a survey of a layer of `groups` groups. They take `slower` times as long as an engine at
-/// every size; `reach` is the engine's largest size.
+/// The sizes at which legacy algorithms are measured, in a survey of a layer of `groups` groups. At every size, their time is
+/// `slower` multiplied by an engine's. `reach` is the engine's largest size.
 fn legacy_sizes(groups: usize, sizes: Sizes, slower: u64, reach: usize) -> Vec<usize> {
     let problem: Problem = format!("forward n64 c32 h8 w8 k32 r3 s3 groups{groups} f32").parse().unwrap();
     let engine = (1..=reach).map(|size| ("engine1", size, 10 + size as u64));
