@@ -23,7 +23,7 @@ use most::Most;
 use rows::{Demand, Intervals, Part, Row, SHARES, Wanted, rows};
 
 use super::min_cut::{Clauses, HARD, Literal};
-use super::model::{Gap, Model, Point};
+use super::model::{IdleInterval, Model, Point};
 use crate::plan::Direction;
 use crate::plan::stop::End;
 
@@ -46,11 +46,11 @@ const MIXED: f64 = 0.3;
 pub(super) struct Bound {
     /// A lower bound in ns on the plans in which a copied-back tensor stays until its next use, and a tensor is recomputed only when first needed.
     pub(super) time: u64,
-    /// For each gap: how much of it should stay.
+    /// For each interval: how much of it should stay.
     pub(super) keep: Vec<f64>,
-    /// For each gap: how much of it should be computed again.
+    /// For each interval: how much of it should be computed again.
     pub(super) again: Vec<f64>,
-    /// For each gap: how much of it should move.
+    /// For each interval: how much of it should move.
     pub(super) moving: Vec<f64>,
 }
 
@@ -116,8 +116,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         }
         let most_worth = Most::of(worth.clone());
         // The least cost of a rerun at any of these operations.
-        let rerun = |gap: &Gap, from: usize, to: usize| {
-            i128::from(model.least_again(&gap.producers)) * discount(most_worth.within(from, to))
+        let rerun = |interval: &IdleInterval, from: usize, to: usize| {
+            i128::from(model.least_again(&interval.producers)) * discount(most_worth.within(from, to))
         };
         // Copies out before a moment and copies back after it never overlap. This holds for any moment.
         let forward = model.drafter.step.forward();
@@ -141,13 +141,13 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             sums[at + 1] = sums[at] + live[at];
         }
         // The cost of being on the device before these operations, without windows.
-        let keeping = |of: &Gap, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
+        let keeping = |of: &IdleInterval, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
         let mut clauses = Clauses::new(self.intervals.variables);
         // For each interval that only reruns ask for: the most that it may charge for its own demands.
         let mut room: Vec<i128> = vec![HARD; self.intervals.idle.len()];
         let mut kept = vec![false; self.intervals.idle.len()];
         for (place, idle) in self.intervals.idle.iter().enumerate() {
-            let of = &model.gaps[idle.gap];
+            let of = &model.intervals[idle.interval];
             let bytes = i128::from(of.bytes);
             match &idle.wanted {
                 Wanted::ForReruns { asked, last, has } => {
@@ -184,7 +184,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                         }
                     }
                     // Copies slow down concurrent computations.
-                    let (out, back) = model.copies[idle.gap];
+                    let (out, back) = model.copies[idle.interval];
                     let (out, back) = (i128::from(out) * idle.share / SHARES, i128::from(back));
                     let copying = match () {
                         () if of.to <= middle => out * self.beside,
@@ -228,11 +228,11 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     fn asked(
         &self,
         demand: &Demand,
-        rerun: impl Fn(&Gap, usize, usize) -> i128,
-        keeping: impl Fn(&Gap, usize, usize) -> i128,
+        rerun: impl Fn(&IdleInterval, usize, usize) -> i128,
+        keeping: impl Fn(&IdleInterval, usize, usize) -> i128,
     ) -> (Literal, i128) {
         let idle = &self.intervals.idle[demand.of];
-        let of = &self.model.gaps[idle.gap];
+        let of = &self.model.intervals[idle.interval];
         match &idle.wanted {
             Wanted::ForReruns { has, .. } => (Literal::of(*has), HARD),
             Wanted::ForUse { asked, there, .. } => {
@@ -273,7 +273,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             .collect();
         let mut live = vec![0.0; count + 1];
         for (idle, kept) in self.intervals.idle.iter().zip(&solved.kept) {
-            let of = &model.gaps[idle.gap];
+            let of = &model.intervals[idle.interval];
             let bytes = of.bytes as f64;
             let (asked, there, again) = match &idle.wanted {
                 Wanted::ForUse { asked, there, again } => (asked, there, again),
@@ -334,11 +334,12 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     ///
     /// - Cost: one minimum cut per round.
     pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> Bound {
-        let gaps = self.model.gaps.len();
+        let intervals = self.model.intervals.len();
         // Without any prices, the step takes at least its operations.
         let fastest = |points: &Vec<Point>| points.iter().map(|point| point.time).min().unwrap_or(0);
         let time = self.model.all_points.iter().map(fastest).sum();
-        let mut best = Bound { time, keep: vec![0.0; gaps], again: vec![0.0; gaps], moving: vec![0.0; gaps] };
+        let mut best =
+            Bound { time, keep: vec![0.0; intervals], again: vec![0.0; intervals], moving: vec![0.0; intervals] };
         let mut center = self.prices.clone();
         let mut highest = f64::NEG_INFINITY;
         let (mut share, mut stale) = (SHARE, 0);
@@ -401,9 +402,9 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             let again = again.map_or(0.0, |again| solved.value(again));
             let keep = solved.value(*there);
             let moving = (1.0 - keep - again).max(0.0);
-            best.moving[idle.gap] += part * (moving - best.moving[idle.gap]);
-            best.keep[idle.gap] += part * (keep - best.keep[idle.gap]);
-            best.again[idle.gap] += part * (again - best.again[idle.gap]);
+            best.moving[idle.interval] += part * (moving - best.moving[idle.interval]);
+            best.keep[idle.interval] += part * (keep - best.keep[idle.interval]);
+            best.again[idle.interval] += part * (again - best.again[idle.interval]);
         }
     }
 

@@ -18,7 +18,7 @@ mod script;
 mod tests;
 mod trace;
 
-use super::model::{Gap, Model};
+use super::model::{IdleInterval, Model};
 use super::slots::Slot;
 use super::starts::everything;
 use crate::plan::script::Move;
@@ -41,8 +41,8 @@ pub(super) enum Choice {
 /// All decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Decisions {
-    /// For each gap of the model.
-    pub(super) gaps: Vec<Choice>,
+    /// For each interval of the model.
+    pub(super) intervals: Vec<Choice>,
     /// For each operation: one of its points.
     pub(super) points: Vec<usize>,
 }
@@ -82,7 +82,7 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
     tensor: usize,
-    gap: usize,
+    interval: usize,
     /// The first moment at which its bytes may be allocated.
     from: usize,
     /// The moment that needs it.
@@ -177,11 +177,15 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     fn go_back(&mut self, decisions: &Decisions) {
         let model = self.model;
         let mut first = model.points.len();
-        for (gap, (was, is)) in self.decisions.gaps.iter().zip(&decisions.gaps).enumerate() {
+        for (interval, (was, is)) in self.decisions.intervals.iter().zip(&decisions.intervals).enumerate() {
             if was != is {
                 // A tensor that will move is copied as soon as it is written.
                 let is_copied = [was, is].contains(&&Choice::Move);
-                first = first.min(if is_copied { model.gaps[gap].written } else { model.gaps[gap].from });
+                first = first.min(if is_copied {
+                    model.intervals[interval].written
+                } else {
+                    model.intervals[interval].from
+                });
             }
         }
         for (at, (was, is)) in self.decisions.points.iter().zip(&decisions.points).enumerate() {
@@ -269,7 +273,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             }
         }
         for touch in &model.touches[at] {
-            match touch.gap.map(|gap| decisions.gaps[gap]) {
+            match touch.interval.map(|interval| decisions.intervals[interval]) {
                 _ if touch.dies => self.leave(touch.tensor),
                 Some(Choice::Move) => self.move_out(touch.tensor),
                 Some(Choice::Rebuild | Choice::Again) => self.leave(touch.tensor),
@@ -300,7 +304,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     /// Starts the copy of a just written tensor to the host, if the tensor will move.
     fn copy_ahead(&mut self, tensor: usize, at: usize, decisions: &Decisions) {
         let model = self.model;
-        let next = model.next_gaps(tensor, at).find(|gap| decisions.gaps[*gap] == Choice::Move);
+        let next = model.next_intervals(tensor, at).find(|interval| decisions.intervals[*interval] == Choice::Move);
         if next.is_some() {
             self.copy_out(tensor);
         }
@@ -432,20 +436,22 @@ impl<'m, 'a> Evaluator<'m, 'a> {
 
     /// Whether a tensor that is on the device stays there.
     fn stays(&self, tensor: usize, decisions: &Decisions) -> bool {
-        match self.model.gap_at(tensor, self.at) {
+        match self.model.interval_at(tensor, self.at) {
             None => true,
-            Some(gap) if self.model.gaps[gap].is_tail => decisions.gaps[gap] == Choice::Keep,
-            Some(gap) => decisions.gaps[gap] != Choice::Again || self.model.gaps[gap].to == self.at,
+            Some(interval) if self.model.intervals[interval].is_tail => decisions.intervals[interval] == Choice::Keep,
+            Some(interval) => {
+                decisions.intervals[interval] != Choice::Again || self.model.intervals[interval].to == self.at
+            }
         }
     }
 
     /// Starts the copy back of a tensor, if it was moved.
     fn fetch(&mut self, tensor: usize, decisions: &Decisions) -> bool {
-        match self.model.gap_at(tensor, self.at) {
-            Some(gap) if decisions.gaps[gap] == Choice::Move && self.trace.on_host(tensor).is_some() => {
+        match self.model.interval_at(tensor, self.at) {
+            Some(interval) if decisions.intervals[interval] == Choice::Move && self.trace.on_host(tensor).is_some() => {
                 let from = self.trace.left(tensor);
-                self.trace.fetches.push(Fetch { tensor, gap, from, needed: self.trace.moments.len() });
-                self.trace.sums.copying += self.model.copies[gap].1;
+                self.trace.fetches.push(Fetch { tensor, interval, from, needed: self.trace.moments.len() });
+                self.trace.sums.copying += self.model.copies[interval].1;
                 self.appear(tensor);
                 true
             }
@@ -454,7 +460,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     }
 
     fn producers(&self, tensor: usize, at: usize) -> Option<&'m [usize]> {
-        let Gap { producers, until, .. } = &self.model.gaps[self.model.gap_at(tensor, at)?];
+        let IdleInterval { producers, until, .. } = &self.model.intervals[self.model.interval_at(tensor, at)?];
         (!producers.is_empty() && at <= *until).then_some(producers)
     }
 

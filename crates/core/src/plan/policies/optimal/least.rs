@@ -92,8 +92,10 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
     kept.points.fill(0);
     let without = |choice: Choice| {
         let mut decisions = kept.clone();
-        for (gap, decision) in model.gaps.iter().zip(&mut decisions.gaps).filter(|(gap, _)| !gap.is_tail) {
-            let may_rerun = !gap.producers.is_empty();
+        for (interval, decision) in
+            model.intervals.iter().zip(&mut decisions.intervals).filter(|(interval, _)| !interval.is_tail)
+        {
+            let may_rerun = !interval.producers.is_empty();
             *decision = if choice == Choice::Move || may_rerun { choice } else { Choice::Move };
         }
         decisions
@@ -102,8 +104,8 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
     for segments in [2, 4, 8, 16] {
         let mut decisions = checkpoints(model, segments);
         decisions.points.fill(0);
-        for (gap, decision) in model.gaps.iter().zip(&mut decisions.gaps) {
-            if *decision == Choice::Keep && !gap.is_tail {
+        for (interval, decision) in model.intervals.iter().zip(&mut decisions.intervals) {
+            if *decision == Choice::Keep && !interval.is_tail {
                 *decision = Choice::Move;
             }
         }
@@ -115,11 +117,11 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
 
 /// The best of all combinations of decisions, if their number is small.
 fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64, end: End<'_>) -> Option<(u64, Decisions)> {
-    let open: Vec<(usize, Vec<Choice>)> = (0..model.gaps.len())
-        .filter(|gap| !model.gaps[*gap].is_tail)
-        .map(|gap| {
+    let open: Vec<(usize, Vec<Choice>)> = (0..model.intervals.len())
+        .filter(|interval| !model.intervals[*interval].is_tail)
+        .map(|interval| {
             let choices = [Choice::Keep, Choice::Move, Choice::Rebuild, Choice::Again];
-            (gap, choices.into_iter().filter(|choice| search.is_open(gap, *choice)).collect())
+            (interval, choices.into_iter().filter(|choice| search.is_open(interval, *choice)).collect())
         })
         .collect();
     let count = open.iter().try_fold(1_u64, |count, (_, choices)| count.checked_mul(choices.len() as u64));
@@ -129,8 +131,8 @@ fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64, end: End<'_>)
     let mut decisions = everything(model);
     decisions.points.fill(0);
     for mut world in 0..count {
-        for (gap, choices) in &open {
-            decisions.gaps[*gap] = choices[(world % choices.len() as u64) as usize];
+        for (interval, choices) in &open {
+            decisions.intervals[*interval] = choices[(world % choices.len() as u64) as usize];
             world /= choices.len() as u64;
         }
         if work.is_spent() {

@@ -14,7 +14,7 @@ use crate::{Bytes, Configuration};
 
 /// An interval between two uses of a movable tensor, both exclusive; the last one ends with the step.
 #[derive(Clone, Debug)]
-pub(super) struct Gap {
+pub(super) struct IdleInterval {
     pub(super) tensor: usize,
     /// The operation that uses it before.
     pub(super) from: usize,
@@ -42,7 +42,7 @@ pub(super) struct Touch {
     pub(super) writes: bool,
     /// The interval that begins here; `None` if the next operation uses it too, or if its content is never needed again
     /// before it is overwritten.
-    pub(super) gap: Option<usize>,
+    pub(super) interval: Option<usize>,
     /// Whether its bytes are free from here on until it is written again.
     pub(super) dies: bool,
 }
@@ -67,7 +67,7 @@ pub(super) struct Model<'a> {
     pub(super) drafter: &'a Drafter<'a>,
     /// For each operation: its uses of managed tensors, each tensor once.
     pub(super) touches: Vec<Vec<Touch>>,
-    pub(super) gaps: Vec<Gap>,
+    pub(super) intervals: Vec<IdleInterval>,
     /// For each tensor: whether decisions are made for it.
     pub(super) managed: Vec<bool>,
     /// For each tensor: footprint.
@@ -87,9 +87,9 @@ pub(super) struct Model<'a> {
     writers: Vec<Vec<usize>>,
     /// For each tensor: its last use. Only for tensors that never move.
     last: Vec<usize>,
-    /// For each tensor: its gaps, in order.
+    /// For each tensor: its intervals, in order.
     by_tensor: Vec<Vec<usize>>,
-    /// For each gap: time of the copy to the host and back.
+    /// For each interval: time of the copy to the host and back.
     pub(super) copies: Vec<(u64, u64)>,
     /// The operations in order, grouped where nothing changes.
     pub(super) slots: Vec<Slot>,
@@ -117,7 +117,7 @@ impl<'a> Model<'a> {
         let mut model = Model {
             drafter,
             touches: vec![Vec::new(); count],
-            gaps: Vec::new(),
+            intervals: Vec::new(),
             managed,
             bytes,
             fixed: vec![0; count],
@@ -155,17 +155,17 @@ impl<'a> Model<'a> {
         for (tensor, uses) in uses.iter().enumerate() {
             match step.tensors[tensor].residence {
                 _ if !model.managed[tensor] => {}
-                Residence::Movable => model.add_gaps(tensor, uses),
-                Residence::Resident | Residence::Temporary => model.add_gaps(tensor, &without_pauses(uses)),
+                Residence::Movable => model.add_intervals(tensor, uses),
+                Residence::Resident | Residence::Temporary => model.add_intervals(tensor, &without_pauses(uses)),
             }
         }
         model.drop_dead_ends();
         let costs = drafter.costs;
-        let copy = |gap: &Gap| {
-            let bytes = Bytes(gap.bytes);
+        let copy = |interval: &IdleInterval| {
+            let bytes = Bytes(interval.bytes);
             (costs.copy(Direction::ToHost, bytes).0, costs.copy(Direction::FromHost, bytes).0)
         };
-        model.copies = model.gaps.iter().map(copy).collect();
+        model.copies = model.intervals.iter().map(copy).collect();
         model.slots = slots(&model);
         let of = model.slots.iter().enumerate();
         model.slot_of = of.flat_map(|(place, slot)| (slot.from..slot.to).map(move |_| place)).collect();
@@ -190,7 +190,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn add_gaps(&mut self, tensor: usize, uses: &[(usize, bool, bool)]) {
+    fn add_intervals(&mut self, tensor: usize, uses: &[(usize, bool, bool)]) {
         let count = self.points.len();
         // The operations that compute the content so far; `None` if it cannot be recomputed.
         let mut producers: Option<Vec<usize>> = None;
@@ -206,7 +206,7 @@ impl<'a> Model<'a> {
             }
             let next = uses.get(place + 1);
             let is_needed = next.is_some_and(|next| next.1);
-            let mut gap = None;
+            let mut interval = None;
             if next.is_none() || (is_needed && next.is_some_and(|next| next.0 > at + 1)) {
                 let to = next.map_or(count, |next| next.0);
                 let mut producers = producers.clone().unwrap_or_default();
@@ -214,14 +214,14 @@ impl<'a> Model<'a> {
                     producers.clear();
                 }
                 let bytes = self.bytes[tensor];
-                gap = Some(self.gaps.len());
-                self.by_tensor[tensor].push(self.gaps.len());
+                interval = Some(self.intervals.len());
+                self.by_tensor[tensor].push(self.intervals.len());
                 let is_tail = next.is_none();
                 let until = if is_tail { self.latest(&producers, tensor, at) } else { to };
-                self.gaps.push(Gap { tensor, from: at, written, to, is_tail, producers, until, bytes });
+                self.intervals.push(IdleInterval { tensor, from: at, written, to, is_tail, producers, until, bytes });
             }
             let dies = !is_needed;
-            self.touches[at].push(Touch { tensor, reads, writes, gap, dies });
+            self.touches[at].push(Touch { tensor, reads, writes, interval, dies });
         }
     }
 
@@ -240,17 +240,22 @@ impl<'a> Model<'a> {
 
     /// Clears the producers of an interval if nothing can bring back an input of theirs.
     fn drop_dead_ends(&mut self) {
-        let is_dead = |gap: &Gap| !gap.is_tail && !self.reads_come_back(&gap.producers, gap, &mut Vec::new());
-        let dead: Vec<usize> = (0..self.gaps.len()).filter(|gap| is_dead(&self.gaps[*gap])).collect();
-        dead.into_iter().for_each(|gap| self.gaps[gap].producers.clear());
+        let is_dead = |interval: &IdleInterval| {
+            !interval.is_tail && !self.reads_come_back(&interval.producers, interval, &mut Vec::new())
+        };
+        let dead: Vec<usize> =
+            (0..self.intervals.len()).filter(|interval| is_dead(&self.intervals[*interval])).collect();
+        dead.into_iter().for_each(|interval| self.intervals[interval].producers.clear());
     }
 
     /// Whether every input of these reruns can be on the device at the end of an interval: kept, moved, or recomputed. `seen` holds the intervals
     /// already checked.
-    fn reads_come_back(&self, producers: &[usize], gap: &Gap, seen: &mut Vec<usize>) -> bool {
+    fn reads_come_back(&self, producers: &[usize], interval: &IdleInterval, seen: &mut Vec<usize>) -> bool {
         let mut reads = producers.iter().flat_map(|run| &self.runs[*run].reads).copied();
         reads.all(|read| {
-            let Some(tail) = self.gap_at(read, gap.to).filter(|tail| read != gap.tensor && self.gaps[*tail].is_tail)
+            let Some(tail) = self
+                .interval_at(read, interval.to)
+                .filter(|tail| read != interval.tensor && self.intervals[*tail].is_tail)
             else {
                 return true;
             };
@@ -258,8 +263,10 @@ impl<'a> Model<'a> {
                 return true;
             }
             seen.push(tail);
-            let producers = &self.gaps[tail].producers;
-            !producers.is_empty() && gap.to <= self.gaps[tail].until && self.reads_come_back(producers, gap, seen)
+            let producers = &self.intervals[tail].producers;
+            !producers.is_empty()
+                && interval.to <= self.intervals[tail].until
+                && self.reads_come_back(producers, interval, seen)
         })
     }
 
@@ -288,27 +295,33 @@ impl<'a> Model<'a> {
     }
 
     /// The intervals of a tensor from an operation on, until its content changes.
-    pub(super) fn next_gaps(&self, tensor: usize, at: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn next_intervals(&self, tensor: usize, at: usize) -> impl Iterator<Item = usize> + '_ {
         let changed = self.writers[tensor].iter().copied().find(|writer| *writer > at).unwrap_or(usize::MAX);
         let own = &self.by_tensor[tensor];
-        own.iter().copied().filter(move |gap| (at..changed).contains(&self.gaps[*gap].from))
+        own.iter().copied().filter(move |interval| (at..changed).contains(&self.intervals[*interval].from))
     }
 
     /// The interval of a tensor that is still open just before an operation.
-    pub(super) fn gap_at(&self, tensor: usize, at: usize) -> Option<usize> {
-        self.by_tensor[tensor].iter().copied().find(|gap| self.gaps[*gap].from < at && at <= self.gaps[*gap].to)
+    pub(super) fn interval_at(&self, tensor: usize, at: usize) -> Option<usize> {
+        self.by_tensor[tensor]
+            .iter()
+            .copied()
+            .find(|interval| self.intervals[*interval].from < at && at <= self.intervals[*interval].to)
     }
 
     /// Forbids recomputation for operations of the forward pass. This leaves fewer decisions to the search, and lets the bound assume that
     /// recomputation happens after the forward pass.
     pub(super) fn compute_again_late(&mut self) {
         let forward = self.drafter.step.forward();
-        self.gaps.iter_mut().filter(|gap| gap.to < forward).for_each(|gap| gap.producers.clear());
+        self.intervals
+            .iter_mut()
+            .filter(|interval| interval.to < forward)
+            .for_each(|interval| interval.producers.clear());
     }
 
     /// Time of a tensor's copy to the host and back.
     pub(super) fn copy_times(&self, tensor: usize) -> (u64, u64) {
-        self.by_tensor[tensor].first().map_or((0, 0), |gap| self.copies[*gap])
+        self.by_tensor[tensor].first().map_or((0, 0), |interval| self.copies[*interval])
     }
 
     /// The range from the first use of a tensor to its last use in the forward pass.

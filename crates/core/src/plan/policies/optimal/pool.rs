@@ -124,10 +124,10 @@ impl<'m, 'a> Pool<'m, 'a> {
         let mut starts = Vec::new();
         for threshold in [0.2, 0.5, 0.8] {
             let mut decisions = everything(self.model);
-            for (gap, of) in self.model.gaps.iter().enumerate().filter(|(_, of)| !of.is_tail) {
-                decisions.gaps[gap] = match () {
-                    () if bound.again[gap] >= threshold && !of.producers.is_empty() => Choice::Rebuild,
-                    () if bound.keep[gap] < 0.5 && bound.moving[gap] >= 0.5 => Choice::Move,
+            for (interval, of) in self.model.intervals.iter().enumerate().filter(|(_, of)| !of.is_tail) {
+                decisions.intervals[interval] = match () {
+                    () if bound.again[interval] >= threshold && !of.producers.is_empty() => Choice::Rebuild,
+                    () if bound.keep[interval] < 0.5 && bound.moving[interval] >= 0.5 => Choice::Move,
                     () => Choice::Keep,
                 };
             }

@@ -31,7 +31,7 @@ const CHOICES: [Choice; 5] = [Choice::Keep, Choice::Rebuild, Choice::Again, Choi
 /// A change of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    Gap(usize, Choice),
+    IdleInterval(usize, Choice),
     Point(usize, usize),
 }
 
@@ -114,8 +114,8 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Whether a choice is possible for an idle interval, judged by the interval alone.
-    pub(super) fn is_open(&self, gap: usize, choice: Choice) -> bool {
-        let of = &self.model.gaps[gap];
+    pub(super) fn is_open(&self, interval: usize, choice: Choice) -> bool {
+        let of = &self.model.intervals[interval];
         match choice {
             Choice::Keep => true,
             Choice::Move => !of.is_tail,
@@ -128,14 +128,14 @@ impl<'m, 'a> Search<'m, 'a> {
         for _ in 0..3 {
             let before = now.rank();
             let mut order: Vec<(u64, Change)> = Vec::new();
-            for gap in (0..decisions.gaps.len()).filter(|gap| !self.model.gaps[*gap].is_tail) {
-                if decisions.gaps[gap] != Choice::Keep {
-                    let of = &self.model.gaps[gap];
-                    let saved = match decisions.gaps[gap] {
-                        Choice::Move => self.model.copies[gap].0 / 6,
+            for interval in (0..decisions.intervals.len()).filter(|interval| !self.model.intervals[*interval].is_tail) {
+                if decisions.intervals[interval] != Choice::Keep {
+                    let of = &self.model.intervals[interval];
+                    let saved = match decisions.intervals[interval] {
+                        Choice::Move => self.model.copies[interval].0 / 6,
                         _ => self.model.least_again(&of.producers),
                     };
-                    order.push((saved, Change::Gap(gap, Choice::Keep)));
+                    order.push((saved, Change::IdleInterval(interval, Choice::Keep)));
                 }
             }
             for (at, points) in self.model.points.iter().enumerate() {
@@ -154,13 +154,13 @@ impl<'m, 'a> Search<'m, 'a> {
                     return now;
                 }
                 self.accept(decisions, change, &mut now, work);
-                if let Change::Gap(gap, _) = change {
+                if let Change::IdleInterval(interval, _) = change {
                     for other in [Choice::Rebuild, Choice::Again, Choice::Move] {
-                        if decisions.gaps[gap] != Choice::Keep
-                            && decisions.gaps[gap] != other
-                            && self.is_open(gap, other)
+                        if decisions.intervals[interval] != Choice::Keep
+                            && decisions.intervals[interval] != other
+                            && self.is_open(interval, other)
                         {
-                            self.accept(decisions, Change::Gap(gap, other), &mut now, work);
+                            self.accept(decisions, Change::IdleInterval(interval, other), &mut now, work);
                         }
                     }
                 }
@@ -217,7 +217,8 @@ impl<'m, 'a> Search<'m, 'a> {
 
     /// Undoes a few decisions around a random interval and decides them again, while work is left.
     pub(super) fn improve(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
-        let open: Vec<usize> = (0..decisions.gaps.len()).filter(|gap| !self.model.gaps[*gap].is_tail).collect();
+        let open: Vec<usize> =
+            (0..decisions.intervals.len()).filter(|interval| !self.model.intervals[*interval].is_tail).collect();
         if open.is_empty() {
             return now;
         }
@@ -236,10 +237,10 @@ impl<'m, 'a> Search<'m, 'a> {
             let center = self.below(open.len());
             for _ in 0..1 + self.below(4) {
                 let near = (center + 4 * open.len() + self.below(9) - 4) % open.len();
-                let gap = open[if self.below(3) == 0 { self.below(open.len()) } else { near }];
+                let interval = open[if self.below(3) == 0 { self.below(open.len()) } else { near }];
                 let choice = CHOICES[self.below(CHOICES.len())];
-                if self.is_open(gap, choice) {
-                    other.gaps[gap] = choice;
+                if self.is_open(interval, choice) {
+                    other.intervals[interval] = choice;
                 }
             }
             if other == current {
@@ -250,10 +251,10 @@ impl<'m, 'a> Search<'m, 'a> {
                 continue;
             }
             for _ in 0..AROUND {
-                let gap = open[self.below(open.len())];
+                let interval = open[self.below(open.len())];
                 let choice = CHOICES[self.below(CHOICES.len())];
-                if other.gaps[gap] != Choice::Keep && self.is_open(gap, choice) {
-                    self.accept(&mut other, Change::Gap(gap, choice), &mut outcome, work);
+                if other.intervals[interval] != Choice::Keep && self.is_open(interval, choice) {
+                    self.accept(&mut other, Change::IdleInterval(interval, choice), &mut outcome, work);
                 }
             }
             if outcome.rank() <= at.rank() || outcome.rank() < before[round] {
@@ -272,7 +273,9 @@ impl<'m, 'a> Search<'m, 'a> {
 /// Makes a change; returns the change that undoes it.
 fn apply(decisions: &mut Decisions, change: Change) -> Change {
     match change {
-        Change::Gap(gap, choice) => Change::Gap(gap, std::mem::replace(&mut decisions.gaps[gap], choice)),
+        Change::IdleInterval(interval, choice) => {
+            Change::IdleInterval(interval, std::mem::replace(&mut decisions.intervals[interval], choice))
+        }
         Change::Point(at, point) => Change::Point(at, std::mem::replace(&mut decisions.points[at], point)),
     }
 }

@@ -31,9 +31,9 @@ pub(super) fn slots(model: &Model<'_>) -> Vec<Slot> {
     for (at, (touches, points)) in model.touches.iter().zip(&model.points).enumerate() {
         let is_there = touches.iter().all(|touch| stays[touch.tensor]);
         for touch in touches {
-            stays[touch.tensor] = touch.gap.is_none() && !touch.dies;
+            stays[touch.tensor] = touch.interval.is_none() && !touch.dies;
         }
-        let changes = touches.iter().any(|touch| touch.writes || touch.dies || touch.gap.is_some());
+        let changes = touches.iter().any(|touch| touch.writes || touch.dies || touch.interval.is_some());
         let (time, needs) = match points.as_slice() {
             [point] if is_there && !changes => (point.time, model.fixed[at] + point.scratch),
             _ => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::model::{Gap, Model};
+use super::super::model::{IdleInterval, Model};
 use crate::plan::Direction;
 
 /// A limit on live bytes at an operation; with a window, minus the bytes that a link may move meanwhile.
@@ -26,7 +26,7 @@ pub(super) const SHARES: i128 = 1 << 16;
 /// An idle interval in the relaxation.
 pub(super) struct Idle {
     /// The interval of the model.
-    pub(super) gap: usize,
+    pub(super) interval: usize,
     /// The first operation from which the tensor counts as on the device: a rerun begins later.
     pub(super) since: usize,
     /// The first operation before which it may be needed, also by a rerun.
@@ -112,8 +112,8 @@ pub(super) struct Intervals {
 /// The demands of reruns, as positions among the intervals.
 #[derive(Default)]
 struct Asks {
-    /// The gap of each interval: those needed by operations first.
-    gaps: Vec<usize>,
+    /// The model's interval for each entry: intervals needed by operations first.
+    intervals: Vec<usize>,
     /// For each interval: the first operation from which the tensor counts as on the device.
     since: Vec<usize>,
     /// For each interval: the first moment at which it may be recomputed.
@@ -128,16 +128,17 @@ struct Asks {
 
 impl Asks {
     fn of(model: &Model<'_>) -> Asks {
-        let gaps: Vec<usize> = (0..model.gaps.len()).filter(|gap| !model.gaps[*gap].is_tail).collect();
-        let mut place_of: Vec<Option<usize>> = vec![None; model.gaps.len()];
-        gaps.iter().enumerate().for_each(|(place, gap)| place_of[*gap] = Some(place));
-        let since = gaps.iter().map(|gap| model.gaps[*gap].from + 1).collect();
-        let earliest = gaps.iter().map(|gap| model.gaps[*gap].to).collect();
-        let count = gaps.len();
+        let intervals: Vec<usize> =
+            (0..model.intervals.len()).filter(|interval| !model.intervals[*interval].is_tail).collect();
+        let mut place_of: Vec<Option<usize>> = vec![None; model.intervals.len()];
+        intervals.iter().enumerate().for_each(|(place, interval)| place_of[*interval] = Some(place));
+        let since = intervals.iter().map(|interval| model.intervals[*interval].from + 1).collect();
+        let earliest = intervals.iter().map(|interval| model.intervals[*interval].to).collect();
+        let count = intervals.len();
         let mut asks =
-            Asks { gaps, since, earliest, last: vec![0; count], roots: vec![0; count], pairs: BTreeMap::new() };
+            Asks { intervals, since, earliest, last: vec![0; count], roots: vec![0; count], pairs: BTreeMap::new() };
         let mut by_end: Vec<usize> = (0..count).collect();
-        by_end.sort_by_key(|place| model.gaps[asks.gaps[*place]].to);
+        by_end.sort_by_key(|place| model.intervals[asks.intervals[*place]].to);
         // An asking tensor is needed first, so its own earliest moment is already known.
         for root in by_end {
             asks.follow(model, root, &mut place_of);
@@ -147,29 +148,29 @@ impl Asks {
 
     /// Adds the demands of an interval's rerun, and the demands of the reruns that those need.
     fn follow(&mut self, model: &Model<'_>, root: usize, place_of: &mut [Option<usize>]) {
-        let (forward, to) = (model.drafter.step.forward(), model.gaps[self.gaps[root]].to);
+        let (forward, to) = (model.drafter.step.forward(), model.intervals[self.intervals[root]].to);
         let mut queue = vec![root];
         let mut at = 0;
         while let Some(&by) = queue.get(at) {
             at += 1;
-            let from = &model.gaps[self.gaps[by]];
+            let from = &model.intervals[self.intervals[by]];
             let reads = from.producers.iter().flat_map(|run| &model.runs[*run].reads);
             let mut reads: Vec<usize> = reads.copied().filter(|read| model.managed[*read]).collect();
             reads.sort_unstable();
             reads.dedup();
             for read in reads.into_iter().filter(|read| *read != from.tensor) {
-                let Some(inside) = model.gap_at(read, to) else { continue };
-                let other = &model.gaps[inside];
+                let Some(inside) = model.interval_at(read, to) else { continue };
+                let other = &model.intervals[inside];
                 if other.to <= to || other.from >= forward {
                     continue;
                 }
                 let of = *place_of[inside].get_or_insert_with(|| {
-                    self.gaps.push(inside);
+                    self.intervals.push(inside);
                     self.since.push(other.from + 1);
                     self.earliest.push(usize::MAX);
                     self.last.push(0);
                     self.roots.push(0);
-                    self.gaps.len() - 1
+                    self.intervals.len() - 1
                 });
                 // If the root were recomputed before the other interval begins, it would ask for less.
                 self.since[root] = self.since[root].max(other.from + 1);
@@ -188,12 +189,12 @@ impl Asks {
 
 impl Intervals {
     pub(super) fn of(model: &Model<'_>) -> Intervals {
-        let Asks { gaps, since, earliest, last, roots, mut pairs } = Asks::of(model);
-        let is_tail = |place: usize| model.gaps[gaps[place]].is_tail;
+        let Asks { intervals, since, earliest, last, roots, mut pairs } = Asks::of(model);
+        let is_tail = |place: usize| model.intervals[intervals[place]].is_tail;
         // A demand behind a tail counts only if every root of the tail makes it: otherwise the tail may exist without the demand.
         pairs.retain(|(by, _), (count, _)| !is_tail(*by) || *count == roots[*by]);
-        let mut asked: Vec<Vec<usize>> = vec![Vec::new(); gaps.len()];
-        let mut counts = vec![0; gaps.len()];
+        let mut asked: Vec<Vec<usize>> = vec![Vec::new(); intervals.len()];
+        let mut counts = vec![0; intervals.len()];
         for ((_, of), (_, moment)) in &pairs {
             counts[*of] += 1;
             if !is_tail(*of) && *moment > since[*of] && !asked[*of].contains(moment) {
@@ -202,12 +203,12 @@ impl Intervals {
         }
         // For each tensor: the number of operations during which it is idle.
         let mut idle_for = vec![0; model.managed.len()];
-        for of in model.gaps.iter().filter(|of| !of.is_tail) {
+        for of in model.intervals.iter().filter(|of| !of.is_tail) {
             idle_for[of.tensor] += of.to - of.from;
         }
-        let (mut idle, mut variables) = (Vec::with_capacity(gaps.len()), 0);
+        let (mut idle, mut variables) = (Vec::with_capacity(intervals.len()), 0);
         for (place, mut asked) in asked.into_iter().enumerate() {
-            let gap = gaps[place];
+            let interval = intervals[place];
             asked.sort_unstable();
             let first = variables;
             let wanted = if is_tail(place) {
@@ -215,13 +216,13 @@ impl Intervals {
                 Wanted::ForReruns { asked: earliest[place].max(since[place]), last: last[place], has: first }
             } else {
                 variables += asked.len() + 1;
-                let again = (!model.gaps[gap].producers.is_empty()).then_some(variables);
+                let again = (!model.intervals[interval].producers.is_empty()).then_some(variables);
                 variables += usize::from(again.is_some());
                 Wanted::ForUse { asked, there: first, again }
             };
-            let (from, to) = (model.gaps[gap].from, model.gaps[gap].to);
-            let share = SHARES * (to - from) as i128 / idle_for[model.gaps[gap].tensor].max(1) as i128;
-            idle.push(Idle { gap, since: since[place], earliest: earliest[place], share, wanted });
+            let (from, to) = (model.intervals[interval].from, model.intervals[interval].to);
+            let share = SHARES * (to - from) as i128 / idle_for[model.intervals[interval].tensor].max(1) as i128;
+            idle.push(Idle { interval, since: since[place], earliest: earliest[place], share, wanted });
         }
         let demands = pairs.into_iter().map(|((by, of), (_, moment))| {
             let place = match &idle[of].wanted {
@@ -247,7 +248,7 @@ pub(super) enum Part {
 
 impl Idle {
     /// How a tensor that an operation needs counts in a row, given the moments at which reruns ask for it.
-    pub(super) fn part(&self, asked: &[usize], of: &Gap, row: &Row) -> Part {
+    pub(super) fn part(&self, asked: &[usize], of: &IdleInterval, row: &Row) -> Part {
         if row.at <= of.from || of.to <= row.at {
             return Part::Nothing;
         }

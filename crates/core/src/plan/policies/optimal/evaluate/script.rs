@@ -15,12 +15,12 @@ impl Evaluator<'_, '_> {
         let mut begin_by = vec![0; fetches.len()];
         for (fetch, begin_by) in fetches.iter().zip(&mut begin_by).rev() {
             let end = moments[fetch.needed].start.min(next);
-            *begin_by = end.saturating_sub(self.model.copies[fetch.gap].1 * EARLY);
+            *begin_by = end.saturating_sub(self.model.copies[fetch.interval].1 * EARLY);
             next = *begin_by;
         }
         let (mut earliest, mut free, mut stall, mut counted) = (0, 0, 0, 0);
         for (fetch, begin_by) in fetches.iter().zip(begin_by) {
-            let Fetch { tensor, gap, from, needed } = *fetch;
+            let Fetch { tensor, interval, from, needed } = *fetch;
             let bytes = self.model.bytes[tensor];
             let in_time = moments.partition_point(|moment| moment.start <= begin_by).saturating_sub(1);
             let mut at = in_time.max(earliest).max(from).min(needed);
@@ -32,7 +32,7 @@ impl Evaluator<'_, '_> {
             self.live[at..needed].iter_mut().for_each(|live| *live += bytes);
             self.prefetches.push((at, Move::Prefetch(TensorId(tensor))));
             earliest = at;
-            free = (moments[at].start + stall).max(free) + self.model.copies[gap].1;
+            free = (moments[at].start + stall).max(free) + self.model.copies[interval].1;
             stall += free.saturating_sub(moments[needed].start + stall);
         }
         (stall, counted)

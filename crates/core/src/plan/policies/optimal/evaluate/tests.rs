@@ -18,9 +18,9 @@ fn random() -> impl FnMut(usize) -> usize {
 /// Changes a few decisions.
 fn change(decisions: &mut Decisions, model: &Model<'_>, next: &mut impl FnMut(usize) -> usize) {
     for _ in 0..1 + next(3) {
-        let gap = next(model.gaps.len());
-        let of = &model.gaps[gap];
-        decisions.gaps[gap] = match next(4) {
+        let interval = next(model.intervals.len());
+        let of = &model.intervals[interval];
+        decisions.intervals[interval] = match next(4) {
             0 if !of.is_tail => Choice::Move,
             1 if of.is_tail || !of.producers.is_empty() => Choice::Rebuild,
             2 if of.is_tail || !of.producers.is_empty() => Choice::Again,

@@ -58,19 +58,19 @@ impl Search<'_, '_> {
         }
         let crowded = self.crowded();
         let mut changes = Vec::new();
-        for (gap, of) in model.gaps.iter().enumerate() {
+        for (interval, of) in model.intervals.iter().enumerate() {
             let at = crowded[of.to] - crowded[of.from + 1].min(crowded[of.to]);
-            if !of.is_tail && at > 0 && decisions.gaps[gap] == Choice::Keep {
-                self.offer(gap, decisions, u128::from(at), &mut changes);
+            if !of.is_tail && at > 0 && decisions.intervals[interval] == Choice::Keep {
+                self.offer(interval, decisions, u128::from(at), &mut changes);
             }
         }
         changes.sort_by_key(|(rank, _)| *rank);
         let mut is_any = false;
         for (_, change) in changes {
-            let Change::Gap(gap, _) = change else { continue };
-            let of = &model.gaps[gap];
+            let Change::IdleInterval(interval, _) = change else { continue };
+            let of = &model.intervals[interval];
             let idle = &mut missing[of.from + 1..of.to];
-            if decisions.gaps[gap] == Choice::Keep && idle.iter().any(|missing| *missing > 0) {
+            if decisions.intervals[interval] == Choice::Keep && idle.iter().any(|missing| *missing > 0) {
                 idle.iter_mut().for_each(|missing| *missing = missing.saturating_sub(of.bytes));
                 apply(decisions, change);
                 is_any = true;
@@ -92,25 +92,25 @@ impl Search<'_, '_> {
     }
 
     /// Adds the changes that evict a tensor, or more of it, ranked by time per byte at `moments` moments.
-    fn offer(&self, gap: usize, decisions: &Decisions, moments: u128, changes: &mut Vec<(u128, Change)>) {
-        let of = &self.model.gaps[gap];
+    fn offer(&self, interval: usize, decisions: &Decisions, moments: u128, changes: &mut Vec<(u128, Change)>) {
+        let of = &self.model.intervals[interval];
         let freed = moments * u128::from(of.bytes.max(1));
         let mut offer = |choice: Choice, cost: u64| {
-            if self.is_open(gap, choice) && (self.prefer.may_move || choice != Choice::Move) {
-                changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Gap(gap, choice)));
+            if self.is_open(interval, choice) && (self.prefer.may_move || choice != Choice::Move) {
+                changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::IdleInterval(interval, choice)));
             }
         };
-        let link = self.model.copies[gap].0;
-        match decisions.gaps[gap] {
+        let link = self.model.copies[interval].0;
+        match decisions.intervals[interval] {
             Choice::Keep => {
-                offer(Choice::Rebuild, self.rebuilding(gap, decisions));
+                offer(Choice::Rebuild, self.rebuilding(interval, decisions));
                 offer(Choice::Move, link / 6);
             }
             Choice::Rebuild => {
-                offer(Choice::Again, self.rebuilding(gap, decisions));
+                offer(Choice::Again, self.rebuilding(interval, decisions));
                 offer(Choice::Move, link / 6);
             }
-            Choice::Move if !of.producers.is_empty() => offer(Choice::Rebuild, self.rebuilding(gap, decisions)),
+            Choice::Move if !of.producers.is_empty() => offer(Choice::Rebuild, self.rebuilding(interval, decisions)),
             Choice::Move | Choice::Again => {}
         }
     }
@@ -119,23 +119,23 @@ impl Search<'_, '_> {
     fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Option<Outcome> {
         self.evaluate(decisions, work)?;
         let at = self.evaluator.moments()[now.worst].at;
-        let mut gaps: Vec<usize> = (0..self.model.gaps.len())
-            .filter(|&gap| {
-                let of = &self.model.gaps[gap];
+        let mut intervals: Vec<usize> = (0..self.model.intervals.len())
+            .filter(|&interval| {
+                let of = &self.model.intervals[interval];
                 !of.is_tail && of.from < at && at < of.to
             })
             .collect();
-        gaps.sort_by_key(|&gap| std::cmp::Reverse(self.model.gaps[gap].bytes));
-        for gap in gaps {
+        intervals.sort_by_key(|&interval| std::cmp::Reverse(self.model.intervals[interval].bytes));
+        for interval in intervals {
             if now.excess == 0 || work.is_spent() {
                 break;
             }
             for choice in [Choice::Again, Choice::Rebuild, Choice::Move] {
                 let is_barred = choice == Choice::Move && !self.prefer.may_move;
-                if decisions.gaps[gap] == choice || !self.is_open(gap, choice) || is_barred {
+                if decisions.intervals[interval] == choice || !self.is_open(interval, choice) || is_barred {
                     continue;
                 }
-                let undo = apply(decisions, Change::Gap(gap, choice));
+                let undo = apply(decisions, Change::IdleInterval(interval, choice));
                 match self
                     .evaluate(decisions, work)
                     .filter(|outcome| (outcome.peak, outcome.excess) < (now.peak, now.excess))
@@ -150,9 +150,9 @@ impl Search<'_, '_> {
 
     /// Keeps tensors that were to be recomputed but cannot be.
     fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
-        for gap in 0..decisions.gaps.len() {
-            if !self.is_open(gap, decisions.gaps[gap]) {
-                decisions.gaps[gap] = Choice::Keep;
+        for interval in 0..decisions.intervals.len() {
+            if !self.is_open(interval, decisions.intervals[interval]) {
+                decisions.intervals[interval] = Choice::Keep;
             }
         }
         self.evaluate(decisions, work)
@@ -166,12 +166,12 @@ impl Search<'_, '_> {
         let at = worst.at;
         let crowded = self.crowded();
         let mut changes = Vec::new();
-        for (gap, of) in model.gaps.iter().enumerate() {
+        for (interval, of) in model.intervals.iter().enumerate() {
             let covers = of.from < at && at < of.to || (worst.again && of.from < at && at == of.to);
             if !of.is_tail && covers {
                 let all = (crowded[of.to] - crowded[of.from + 1]).max(1);
                 let moments = if self.prefer.worst_alone { 1 } else { u128::from(all) };
-                self.offer(gap, decisions, moments, &mut changes);
+                self.offer(interval, decisions, moments, &mut changes);
             }
         }
         let operation = worst.operation;
@@ -186,20 +186,20 @@ impl Search<'_, '_> {
     }
 
     /// The approximate time of recomputing an interval's tensor, including its absent inputs.
-    fn rebuilding(&self, gap: usize, decisions: &Decisions) -> u64 {
+    fn rebuilding(&self, interval: usize, decisions: &Decisions) -> u64 {
         let model = self.model;
-        let mut seen = vec![gap];
+        let mut seen = vec![interval];
         let mut place = 0;
         let mut time = 0;
         while let Some(&current) = seen.get(place) {
-            let of = &model.gaps[current];
+            let of = &model.intervals[current];
             time += model.least_again(&of.producers);
             for &read in of.producers.iter().flat_map(|run| &model.runs[*run].reads) {
-                let inside = model.gap_at(read, model.gaps[gap].to);
+                let inside = model.interval_at(read, model.intervals[interval].to);
                 if let Some(inside) = inside
                     && !seen.contains(&inside)
-                    && matches!(decisions.gaps[inside], Choice::Again)
-                        | (model.gaps[inside].is_tail && decisions.gaps[inside] != Choice::Keep)
+                    && matches!(decisions.intervals[inside], Choice::Again)
+                        | (model.intervals[inside].is_tail && decisions.intervals[inside] != Choice::Keep)
                 {
                     seen.push(inside);
                 }
