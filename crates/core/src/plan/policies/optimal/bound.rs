@@ -43,7 +43,7 @@ const MIXED: f64 = 0.3;
 
 /// The best bound so far and the decisions that it suggests.
 #[derive(Clone, Debug)]
-pub(super) struct Bound {
+pub(super) struct RelaxedBound {
     /// A lower bound in ns on the plans in which a copied-back tensor stays until its next use, and a tensor is recomputed only when first needed.
     pub(super) time: u64,
     /// For each interval: how much of it should stay.
@@ -333,13 +333,17 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     /// Improves the prices and returns the best bound; `target` is the time of a known plan.
     ///
     /// - Cost: one minimum cut per round.
-    pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> Bound {
+    pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> RelaxedBound {
         let intervals = self.model.intervals.len();
         // Without any prices, the step takes at least its operations.
         let fastest = |points: &Vec<Point>| points.iter().map(|point| point.time).min().unwrap_or(0);
         let time = self.model.all_points.iter().map(fastest).sum();
-        let mut best =
-            Bound { time, keep: vec![0.0; intervals], again: vec![0.0; intervals], moving: vec![0.0; intervals] };
+        let mut best = RelaxedBound {
+            time,
+            keep: vec![0.0; intervals],
+            again: vec![0.0; intervals],
+            moving: vec![0.0; intervals],
+        };
         let mut center = self.prices.clone();
         let mut highest = f64::NEG_INFINITY;
         let (mut share, mut stale) = (SHARE, 0);
@@ -396,7 +400,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     }
 
     /// Mixes a solution into the suggested decisions.
-    fn mix(&self, best: &mut Bound, solved: &Solved, part: f64) {
+    fn mix(&self, best: &mut RelaxedBound, solved: &Solved, part: f64) {
         for idle in &self.intervals.idle {
             let Wanted::ForUse { there, again, .. } = &idle.wanted else { continue };
             let again = again.map_or(0.0, |again| solved.value(again));

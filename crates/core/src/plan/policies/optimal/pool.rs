@@ -2,7 +2,7 @@
 
 use tightfit_place::Effort;
 
-use super::bound::Bound;
+use super::bound::RelaxedBound;
 use super::evaluate::{self, Choice, Decisions};
 use super::least::Least;
 use super::model::Model;
@@ -119,7 +119,7 @@ impl<'m, 'a> Pool<'m, 'a> {
     }
 
     /// Tries the decisions that the prices suggest.
-    pub(super) fn follow(&mut self, bound: &Bound) {
+    pub(super) fn follow(&mut self, bound: &RelaxedBound) {
         self.least = bound.time;
         let mut starts = Vec::new();
         for threshold in [0.2, 0.5, 0.8] {
