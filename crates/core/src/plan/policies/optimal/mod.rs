@@ -5,11 +5,10 @@
 //! 2. `starts` and `least` produce initial decisions; `evaluate` computes the memory and time of decisions; `search` improves them.
 //! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
 //! 4. `pool` keeps the best decisions of all searches and places them; `hunt` runs both phases for one step.
-//! 5. `parts` builds steps with a stretch in parts of the mini-batch; `contest` divides the time between these variants.
+//! 5. `parts` builds steps with a stretch in parts of the mini-batch; `variants` divides the time between these variants.
 //! 6. `moving` drafts the policies that only move tensors, and `rival` plain checkpointing, to compare with.
 
 mod bound;
-mod contest;
 mod evaluate;
 mod hunt;
 mod least;
@@ -22,6 +21,7 @@ mod rival;
 mod search;
 mod slots;
 mod starts;
+mod variants;
 
 pub(super) use least::{Least, least};
 use model::Model;
@@ -63,7 +63,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     if let Some(least) = floors.in_parts.as_ref().filter(|_| !keeps_all) {
         least.clone().join(&mut trials, "least in parts");
     }
-    contest::hold(drafter, floors, keeps_all, &mut trials)?;
+    variants::compare(drafter, floors, keeps_all, &mut trials)?;
     trials.outcome().map_err(too_large)
 }
 

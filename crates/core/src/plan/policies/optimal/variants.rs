@@ -37,7 +37,7 @@ const HOPELESS: u64 = 20;
 ///
 /// # Errors
 /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
-pub(super) fn hold(
+pub(super) fn compare(
     drafter: &Drafter<'_>,
     floors: &Floors,
     keeps_all: bool,
@@ -45,36 +45,37 @@ pub(super) fn hold(
 ) -> Result<(), Error> {
     let divisions = Division::all(drafter);
     let drafters = divisions.iter().map(|division| division.drafter(drafter)).collect::<Result<Vec<_>, _>>()?;
-    let divided = divisions.iter().zip(&drafters).map(|(division, drafter)| Kind { drafter, division: Some(division) });
-    let mut kinds: Vec<Kind<'_>> = divided.collect();
-    for kind in &kinds {
-        let mut own = Trials::new(kind.drafter);
-        if kind.may_win(trials) && try_keeping_everything(kind.drafter, &mut own) {
-            kind.join(drafter, own, trials);
+    let divided =
+        divisions.iter().zip(&drafters).map(|(division, drafter)| Variant { drafter, division: Some(division) });
+    let mut variants: Vec<Variant<'_>> = divided.collect();
+    for variant in &variants {
+        let mut own = Trials::new(variant.drafter);
+        if variant.may_win(trials) && try_keeping_everything(variant.drafter, &mut own) {
+            variant.join(drafter, own, trials);
         }
         drafter.end.proceed()?;
     }
-    kinds.retain(|kind| kind.may_win(trials));
+    variants.retain(|variant| variant.may_win(trials));
     if !keeps_all && floors.whole().peak <= drafter.options.budget {
-        kinds.insert(0, Kind { drafter, division: None });
+        variants.insert(0, Variant { drafter, division: None });
     }
-    let models: Vec<Models<'_>> = kinds.iter().map(|kind| Models::of(kind.drafter)).collect();
+    let models: Vec<Models<'_>> = variants.iter().map(|variant| Models::of(variant.drafter)).collect();
     // No variant gets more work than the step with the fewest operations.
     let visits = models.iter().map(Models::visits).min().unwrap_or_default();
-    let begin = visits / (kinds.len() as u64).clamp(1, 2);
-    let mut hunts: Vec<(&Kind<'_>, Hunt<'_, '_>)> = Vec::new();
-    for (kind, models) in kinds.iter().zip(&models) {
-        if kind.division.is_some() && drafter.end.is_over() && trials.best().is_some() {
+    let begin = visits / (variants.len() as u64).clamp(1, 2);
+    let mut hunts: Vec<(&Variant<'_>, Hunt<'_, '_>)> = Vec::new();
+    for (variant, models) in variants.iter().zip(&models) {
+        if variant.division.is_some() && drafter.end.is_over() && trials.best().is_some() {
             break;
         }
-        let end = if kinds.len() > 1 { drafter.end.part(2 * kinds.len()) } else { drafter.end };
-        let least = floors.optimal.as_ref().filter(|_| kind.division.is_none());
-        hunts.push((kind, Hunt::begun(models, least, trials.time(), begin, end)?));
+        let end = if variants.len() > 1 { drafter.end.part(2 * variants.len()) } else { drafter.end };
+        let least = floors.optimal.as_ref().filter(|_| variant.division.is_none());
+        hunts.push((variant, Hunt::begun(models, least, trials.time(), begin, end)?));
     }
     hunts.sort_by_key(|(_, hunt)| hunt.found());
     let found: Vec<Nanos> = hunts.iter().map(|(_, hunt)| hunt.found()).collect();
     let before = trials.time();
-    for (place, (kind, hunt)) in hunts.into_iter().enumerate() {
+    for (place, (variant, hunt)) in hunts.into_iter().enumerate() {
         let leads = found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 / LEAD < next.0);
         let end = if leads { drafter.end } else { drafter.end.part(2) };
         // No searched plan is placed yet, or the search can still gain enough.
@@ -84,7 +85,7 @@ pub(super) fn hold(
         };
         let visits = if may_gain(GAIN) { visits } else { visits / LITTLE };
         let is_pressed = may_gain(MUCH);
-        kind.placed(hunt, (drafter, floors), trials, Share { visits, end, is_pressed })?;
+        variant.placed(hunt, (drafter, floors), trials, Share { visits, end, is_pressed })?;
     }
     Ok(())
 }
@@ -98,13 +99,13 @@ struct Share<'e> {
 }
 
 /// A variant of the step.
-struct Kind<'k> {
+struct Variant<'k> {
     drafter: &'k Drafter<'k>,
     /// `None` for whole mini-batches.
     division: Option<&'k Division>,
 }
 
-impl<'k> Kind<'k> {
+impl<'k> Variant<'k> {
     /// Whether its operations with the fastest algorithms take less time than the best placed plan.
     fn may_win(&self, trials: &Trials<'_>) -> bool {
         let fastest = self.division.map_or(Nanos::ZERO, |division| division.fastest);
