@@ -10,9 +10,9 @@
 //! Parts are therefore tried wherever they may be faster, at any budget, and cost little time where they are not.
 //!
 
-use super::hunt::{Hunt, Models};
 use super::least::Least;
 use super::parts::Division;
+use super::plan_search::{Models, PlanSearch};
 use super::try_keeping_everything;
 use crate::plan::InParts;
 use crate::plan::draft::Drafter;
@@ -63,29 +63,29 @@ pub(super) fn compare(
     // No variant gets more work than the step with the fewest operations.
     let visits = models.iter().map(Models::visits).min().unwrap_or_default();
     let begin = visits / (variants.len() as u64).clamp(1, 2);
-    let mut hunts: Vec<(&Variant<'_>, Hunt<'_, '_>)> = Vec::new();
+    let mut searches: Vec<(&Variant<'_>, PlanSearch<'_, '_>)> = Vec::new();
     for (variant, models) in variants.iter().zip(&models) {
         if variant.division.is_some() && drafter.end.is_over() && trials.best().is_some() {
             break;
         }
         let end = if variants.len() > 1 { drafter.end.part(2 * variants.len()) } else { drafter.end };
         let least = floors.optimal.as_ref().filter(|_| variant.division.is_none());
-        hunts.push((variant, Hunt::begun(models, least, trials.time(), begin, end)?));
+        searches.push((variant, PlanSearch::begun(models, least, trials.time(), begin, end)?));
     }
-    hunts.sort_by_key(|(_, hunt)| hunt.found());
-    let found: Vec<Nanos> = hunts.iter().map(|(_, hunt)| hunt.found()).collect();
+    searches.sort_by_key(|(_, search)| search.found());
+    let found: Vec<Nanos> = searches.iter().map(|(_, search)| search.found()).collect();
     let before = trials.time();
-    for (place, (variant, hunt)) in hunts.into_iter().enumerate() {
+    for (place, (variant, search)) in searches.into_iter().enumerate() {
         let leads = found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 / LEAD < next.0);
         let end = if leads { drafter.end } else { drafter.end.part(2) };
         // No searched plan is placed yet, or the search can still gain enough.
         let may_gain = |part| {
-            let gains = |best: Nanos| hunt.bound().0 + best.0 / part < best.0;
+            let gains = |best: Nanos| search.bound().0 + best.0 / part < best.0;
             trials.time() == before || trials.time().is_some_and(gains)
         };
         let visits = if may_gain(GAIN) { visits } else { visits / LITTLE };
         let is_pressed = may_gain(MUCH);
-        variant.placed(hunt, (drafter, floors), trials, Share { visits, end, is_pressed })?;
+        variant.placed(search, (drafter, floors), trials, Share { visits, end, is_pressed })?;
     }
     Ok(())
 }
@@ -124,37 +124,37 @@ impl<'k> Variant<'k> {
     /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     fn placed<'m>(
         &self,
-        hunt: Hunt<'m, 'k>,
+        search: PlanSearch<'m, 'k>,
         (whole, floors): (&Drafter<'_>, &Floors),
         trials: &mut Trials<'_>,
         Share { visits, end, is_pressed }: Share<'k>,
     ) -> Result<(), Error> {
         let best = trials.best().map(|best| best.time);
-        if best.is_some_and(|best| hunt.bound() >= best) {
+        if best.is_some_and(|best| search.bound() >= best) {
             // The best placed plan may be as fast as the bound.
             if self.division.is_none() {
-                trials.add_bound(hunt.lower_bound());
+                trials.add_bound(search.lower_bound());
             }
             return Ok(());
         }
         if self.division.is_none() {
-            let bound = hunt.placed(Some(floors), trials, visits, end)?;
+            let bound = search.placed(Some(floors), trials, visits, end)?;
             bound.into_iter().for_each(|bound| trials.add_bound(bound));
             return Ok(());
         }
-        let is_hopeless = |best: Nanos| !hunt.is_empty() && hunt.found().0 > best.0 + best.0 / HOPELESS;
+        let is_hopeless = |best: Nanos| !search.is_empty() && search.found().0 > best.0 + best.0 / HOPELESS;
         if best.is_some_and(|best| is_hopeless(best) || whole.end.is_over()) {
             return Ok(());
         }
-        let models = hunt.models;
+        let models = search.models;
         let mut own = Trials::against(self.drafter, best);
-        let mut bound = hunt.placed(None, &mut own, visits, end)?;
+        let mut bound = search.placed(None, &mut own, visits, end)?;
         if is_pressed
             && own.best().is_none()
             && let Some(least) = self.least(end)
         {
             own.consider("least", least.draft.clone());
-            bound = Hunt::begun(models, Some(&least), best, visits, end)?.placed(None, &mut own, visits, end)?;
+            bound = PlanSearch::begun(models, Some(&least), best, visits, end)?.placed(None, &mut own, visits, end)?;
         }
         bound.into_iter().for_each(|bound| own.add_bound(bound));
         self.join(whole, own, trials);

@@ -48,7 +48,7 @@ impl<'a> Models<'a> {
 }
 
 /// A search that has begun.
-pub(super) struct Hunt<'m, 'a> {
+pub(super) struct PlanSearch<'m, 'a> {
     pub(super) models: &'m Models<'a>,
     pool: Pool<'m, 'a>,
     relaxation: Relaxation<'m, 'a>,
@@ -57,7 +57,7 @@ pub(super) struct Hunt<'m, 'a> {
     bounded: Bounded,
 }
 
-impl<'m, 'a> Hunt<'m, 'a> {
+impl<'m, 'a> PlanSearch<'m, 'a> {
     /// Tries many decisions (`least` among them) with a budget of `visits`, and follows the prices. Only plans faster than `most` are useful.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
         most: Option<Nanos>,
         visits: u64,
         end: End<'a>,
-    ) -> Result<Hunt<'m, 'a>, Error> {
+    ) -> Result<PlanSearch<'m, 'a>, Error> {
         end.proceed()?;
         let late =
             models.late.as_ref().map(|model| Pool::started(model, least, visits, end)).filter(|pool| !pool.is_empty());
@@ -81,7 +81,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
         let bound = relaxation.improve(target(most, &pool), rounds[0], end.part(PHASES));
         pool.follow(&bound);
         end.proceed()?;
-        Ok(Hunt { models, pool, relaxation, rounds, bound: bound.time, bounded })
+        Ok(PlanSearch { models, pool, relaxation, rounds, bound: bound.time, bounded })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -119,7 +119,7 @@ impl<'m, 'a> Hunt<'m, 'a> {
         self.pool.allow(visits);
         self.pool.place(trials);
         end.proceed()?;
-        let Hunt { pool, relaxation, rounds, bound, bounded, .. } = self;
+        let PlanSearch { pool, relaxation, rounds, bound, bounded, .. } = self;
         let (model, drafter) = (pool.model, pool.model.drafter);
         let target = target(trials.time(), &pool);
         let rivals = floors.map_or(&[][..], |_| moving::rivals(model, trials, end));
