@@ -4,19 +4,19 @@
 //! 1. `model` turns a step into idle intervals; `slots` groups operations between changes.
 //! 2. `starts` and `least` produce initial decisions; `evaluate` computes the memory and time of decisions; `search` improves them.
 //! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
-//! 4. `pool` keeps the best decisions of all searches and places them; `plan_search` runs both phases for one step.
+//! 4. `incumbents` keeps the best decisions of all searches and places them; `plan_search` runs both phases for one step.
 //! 5. `parts` builds steps with a stretch in parts of the mini-batch; `variants` divides the time between these variants.
 //! 6. `moving` drafts the policies that only move tensors, and `rival` plain checkpointing, to compare with.
 
 mod bound;
 mod evaluate;
+mod incumbents;
 mod least;
 mod min_cut;
 mod model;
 mod moving;
 mod parts;
 mod plan_search;
-mod pool;
 mod rival;
 mod search;
 mod slots;

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::bound::Relaxation;
+use super::incumbents::{Incumbents, PHASES, visits};
 use super::least::Least;
 use super::model::Model;
 use super::moving;
-use super::pool::{PHASES, Pool, visits};
 use crate::plan::Bounded;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
@@ -50,7 +50,7 @@ impl<'a> Models<'a> {
 /// A search that has begun.
 pub(super) struct PlanSearch<'m, 'a> {
     pub(super) models: &'m Models<'a>,
-    pool: Pool<'m, 'a>,
+    incumbents: Incumbents<'m, 'a>,
     relaxation: Relaxation<'m, 'a>,
     rounds: [usize; 2],
     bound: u64,
@@ -70,27 +70,30 @@ impl<'m, 'a> PlanSearch<'m, 'a> {
         end: End<'a>,
     ) -> Result<PlanSearch<'m, 'a>, Error> {
         end.proceed()?;
-        let late =
-            models.late.as_ref().map(|model| Pool::started(model, least, visits, end)).filter(|pool| !pool.is_empty());
+        let late = models
+            .late
+            .as_ref()
+            .map(|model| Incumbents::started(model, least, visits, end))
+            .filter(|incumbents| !incumbents.is_empty());
         let bounded = if late.is_some() { Bounded::ForwardOnce } else { Bounded::Any };
-        let mut pool = late.unwrap_or_else(|| Pool::started(&models.whole, least, visits, end));
+        let mut incumbents = late.unwrap_or_else(|| Incumbents::started(&models.whole, least, visits, end));
         end.proceed()?;
-        let model = pool.model;
+        let model = incumbents.model;
         let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(LEAST_ROUNDS));
         let mut relaxation = Relaxation::new(model, model.drafter.options.budget.0);
-        let bound = relaxation.improve(target(most, &pool), rounds[0], end.part(PHASES));
-        pool.follow(&bound);
+        let bound = relaxation.improve(target(most, &incumbents), rounds[0], end.part(PHASES));
+        incumbents.follow(&bound);
         end.proceed()?;
-        Ok(PlanSearch { models, pool, relaxation, rounds, bound: bound.time, bounded })
+        Ok(PlanSearch { models, incumbents, relaxation, rounds, bound: bound.time, bounded })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.pool.is_empty()
+        self.incumbents.is_empty()
     }
 
     /// The time of the fastest decisions so far; very large if none fit.
     pub(super) fn found(&self) -> Nanos {
-        Nanos(self.pool.best().unwrap_or(u64::MAX >> 8))
+        Nanos(self.incumbents.best().unwrap_or(u64::MAX >> 8))
     }
 
     /// A lower bound on the time of its plans.
@@ -115,13 +118,13 @@ impl<'m, 'a> PlanSearch<'m, 'a> {
         visits: u64,
         end: End<'a>,
     ) -> Result<Option<LowerBound>, Error> {
-        self.pool.end = end;
-        self.pool.allow(visits);
-        self.pool.place(trials);
+        self.incumbents.end = end;
+        self.incumbents.allow(visits);
+        self.incumbents.place(trials);
         end.proceed()?;
-        let PlanSearch { pool, relaxation, rounds, bound, bounded, .. } = self;
-        let (model, drafter) = (pool.model, pool.model.drafter);
-        let target = target(trials.time(), &pool);
+        let PlanSearch { incumbents, relaxation, rounds, bound, bounded, .. } = self;
+        let (model, drafter) = (incumbents.model, incumbents.model.drafter);
+        let target = target(trials.time(), &incumbents);
         let rivals = floors.map_or(&[][..], |_| moving::rivals(model, trials, end));
         let relaxation = Mutex::new(relaxation);
         let improved =
@@ -140,6 +143,6 @@ impl<'m, 'a> PlanSearch<'m, 'a> {
 }
 
 /// The time of the fastest plan or decisions in ns. Prices need not prove more.
-fn target(most: Option<Nanos>, pool: &Pool<'_, '_>) -> u64 {
-    most.map(|most| most.0).into_iter().chain(pool.best()).min().unwrap_or(u64::MAX >> 8)
+fn target(most: Option<Nanos>, incumbents: &Incumbents<'_, '_>) -> u64 {
+    most.map(|most| most.0).into_iter().chain(incumbents.best()).min().unwrap_or(u64::MAX >> 8)
 }

@@ -39,7 +39,7 @@ pub(super) fn visits(model: &Model<'_>) -> u64 {
 type Known = (evaluate::Outcome, Decisions, String);
 
 /// The best decisions of all searches so far, each found within its search's limit.
-pub(super) struct Pool<'m, 'a> {
+pub(super) struct Incumbents<'m, 'a> {
     pub(super) model: &'m Model<'a>,
     known: Vec<Known>,
     /// No decisions are faster than this, in ns.
@@ -59,10 +59,15 @@ const SLOW: u64 = 2;
 /// The number of decisions that a search continues with.
 const KNOWN: usize = 4;
 
-impl<'m, 'a> Pool<'m, 'a> {
+impl<'m, 'a> Incumbents<'m, 'a> {
     /// Tries starting points that need no prices: keeping everything, checkpoints, and `least`.
-    pub(super) fn started(model: &'m Model<'a>, least: Option<&Least>, visits: u64, end: End<'a>) -> Pool<'m, 'a> {
-        let mut pool = Pool {
+    pub(super) fn started(
+        model: &'m Model<'a>,
+        least: Option<&Least>,
+        visits: u64,
+        end: End<'a>,
+    ) -> Incumbents<'m, 'a> {
+        let mut incumbents = Incumbents {
             model,
             known: Vec::new(),
             least: 0,
@@ -71,8 +76,8 @@ impl<'m, 'a> Pool<'m, 'a> {
             reserve: vec![0; model.points.len()],
             frugal: None,
         };
-        pool.allow(visits);
-        pool.frugal = least.map(|least| least.decisions.clone());
+        incumbents.allow(visits);
+        incumbents.frugal = least.map(|least| least.decisions.clone());
         let mut starts = vec![("keep".to_owned(), everything(model))];
         for segments in [1, 2, 3, 4, 6, 8, 12, 16, 24] {
             let plural = if segments == 1 { "" } else { "s" };
@@ -82,25 +87,25 @@ impl<'m, 'a> Pool<'m, 'a> {
             starts.push((format!("cheapest {percent}%"), cheapest(model, percent)));
         }
         starts.extend(least.map(|least| ("least".to_owned(), least.decisions.clone())));
-        pool.try_all(starts, Prefer::default());
+        incumbents.try_all(starts, Prefer::default());
         // A link that is too slow for the missing bytes misleads a repair that may use it.
         let starts = vec![
             ("recompute alone".to_owned(), everything(model)),
             ("recompute alone, from 4 segments".to_owned(), checkpoints(model, 4)),
         ];
-        pool.try_all(starts, Prefer { may_move: false, ..Prefer::default() });
+        incumbents.try_all(starts, Prefer { may_move: false, ..Prefer::default() });
         let starts = vec![("greedy".to_owned(), everything(model))];
-        pool.try_all(starts, Prefer { worst_alone: true, ..Prefer::default() });
-        if end.is_timed() && pool.best().is_none_or(|best| best > SLOW * fastest(model.drafter).0) {
+        incumbents.try_all(starts, Prefer { worst_alone: true, ..Prefer::default() });
+        if end.is_timed() && incumbents.best().is_none_or(|best| best > SLOW * fastest(model.drafter).0) {
             // Little time was left. The decisions with the fewest bytes may be several times slower than the result of a little more work.
             let starts = vec![
                 ("keep".to_owned(), everything(model)),
                 ("4 segments".to_owned(), checkpoints(model, 4)),
                 ("cheapest 60%".to_owned(), cheapest(model, 60)),
             ];
-            pool.try_within(visits, end.untimed(), starts, Prefer::default());
+            incumbents.try_within(visits, end.untimed(), starts, Prefer::default());
         }
-        pool
+        incumbents
     }
 
     /// Sets the visits of the following searches. With a time limit the visits are raised so that the limit ends a search.
