@@ -14,7 +14,7 @@ pub(super) struct Trials<'a> {
     best: Option<Best>,
     bounds: Vec<LowerBound>,
     /// The time of the best plan of another variant, which these attempts have to beat.
-    rival: Option<Nanos>,
+    to_beat: Option<Nanos>,
 }
 
 /// The fastest attempt; among equally fast ones a tight placement, then the smallest arena.
@@ -29,12 +29,12 @@ pub(super) struct Best {
 
 impl<'a> Trials<'a> {
     pub(super) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
-        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new(), rival: None }
+        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
     }
 
     /// Trials that have to beat the time of a plan of another variant.
-    pub(super) fn against(drafter: &'a Drafter<'a>, rival: Option<Nanos>) -> Trials<'a> {
-        Trials { rival, ..Trials::new(drafter) }
+    pub(super) fn against(drafter: &'a Drafter<'a>, to_beat: Option<Nanos>) -> Trials<'a> {
+        Trials { to_beat, ..Trials::new(drafter) }
     }
 
     /// The fastest attempt so far that fits.
@@ -44,7 +44,7 @@ impl<'a> Trials<'a> {
 
     /// The time to beat: of the fastest attempt so far that fits, or of the other variant's plan.
     pub(super) fn time(&self) -> Option<Nanos> {
-        self.best.as_ref().map(|best| best.time).into_iter().chain(self.rival).min()
+        self.best.as_ref().map(|best| best.time).into_iter().chain(self.to_beat).min()
     }
 
     /// Records an attempt; returns whether it fits.
@@ -73,7 +73,7 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// All decisions if none fits.
     pub(super) fn outcome(self) -> Result<Outcome, Vec<Decision>> {
-        let Trials { drafter, mut decisions, best, bounds, rival: _ } = self;
+        let Trials { drafter, mut decisions, best, bounds, to_beat: _ } = self;
         match best {
             Some(Best { draft, place, time, .. }) => {
                 decisions[place].taken = true;

@@ -6,9 +6,10 @@
 //! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
 //! 4. `incumbents` keeps the best decisions of all searches and places them; `plan_search` runs both phases for one step.
 //! 5. `parts` builds steps with a stretch in parts of the mini-batch; `variants` divides the time between these variants.
-//! 6. `moving` drafts the policies that only move tensors, and `rival` plain checkpointing, to compare with.
+//! 6. `moving` drafts the policies that only move tensors, and `checkpointing` plain checkpointing, to compare with.
 
 mod bound;
+mod checkpointing;
 mod evaluate;
 mod incumbents;
 mod least;
@@ -17,18 +18,17 @@ mod model;
 mod moving;
 mod parts;
 mod plan_search;
-mod rival;
 mod search;
 mod slots;
 mod starts;
 mod variants;
 
+pub(in crate::plan) use checkpointing::checkpointing;
 pub(super) use least::{Least, least};
 use model::Model;
 pub(super) use parts::{
     DraftInParts, least as least_in_parts, least_slowly as least_in_parts_slowly, proven as proven_in_parts,
 };
-pub(in crate::plan) use rival::checkpointing;
 
 use tightfit_place::Effort;
 

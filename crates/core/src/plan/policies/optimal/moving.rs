@@ -11,7 +11,7 @@ use crate::plan::stop::End;
 use crate::plan::{Direction, Policy};
 
 /// The policies that may beat the best placed plan. Placing them takes long, so none are tried once time is over.
-pub(super) fn rivals(model: &Model<'_>, trials: &Trials<'_>, end: End<'_>) -> &'static [Policy] {
+pub(super) fn competitors(model: &Model<'_>, trials: &Trials<'_>, end: End<'_>) -> &'static [Policy] {
     let least = least_time(model, model.drafter.options.budget.0);
     match trials.best().is_none_or(|best| !end.is_over() && best.time > least) {
         true => &[Policy::Overlap, Policy::VdnnAll, Policy::VdnnConv, Policy::Baseline],

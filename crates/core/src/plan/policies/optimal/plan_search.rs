@@ -125,16 +125,16 @@ impl<'m, 'a> PlanSearch<'m, 'a> {
         let PlanSearch { incumbents, relaxation, rounds, bound, bounded, .. } = self;
         let (model, drafter) = (incumbents.model, incumbents.model.drafter);
         let target = target(trials.time(), &incumbents);
-        let rivals = floors.map_or(&[][..], |_| moving::rivals(model, trials, end));
+        let competitors = floors.map_or(&[][..], |_| moving::competitors(model, trials, end));
         let relaxation = Mutex::new(relaxation);
         let improved =
             || relaxation.lock().unwrap_or_else(PoisonError::into_inner).improve(target, rounds[1], end).time;
-        let found = on_threads(1 + rivals.len(), |place| match (place.checked_sub(1), floors) {
-            (Some(rival), Some(floors)) => (0, moving::draft(drafter, floors, rivals[rival])),
+        let found = on_threads(1 + competitors.len(), |place| match (place.checked_sub(1), floors) {
+            (Some(competitor), Some(floors)) => (0, moving::draft(drafter, floors, competitors[competitor])),
             _ => (improved(), None),
         });
         let bound = found.iter().map(|(time, _)| *time).fold(bound, u64::max);
-        for (policy, (_, draft)) in rivals.iter().zip(found.into_iter().skip(1)) {
+        for (policy, (_, draft)) in competitors.iter().zip(found.into_iter().skip(1)) {
             draft.into_iter().for_each(|draft| _ = trials.consider(policy.name(), draft));
         }
         end.proceed()?;
