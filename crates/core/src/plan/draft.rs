@@ -24,10 +24,10 @@ use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options
 use crate::{Bytes, Configuration, Error, Nanos};
 
 /// The last eighth of the planning time is left for the final placement, the checks and the simulation.
-const AFTER: u64 = 8;
+const AFTER_SEARCH_DIVISOR: u64 = 8;
 
-/// A peak within 1% (1/100) of the proven minimum counts as minimal: placement wastes about that much.
-const NEAR: u64 = 100;
+/// A peak within this share of the proven minimum counts as minimal: placement wastes about that much.
+const NEAR_PERCENT: u64 = 1;
 
 /// A schedule with offsets, and its sizes.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ impl<'a> Drafter<'a> {
         stop: Stop<'a>,
     ) -> Result<Drafter<'a>, Error> {
         let time = options.plan_time.filter(|_| options.policy == Policy::Optimal);
-        let searching = time.map(|time| Duration::from_nanos(time.0 - time.0 / AFTER));
+        let searching = time.map(|time| Duration::from_nanos(time.0 - time.0 / AFTER_SEARCH_DIVISOR));
         let end = End::new(stop, searching.and_then(|time| Instant::now().checked_add(time)));
         Drafter::until(step, costs, options, end)
     }
@@ -340,7 +340,7 @@ impl<'a> Drafter<'a> {
             return Error::OverHostBudget { network, needed, budget: self.options.host_budget };
         }
         let proven = proven(self).0;
-        let is_near = draft.peak.0 <= proven.0 + proven.0 / NEAR;
+        let is_near = draft.peak.0 <= proven.0 + proven.0 * NEAR_PERCENT / 100;
         let may_need_less = self.options.policy == Policy::Optimal && !is_near;
         Error::OverBudget {
             network,

@@ -248,7 +248,7 @@ pub const MACHINES: [NamedMachine; 13] = [
 ];
 
 /// Card memory that a program's driver and libraries take in addition to a plan.
-const BESIDE: Bytes = Bytes::gib(1);
+const DRIVER_MEMORY: Bytes = Bytes::gib(1);
 
 impl NamedMachine {
     /// The machine of this name.
@@ -271,7 +271,7 @@ impl NamedMachine {
 
     /// The memory that a plan may use.
     pub fn room(&self) -> Option<Bytes> {
-        self.holds.map(|holds| Bytes(holds.value as u64).saturating_sub(BESIDE))
+        self.holds.map(|holds| Bytes(holds.value as u64).saturating_sub(DRIVER_MEMORY))
     }
 
     /// The costs of its copies and layers.

@@ -13,13 +13,13 @@ use crate::candidate::Limit;
 use crate::{Bytes, Error, Problem};
 
 /// The largest workspace of a kernel that any device can provide.
-const LARGEST: Bytes = Bytes::gib(256);
+const MAX_WORKSPACE: Bytes = Bytes::gib(256);
 
 /// The workspace limits for which plans within a budget need micro-batch sizes: [`Limit::ladder`] of the budget, or of more than any device has. An
 /// unlimited plan therefore has every size that a limited one has, and is not slower for lack of one.
 pub fn limits(budget: Bytes) -> Vec<Bytes> {
-    let rest = Limit::Total(budget.min(LARGEST)).ladder();
-    let whole = (budget > LARGEST).then_some(budget);
+    let rest = Limit::Total(budget.min(MAX_WORKSPACE)).ladder();
+    let whole = (budget > MAX_WORKSPACE).then_some(budget);
     whole.into_iter().chain(rest).collect()
 }
 

@@ -27,8 +27,8 @@ use super::policies::Outcome;
 use super::{Policy, simulate};
 use crate::Nanos;
 
-/// A plan with lanes must be over 1% (1/100) faster.
-const NOISE: u64 = 100;
+/// A plan with lanes must be faster by over this much.
+const MIN_GAIN_PERCENT: u64 = 1;
 
 /// Lets branches of a plan run side by side, if the options allow it and it is faster.
 pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut Outcome) {
@@ -71,5 +71,5 @@ fn fastest(drafter: &Drafter<'_>, draft: &Draft) -> Option<Draft> {
             }
         }
     }
-    best.filter(|(time, _)| time.0 + alone.0 / NOISE < alone.0).map(|(_, draft)| draft)
+    best.filter(|(time, _)| time.0 + alone.0 * MIN_GAIN_PERCENT / 100 < alone.0).map(|(_, draft)| draft)
 }

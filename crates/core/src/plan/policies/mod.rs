@@ -94,7 +94,7 @@ fn baseline(drafter: &Drafter<'_>, end: End<'_>) -> Draft {
 }
 
 /// The search for the smallest arenas gets a quarter of the planning time.
-const FLOORS: usize = 4;
+const FLOORS_TIME_DIVISOR: usize = 4;
 
 /// The smallest arena of each script, with memory-optimal algorithms.
 pub(super) struct Floors {
@@ -126,7 +126,7 @@ impl Floors {
             overlap::floor(drafter),
             baseline::script(drafter.step),
         ];
-        let end = drafter.end.part(FLOORS);
+        let end = drafter.end.part(FLOORS_TIME_DIVISOR);
         let recomputes = drafter.options.policy == Policy::Optimal;
         let optimal = Mutex::new(None);
         let in_parts = Mutex::new(None);

@@ -28,18 +28,18 @@ use crate::plan::Direction;
 use crate::plan::stop::End;
 
 /// Units of time per nanosecond.
-const TICKS: i128 = 1 << 32;
+const TICKS_PER_NS: i128 = 1 << 32;
 /// Prices in ticks per byte are capped here: higher prices add nothing, and sums of capped prices never overflow.
 const MAX_PRICE: f64 = 1e15;
-/// Rates are bytes per nanosecond in units of 1 / `RATE`.
-const RATE: i128 = 1 << 16;
+/// Rates are bytes per nanosecond in units of 1 / `RATE_UNITS`.
+const RATE_UNITS: i128 = 1 << 16;
 
 /// The first step size of prices, as a share of the distance between the bound and its target.
-const SHARE: f64 = 0.1;
+const FIRST_STEP_SIZE: f64 = 0.1;
 /// Rounds without a higher bound after which the step size shrinks.
-const PATIENCE: usize = 10;
+const MAX_STALE_ROUNDS: usize = 10;
 /// The largest weight of one solution in the mixture of all.
-const MIXED: f64 = 0.3;
+const MAX_MIXTURE_WEIGHT: f64 = 0.3;
 
 /// The best bound so far and the decisions that it suggests.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub(super) struct Relaxation<'m, 'a> {
 impl<'m, 'a> Relaxation<'m, 'a> {
     pub(super) fn new(model: &'m Model<'a>, limit: u64) -> Relaxation<'m, 'a> {
         let costs = model.drafter.costs;
-        let rate = |direction| (costs.copy_rate(direction) / 1e9 * RATE as f64).ceil() as i128;
+        let rate = |direction| (costs.copy_rate(direction) / 1e9 * RATE_UNITS as f64).ceil() as i128;
         let rows = rows(model);
         Relaxation {
             model,
@@ -78,7 +78,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             rows,
             intervals: Intervals::of(model),
             rates: [rate(Direction::ToHost), rate(Direction::FromHost)],
-            beside: (costs.beside_copies / (1.0 + costs.beside_copies) * TICKS as f64) as i128,
+            beside: (costs.beside_copies / (1.0 + costs.beside_copies) * TICKS_PER_NS as f64) as i128,
         }
     }
 
@@ -109,7 +109,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         for place in 1..worth.len() {
             worth[place] += worth[place - 1];
         }
-        let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
+        let discount = |worth: i128| TICKS_PER_NS - (worth + RATE_UNITS - 1).div_euclid(RATE_UNITS);
         if worth.iter().any(|worth| discount(*worth) < 0) {
             // Waiting would pay for itself, so these prices prove nothing.
             return None;
@@ -253,7 +253,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     fn over(&self, solved: &Solved) -> Vec<f64> {
         let model = self.model;
         let (count, limit) = (model.points.len(), self.limit as f64);
-        let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
+        let discount = |worth: i128| TICKS_PER_NS - (worth + RATE_UNITS - 1).div_euclid(RATE_UNITS);
         // Times of the operations, and of reruns at the moments of their largest value.
         let mut starts = vec![0.0; count + 2];
         let mut scratch = vec![0.0; count];
@@ -322,7 +322,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         }
         for (row, over) in self.rows.iter().zip(&mut over) {
             if let Some(window) = row.window {
-                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE as f64;
+                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE_UNITS as f64;
                 let begin = if window.from == 0 { 0.0 } else { starts[window.from] };
                 *over -= rate * (starts[window.to] - begin);
             }
@@ -346,7 +346,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         };
         let mut center = self.prices.clone();
         let mut highest = f64::NEG_INFINITY;
-        let (mut share, mut stale) = (SHARE, 0);
+        let (mut share, mut stale) = (FIRST_STEP_SIZE, 0);
         let mut direction: Vec<f64> = Vec::new();
         for _ in 0..rounds {
             if end.is_over() {
@@ -354,14 +354,14 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             }
             let prices: Vec<i128> = self.prices.iter().map(|price| *price as i128).collect();
             let Some(solved) = self.solve(&prices) else { break };
-            let time = solved.twice.div_euclid(2 * TICKS);
-            let value = solved.twice as f64 / 2.0 / TICKS as f64;
+            let time = solved.twice.div_euclid(2 * TICKS_PER_NS);
+            let value = solved.twice as f64 / 2.0 / TICKS_PER_NS as f64;
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
             let over = self.over(&solved);
             // The mixture of the last solutions that is least over its limits.
             let part = match direction.is_empty() {
                 true => 1.0,
-                false => shortest(&direction, &over).clamp(MIXED / 10.0, MIXED),
+                false => shortest(&direction, &over).clamp(MAX_MIXTURE_WEIGHT / 10.0, MAX_MIXTURE_WEIGHT),
             };
             if direction.is_empty() {
                 direction = over;
@@ -379,7 +379,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 }
             } else {
                 stale += 1;
-                if stale == PATIENCE {
+                if stale == MAX_STALE_ROUNDS {
                     (share, stale) = (share / 1.5, 0);
                 }
             }
@@ -391,7 +391,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             if norm <= 0.0 || missing <= 0.0 || share < 1e-4 {
                 break;
             }
-            let length = share * missing * TICKS as f64 / norm;
+            let length = share * missing * TICKS_PER_NS as f64 / norm;
             self.prices = steps.zip(&center).map(|(of, price)| (price + length * of).clamp(0.0, MAX_PRICE)).collect();
             self.keep_waiting_unpaid();
         }
@@ -417,7 +417,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         let mut worth = vec![0.0; self.model.points.len() + 2];
         for (row, price) in self.rows.iter().zip(&self.prices) {
             if let Some(window) = row.window {
-                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE as f64;
+                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE_UNITS as f64;
                 worth[window.from + usize::from(window.from > 0)] += price * rate;
                 worth[window.to + 1] -= price * rate;
             }
@@ -427,7 +427,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             sum += worth;
             most = most.max(sum);
         }
-        let allowed = TICKS as f64 * (1.0 - 1e-6);
+        let allowed = TICKS_PER_NS as f64 * (1.0 - 1e-6);
         if most > allowed {
             for (_, price) in self.rows.iter().zip(&mut self.prices).filter(|(row, _)| row.window.is_some()) {
                 *price *= allowed / most;

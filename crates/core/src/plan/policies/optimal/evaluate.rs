@@ -109,13 +109,13 @@ impl Most {
 }
 
 /// How early a copy back starts, in copy times.
-const EARLY: u64 = 2;
+const PREFETCH_LEAD: u64 = 2;
 
 /// Scanning this number of moments for returning tensors counts as one visit.
-const COUNTED: usize = 8;
+const MOMENTS_PER_VISIT: usize = 8;
 
 /// An evaluation fails at more reruns than this per operation of the step.
-const MAX_RERUNS: usize = 8;
+const MAX_RERUNS_PER_OPERATION: usize = 8;
 
 /// The bytes of every tensor on the device at every moment under some decisions.
 pub(super) struct Evaluator<'m, 'a> {
@@ -228,7 +228,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             return None;
         }
         let (stall, counted) = self.come_back();
-        self.visits = (self.trace.moments.len() + counted / COUNTED) as u64;
+        self.visits = (self.trace.moments.len() + counted / MOMENTS_PER_VISIT) as u64;
         let sums = &self.trace.sums;
         let mut outcome = Outcome { time: sums.now + stall + self.beside(), ..Outcome::default() };
         for (place, live) in self.live.iter().enumerate() {
@@ -400,7 +400,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                 continue;
             }
             self.trace.sums.reruns += producers.len();
-            if self.trace.sums.reruns > MAX_RERUNS * model.touches.len() {
+            if self.trace.sums.reruns > MAX_RERUNS_PER_OPERATION * model.touches.len() {
                 return None;
             }
             for &run in producers {

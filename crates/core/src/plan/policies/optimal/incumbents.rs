@@ -15,20 +15,20 @@ use crate::plan::stop::End;
 use crate::plan::threads::on_threads;
 
 /// With a time limit, a search may do 16 times the usual work, so that the limit ends it.
-const TIMED: u64 = 16;
+const TIMED_WORK_FACTOR: u64 = 16;
 
 /// Before the placements, each phase of a search takes a quarter of the remaining time.
-pub(super) const PHASES: usize = 4;
+pub(super) const PHASE_TIME_DIVISOR: usize = 4;
 
 /// Attempts to leave room for the waste of placements. Each attempt leaves another 1/400 of the budget free.
-const PLACINGS: usize = 6;
-const ROOM: u64 = 400;
+const MAX_PLACINGS: usize = 6;
+const ROOM_DIVISOR: u64 = 400;
 
 /// Attempts with more bytes left free for a plan that fits but is slow.
-const GROWN: u64 = 3;
+const MAX_GROWTHS: u64 = 3;
 
-/// A plan that is over 2% (1/50) slower than the decisions found with no bytes left free may have left too many free.
-const NEAR: u64 = 50;
+/// A plan that is slower by more than this than the decisions found with no bytes left free may have left too many free.
+const NEAR_PERCENT: u64 = 2;
 
 /// The visits of operations and reruns that a search may make: a third of a second for usual networks, one or two for large steps.
 pub(super) fn visits(model: &Model<'_>) -> u64 {
@@ -54,10 +54,10 @@ pub(super) struct Incumbents<'m, 'a> {
 }
 
 /// Decisions are slow if they take over twice the time of everything resident.
-const SLOW: u64 = 2;
+const SLOW_FACTOR: u64 = 2;
 
 /// The number of decisions that a search continues with.
-const KNOWN: usize = 4;
+const MAX_KNOWN: usize = 4;
 
 impl<'m, 'a> Incumbents<'m, 'a> {
     /// Tries starting points that need no prices: keeping everything, checkpoints, and `least`.
@@ -96,7 +96,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         incumbents.try_all(starts, Prefer { may_move: false, ..Prefer::default() });
         let starts = vec![("greedy".to_owned(), everything(model))];
         incumbents.try_all(starts, Prefer { worst_alone: true, ..Prefer::default() });
-        if end.is_timed() && incumbents.best().is_none_or(|best| best > SLOW * fastest(model.drafter).0) {
+        if end.is_timed() && incumbents.best().is_none_or(|best| best > SLOW_FACTOR * fastest(model.drafter).0) {
             // Little time was left. The decisions with the fewest bytes may be several times slower than the result of a little more work.
             let starts = vec![
                 ("keep".to_owned(), everything(model)),
@@ -110,7 +110,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
 
     /// Sets the visits of the following searches. With a time limit the visits are raised so that the limit ends a search.
     pub(super) fn allow(&mut self, visits: u64) {
-        self.visits = if self.end.is_timed() { TIMED * visits } else { visits };
+        self.visits = if self.end.is_timed() { TIMED_WORK_FACTOR * visits } else { visits };
     }
 
     /// Whether no decisions fit.
@@ -142,7 +142,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
     }
 
     fn try_all(&mut self, starts: Vec<(String, Decisions)>, prefer: Prefer) {
-        self.try_within(self.visits, self.end.part(PHASES), starts, prefer);
+        self.try_within(self.visits, self.end.part(PHASE_TIME_DIVISOR), starts, prefer);
     }
 
     /// Tries starting points, each with a share of the `visits` of a whole search.
@@ -164,7 +164,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         self.known.extend(found.into_iter().flatten());
         self.known.sort_by_key(|known| known.0.rank());
         self.known.dedup_by(|one, other| one.1 == other.1);
-        self.known.truncate(KNOWN);
+        self.known.truncate(MAX_KNOWN);
     }
 
     /// Searches and places the decisions found. If the placement wastes too much, or its copies wait for occupied memory, searches again with more
@@ -177,17 +177,17 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         let mut grown = 0;
         // The time of the decisions found with no bytes left free.
         let mut hoped: Option<u64> = None;
-        for placing in 0..2 * PLACINGS {
+        for placing in 0..2 * MAX_PLACINGS {
             // More attempts pay if every placed plan is over 5% (1/20) slower than the decisions. After the deadline, only one attempt is made, or a
             // few if it is over 12.5% (1/8) slower.
             let is_placed = self.is_placed(trials, 20);
             let is_late = if is_placed { self.end.is_over() } else { self.model.drafter.end.is_over() };
             let is_enough = is_placed || placing > 0 && (self.end.is_stopped() || self.is_placed(trials, 8));
-            if is_late && is_enough || (is_late || is_placed) && placing >= PLACINGS {
+            if is_late && is_enough || (is_late || is_placed) && placing >= MAX_PLACINGS {
                 break;
             }
             self.leave_free(free);
-            if !self.search(self.visits >> (2 * placing / 3).min(PLACINGS)) {
+            if !self.search(self.visits >> (2 * placing / 3).min(MAX_PLACINGS)) {
                 free = free.midpoint(few);
                 continue;
             }
@@ -195,23 +195,23 @@ impl<'m, 'a> Incumbents<'m, 'a> {
             match self.place_known(trials).filter(|_| !self.is_placed(trials, 1000)) {
                 Some(over) => {
                     few = few.max(free);
-                    let more = free + (over + over / 8).max(budget / ROOM * placing as u64);
+                    let more = free + (over + over / 8).max(budget / ROOM_DIVISOR * placing as u64);
                     free = enough.map_or(more, |enough| few.midpoint(enough));
                 }
-                None if trials.time().is_some_and(|time| time.0 > hoped + hoped / NEAR) => {
+                None if trials.time().is_some_and(|time| time.0 > hoped + hoped * NEAR_PERCENT / 100) => {
                     if free > few && grown == 0 {
                         enough = Some(free);
                         free = few.midpoint(free);
-                    } else if grown < GROWN {
+                    } else if grown < MAX_GROWTHS {
                         grown += 1;
-                        free += budget / ROOM * grown;
+                        free += budget / ROOM_DIVISOR * grown;
                     } else {
                         break;
                     }
                 }
                 None => break,
             }
-            if enough.is_some_and(|enough| enough <= few + budget / ROOM) {
+            if enough.is_some_and(|enough| enough <= few + budget / ROOM_DIVISOR) {
                 break;
             }
         }
@@ -273,7 +273,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
 
     /// Improves all known decisions with the bytes left free. Keeps them unchanged and returns `false` if none fit.
     fn search(&mut self, visits: u64) -> bool {
-        let share = visits / (KNOWN as u64 + 2);
+        let share = visits / (MAX_KNOWN as u64 + 2);
         // The other half of the time is for placements with more bytes left free, in case this one wastes too much.
         let end = self.end.part(2);
         let count = self.known.len();
@@ -284,7 +284,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
             // A placement may take all the remaining time, and the plan must still fit then.
             let mut work = Work { visits: share, end: end.untimed() };
             if end.is_timed() {
-                work.visits /= TIMED;
+                work.visits /= TIMED_WORK_FACTOR;
             }
             let outcome = search.repair(&mut decisions, &mut work)?;
             if end.is_timed() {

@@ -19,19 +19,19 @@ pub(in crate::plan::policies) struct Least {
 }
 
 /// The largest number of combinations that is searched exhaustively.
-const FEW: u64 = 20_000;
+const MAX_EXHAUSTIVE: u64 = 20_000;
 
 /// Visits of operations that the search may take.
-const VISITS: u64 = 1_500_000;
+const MAX_VISITS: u64 = 1_500_000;
 
 /// Steps of the binary search between the proven and the found minimum.
-const HALVINGS: usize = 6;
+const MAX_BISECTIONS: usize = 6;
 
 /// Placing the smallest budget takes at most a quarter of the planning time.
-const PART: usize = 4;
+const PLACING_TIME_DIVISOR: usize = 4;
 
 /// The number of decisions kept from the first round.
-const KEPT: usize = 3;
+const MAX_KEPT: usize = 3;
 
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let model = Model::of(drafter);
@@ -39,11 +39,11 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let mut found: Vec<(u64, Decisions)> = Vec::new();
     // A plan that fits is worth the time, so the search has no deadline.
     let end = drafter.end.untimed();
-    let mut work = Work { visits: VISITS, end };
+    let mut work = Work { visits: MAX_VISITS, end };
     let mut search = Search::new(&model, floor, 0);
     for start in starts(&model) {
         let mut decisions = start;
-        let mut own = Work { visits: VISITS / 24, end };
+        let mut own = Work { visits: MAX_VISITS / 24, end };
         if search.repair(&mut decisions, &mut own).is_some() {
             found = vec![(floor, decisions)];
             break;
@@ -52,9 +52,9 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     }
     found.extend(all(&model, &mut search, floor, end));
     found.sort_by_key(|found| found.0);
-    found.truncate(KEPT);
+    found.truncate(MAX_KEPT);
     let (mut low, mut high) = (floor, found.first()?.0);
-    for _ in 0..HALVINGS {
+    for _ in 0..MAX_BISECTIONS {
         if high <= low || work.is_spent() {
             break;
         }
@@ -63,7 +63,7 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
         let mut better = None;
         for (_, decisions) in &found {
             let mut decisions = decisions.clone();
-            let mut own = Work { visits: VISITS / 24, end };
+            let mut own = Work { visits: MAX_VISITS / 24, end };
             if let Some(outcome) = search.repair(&mut decisions, &mut own) {
                 better = Some((outcome.peak, decisions));
                 break;
@@ -82,7 +82,7 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     search.evaluate(&decisions, &mut work)?;
     let script = search.evaluator().script();
     let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft, drafter.end);
-    let draft = drafter.tightened_until(draft, Effort::Bound, drafter.end.part(PART));
+    let draft = drafter.tightened_until(draft, Effort::Bound, drafter.end.part(PLACING_TIME_DIVISOR));
     Some(Least { draft, decisions })
 }
 
@@ -125,7 +125,7 @@ fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64, end: End<'_>)
         })
         .collect();
     let count = open.iter().try_fold(1_u64, |count, (_, choices)| count.checked_mul(choices.len() as u64));
-    let count = count.filter(|count| *count <= FEW)?;
+    let count = count.filter(|count| *count <= MAX_EXHAUSTIVE)?;
     let mut best: Option<(u64, Decisions)> = None;
     let mut work = Work { visits: u64::MAX, end };
     let mut decisions = everything(model);

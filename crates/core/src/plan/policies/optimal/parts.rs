@@ -11,17 +11,17 @@ use crate::plan::policies::{Outcome, Trials};
 use crate::{Error, Nanos};
 
 /// Steps in parts with at most this number of operations are planned even without time to spare.
-const LARGEST: usize = 2000;
+const MAX_QUICK_OPERATIONS: usize = 2000;
 
 /// The time per pair of operations that a search needs to find good plans. The search shares its time with whole mini-batches and must not get less
 /// than they do.
-const PACE: Duration = Duration::from_nanos(400);
+const SEARCH_TIME_PER_PAIR: Duration = Duration::from_nanos(400);
 
-/// A stretch must reduce the bytes needed by over 1% (1/100) to be worth the time.
-const LESS: u64 = 100;
+/// A stretch must reduce the bytes needed by over this much to be worth the time.
+const MIN_SAVING_PERCENT: u64 = 1;
 
 /// Limits in percent of the budget on the largest operation of a stretch in parts. The remainder is for kept tensors.
-const ROOM: [u64; 2] = [100, 60];
+const ROOM_PERCENTS: [u64; 2] = [100, 60];
 
 /// A plan of the step with a stretch in parts.
 #[derive(Clone)]
@@ -47,30 +47,30 @@ impl DraftInParts {
     }
 }
 
-/// The stretches that need fewer bytes in parts than whole, by at least 1/`by` if given. Empty if parts are not allowed.
-fn needing_less(drafter: &Drafter<'_>, by: Option<u64>) -> Vec<Stretch> {
+/// The stretches that need fewer bytes in parts than whole, by over `percent` if given. Empty if parts are not allowed.
+fn needing_less(drafter: &Drafter<'_>, percent: Option<u64>) -> Vec<Stretch> {
     if !drafter.options.divide {
         return Vec::new();
     }
     let (floor, _) = super::floor(drafter);
-    let most = floor - by.map_or(0, |part| floor / part);
+    let most = floor - percent.map_or(0, |percent| floor * percent / 100);
     drafter.stretches().iter().filter(|stretch| stretch.needs < most).cloned().collect()
 }
 
 /// The stretches that are worth planning.
 fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
-    needing_less(drafter, Some(LESS))
+    needing_less(drafter, Some(MIN_SAVING_PERCENT))
 }
 
 /// Whether planning the step with a stretch in parts takes no longer than a user waits.
 fn is_quick(drafter: &Drafter<'_>, stretch: &Stretch) -> bool {
-    stretch.operations(drafter.step) <= LARGEST || drafter.end.is_timed() && has_time(drafter, stretch, 1)
+    stretch.operations(drafter.step) <= MAX_QUICK_OPERATIONS || drafter.end.is_timed() && has_time(drafter, stretch, 1)
 }
 
 /// Whether one of `shares` equal shares of the remaining time is enough to plan the step with a stretch in parts.
 fn has_time(drafter: &Drafter<'_>, stretch: &Stretch, shares: usize) -> bool {
     let pairs = stretch.operations(drafter.step).saturating_pow(2);
-    drafter.end.part(shares).leaves(PACE.saturating_mul(u32::try_from(pairs).unwrap_or(u32::MAX)))
+    drafter.end.part(shares).leaves(SEARCH_TIME_PER_PAIR.saturating_mul(u32::try_from(pairs).unwrap_or(u32::MAX)))
 }
 
 /// The stretches that may pay off under the budget: first the stretches whose parts go both ways, fewest parts first; then the shortest stretches
@@ -80,7 +80,7 @@ fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     let fitting = useful(drafter).into_iter().filter(|of| of.needs <= budget && is_quick(drafter, of));
     let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.goes_both_ways);
     worth.sort_by_key(|of| of.parts);
-    for room in ROOM {
+    for room in ROOM_PERCENTS {
         let fits = |of: &&Stretch| of.needs <= budget / 100 * room;
         worth.extend(others.iter().filter(fits).min_by_key(|of| (of.forward.len(), of.parts)).cloned());
     }

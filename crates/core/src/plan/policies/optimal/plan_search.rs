@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::bound::Relaxation;
-use super::incumbents::{Incumbents, PHASES, visits};
+use super::incumbents::{Incumbents, PHASE_TIME_DIVISOR, visits};
 use super::least::Least;
 use super::model::Model;
 use super::moving;
@@ -19,10 +19,10 @@ use crate::{Error, Nanos};
 const ROUNDS: [usize; 2] = [120, 160];
 
 /// The fewest rounds for large steps.
-const LEAST_ROUNDS: usize = 60;
+const MIN_ROUNDS: usize = 60;
 
 /// A step with more operations recomputes nothing for its forward pass, where recomputation hardly ever pays, unless nothing else fits.
-const LARGE: usize = 200;
+const MAX_EARLY_RECOMPUTE_OPERATIONS: usize = 200;
 
 /// The models of a step that a search uses.
 pub(super) struct Models<'a> {
@@ -33,7 +33,7 @@ pub(super) struct Models<'a> {
 
 impl<'a> Models<'a> {
     pub(super) fn of(drafter: &'a Drafter<'a>) -> Models<'a> {
-        let late = (drafter.step.operations.len() > LARGE).then(|| {
+        let late = (drafter.step.operations.len() > MAX_EARLY_RECOMPUTE_OPERATIONS).then(|| {
             let mut model = Model::of(drafter);
             model.compute_again_late();
             model
@@ -79,9 +79,9 @@ impl<'m, 'a> PlanSearch<'m, 'a> {
         let mut incumbents = late.unwrap_or_else(|| Incumbents::started(&models.whole, least, visits, end));
         end.proceed()?;
         let model = incumbents.model;
-        let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(LEAST_ROUNDS));
+        let rounds = ROUNDS.map(|rounds| (rounds * 600 / model.touches.len().max(600)).max(MIN_ROUNDS));
         let mut relaxation = Relaxation::new(model, model.drafter.options.budget.0);
-        let bound = relaxation.improve(target(most, &incumbents), rounds[0], end.part(PHASES));
+        let bound = relaxation.improve(target(most, &incumbents), rounds[0], end.part(PHASE_TIME_DIVISOR));
         incumbents.follow(&bound);
         end.proceed()?;
         Ok(PlanSearch { models, incumbents, relaxation, rounds, bound: bound.time, bounded })

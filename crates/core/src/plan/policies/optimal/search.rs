@@ -14,16 +14,16 @@ use super::model::Model;
 use crate::plan::stop::End;
 
 /// Changes are first tried together if trying each alone would visit more slots than this in total.
-const TOGETHER: usize = 400_000;
+const MIN_VISITS_TOGETHER: usize = 400_000;
 
 /// Attempts without improvement before a search ends, in addition to a few per decision.
-const LOST: usize = 40;
+const MAX_FAILURES: usize = 40;
 
 /// A new attempt is compared with the decisions accepted this number of attempts ago.
-const PATIENCE: usize = 30;
+const ACCEPTANCE_LAG: usize = 30;
 
 /// Changes that are tried to compensate for a random one.
-const AROUND: usize = 10;
+const MAX_COMPENSATIONS: usize = 10;
 
 /// The choices to draw from. `Keep` appears twice, because it is usually best.
 const CHOICES: [Choice; 5] = [Choice::Keep, Choice::Rebuild, Choice::Again, Choice::Move, Choice::Keep];
@@ -145,7 +145,7 @@ impl<'m, 'a> Search<'m, 'a> {
                 }
             }
             order.sort_by_key(|(saved, _)| std::cmp::Reverse(*saved));
-            if order.len() * self.model.slots.len() > TOGETHER {
+            if order.len() * self.model.slots.len() > MIN_VISITS_TOGETHER {
                 let changes: Vec<Change> = order.iter().map(|(_, change)| *change).collect();
                 self.restore_together(decisions, &changes, &mut now, work);
             }
@@ -225,14 +225,14 @@ impl<'m, 'a> Search<'m, 'a> {
         // Slower decisions than the current ones are accepted if they beat the decisions of some attempts ago: the search escapes a local minimum
         // this way.
         let (mut current, mut at) = (decisions.clone(), now.clone());
-        let mut before = vec![now.rank(); PATIENCE];
+        let mut before = vec![now.rank(); ACCEPTANCE_LAG];
         let mut failed = 0;
         let mut round = 0;
-        while !work.is_spent() && failed < LOST + 12 * open.len() && now.time > self.least {
+        while !work.is_spent() && failed < MAX_FAILURES + 12 * open.len() && now.time > self.least {
             // This also counts attempts that change nothing.
             work.visits -= 1;
             failed += 1;
-            round = (round + 1) % PATIENCE;
+            round = (round + 1) % ACCEPTANCE_LAG;
             let mut other = current.clone();
             let center = self.below(open.len());
             for _ in 0..1 + self.below(4) {
@@ -250,7 +250,7 @@ impl<'m, 'a> Search<'m, 'a> {
             if outcome.time > at.time + at.time / 100 {
                 continue;
             }
-            for _ in 0..AROUND {
+            for _ in 0..MAX_COMPENSATIONS {
                 let interval = open[self.below(open.len())];
                 let choice = CHOICES[self.below(CHOICES.len())];
                 if other.intervals[interval] != Choice::Keep && self.is_open(interval, choice) {

@@ -20,18 +20,18 @@ use crate::plan::policies::{Floors, Trials};
 use crate::plan::stop::End;
 use crate::{Error, Nanos};
 
-/// A variant leads if its decisions are at least 2% (1/50) faster than the next variant's. A leader gets all the remaining time.
-const LEAD: u64 = 50;
+/// A variant leads if its decisions are at least this much faster than the next variant's. A leader gets all the remaining time.
+const MIN_LEAD_PERCENT: u64 = 2;
 
-/// A search that can gain less than 2% (1/50) gets an eighth of the work.
-const GAIN: u64 = 50;
-const LITTLE: u64 = 8;
+/// A search that can gain less than this gets an eighth of the work.
+const FULL_WORK_GAIN_PERCENT: u64 = 2;
+const LITTLE_GAIN_WORK_DIVISOR: u64 = 8;
 
-/// If no decisions of a variant fit, its smallest plan is a starting point, provided that it may gain 10%.
-const MUCH: u64 = 10;
+/// If no decisions of a variant fit, its smallest plan is a starting point, provided that it may gain this much.
+const RETRY_GAIN_PERCENT: u64 = 10;
 
-/// A variant with a stretch in parts is dropped if its decisions are over 5% (1/20) slower than the best placed plan.
-const HOPELESS: u64 = 20;
+/// A variant with a stretch in parts is dropped if its decisions are slower than the best placed plan by more than this.
+const MAX_SLOWDOWN_PERCENT: u64 = 5;
 
 /// Plans whole mini-batches unless everything fits, and plans stretches in parts that may be faster.
 ///
@@ -76,15 +76,16 @@ pub(super) fn compare(
     let found: Vec<Nanos> = searches.iter().map(|(_, search)| search.found()).collect();
     let before = trials.time();
     for (place, (variant, search)) in searches.into_iter().enumerate() {
-        let leads = found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 / LEAD < next.0);
+        let leads =
+            found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 * MIN_LEAD_PERCENT / 100 < next.0);
         let end = if leads { drafter.end } else { drafter.end.part(2) };
         // No searched plan is placed yet, or the search can still gain enough.
-        let may_gain = |part| {
-            let gains = |best: Nanos| search.bound().0 + best.0 / part < best.0;
+        let may_gain = |percent| {
+            let gains = |best: Nanos| search.bound().0 + best.0 * percent / 100 < best.0;
             trials.time() == before || trials.time().is_some_and(gains)
         };
-        let visits = if may_gain(GAIN) { visits } else { visits / LITTLE };
-        let is_pressed = may_gain(MUCH);
+        let visits = if may_gain(FULL_WORK_GAIN_PERCENT) { visits } else { visits / LITTLE_GAIN_WORK_DIVISOR };
+        let is_pressed = may_gain(RETRY_GAIN_PERCENT);
         variant.placed(search, (drafter, floors), trials, Share { visits, end, is_pressed })?;
     }
     Ok(())
@@ -142,7 +143,8 @@ impl<'k> Variant<'k> {
             bound.into_iter().for_each(|bound| trials.add_bound(bound));
             return Ok(());
         }
-        let is_hopeless = |best: Nanos| !search.is_empty() && search.found().0 > best.0 + best.0 / HOPELESS;
+        let is_hopeless =
+            |best: Nanos| !search.is_empty() && search.found().0 > best.0 + best.0 * MAX_SLOWDOWN_PERCENT / 100;
         if best.is_some_and(|best| is_hopeless(best) || whole.end.is_over()) {
             return Ok(());
         }

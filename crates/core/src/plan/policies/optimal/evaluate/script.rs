@@ -1,6 +1,6 @@
 //! When copies back begin, and the script of the decisions.
 
-use super::{EARLY, Evaluator, Fetch};
+use super::{Evaluator, Fetch, PREFETCH_LEAD};
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{OperationId, TensorId};
 
@@ -15,7 +15,7 @@ impl Evaluator<'_, '_> {
         let mut begin_by = vec![0; fetches.len()];
         for (fetch, begin_by) in fetches.iter().zip(&mut begin_by).rev() {
             let end = moments[fetch.needed].start.min(next);
-            *begin_by = end.saturating_sub(self.model.copies[fetch.interval].1 * EARLY);
+            *begin_by = end.saturating_sub(self.model.copies[fetch.interval].1 * PREFETCH_LEAD);
             next = *begin_by;
         }
         let (mut earliest, mut free, mut stall, mut counted) = (0, 0, 0, 0);

@@ -4,10 +4,10 @@ use super::super::evaluate::{Choice, Decisions, Most, Outcome};
 use super::{Change, Search, Work, apply};
 
 /// The number of the most promising changes that are evaluated before one is made.
-const TRIED: usize = 6;
+const MAX_TRIED: usize = 6;
 
 /// Operations of a step in which several changes are made at once while much is missing.
-const LARGE: usize = 800;
+const LARGE_STEP_OPERATIONS: usize = 800;
 
 impl Search<'_, '_> {
     /// Makes decisions fit the limit, if that is possible by giving up one thing after the other.
@@ -18,12 +18,12 @@ impl Search<'_, '_> {
     ) -> Option<Outcome> {
         let mut now = self.feasible(decisions, work)?;
         while now.excess > 0 && !work.is_spent() {
-            if self.model.touches.len() > LARGE && self.take_many(decisions) {
+            if self.model.touches.len() > LARGE_STEP_OPERATIONS && self.take_many(decisions) {
                 now = self.evaluate(decisions, work)?;
                 continue;
             }
             let mut changes = self.relief(decisions, &now);
-            changes.truncate(TRIED);
+            changes.truncate(MAX_TRIED);
             let mut best: Option<(u128, Change)> = None;
             let less = Most { excess: now.excess - 1, time: u64::MAX };
             for (_, change) in changes {
