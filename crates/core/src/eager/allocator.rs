@@ -13,10 +13,10 @@
 use super::simulate::{Block, Outcome, RerunCall, Span};
 use super::step::{EagerStep, NONE};
 
-const ROUND: i64 = 512;
+const BLOCK_MULTIPLE: i64 = 512;
 /// The largest small block, and the growth of the segment for large blocks.
-const SMALL: i64 = 1 << 20;
-const PAGE: i64 = 20 << 20;
+const MAX_SMALL_BLOCK: i64 = 1 << 20;
+const PAGE_BYTES: i64 = 20 << 20;
 
 /// The allocator's sizes. Tests of small steps use other sizes.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Sizes {
-        Sizes { small: SMALL, page: PAGE }
+        Sizes { small: MAX_SMALL_BLOCK, page: PAGE_BYTES }
     }
 }
 
@@ -56,7 +56,7 @@ pub struct Reserved {
 
 /// The length of a block for `bytes` bytes.
 fn length(bytes: i64) -> i64 {
-    (bytes + ROUND - 1) / ROUND * ROUND
+    (bytes + BLOCK_MULTIPLE - 1) / BLOCK_MULTIPLE * BLOCK_MULTIPLE
 }
 
 /// A growing segment, and the free blocks of other segments.
@@ -73,7 +73,7 @@ impl Segment {
         // Blocks of other segments get negative addresses and touch no other block.
         let mut place = 0;
         for &length in others {
-            place -= length + ROUND;
+            place -= length + BLOCK_MULTIPLE;
             segment.free.push((place, length));
         }
         segment.free.reverse();

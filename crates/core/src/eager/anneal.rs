@@ -17,16 +17,16 @@ use super::simulate::Outcome;
 use super::step::EagerStep;
 use crate::random::split_mix;
 
-/// The search runs this many rounds on this many threads. Each thread makes at most `STEPS` changes, and at most `EACH` per tensor.
+/// The search runs this many rounds on this many threads. Each thread makes at most `MAX_STEPS` changes, and at most `MAX_STEPS_PER_TENSOR` per tensor.
 const ROUNDS: usize = 3;
 const THREADS: usize = 8;
-const STEPS: usize = 4000;
-const EACH: usize = 100;
-/// Initial temperatures of the threads, as shares of the step time. `WORTH` is the penalty for bytes beyond the limits, in step times per budget.
-const WARMTHS: [f64; 4] = [6e-3, 2e-3, 2e-2, 6e-3];
-const WORTH: f64 = 3.0;
-/// Tensors smaller than 1/`PART` of the budget are not varied.
-const PART: i64 = 2000;
+const MAX_STEPS: usize = 4000;
+const MAX_STEPS_PER_TENSOR: usize = 100;
+/// Initial temperatures of the threads, as shares of the step time. `EXCESS_PENALTY` is the penalty for bytes beyond the limits, in step times per budget.
+const TEMPERATURES: [f64; 4] = [6e-3, 2e-3, 2e-2, 6e-3];
+const EXCESS_PENALTY: f64 = 3.0;
+/// Tensors smaller than 1/`MIN_TENSOR_DIVISOR` of the budget are not varied.
+const MIN_TENSOR_DIVISOR: i64 = 2000;
 
 /// The limits of a search.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub fn with_room(
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
                     let from = if thread < THREADS / 2 { from } else { &given.decisions };
-                    let warmth = WARMTHS[thread % WARMTHS.len()];
+                    let warmth = TEMPERATURES[thread % TEMPERATURES.len()];
                     scope.spawn(move || search.vary(from, warmth, (round * THREADS + thread) as u64 + 1))
                 })
                 .collect();
@@ -161,14 +161,14 @@ impl Search<'_> {
     fn vary(&self, base: &[Decision], warmth: f64, seed: u64) -> Option<Found> {
         let mut choices = Choices::new(self.step);
         choices.set(base);
-        let large = choices.large(self.limits.budget / PART);
+        let large = choices.large(self.limits.budget / MIN_TENSOR_DIVISOR);
         let mut random = Random(seed);
         let begun = self.step.simulate(&choices.decisions()).ok()?;
         let mut worth = self.worth(&begun, self.over(&begun));
         let mut best: Option<Found> = None;
-        let steps = STEPS.min(EACH * large.len());
-        for turn in 0..steps {
-            if turn % 16 == 0 && self.is_over() {
+        let steps = MAX_STEPS.min(MAX_STEPS_PER_TENSOR * large.len());
+        for iteration in 0..steps {
+            if iteration % 16 == 0 && self.is_over() {
                 break;
             }
             let before = choices.fates.clone();
@@ -182,7 +182,7 @@ impl Search<'_> {
                     ways.filter(|&fate| fate != known && (fate != Fate::Recompute || choices.is_rebuildable(one)));
                 choices.fates[one] = random.pick(&ways.collect::<Vec<_>>());
             }
-            let warm = warmth * self.plain * (1.0 - turn as f64 / steps as f64);
+            let warm = warmth * self.plain * (1.0 - iteration as f64 / steps as f64);
             let allowed = worth - warm * (1.0 - random.share()).ln();
             let decisions = choices.decisions();
             // The allocator's prediction takes longest, so it comes last.
@@ -212,7 +212,7 @@ impl Search<'_> {
     /// Time of a step, plus a penalty for bytes beyond the limits.
     fn worth(&self, outcome: &Outcome, over: i64) -> f64 {
         let over = (outcome.peak - self.limits.budget).max(0) + over;
-        outcome.time_us + WORTH * self.plain * over as f64 / self.limits.budget.max(1) as f64
+        outcome.time_us + EXCESS_PENALTY * self.plain * over as f64 / self.limits.budget.max(1) as f64
     }
 }
 

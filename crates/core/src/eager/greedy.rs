@@ -10,14 +10,14 @@ use super::simulate::Outcome;
 use super::step::{EagerStep, NONE};
 
 /// The longest time of the restoring phase.
-const IMPROVE: Duration = Duration::from_secs(1);
+const MAX_RESTORE_TIME: Duration = Duration::from_secs(1);
 /// Tensors evicted before the step is predicted again, because each changes the costs of the others.
-const AT_ONCE: usize = 8;
+const MAX_EVICTIONS_AT_ONCE: usize = 8;
 /// The share of a copy's time that it costs: while copies of the forward pass are hidden, and beyond.
-const HIDDEN: f64 = 0.15;
-const SEEN: f64 = 2.0;
+const HIDDEN_COPY_COST: f64 = 0.15;
+const VISIBLE_COPY_COST: f64 = 2.0;
 /// The part of the forward pass in which copies hide.
-const BESIDE: f64 = 0.8;
+const HIDING_SHARE: f64 = 0.8;
 
 /// Searches for decisions under which a step needs at most `budget` bytes on the device, and fits on the host; returns them with their prediction. If
 /// it finds none, returns the tried decisions with the lowest peak.
@@ -47,7 +47,7 @@ pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome),
     }
     choices.fates = best_fates;
     if best.peak <= budget {
-        let end = Instant::now() + IMPROVE;
+        let end = Instant::now() + MAX_RESTORE_TIME;
         best = choices.restore(best, |tried| tried.peak <= budget && tried.moved <= step.host, || Instant::now() > end);
     }
     Ok((choices.decisions(), best))
@@ -166,7 +166,7 @@ impl<'a> Choices<'a> {
         let link = step.out_rate.min(step.in_rate);
         let offloaded = (0..self.fates.len()).filter(|&one| self.fates[one] == Fate::Offload);
         let mut moved: i64 = offloaded.map(|one| self.bytes(one)).sum();
-        let hidden = BESIDE * step.begins[step.turn] * link;
+        let hidden = HIDING_SHARE * step.begins[step.backward_start] * link;
         let mut found: Vec<(f64, usize, Fate)> = Vec::new();
         for (one, candidate) in self.candidates.iter().enumerate() {
             let tensor = &step.tensors[candidate.tensor];
@@ -176,7 +176,7 @@ impl<'a> Choices<'a> {
             let [no_rerun, no_copy] = self.refused[one];
             let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Fate::Recompute));
             let is_hidden = ((moved + tensor.bytes) as f64) < hidden;
-            let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN } else { SEEN };
+            let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN_COPY_COST } else { VISIBLE_COPY_COST };
             let copy = (!no_copy && moved + tensor.bytes <= step.host).then_some((copy, Fate::Offload));
             let cheaper = rerun.into_iter().chain(copy).min_by(|one, other| one.0.total_cmp(&other.0));
             if let Some((cost, fate)) = cheaper {
@@ -194,7 +194,7 @@ impl<'a> Choices<'a> {
             }
             picked.push((one, fate));
             excess -= self.bytes(one);
-            if excess <= 0 || picked.len() >= AT_ONCE {
+            if excess <= 0 || picked.len() >= MAX_EVICTIONS_AT_ONCE {
                 break;
             }
         }
@@ -272,11 +272,11 @@ impl<'a> Choices<'a> {
             let after = self.candidates[one].packed;
             free = free.max(begins[after]) + self.bytes(one) as f64 / link;
             let mut release = after;
-            while release + 1 < step.turn && begins[release] < free {
+            while release + 1 < step.backward_start && begins[release] < free {
                 release += 1;
             }
             let later = step.packs.partition_point(|&pack| pack < release);
-            let release = step.packs.get(later).copied().unwrap_or(step.turn.saturating_sub(1));
+            let release = step.packs.get(later).copied().unwrap_or(step.backward_start.saturating_sub(1));
             found.push(Decision {
                 tensor: self.candidates[one].tensor,
                 fate: Fate::Offload,
@@ -293,7 +293,7 @@ impl<'a> Choices<'a> {
             let need = needs[moved[place]];
             free = free.min(begins[need]) - self.bytes(moved[place]) as f64 / link;
             let mut before = need;
-            while before > step.turn && begins[before] > free {
+            while before > step.backward_start && begins[before] > free {
                 before -= 1;
             }
             let seen = step.unpacks.partition_point(|&unpack| unpack <= before);

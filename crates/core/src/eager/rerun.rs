@@ -8,7 +8,7 @@ use std::fmt;
 use super::step::{EagerStep, NONE};
 
 /// The longest rerun of one tensor, in operations.
-const LONGEST: usize = 40;
+const MAX_RERUN_OPERATIONS: usize = 40;
 
 /// A plan that cannot be carried out; the text gives the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ pub(super) fn closure(step: &EagerStep, tensor: usize) -> Result<Vec<usize>, Imp
                 return Err(Impossible(format!("operation {index} may not run again")));
             }
             needed.insert(index);
-            if needed.len() > LONGEST {
+            if needed.len() > MAX_RERUN_OPERATIONS {
                 return Err(Impossible("too long".to_owned()));
             }
             for &read in operation.reads.iter().chain(&operation.adds) {

@@ -255,7 +255,7 @@ impl<'a> Simulator<'a> {
             return self.step.tensors[tensor].last;
         };
         let reads = |index: &usize| self.step.operations[*index].reads.contains(&tensor);
-        (self.step.turn..next.before).rev().find(reads).unwrap_or(entry.before)
+        (self.step.backward_start..next.before).rev().find(reads).unwrap_or(entry.before)
     }
 
     fn rerun(&mut self, tensor: usize, order: usize, now: usize) -> Result<(), Impossible> {

@@ -104,7 +104,7 @@ pub struct EagerStep {
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
     /// The first operation after the forward pass.
-    pub(super) turn: usize,
+    pub(super) backward_start: usize,
     /// Packs and unpacks: the only events visible from outside a step.
     pub(super) packs: Vec<usize>,
     pub(super) unpacks: Vec<usize>,
@@ -140,7 +140,8 @@ impl EagerStep {
 
     fn of(content: FileContent) -> EagerStep {
         let of_forward = |operation: &OperationLine| operation.stage == "forward";
-        let turn = content.operations.iter().position(|one| !of_forward(one)).unwrap_or(content.operations.len());
+        let backward_start =
+            content.operations.iter().position(|one| !of_forward(one)).unwrap_or(content.operations.len());
         let count = content.tensors.len();
         let tensor = |line: TensorLine| Tensor {
             bytes: line.bytes,
@@ -159,7 +160,8 @@ impl EagerStep {
         let of_name = |name: &str, from: usize, to: usize| -> Vec<usize> {
             (from..to).filter(|&index| operations[index].name == name).collect()
         };
-        let (packs, unpacks) = (of_name("pack", 0, turn), of_name("unpack", turn, operations.len()));
+        let (packs, unpacks) =
+            (of_name("pack", 0, backward_start), of_name("unpack", backward_start, operations.len()));
         for (index, operation) in operations.iter().enumerate() {
             for &number in operation.reads.iter().chain(&operation.writes).chain(&operation.adds) {
                 let tensor = &mut tensors[number];
@@ -167,13 +169,13 @@ impl EagerStep {
                     tensor.first = index;
                 }
                 tensor.last = index;
-                if index < turn {
+                if index < backward_start {
                     tensor.last_forward = index;
                 } else if tensor.first_backward == NONE {
                     tensor.first_backward = index;
                 }
             }
-            if index < turn {
+            if index < backward_start {
                 for &number in operation.writes.iter().chain(&operation.adds) {
                     tensors[number].writers.push(index);
                 }
@@ -192,7 +194,7 @@ impl EagerStep {
             closures: tensors.iter().map(|_| OnceLock::new()).collect(),
             tensors,
             operations,
-            turn,
+            backward_start,
             packs,
             unpacks,
             begins,
