@@ -1,4 +1,4 @@
-//! The decisions for tensors, as in a plan file.
+//! What becomes of tensors, in the form of a plan file.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ pub enum Fate {
     Keep,
     /// On the host.
     Offload,
-    /// Nowhere: it is recomputed.
+    /// Nowhere: it is made again.
     Recompute,
 }
 
-/// The decision for a tensor. Tensors without a decision are kept.
+/// The decision for a tensor; those that have none are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The tensor, by number.
@@ -35,8 +35,8 @@ pub struct Decision {
     pub offload_after: Option<usize>,
     /// The operation behind which its bytes are free.
     pub release_after: Option<usize>,
-    /// The operation before which its copy to the device begins; at the latest the operation that needs it.
+    /// The operation before which its copy to the device begins, at the latest where it is needed.
     pub prefetch_before: Option<usize>,
-    /// Its reruns, one for each time that it is recomputed.
+    /// How it is made again, once for each time that it is.
     pub rebuilt: Vec<Rebuilt>,
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::rerun::{self, Impossible};
 
-/// Marks the absence of an operation or tensor.
+/// What stands for no operation or tensor.
 pub(super) const NONE: usize = usize::MAX;
 
 #[derive(Deserialize)]
@@ -77,12 +77,12 @@ pub(super) struct Tensor {
     pub(super) saved: bool,
     /// The tensor whose bytes an operation changes in place to make this one.
     pub(super) before: usize,
-    /// The first and the last operation that uses it, the last of the forward pass and the first of the backward pass; or [`NONE`].
+    /// The first operation that has to do with it, the last one, and of each pass the last and the first; or [`NONE`].
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) last_forward: usize,
     pub(super) first_backward: usize,
-    /// Operations of the forward pass that compute or change it.
+    /// Operations of the forward pass that make or change it.
     pub(super) writers: Vec<usize>,
 }
 
@@ -94,26 +94,26 @@ pub(super) struct Operation {
     pub(super) time_us: f64,
     pub(super) rerun_us: f64,
     pub(super) scratch: i64,
-    /// Its allocations and releases of workspace, in order: the bytes of a block, 0 for a result, or -n to release the n-th block.
+    /// What it takes and gives back beside its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes.
     pub(super) workspaces: Vec<i64>,
     pub(super) may_rerun: bool,
 }
 
-/// A recorded step of a program whose saved tensors can be evicted and brought back.
+/// A recorded step of a program whose saved tensors can be given up and brought back.
 pub struct EagerStep {
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
-    /// The first operation after the forward pass.
-    pub(super) backward_start: usize,
-    /// Packs and unpacks: the only events visible from outside a step.
+    /// The first operation that is not of the forward pass.
+    pub(super) turn: usize,
+    /// Packs and unpacks: all that is seen of a step from outside.
     pub(super) packs: Vec<usize>,
     pub(super) unpacks: Vec<usize>,
-    /// The start time of each operation if nothing is evicted, and the end of the step.
+    /// When each operation begins if nothing is given up, and the end.
     pub(super) begins: Vec<f64>,
     /// Rates of copies in bytes per microsecond.
     pub(super) out_rate: f64,
     pub(super) in_rate: f64,
-    /// The slowdown of operations during copies.
+    /// How much longer operations take beside copies.
     pub(super) slowdown: f64,
     pub(super) host: i64,
     closures: Vec<OnceLock<Result<Vec<usize>, Impossible>>>,
@@ -123,7 +123,7 @@ impl EagerStep {
     /// Reads the text of a step file.
     ///
     /// # Errors
-    /// If the text is not a step file, or names missing tensors.
+    /// If it is none, or names tensors that it has not.
     pub fn from_json(text: &str) -> Result<EagerStep, Impossible> {
         let content: FileContent = serde_json::from_str(text).map_err(|error| Impossible(error.to_string()))?;
         let count = content.tensors.len();
@@ -140,8 +140,7 @@ impl EagerStep {
 
     fn of(content: FileContent) -> EagerStep {
         let of_forward = |operation: &OperationLine| operation.stage == "forward";
-        let backward_start =
-            content.operations.iter().position(|one| !of_forward(one)).unwrap_or(content.operations.len());
+        let turn = content.operations.iter().position(|one| !of_forward(one)).unwrap_or(content.operations.len());
         let count = content.tensors.len();
         let tensor = |line: TensorLine| Tensor {
             bytes: line.bytes,
@@ -160,8 +159,7 @@ impl EagerStep {
         let of_name = |name: &str, from: usize, to: usize| -> Vec<usize> {
             (from..to).filter(|&index| operations[index].name == name).collect()
         };
-        let (packs, unpacks) =
-            (of_name("pack", 0, backward_start), of_name("unpack", backward_start, operations.len()));
+        let (packs, unpacks) = (of_name("pack", 0, turn), of_name("unpack", turn, operations.len()));
         for (index, operation) in operations.iter().enumerate() {
             for &number in operation.reads.iter().chain(&operation.writes).chain(&operation.adds) {
                 let tensor = &mut tensors[number];
@@ -169,13 +167,13 @@ impl EagerStep {
                     tensor.first = index;
                 }
                 tensor.last = index;
-                if index < backward_start {
+                if index < turn {
                     tensor.last_forward = index;
                 } else if tensor.first_backward == NONE {
                     tensor.first_backward = index;
                 }
             }
-            if index < backward_start {
+            if index < turn {
                 for &number in operation.writes.iter().chain(&operation.adds) {
                     tensors[number].writers.push(index);
                 }
@@ -194,7 +192,7 @@ impl EagerStep {
             closures: tensors.iter().map(|_| OnceLock::new()).collect(),
             tensors,
             operations,
-            backward_start,
+            turn,
             packs,
             unpacks,
             begins,

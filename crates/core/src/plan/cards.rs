@@ -1,4 +1,4 @@
-//! Common cards with their makers' figures: dense peaks, of which programs reach a share.
+//! Cards that people have, by what their makers publish: dense peaks, of which a share is reached.
 
 use super::machines::{COUNTED, NamedMachine, SLOWER, figure};
 
@@ -15,8 +15,8 @@ const OF_BOTH: f64 = 0.93;
 const OF_SHEET: &str = "84% of the link's raw rate, as measured on an H200; the link by the card's data sheet";
 const ASSUMED: &str = "as on an H200; assumed";
 
-/// Data sheet figures: GiB, GB/s, and dense Tflop/s (in 32 bits, on tensor cores from 32 bits, and from 16 bits with 32-bit sums), and the link in
-/// GB/s.
+/// What a data sheet says: GiB, GB/s, Tflop/s in 32 bits, on tensor cores from 32 bits and from 16 bits with sums in 32 bits (dense),
+/// and the link in GB/s.
 struct Sheet {
     gib: f64,
     memory: f64,
@@ -54,7 +54,7 @@ const fn card(name: &'static str, device: &'static str, sheet: Sheet) -> NamedMa
     }
 }
 
-/// The rate of tensor cores, or of other cores if these are faster.
+/// The rate of tensor cores, or of other cores where these are faster.
 const fn share(tensor_cores: f64, wide: f64) -> f64 {
     let (one, other) = (OF_TENSOR_CORES * tensor_cores, OF_WIDE * wide);
     if one > other { one } else { other }
