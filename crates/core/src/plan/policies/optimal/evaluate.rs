@@ -62,7 +62,7 @@ pub(super) struct Moment {
 
 /// The predicted time and memory of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct Evaluation {
     pub(super) time: u64,
     pub(super) peak: u64,
     /// Bytes over the limit, summed over all moments.
@@ -71,7 +71,7 @@ pub(super) struct Outcome {
     pub(super) worst: usize,
 }
 
-impl Outcome {
+impl Evaluation {
     /// Less is better: first to fit, then to be fast.
     pub(super) fn rank(&self) -> (u64, u64, u64) {
         (self.excess, self.time, self.peak)
@@ -103,7 +103,7 @@ impl Most {
     const ANY: Most = Most { excess: u64::MAX, time: u64::MAX };
 
     /// The limits of an outcome that may rank before `outcome`.
-    pub(super) fn before(outcome: &Outcome) -> Most {
+    pub(super) fn before(outcome: &Evaluation) -> Most {
         Most { excess: outcome.excess, time: if outcome.excess == 0 { outcome.time } else { u64::MAX } }
     }
 }
@@ -205,12 +205,12 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     ///
     /// - Cost: O(slots + reruns + copies × distance of their prefetches), the first two counted from the first operation
     ///   that differs.
-    pub(super) fn evaluate(&mut self, decisions: &Decisions) -> Option<Outcome> {
+    pub(super) fn evaluate(&mut self, decisions: &Decisions) -> Option<Evaluation> {
         self.evaluate_within(decisions, Most::ANY)
     }
 
     /// Like [`Self::evaluate`], but returns `None` as soon as the outcome is certain to exceed `most`.
-    pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Most) -> Option<Outcome> {
+    pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Most) -> Option<Evaluation> {
         let model = self.model;
         self.go_back(decisions);
         while let Some(slot) = model.slots.get(self.trace.slots()) {
@@ -230,7 +230,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         let (stall, counted) = self.come_back();
         self.visits = (self.trace.moments.len() + counted / MOMENTS_PER_VISIT) as u64;
         let sums = &self.trace.sums;
-        let mut outcome = Outcome { time: sums.now + stall + self.beside(), ..Outcome::default() };
+        let mut outcome = Evaluation { time: sums.now + stall + self.beside(), ..Evaluation::default() };
         for (place, live) in self.live.iter().enumerate() {
             outcome.excess += live.saturating_sub(self.limit);
             if *live > outcome.peak {

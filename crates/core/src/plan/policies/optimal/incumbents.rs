@@ -36,12 +36,12 @@ pub(super) fn visits(model: &Model<'_>) -> u64 {
 }
 
 /// The outcome of decisions, the decisions, and the name of their starting point.
-type Known = (evaluate::Outcome, Decisions, String);
+type Incumbent = (evaluate::Evaluation, Decisions, String);
 
 /// The best decisions of all searches so far, each found within its search's limit.
 pub(super) struct Incumbents<'m, 'a> {
     pub(super) model: &'m Model<'a>,
-    known: Vec<Known>,
+    known: Vec<Incumbent>,
     /// No decisions are faster than this, in ns.
     least: u64,
     /// Visits for a whole search.
@@ -233,7 +233,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         let faster = || self.known.iter().filter(|known| known.0.time < best);
         let first = faster().next()?;
         let other = faster().find(|known| known.2 != first.2).or_else(|| faster().nth(1));
-        let placed: Vec<&Known> = [Some(first), other].into_iter().flatten().collect();
+        let placed: Vec<&Incumbent> = [Some(first), other].into_iter().flatten().collect();
         let is_late = self.end.is_over();
         let drafts = on_threads(placed.len(), |place| {
             let effort = if place == 0 && !is_late { Effort::Plan } else { Effort::Draft };

@@ -9,7 +9,7 @@
 
 mod repair;
 
-use super::evaluate::{Choice, Decisions, Evaluator, Most, Outcome};
+use super::evaluate::{Choice, Decisions, Evaluation, Evaluator, Most};
 use super::model::Model;
 use crate::plan::stop::End;
 
@@ -90,14 +90,14 @@ impl<'m, 'a> Search<'m, 'a> {
         self
     }
 
-    pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work<'_>) -> Option<Outcome> {
+    pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work<'_>) -> Option<Evaluation> {
         let outcome = self.evaluator.evaluate(decisions);
         work.visits = work.visits.saturating_sub(self.evaluator.visits());
         outcome
     }
 
     /// Like `evaluate`, but returns `None` as soon as the outcome is certain to exceed `most`.
-    fn evaluate_within(&mut self, decisions: &Decisions, most: Most, work: &mut Work<'_>) -> Option<Outcome> {
+    fn evaluate_within(&mut self, decisions: &Decisions, most: Most, work: &mut Work<'_>) -> Option<Evaluation> {
         let outcome = self.evaluator.evaluate_within(decisions, most);
         work.visits = work.visits.saturating_sub(self.evaluator.visits());
         outcome
@@ -124,7 +124,12 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Restores tensors, or evicts them more cheaply, wherever the step becomes faster and still fits.
-    pub(super) fn restore(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
+    pub(super) fn restore(
+        &mut self,
+        decisions: &mut Decisions,
+        mut now: Evaluation,
+        work: &mut Work<'_>,
+    ) -> Evaluation {
         for _ in 0..3 {
             let before = now.rank();
             let mut order: Vec<(u64, Change)> = Vec::new();
@@ -177,7 +182,7 @@ impl<'m, 'a> Search<'m, 'a> {
         &mut self,
         decisions: &mut Decisions,
         changes: &[Change],
-        now: &mut Outcome,
+        now: &mut Evaluation,
         work: &mut Work<'_>,
     ) {
         if work.is_spent() || changes.is_empty() {
@@ -198,7 +203,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Makes a change if it ranks better.
-    fn accept(&mut self, decisions: &mut Decisions, change: Change, now: &mut Outcome, work: &mut Work<'_>) -> bool {
+    fn accept(&mut self, decisions: &mut Decisions, change: Change, now: &mut Evaluation, work: &mut Work<'_>) -> bool {
         let undo = apply(decisions, change);
         if undo == change {
             return false;
@@ -216,7 +221,12 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Undoes a few decisions around a random interval and decides them again, while work is left.
-    pub(super) fn improve(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
+    pub(super) fn improve(
+        &mut self,
+        decisions: &mut Decisions,
+        mut now: Evaluation,
+        work: &mut Work<'_>,
+    ) -> Evaluation {
         let open: Vec<usize> =
             (0..decisions.intervals.len()).filter(|interval| !self.model.intervals[*interval].is_tail).collect();
         if open.is_empty() {

@@ -1,6 +1,6 @@
 //! Repairs decisions that do not fit: at the worst moment, evicts the tensor that frees the most bytes for its time.
 
-use super::super::evaluate::{Choice, Decisions, Most, Outcome};
+use super::super::evaluate::{Choice, Decisions, Evaluation, Most};
 use super::{Change, Search, Work, apply};
 
 /// The number of the most promising changes that are evaluated before one is made.
@@ -15,7 +15,7 @@ impl Search<'_, '_> {
         &mut self,
         decisions: &mut Decisions,
         work: &mut Work<'_>,
-    ) -> Option<Outcome> {
+    ) -> Option<Evaluation> {
         let mut now = self.feasible(decisions, work)?;
         while now.excess > 0 && !work.is_spent() {
             if self.model.touches.len() > LARGE_STEP_OPERATIONS && self.take_many(decisions) {
@@ -116,7 +116,7 @@ impl Search<'_, '_> {
     }
 
     /// Lets rebuilt tensors leave between their uses as long as that helps.
-    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Option<Outcome> {
+    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Evaluation, work: &mut Work<'_>) -> Option<Evaluation> {
         self.evaluate(decisions, work)?;
         let at = self.evaluator.moments()[now.worst].at;
         let mut intervals: Vec<usize> = (0..self.model.intervals.len())
@@ -149,7 +149,7 @@ impl Search<'_, '_> {
     }
 
     /// Keeps tensors that were to be recomputed but cannot be.
-    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
+    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Evaluation> {
         for interval in 0..decisions.intervals.len() {
             if !self.is_open(interval, decisions.intervals[interval]) {
                 decisions.intervals[interval] = Choice::Keep;
@@ -159,7 +159,7 @@ impl Search<'_, '_> {
     }
 
     /// Changes that may free bytes at the worst moment, most promising first.
-    fn relief(&self, decisions: &Decisions, now: &Outcome) -> Vec<(u128, Change)> {
+    fn relief(&self, decisions: &Decisions, now: &Evaluation) -> Vec<(u128, Change)> {
         let model = self.model;
         let moments = self.evaluator.moments();
         let worst = moments[now.worst];
