@@ -91,20 +91,20 @@ struct Fetch {
 
 /// Limits beyond which an outcome is rejected.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(super) struct Cutoff {
     /// Bytes over the limit, summed over all moments.
     pub(super) excess: u64,
     /// Its time, if nothing may be over the limit.
     pub(super) time: u64,
 }
 
-impl Most {
+impl Cutoff {
     /// Anything.
-    const ANY: Most = Most { excess: u64::MAX, time: u64::MAX };
+    const ANY: Cutoff = Cutoff { excess: u64::MAX, time: u64::MAX };
 
     /// The limits of an outcome that may rank before `outcome`.
-    pub(super) fn before(outcome: &Evaluation) -> Most {
-        Most { excess: outcome.excess, time: if outcome.excess == 0 { outcome.time } else { u64::MAX } }
+    pub(super) fn before(outcome: &Evaluation) -> Cutoff {
+        Cutoff { excess: outcome.excess, time: if outcome.excess == 0 { outcome.time } else { u64::MAX } }
     }
 }
 
@@ -206,11 +206,11 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     /// - Cost: O(slots + reruns + copies × distance of their prefetches), the first two counted from the first operation
     ///   that differs.
     pub(super) fn evaluate(&mut self, decisions: &Decisions) -> Option<Evaluation> {
-        self.evaluate_within(decisions, Most::ANY)
+        self.evaluate_within(decisions, Cutoff::ANY)
     }
 
     /// Like [`Self::evaluate`], but returns `None` as soon as the outcome is certain to exceed `most`.
-    pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Most) -> Option<Evaluation> {
+    pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Cutoff) -> Option<Evaluation> {
         let model = self.model;
         self.go_back(decisions);
         while let Some(slot) = model.slots.get(self.trace.slots()) {
@@ -241,7 +241,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     }
 
     /// Whether the trace so far already exceeds `most`.
-    fn is_over(&self, most: Most) -> bool {
+    fn is_over(&self, most: Cutoff) -> bool {
         let sums = &self.trace.sums;
         sums.excess > most.excess || most.excess == 0 && sums.now + (self.total - sums.spent) > most.time
     }

@@ -9,7 +9,7 @@
 
 mod repair;
 
-use super::evaluate::{Choice, Decisions, Evaluation, Evaluator, Most};
+use super::evaluate::{Choice, Cutoff, Decisions, Evaluation, Evaluator};
 use super::model::Model;
 use crate::plan::stop::End;
 
@@ -97,7 +97,7 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Like `evaluate`, but returns `None` as soon as the outcome is certain to exceed `most`.
-    fn evaluate_within(&mut self, decisions: &Decisions, most: Most, work: &mut Work<'_>) -> Option<Evaluation> {
+    fn evaluate_within(&mut self, decisions: &Decisions, most: Cutoff, work: &mut Work<'_>) -> Option<Evaluation> {
         let outcome = self.evaluator.evaluate_within(decisions, most);
         work.visits = work.visits.saturating_sub(self.evaluator.visits());
         outcome
@@ -189,7 +189,7 @@ impl<'m, 'a> Search<'m, 'a> {
             return;
         }
         let undo: Vec<Change> = changes.iter().map(|change| apply(decisions, *change)).collect();
-        match self.evaluate_within(decisions, Most::before(now), work) {
+        match self.evaluate_within(decisions, Cutoff::before(now), work) {
             Some(outcome) if outcome.rank() < now.rank() => *now = outcome,
             _ => {
                 undo.into_iter().rev().for_each(|undo| _ = apply(decisions, undo));
@@ -208,7 +208,7 @@ impl<'m, 'a> Search<'m, 'a> {
         if undo == change {
             return false;
         }
-        match self.evaluate_within(decisions, Most::before(now), work) {
+        match self.evaluate_within(decisions, Cutoff::before(now), work) {
             Some(outcome) if outcome.rank() < now.rank() => {
                 *now = outcome;
                 true

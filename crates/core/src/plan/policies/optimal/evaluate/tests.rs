@@ -89,7 +89,7 @@ fn an_evaluation_ends_early_only_where_the_outcome_is_not_wanted() {
             let mut changed = decisions.clone();
             change(&mut changed, model, &mut next);
             let Some(fresh) = Evaluator::new(model, limit).evaluate(&changed) else { continue };
-            match evaluator.evaluate_within(&changed, Most::before(&now)) {
+            match evaluator.evaluate_within(&changed, Cutoff::before(&now)) {
                 Some(outcome) => assert_eq!(outcome, fresh),
                 None => {
                     early += 1;

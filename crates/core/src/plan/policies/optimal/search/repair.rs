@@ -1,6 +1,6 @@
 //! Repairs decisions that do not fit: at the worst moment, evicts the tensor that frees the most bytes for its time.
 
-use super::super::evaluate::{Choice, Decisions, Evaluation, Most};
+use super::super::evaluate::{Choice, Cutoff, Decisions, Evaluation};
 use super::{Change, Search, Work, apply};
 
 /// The number of the most promising changes that are evaluated before one is made.
@@ -25,7 +25,7 @@ impl Search<'_, '_> {
             let mut changes = self.relief(decisions, &now);
             changes.truncate(MAX_TRIED);
             let mut best: Option<(u128, Change)> = None;
-            let less = Most { excess: now.excess - 1, time: u64::MAX };
+            let less = Cutoff { excess: now.excess - 1, time: u64::MAX };
             for (_, change) in changes {
                 let undo = apply(decisions, change);
                 let outcome = self.evaluate_within(decisions, less, work);
