@@ -14,13 +14,13 @@
 //!
 //! **Source**: Barahona and Anbil 2000, the volume algorithm, for the prices; [`super::min_cut`] for the cut.
 
-mod most;
+mod range_max;
 mod rows;
 
 use std::cmp::Reverse;
 
-use most::Most;
-use rows::{Demand, Intervals, Part, Row, SHARES, Wanted, rows};
+use range_max::RangeMax;
+use rows::{Demand, Intervals, Row, RowUse, SHARES, Wanted, rows};
 
 use super::min_cut::{Clauses, HARD, Literal};
 use super::model::{IdleInterval, Model, Point};
@@ -114,7 +114,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             // Waiting would pay for itself, so these prices prove nothing.
             return None;
         }
-        let most_worth = Most::of(worth.clone());
+        let most_worth = RangeMax::of(worth.clone());
         // The least cost of a rerun at any of these operations.
         let rerun = |interval: &IdleInterval, from: usize, to: usize| {
             i128::from(model.least_again(&interval.producers)) * discount(most_worth.within(from, to))
@@ -177,10 +177,10 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                     // Windows: a tensor that is not recomputed has to move or stay.
                     let mut moving = 0;
                     for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
-                        match idle.part(asked, of, row) {
-                            Part::Nothing => {}
-                            Part::Unless => moving += price,
-                            Part::There(place) => constant += clauses.cost(there(place), bytes * price),
+                        match idle.row_use(asked, of, row) {
+                            RowUse::Nothing => {}
+                            RowUse::Unless => moving += price,
+                            RowUse::There(place) => constant += clauses.cost(there(place), bytes * price),
                         }
                     }
                     // Copies slow down concurrent computations.
@@ -305,10 +305,10 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 start = to;
             }
             for (row, over) in self.rows.iter().zip(&mut over).skip(count) {
-                match idle.part(asked, of, row) {
-                    Part::Nothing => {}
-                    Part::Unless => *over += bytes * (1.0 - again),
-                    Part::There(place) => *over += bytes * solved.value(there + place),
+                match idle.row_use(asked, of, row) {
+                    RowUse::Nothing => {}
+                    RowUse::Unless => *over += bytes * (1.0 - again),
+                    RowUse::There(place) => *over += bytes * solved.value(there + place),
                 }
             }
         }
@@ -359,16 +359,16 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
             let over = self.over(&solved);
             // The mixture of the last solutions that is least over its limits.
-            let part = match direction.is_empty() {
+            let weight = match direction.is_empty() {
                 true => 1.0,
                 false => shortest(&direction, &over).clamp(MAX_MIXTURE_WEIGHT / 10.0, MAX_MIXTURE_WEIGHT),
             };
             if direction.is_empty() {
                 direction = over;
             } else {
-                direction.iter_mut().zip(&over).for_each(|(mixed, over)| *mixed += part * (over - *mixed));
+                direction.iter_mut().zip(&over).for_each(|(mixed, over)| *mixed += weight * (over - *mixed));
             }
-            self.mix(&mut best, &solved, part);
+            self.mix(&mut best, &solved, weight);
             if value > highest {
                 let gained = value > highest + highest.abs() * 1e-5;
                 highest = value;
@@ -400,15 +400,15 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     }
 
     /// Mixes a solution into the suggested decisions.
-    fn mix(&self, best: &mut RelaxedBound, solved: &Solved, part: f64) {
+    fn mix(&self, best: &mut RelaxedBound, solved: &Solved, weight: f64) {
         for idle in &self.intervals.idle {
             let Wanted::ForUse { there, again, .. } = &idle.wanted else { continue };
             let again = again.map_or(0.0, |again| solved.value(again));
             let keep = solved.value(*there);
             let moving = (1.0 - keep - again).max(0.0);
-            best.moving[idle.interval] += part * (moving - best.moving[idle.interval]);
-            best.keep[idle.interval] += part * (keep - best.keep[idle.interval]);
-            best.again[idle.interval] += part * (again - best.again[idle.interval]);
+            best.moving[idle.interval] += weight * (moving - best.moving[idle.interval]);
+            best.keep[idle.interval] += weight * (keep - best.keep[idle.interval]);
+            best.again[idle.interval] += weight * (again - best.again[idle.interval]);
         }
     }
 
@@ -436,7 +436,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     }
 }
 
-/// The part of `other` for which the mixture of both is shortest.
+/// The weight of `other` for which the mixture of both is shortest.
 fn shortest(one: &[f64], other: &[f64]) -> f64 {
     let (mut down, mut length) = (0.0, 0.0);
     for (one, other) in one.iter().zip(other) {

@@ -238,7 +238,7 @@ impl Intervals {
 }
 
 /// How an idle tensor counts in a row.
-pub(super) enum Part {
+pub(super) enum RowUse {
     Nothing,
     /// Unless it is recomputed.
     Unless,
@@ -248,14 +248,14 @@ pub(super) enum Part {
 
 impl Idle {
     /// How a tensor that an operation needs counts in a row, given the moments at which reruns ask for it.
-    pub(super) fn part(&self, asked: &[usize], of: &IdleInterval, row: &Row) -> Part {
+    pub(super) fn row_use(&self, asked: &[usize], of: &IdleInterval, row: &Row) -> RowUse {
         if row.at <= of.from || of.to <= row.at {
-            return Part::Nothing;
+            return RowUse::Nothing;
         }
         match row.window {
-            Some(window) if window.direction == Direction::ToHost || of.to <= window.to => Part::Unless,
-            _ if row.at < self.since => Part::Nothing,
-            _ => Part::There(asked.partition_point(|moment| *moment <= row.at)),
+            Some(window) if window.direction == Direction::ToHost || of.to <= window.to => RowUse::Unless,
+            _ if row.at < self.since => RowUse::Nothing,
+            _ => RowUse::There(asked.partition_point(|moment| *moment <= row.at)),
         }
     }
 }
