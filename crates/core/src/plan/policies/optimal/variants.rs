@@ -86,13 +86,13 @@ pub(super) fn compare(
         };
         let visits = if may_gain(FULL_WORK_GAIN_PERCENT) { visits } else { visits / LITTLE_GAIN_WORK_DIVISOR };
         let is_pressed = may_gain(RETRY_GAIN_PERCENT);
-        variant.placed(search, (drafter, floors), trials, Share { visits, end, is_pressed })?;
+        variant.placed(search, (drafter, floors), trials, Allowance { visits, end, is_pressed })?;
     }
     Ok(())
 }
 
 /// The share of time and work that a variant gets to place its plans.
-struct Share<'e> {
+struct Allowance<'e> {
     visits: u64,
     end: End<'e>,
     /// Whether to retry from the decisions with the fewest bytes if nothing else fits.
@@ -128,7 +128,7 @@ impl<'k> Variant<'k> {
         search: PlanSearch<'m, 'k>,
         (whole, floors): (&Drafter<'_>, &Floors),
         trials: &mut Trials<'_>,
-        Share { visits, end, is_pressed }: Share<'k>,
+        Allowance { visits, end, is_pressed }: Allowance<'k>,
     ) -> Result<(), Error> {
         let best = trials.best().map(|best| best.time);
         if best.is_some_and(|best| search.bound() >= best) {
