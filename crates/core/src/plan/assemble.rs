@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::draft::Drafter;
 use super::lives::Lives;
-use super::policies::{Floors, Outcome, proven};
+use super::policies::{Floors, PolicyResult, proven};
 use super::step::{Access, Cost, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, InParts, Kind, KindBytes, LayerPlan,
@@ -16,9 +16,9 @@ use crate::{Bytes, Error, Layout, Nanos};
 ///
 /// # Errors
 /// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
-pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) -> Result<Plan, Error> {
+pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyResult) -> Result<Plan, Error> {
     let (step, baseline) = (drafter.step, &floors.fastest);
-    let Outcome { draft, mut decisions, bound } = chosen;
+    let PolicyResult { draft, mut decisions, bound } = chosen;
     let schedule = draft.schedule;
     // Bounds hold only for plans with one lane.
     let bound = bound.filter(|_| schedule.lanes() == 1);

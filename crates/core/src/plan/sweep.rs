@@ -3,7 +3,7 @@
 use super::assemble::assemble;
 use super::draft::Drafter;
 use super::lanes::side_by_side;
-use super::policies::{Floors, Outcome, checkpointing, choose};
+use super::policies::{Floors, PolicyResult, checkpointing, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Policy, Stop};
 use crate::{Bytes, Error, Nanos};
@@ -55,7 +55,7 @@ pub fn sweep_until(
                     decisions.iter_mut().for_each(|decision| decision.taken = false);
                     decisions.push(decision);
                     let bound = bound.filter(|bound| bound.covers(smaller.in_parts.as_ref(), smaller.step_time));
-                    assemble(&drafter, &floors, Outcome { draft, decisions, bound })
+                    assemble(&drafter, &floors, PolicyResult { draft, decisions, bound })
                 }
             }
         });
@@ -94,7 +94,7 @@ pub fn rivals(
         let options = Options { policy: Policy::VdnnDynamic, budget: *budget, ..*options };
         let drafter = Drafter::new(step, costs, options, stop)?;
         let floors = Floors::of(&drafter)?;
-        let time = |outcome: Outcome| assemble(&drafter, &floors, outcome).map(|plan| plan.step_time);
+        let time = |outcome: PolicyResult| assemble(&drafter, &floors, outcome).map(|plan| plan.step_time);
         let vdnn = match choose(&drafter, &floors) {
             Ok(outcome) => Some(time(outcome)?),
             Err(error) if error.is_over_limit() => None,

@@ -23,7 +23,7 @@ use section::{Section, sections};
 use tightfit_place::Effort;
 
 use super::draft::{Draft, Drafter};
-use super::policies::Outcome;
+use super::policies::PolicyResult;
 use super::{Policy, simulate};
 use crate::Nanos;
 
@@ -31,7 +31,7 @@ use crate::Nanos;
 const MIN_GAIN_PERCENT: u64 = 1;
 
 /// Lets branches of a plan run side by side, if the options allow it and it is faster.
-pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut Outcome) {
+pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut PolicyResult) {
     let options = &drafter.options;
     if !options.lanes || options.policy != Policy::Optimal || drafter.costs.side_by_side <= 1.0 {
         return;

@@ -29,7 +29,7 @@ use super::{Algorithms, Decision, Policy};
 use crate::{Bytes, Error};
 
 /// A policy's decision and all its attempts.
-pub(super) struct Outcome {
+pub(super) struct PolicyResult {
     pub(super) draft: Draft,
     pub(super) decisions: Vec<Decision>,
     /// If one is known.
@@ -40,7 +40,7 @@ pub(super) struct Outcome {
 ///
 /// # Errors
 /// [`Error::OverBudget`] or [`Error::OverHostBudget`] if none of its attempts fits.
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     match drafter.options.policy {
         Policy::Baseline => one(drafter, floors, "baseline", &baseline::script(drafter.step)),
         Policy::VdnnAll => one(drafter, floors, "all", &vdnn::script(drafter, Offloads::All, None)),
@@ -52,7 +52,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
 }
 
 /// A policy with a single script, with the algorithms from the options.
-fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> Result<Outcome, Error> {
+fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> Result<PolicyResult, Error> {
     let options = &drafter.options;
     let mut draft = drafter.draft(script, options.algorithms, Effort::Plan);
     if !draft.fits(options) {
@@ -64,7 +64,7 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> R
         return Err(drafter.too_large(&draft, &[decision], floors.least_of_all(drafter)));
     }
     decision.taken = true;
-    Ok(Outcome { draft, decisions: vec![decision], bound: None })
+    Ok(PolicyResult { draft, decisions: vec![decision], bound: None })
 }
 
 /// The paper's suffix for algorithms.

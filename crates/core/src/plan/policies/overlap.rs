@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use tightfit_place::Effort;
 
 use super::vdnn::{self, Offloads};
-use super::{Floors, Outcome, Trials, dynamic};
+use super::{Floors, PolicyResult, Trials, dynamic};
 use crate::plan::draft::Drafter;
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{Lifetime, Residence, TensorId};
@@ -33,7 +33,7 @@ const PATIENCE: usize = 2;
 /// tight.
 const EARLY: [u64; 3] = [2, 1, 4];
 
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     let options = &drafter.options;
     let none = vdnn::script(drafter, Offloads::None, None);
     let mut trials = Trials::new(drafter);

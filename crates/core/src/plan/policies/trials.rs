@@ -5,7 +5,7 @@ use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::{Decision, InParts, simulate};
 
-use super::Outcome;
+use super::PolicyResult;
 
 /// Attempts, and the fastest attempt that fits.
 pub(super) struct Trials<'a> {
@@ -72,7 +72,7 @@ impl<'a> Trials<'a> {
     ///
     /// # Errors
     /// All decisions if none fits.
-    pub(super) fn outcome(self) -> Result<Outcome, Vec<Decision>> {
+    pub(super) fn outcome(self) -> Result<PolicyResult, Vec<Decision>> {
         let Trials { drafter, mut decisions, best, bounds, to_beat: _ } = self;
         match best {
             Some(Best { draft, place, time, .. }) => {
@@ -80,7 +80,7 @@ impl<'a> Trials<'a> {
                 let in_parts = InParts::of(drafter.step, &draft.schedule);
                 let bounds = bounds.into_iter().filter(|bound| bound.covers(in_parts.as_ref(), time));
                 let bound = bounds.max_by_key(|bound| bound.time);
-                Ok(Outcome { draft, decisions, bound })
+                Ok(PolicyResult { draft, decisions, bound })
             }
             None => Err(decisions),
         }

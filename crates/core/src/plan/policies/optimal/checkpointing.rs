@@ -7,7 +7,7 @@ use super::search::{Search, Work};
 use super::starts::checkpoints;
 use crate::plan::Algorithms;
 use crate::plan::draft::Drafter;
-use crate::plan::policies::{Outcome, Trials};
+use crate::plan::policies::{PolicyResult, Trials};
 use crate::plan::stop::End;
 use crate::plan::threads::on_threads;
 
@@ -16,7 +16,7 @@ const SEGMENTS: [usize; 13] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48];
 
 /// The fastest checkpointing plan that fits. It keeps the tensors that cross the cuts between segments of equal bytes, recomputes everything else of
 /// the forward pass, and moves nothing. `None` if none fits.
-pub(in crate::plan) fn checkpointing(drafter: &Drafter<'_>) -> Option<Outcome> {
+pub(in crate::plan) fn checkpointing(drafter: &Drafter<'_>) -> Option<PolicyResult> {
     let model = Model::of(drafter);
     let drafts = on_threads(SEGMENTS.len(), |place| {
         let decisions = checkpoints(&model, SEGMENTS[place]);

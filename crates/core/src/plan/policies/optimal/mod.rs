@@ -33,7 +33,7 @@ pub(super) use parts::{
 use tightfit_place::Effort;
 
 use super::vdnn::{self, Offloads};
-use super::{Floors, Outcome, Trials};
+use super::{Floors, PolicyResult, Trials};
 use crate::Error;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
@@ -49,7 +49,7 @@ pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
 /// # Errors
 /// [`Error::OverBudget`] or [`Error::OverHostBudget`] if nothing fits; [`Error::Interrupted`] if the flag is set and no caller waits for a plan, or
 /// no plan was found.
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     let options = &drafter.options;
     let floor = floors.of_policy(options.policy);
     let too_large = |decisions: Vec<Decision>| drafter.too_large(floor, &decisions, floors.least());

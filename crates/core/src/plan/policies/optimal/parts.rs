@@ -7,7 +7,7 @@ use crate::plan::InParts;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::parts::{StepInParts, Stretch};
-use crate::plan::policies::{Outcome, Trials};
+use crate::plan::policies::{PolicyResult, Trials};
 use crate::{Error, Nanos};
 
 /// Steps in parts with at most this number of operations are planned even without time to spare.
@@ -124,7 +124,7 @@ impl Division {
 
     /// The best trial of its step as a draft of the whole step; `None` if none fits.
     pub(super) fn outcome(&self, whole: &Drafter<'_>, parts: &Drafter<'_>, trials: Trials<'_>) -> Option<DraftInParts> {
-        let Outcome { draft, bound, .. } = trials.outcome().ok()?;
+        let PolicyResult { draft, bound, .. } = trials.outcome().ok()?;
         // The forward pass of one part comes after the backward pass of another. So a bound covers recomputing plans only if it covers any plan.
         let covers = |bound: &LowerBound| bound.bounded == Bounded::Any || !self.stretch.goes_both_ways;
         let bound = bound.filter(covers).unwrap_or(LowerBound::whole(self.fastest, Bounded::Any));
