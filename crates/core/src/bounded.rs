@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_there_may_be_truncated() {
+    fn a_missing_file_is_not_called_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plan.json.gz");
         let said = |path: &Path| read_document(path, Bytes::mib(1), "plan", |_| Ok(())).unwrap_err().to_string();

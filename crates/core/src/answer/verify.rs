@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_explains_is_no_fault() {
+    fn rounding_errors_are_no_fault() {
         assert_eq!(fault(&samples::verified(), Values::Real), None);
         assert_eq!(fault(&samples::alexnet(), Values::Real), None, "nothing was run");
     }

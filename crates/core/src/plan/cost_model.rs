@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_cost_what_they_read_and_write() {
+    fn passes_cost_their_reads_and_writes() {
         let costs = CostModel::k40();
         let (map, weights) = (64 * 8 * 32 * 32 * 4, (8 * 32 * 32 * 10 + 10) * 4);
         // In place: one read and one write of y, which is also x.

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn other_layers_use_what_they_are_said_to_read() {
+    fn other_layers_use_their_stated_reads() {
         let mut net = Builder::new("other");
         let a = net.input(Shape::image(2, 4, 4)).conv("a", Filters::new(2, 1)).here();
         let shape = Shape::image(2, 4, 4);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_ends_every_part_and_refuses_where_nobody_waits() {
+    fn a_flag_ends_every_part_and_refuses_without_a_waiting_caller() {
         let flag = AtomicBool::new(false);
         let (patient, hasty) = (End::new(Stop::WithBest(&flag), None), End::new(Stop::WithNothing(&flag), None));
         let part = patient.part(3);

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_slower_than_undivided_says_which_kernel_does() {
+    fn kernels_slower_than_undivided_are_named() {
         let mut optimized = samples::verified();
         optimized.limit = Limit::PerKernel(Bytes(1));
         optimized.kernels[1].undivided = samples::alexnet().kernels[1].undivided.clone();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_said_not_to_fit() {
+    fn unmeasured_kernels_are_not_reported_as_over_the_limit() {
         let mut optimized = samples::verified();
         optimized.kernels[1].undivided = Err(NotUndivided::NotMeasured);
         let text = table(&optimized, WIDE);

@@ -38,7 +38,7 @@ fn alter(path: &Path, statement: &str) {
 }
 
 #[test]
-fn a_comparison_is_found_again_whatever_time_the_configuration_takes() {
+fn a_comparison_is_found_regardless_of_times() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     for (time, error) in [(70, 1e-7), (90, 0.0), (70, 0.25)] {

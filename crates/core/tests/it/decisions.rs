@@ -237,7 +237,7 @@ fn decisions_travel_in_profile_files_in_one_order() {
 }
 
 #[test]
-fn an_import_overwrites_nothing_but_what_is_unfinished_by_what_is_finished() {
+fn an_import_only_replaces_unfinished_decisions_by_finished_ones() {
     let folder = tempfile::tempdir().unwrap();
     let [from, to] = ["from.db", "to.db"].map(|name| folder.path().join(name));
     let kept = Decision { configuration: None, framework_time: Some(Nanos(5)), is_final: true };

@@ -89,7 +89,7 @@ fn exported_networks_are_planned_for_training_and_for_inference() {
 }
 
 #[test]
-fn layers_are_called_what_the_model_calls_its_modules() {
+fn layers_have_the_names_of_the_models_modules() {
     let network = read("resnet50", "script").into_network();
     let known: Vec<&str> = network.layers().iter().map(|layer| layer.name.as_str()).collect();
     for name in ["conv1", "bn1", "maxpool", "layer1.0.downsample.0", "layer4.2.conv3", "layer4.2.bn3", "avgpool", "fc"]
@@ -110,7 +110,7 @@ fn operators(name: &str, form: &str, run: bool) -> String {
 }
 
 #[test]
-fn what_each_network_needs_beyond_the_layers_that_run() {
+fn operators_that_are_only_planned() {
     for (name, expected) in [
         ("resnet50", ""),
         ("googlenet", ""),
@@ -130,7 +130,7 @@ fn what_each_network_needs_beyond_the_layers_that_run() {
 }
 
 #[test]
-fn what_each_network_runs_by_a_function() {
+fn operators_that_run_by_a_function() {
     for (name, expected) in [
         ("resnet50", ""),
         ("mobilenet_v3_large", "HardSigmoid HardSwish Mul"),

@@ -370,7 +370,7 @@ fn errors_state_the_least_host_budget() {
 }
 
 #[test]
-fn inference_keeps_what_the_next_layer_reads() {
+fn inference_keeps_the_inputs_of_the_next_layer() {
     let network = Network::open("vgg16").unwrap();
     let workload = Workload::new(&network, 8, Types::F32, Mode::Inference).unwrap();
     for policy in Policy::ALL {

@@ -414,7 +414,7 @@ fn divided_in_the_middle(may_divide: bool) -> Step {
 }
 
 #[test]
-fn a_stretch_may_begin_behind_what_may_not_go_back_in_parts() {
+fn a_stretch_may_begin_after_an_operation_that_cannot_go_back_in_parts() {
     for may_divide in [false, true] {
         let step = divided_in_the_middle(may_divide);
         let free = planned(&step, Bytes::UNLIMITED, true).unwrap();

@@ -217,7 +217,7 @@ fn the_highest_of_several_levels_at_one_moment_is_shown() {
 }
 
 #[test]
-fn copies_and_reruns_say_what_needs_them() {
+fn copies_and_reruns_name_their_readers() {
     let mut seen = Vec::new();
     for plan in PLANS.iter() {
         let events = events(&document(plan));

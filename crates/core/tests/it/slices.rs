@@ -268,7 +268,7 @@ fn a_decision_for_slices_is_found_again_and_one_for_other_slices_refused() {
 }
 
 #[test]
-fn the_least_workspace_that_would_do_may_be_that_of_slices() {
+fn slices_may_need_the_least_workspace() {
     struct OnlyFast(TwoAlgorithms);
     impl Backend for OnlyFast {
         fn device(&self) -> &Device {
@@ -304,7 +304,7 @@ fn the_least_workspace_that_would_do_may_be_that_of_slices() {
 }
 
 #[test]
-fn recordings_of_older_versions_give_what_they_gave() {
+fn old_recordings_give_the_same_answers() {
     let mut recording = Recording::new(TwoAlgorithms::new().device);
     let mut device = TwoAlgorithms::new();
     let forward = problem(Operation::Forward, 4);

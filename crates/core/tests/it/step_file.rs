@@ -194,7 +194,7 @@ fn no_time_to_search_still_gives_a_plan() {
 }
 
 #[test]
-fn what_is_rebuilt_through_a_temporary_tensor_lists_all_its_reruns() {
+fn reruns_through_temporary_tensors_are_all_listed() {
     let StepFile { step, machine } = StepFile::read(&path("eager-6.json")).unwrap();
     let costs = machine.unwrap().costs();
     let free = plan(&step, &costs, &Options { policy: Policy::Optimal, ..Options::default() }).unwrap();

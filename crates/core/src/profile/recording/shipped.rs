@@ -101,7 +101,7 @@ mod tests {
     const MOST: usize = 300_000;
 
     #[test]
-    fn what_is_shipped_can_be_read_whole_and_leaves_nothing_to_measure() {
+    fn shipped_recordings_are_readable_and_final() {
         let device = Device { backend: String::new(), name: String::new(), library: String::new(), threads: 0 };
         let reader = || BufReader::new(MultiGzDecoder::new(EMBEDDED));
         let all = read(reader(), &device, |_| Fit::Exact).unwrap_or_else(|fault| panic!("{}", fault.chain()));

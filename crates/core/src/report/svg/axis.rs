@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_of_bytes_are_what_they_print() {
+    fn byte_ticks_match_their_labels() {
         assert_eq!(
             labels(&Axis::of_bytes("", Bytes::mib(1200))),
             ["0 B", "256 MiB", "512 MiB", "768 MiB", "1 GiB", "1.25 GiB"]

@@ -78,7 +78,7 @@ fn adds(schedule: &mut Schedule, place: usize) -> &mut bool {
 }
 
 #[test]
-fn sums_in_parts_before_what_is_computed_by_them_pass() {
+fn sums_in_parts_before_their_results_pass() {
     let (step, schedule) = summed();
     assert_eq!(check(&step, &schedule, Budgets::default()), []);
     // Results computed from sums may run again, part by part.

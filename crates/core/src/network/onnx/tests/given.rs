@@ -9,7 +9,7 @@ fn one(version: i64, operator: &str, inputs: &[&str], attributes: &[(&str, Is<'_
 }
 
 #[test]
-fn what_an_operator_does_not_have_is_refused_by_name() {
+fn unknown_fields_are_refused_by_name() {
     let two = [2, 2];
     let kernel = || ("kernel_shape", Is::Ints(&two));
     for (model, why) in [

@@ -148,7 +148,7 @@ fn convolutions_keep_groups_dilation_and_uneven_padding() {
 }
 
 #[test]
-fn automatic_padding_is_that_of_onnx() {
+fn automatic_padding_follows_onnx() {
     // 7 in steps of 2 are 4 windows of 4: they cover 10, 3 more than there are.
     for (auto, before, after) in [("SAME_UPPER", 1, 2), ("SAME_LOWER", 2, 1), ("VALID", 0, 0), ("NOTSET", 0, 0)] {
         let attributes = [("auto_pad", Is::Text(auto)), ("strides", Is::Ints(&[2, 2]))];
@@ -442,7 +442,7 @@ fn errors_name_the_file_the_node_and_the_operator() {
 }
 
 #[test]
-fn the_version_of_the_operators_is_that_of_the_own_domain() {
+fn the_operator_version_comes_from_the_onnx_domain() {
     let read = |imports| {
         let model = ModelProto { opset_import: imports, ..flatten_by_arithmetic(-1) };
         let (_folder, path) = file(&bytes(&model));

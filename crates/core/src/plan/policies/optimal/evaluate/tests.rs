@@ -51,7 +51,7 @@ fn with_models(mut test: impl FnMut(&Model<'_>, u64)) {
 }
 
 #[test]
-fn going_back_to_the_first_change_gives_what_a_fresh_evaluation_does() {
+fn an_incremental_evaluation_equals_a_fresh_one() {
     let mut next = random();
     let (mut feasible, mut all) = (0, 0);
     with_models(|model, limit| {
