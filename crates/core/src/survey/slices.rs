@@ -69,13 +69,13 @@ impl Divide {
 by_name!(Divide, "divisions");
 
 /// The largest mini-batch that is sliced with all samples at once as well.
-const TOGETHER: usize = 4;
-/// Slices of a large sample pay within a limit that is not smaller than its input and output by more than this factor.
-const SLICES: u64 = 64;
+const MAX_BATCH_SLICED_WHOLE: usize = 4;
+/// Slices of a large sample pay off if its input and output exceed the limit by at most this factor.
+const MAX_SAMPLE_OVER_LIMIT: u64 = 64;
 /// Algorithms that compete at the edges of a size.
-const EDGES: usize = 2;
+const MAX_EDGE_ALGORITHMS: usize = 2;
 /// The most ranges that are combined freely; beyond this number, only ranges of one size are.
-const MOST_PIECES: usize = 20_000;
+const MAX_PIECES: usize = 20_000;
 
 /// Measures slices of `problem` under `limits`, a few or more. Adds the useful ones to its other candidates, with the cost of dividing. If an error
 /// ends the search, adds the slices known so far.
@@ -154,7 +154,7 @@ fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate
         Divide::Both if batch > Divide::SMALL && limits.iter().all(|limit| fits(limit) && !is_large(limit)) => {
             Vec::new()
         }
-        Divide::Both if (2..=TOGETHER).contains(&batch) => vec![1, batch],
+        Divide::Both if (2..=MAX_BATCH_SLICED_WHOLE).contains(&batch) => vec![1, batch],
         Divide::Both => vec![1],
     }
 }
@@ -163,7 +163,7 @@ fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate
 fn is_large_sample(problem: &Problem, limit: Bytes) -> bool {
     let elements = (problem.input_len() + problem.output_len()) / problem.batch();
     let sample = Bytes::of(elements, problem.types().storage().size());
-    limit < sample && sample.0 <= limit.0.saturating_mul(SLICES)
+    limit < sample && sample.0 <= limit.0.saturating_mul(MAX_SAMPLE_OVER_LIMIT)
 }
 
 /// How much to try under one limit.
@@ -280,7 +280,8 @@ impl<'p, 'b> Search<'p, 'b> {
         let mut best: Ways = self.measured.get(inner).cloned().unwrap_or_default();
         best.retain(|(_, _, workspace)| *workspace <= limit);
         best.sort_by_key(|(algorithm, time, _)| (*time, algorithm.clone()));
-        let best: Vec<Algorithm> = best.into_iter().take(EDGES).map(|(algorithm, ..)| algorithm).collect();
+        let best: Vec<Algorithm> =
+            best.into_iter().take(MAX_EDGE_ALGORITHMS).map(|(algorithm, ..)| algorithm).collect();
         let problems: Option<BTreeSet<Problem>> = ranges.iter().map(|range| self.slicing.part(range.clone())).collect();
         let Some(problems) = problems else { return Ok(()) };
         for problem in problems.iter().filter(|problem| *problem != inner) {
@@ -352,7 +353,7 @@ impl<'p, 'b> Search<'p, 'b> {
             self.sizes.values().flatten().map(|range| (range.start, range.end)).collect();
         let positions: Vec<usize> =
             std::iter::once(0).chain((1..extent).filter(|&at| self.slicing.cuts().allow(at))).collect();
-        if positions.len() * lengths.len() <= MOST_PIECES {
+        if positions.len() * lengths.len() <= MAX_PIECES {
             let all = positions.iter().flat_map(|&start| lengths.iter().map(move |length| (start, start + length)));
             ranges.extend(all.filter(|&(_, end)| end <= extent && self.slicing.cuts().allow(end)));
         }

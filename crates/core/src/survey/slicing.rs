@@ -8,7 +8,7 @@ use crate::problem::{Cuts, Dimension, Part};
 use crate::{Algorithm, Error, Problem};
 
 /// Positions that a dimension should have to be divided before the next one.
-const LONG: usize = 8;
+const MIN_LENGTH: usize = 8;
 
 /// A block of samples and the axis along which it is sliced.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl Slicing {
     pub fn axes(block: Problem) -> Vec<Slicing> {
         let all = Dimension::ALL.map(|dimension| Slicing { block, dimension, cuts: Cuts::new(&block, dimension) });
         let mut axes: Vec<Slicing> = all.into_iter().filter(|slicing| slicing.positions() > 1).collect();
-        axes.sort_by_key(|slicing| Reverse(slicing.positions().min(LONG)));
+        axes.sort_by_key(|slicing| Reverse(slicing.positions().min(MIN_LENGTH)));
         axes
     }
 
