@@ -18,8 +18,8 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use part::Part;
-use place::Place;
+use part::PartFile;
+use place::Target;
 
 pub use part::abandon;
 pub(crate) use place::folder;
@@ -65,17 +65,17 @@ fn write_sized(path: &Path, patience: Option<Duration>, content: &[u8]) -> Resul
 /// # Errors
 /// As [`write()`].
 pub fn check(path: &Path) -> Result<(), Error> {
-    let check = || match Place::of(path)? {
-        Place::File(target) => Part::beside(&target)?.file().write_all(b"\n"),
-        Place::Open(_) | Place::Standard(_) => Ok(()),
+    let check = || match Target::of(path)? {
+        Target::File(target) => PartFile::beside(&target)?.file().write_all(b"\n"),
+        Target::Open(_) | Target::Standard(_) => Ok(()),
     };
     check().map_err(|error| fault(path, None, error))
 }
 
 /// Whether both paths lead to one file, so that what is written to one replaces the other. Pipes and devices take both.
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
-    let file = |path: &Path| match Place::of(path) {
-        Ok(Place::File(target)) => Some(place::folder(&target).canonicalize().ok()?.join(target.file_name()?)),
+    let file = |path: &Path| match Target::of(path) {
+        Ok(Target::File(target)) => Some(place::folder(&target).canonicalize().ok()?.join(target.file_name()?)),
         _ => None,
     };
     file(one).is_some_and(|one| file(other) == Some(one))
@@ -97,7 +97,7 @@ pub fn check_room(path: &Path, needed: Bytes) -> Result<(), Error> {
 
 /// Whether `path` leads to this process's own standard output, where nothing else should be printed then.
 pub fn is_standard_output(path: &Path) -> bool {
-    matches!(Place::of(path), Ok(Place::Standard(place::Standard::Output)))
+    matches!(Target::of(path), Ok(Target::Standard(place::Standard::Output)))
 }
 
 fn fill_place(
@@ -112,14 +112,14 @@ fn fill_place(
         drop(out.into_parts());
         filled
     };
-    match Place::of(path)? {
-        Place::File(target) => {
-            let part = Part::beside(&target)?;
+    match Target::of(path)? {
+        Target::File(target) => {
+            let part = PartFile::beside(&target)?;
             through(&mut part.file())?;
             part.replace(&target)
         }
-        Place::Open(target) => through(&mut stream::Stream::open(&target, patience)?),
-        Place::Standard(standard) => through(&mut standard.file()?),
+        Target::Open(target) => through(&mut stream::Stream::open(&target, patience)?),
+        Target::Standard(standard) => through(&mut standard.file()?),
     }
 }
 

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use crate::Bytes;
 
-use super::place::{self, Place};
+use super::place::{self, Target};
 
 /// The bytes that the disk for the file `path` has free for this user; `None` for special files, or if the disk does not report it. Quotas are not
 /// counted.
 pub fn free(path: &Path) -> Option<Bytes> {
-    let Ok(Place::File(target)) = Place::of(path) else { return None };
+    let Ok(Target::File(target)) = Target::of(path) else { return None };
     let disk = rustix::fs::statvfs(place::folder(&target)).ok()?;
     Some(Bytes(disk.f_bavail.saturating_mul(disk.f_frsize)))
 }
