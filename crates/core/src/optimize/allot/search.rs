@@ -38,23 +38,23 @@ struct Sum {
     gain: u64,
     /// Upper bound on the gain of any completion.
     bound: u64,
-    last: Step,
+    last: Origin,
 }
 
 /// The origin of a sum: the index of the previous sum in the trace, and the point of its last kernel.
 #[derive(Clone, Copy)]
-struct Step {
+struct Origin {
     before: u32,
     point: u32,
 }
 
 /// The beginning of every trace: the sum over no kernels.
-const START: Step = Step { before: 0, point: 0 };
+const START: Origin = Origin { before: 0, point: 0 };
 
 /// The best completed sum: its last step, the number of kernels merged before that step, and the number of whole
 /// segments that follow.
 struct Completion {
-    last: Step,
+    last: Origin,
     level: usize,
     whole: usize,
 }
@@ -101,7 +101,7 @@ struct Pass<'a> {
     /// The hulls of all kernels, steepest first.
     segments: Vec<Segment>,
     /// The last step of every sum that was kept; the latest kernel's steps are at the end.
-    trace: Vec<Step>,
+    trace: Vec<Origin>,
     best: u64,
     found: Option<Completion>,
 }
@@ -145,7 +145,7 @@ impl<'a> Pass<'a> {
                 let Some(left) = self.core.capacity.checked_sub(weight) else { break };
                 let Some(fit) = curve.whole(left, whole) else { break };
                 whole = fit;
-                let last = Step { before, point };
+                let last = Origin { before, point };
                 if gain + curve.gain(whole) > self.best {
                     self.best = gain + curve.gain(whole);
                     self.found = Some(Completion { last, level, whole });
