@@ -2,7 +2,7 @@
 
 use super::graph::shown;
 use super::proto::{AttributeProto, NodeProto};
-use super::table::{self, Field, Kind, Operator, Read};
+use super::table::{self, Field, FieldKind, Operator, Read};
 
 /// Numbers of a list that a message shows.
 const SHOWN: usize = 8;
@@ -45,15 +45,15 @@ impl<'a> Given<'a> {
                  model with opset_version={last}"
             ));
         }
-        self.check_places(operator, Kind::Input, &self.node.input)?;
-        self.check_places(operator, Kind::Output, &self.node.output)?;
+        self.check_places(operator, FieldKind::Input, &self.node.input)?;
+        self.check_places(operator, FieldKind::Output, &self.node.output)?;
         for (at, attribute) in self.node.attribute.iter().enumerate() {
             let name = &attribute.name;
             if self.node.attribute[..at].iter().any(|other| other.name == *name) {
                 return Err(format!("attribute {} is given twice", shown(name)));
             }
             let value = value(attribute);
-            let Some(field) = self.field(Kind::Attribute, name) else {
+            let Some(field) = self.field(FieldKind::Attribute, name) else {
                 return Err(format!(
                     "attribute {} = {value} is not known: {of} of version {version} has {}; export the model without it",
                     shown(name),
@@ -71,7 +71,7 @@ impl<'a> Given<'a> {
                 ));
             }
         }
-        let mut required = operator.fields(Kind::Attribute, version).filter(|field| field.usual == "!");
+        let mut required = operator.fields(FieldKind::Attribute, version).filter(|field| field.usual == "!");
         match required.find(|field| self.attribute(field.name).is_none()) {
             Some(field) => Err(format!("attribute `{}` is missing; export the model again", field.name)),
             None => Ok(()),
@@ -79,8 +79,8 @@ impl<'a> Given<'a> {
     }
 
     /// Refuses inputs or outputs that are missing or too many.
-    fn check_places(&self, operator: &Operator, kind: Kind, names: &[String]) -> Result<(), String> {
-        let what = if kind == Kind::Input { "input" } else { "output" };
+    fn check_places(&self, operator: &Operator, kind: FieldKind, names: &[String]) -> Result<(), String> {
+        let what = if kind == FieldKind::Input { "input" } else { "output" };
         let fields: Vec<&Field> = operator.fields(kind, self.version).collect();
         let given = names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
         if given > fields.len() && fields.last().is_none_or(|last| last.of != "many") {
@@ -103,7 +103,7 @@ impl<'a> Given<'a> {
     /// The attributes whose values this reader does not compute with, worded for a message.
     pub fn unlike(&self) -> Option<String> {
         let unlike = self.node.attribute.iter().filter_map(|attribute| {
-            let field = self.field(Kind::Attribute, &attribute.name)?;
+            let field = self.field(FieldKind::Attribute, &attribute.name)?;
             let differs = field.read == Read::Planned && is_unusual(attribute, field);
             differs.then(|| not(&attribute.name, &value(attribute), &usual(field)))
         });
@@ -115,28 +115,31 @@ impl<'a> Given<'a> {
     pub fn is_refused(&self, output: usize) -> bool {
         let operator = self.operator.filter(|_| output > 0);
         operator.is_some_and(|operator| {
-            operator.fields(Kind::Output, self.version).nth(output).is_some_and(|field| field.read == Read::Refused)
+            operator
+                .fields(FieldKind::Output, self.version)
+                .nth(output)
+                .is_some_and(|field| field.read == Read::Refused)
         })
     }
 
-    fn field(&self, kind: Kind, name: &str) -> Option<&'static Field> {
+    fn field(&self, kind: FieldKind, name: &str) -> Option<&'static Field> {
         self.operator?.fields(kind, self.version).find(|field| field.name == name)
     }
 
     fn names(&self, operator: &Operator) -> String {
-        let all: Vec<&str> = operator.fields(Kind::Attribute, self.version).map(|field| field.name).collect();
+        let all: Vec<&str> = operator.fields(FieldKind::Attribute, self.version).map(|field| field.name).collect();
         if all.is_empty() { "no attributes".to_owned() } else { all.join(", ") }
     }
 
     /// An attribute that the operator has in this version.
     fn attribute(&self, name: &str) -> Option<&'a AttributeProto> {
-        self.field(Kind::Attribute, name)?;
+        self.field(FieldKind::Attribute, name)?;
         self.node.attribute.iter().find(|attribute| attribute.name == name)
     }
 
     /// The default value of an omitted attribute.
     fn usual(&self, name: &str) -> Option<&'static str> {
-        self.field(Kind::Attribute, name).map(|field| field.usual).filter(|usual| !["-", "!"].contains(usual))
+        self.field(FieldKind::Attribute, name).map(|field| field.usual).filter(|usual| !["-", "!"].contains(usual))
     }
 
     /// A whole number, or the usual one.

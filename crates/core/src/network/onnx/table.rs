@@ -31,7 +31,7 @@ pub enum Read {
 
 /// The kind of an operator's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     /// An attribute.
     Attribute,
     /// An input, in the order of the table.
@@ -46,7 +46,7 @@ pub struct Field {
     /// The versions of ONNX's operators that have it.
     pub versions: RangeInclusive<i64>,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// Its name in ONNX's definition.
     pub name: &'static str,
     /// The type of an attribute; `one`, `optional` or `many` for inputs and outputs.
@@ -69,7 +69,7 @@ pub struct Operator {
 
 impl Operator {
     /// The fields of a kind in a version, in order.
-    pub fn fields(&self, kind: Kind, version: i64) -> impl Iterator<Item = &Field> {
+    pub fn fields(&self, kind: FieldKind, version: i64) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(move |field| field.kind == kind && field.versions.contains(&version))
     }
 }
@@ -97,11 +97,11 @@ fn read(text: &'static str) -> HashMap<&'static str, Operator> {
     all
 }
 
-fn kind_of(text: &str) -> Option<Kind> {
+fn kind_of(text: &str) -> Option<FieldKind> {
     Some(match text {
-        "attribute" => Kind::Attribute,
-        "input" => Kind::Input,
-        "output" => Kind::Output,
+        "attribute" => FieldKind::Attribute,
+        "input" => FieldKind::Input,
+        "output" => FieldKind::Output,
         _ => return None,
     })
 }
