@@ -301,7 +301,7 @@ fn a_profile_cut_anywhere_is_refused() {
         let file = folder.path().join(name);
         Recording::write(&file, std::slice::from_ref(&recording)).unwrap();
         let whole = fs::read(&file).unwrap();
-        // The plain file is longer, and says the same without its last line feed.
+        // The plain file is longer, and is valid without its last line feed.
         let is_plain = !name.ends_with("gz");
         let after_lines = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place + 1);
         let ends = (0..whole.len()).step_by(if is_plain { 211 } else { 1 }).chain(after_lines.filter(|_| is_plain));

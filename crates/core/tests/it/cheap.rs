@@ -1,5 +1,4 @@
-//! Giving up hopeless candidates after a call or two changes no answer: recorded devices, measured as a device that
-//! gives up measures them.
+//! Giving up hopeless candidates after a call or two changes no answer. The tests measure recorded devices like a device that gives up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use tightfit_core::{
 
 use crate::stale::{self, BATCH, Fake, row, table};
 
-/// A recorded device that gives a candidate up if it loses to its bound, as the CUDA backend does: a long one after a
+/// A recorded device that gives a candidate up if it loses to its bound, as the CUDA backend does: a long candidate after a
 /// single call, which launch gaps lengthen, and a short one after a series of calls.
 struct Hasty {
     replay: Replay,
@@ -84,7 +83,7 @@ const RECORDED: [(&str, &str, usize, Types); 5] = [
     ("h200-legacy-resnet50.jsonl.gz", "resnet50", 64, Types::F32),
 ];
 
-/// A survey, and how many candidates were given up in it.
+/// A survey, and the number of candidates given up in it.
 fn surveyed(
     (file, network, batch, types): (&str, &str, usize, Types),
     sizes: Sizes,

@@ -1,4 +1,4 @@
-//! Comparisons in the cache: found again whatever time the configuration takes, and for no other question.
+//! Comparisons in the cache are found again regardless of the configuration's time, but only for the same question.
 
 use std::fs;
 use std::path::Path;

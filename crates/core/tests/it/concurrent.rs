@@ -75,7 +75,7 @@ fn branches_run_side_by_side_and_chains_do_not() {
         let groups = network.concurrent(&kernels(&network, &[Operation::Forward]));
         [1, 2, 4].map(|size| groups.iter().filter(|group| group.len() == size).count())
     };
-    // Nine modules: four branches begin with a convolution, two go on with one.
+    // Nine modules: four branches begin with a convolution, two continue with one.
     assert_eq!(sizes("googlenet"), [3, 9, 9]);
     // The four projections run concurrently with the first convolution of their blocks.
     assert_eq!(sizes("resnet50"), [45, 4, 0]);

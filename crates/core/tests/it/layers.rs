@@ -11,7 +11,7 @@ struct Crate {
     layers: &'static [&'static [&'static str]],
 }
 
-/// A level with a comment holds a circle of imports, and the comment says why; on all other levels no folder imports
+/// A level with a comment has circular imports, and the comment gives the reason. On all other levels no folder imports another.
 /// another.
 const CRATES: &[Crate] = &[
     Crate {
@@ -270,7 +270,7 @@ fn statements(code: &str) -> Vec<String> {
     starts.filter_map(|(place, word)| Some(code[place + word.len()..].split(';').next()?.to_owned())).collect()
 }
 
-/// The paths of a `use` tree: `a::{b, c::d}` gives `a::b` and `a::c::d`; what follows `as` is the new name.
+/// The paths of a `use` tree: `a::{b, c::d}` becomes `a::b` and `a::c::d`; the name after `as` is the new name.
 fn leaves(tree: &str) -> Vec<Vec<String>> {
     let (prefix, inner) = match tree.split_once('{') {
         Some((prefix, rest)) => (prefix, rest.rsplit_once('}').map(|(inner, _)| inner)),

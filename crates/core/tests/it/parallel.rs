@@ -40,7 +40,7 @@ fn devices_share_the_sizes_of_one_kernel() {
             candidates
         };
         assert_eq!(sorted(&one), sorted(&several), "{sizes} on {devices}");
-        // `fit` screens every algorithm at sizes where one device would have given up on some.
+        // `fit` screens every algorithm even at sizes where one device would have skipped some.
         let total: usize = shared.iter().sum();
         let is_as_expected = total >= alone[0] && (sizes == Sizes::Fit || total == alone[0]);
         assert!(is_as_expected, "{sizes} on {devices}: {shared:?}, {alone:?}");

@@ -75,7 +75,7 @@ impl Game {
         }
     }
 
-    /// The same where nothing is computed again for an operation of the forward pass.
+    /// The game without recomputation for operations of the forward pass.
     fn forward_once(step: &Step) -> Game {
         let forward = step.operations.iter().filter(|operation| operation.stage == Stage::Forward).count();
         Game { again_from: forward, ..Game::of(step) }

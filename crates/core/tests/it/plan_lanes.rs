@@ -1,4 +1,4 @@
-//! Branches side by side: where a plan has lanes, what they gain, and that the checker finds every wait that is missing.
+//! Branches side by side: plans with lanes, their gain, and the checker's detection of every missing wait.
 
 use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};

@@ -180,7 +180,7 @@ impl Game {
                     }
                 }
             }
-            // On to the next end of anything.
+            // Advance to the next end of a copy or a computation.
             let copies = now.out.is_some() || now.back.is_some();
             let slower = if self.slows && copies { 2 } else { 1 };
             let ends = [now.running.map(|run| run.2 * slower), now.out.map(|out| out.1), now.back.map(|back| back.1)];

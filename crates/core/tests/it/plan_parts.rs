@@ -51,7 +51,7 @@ fn a_network_without_normalization_takes_gradients_in_parts() {
     assert!(divided.in_parts.is_none() && divided.step_time == whole.step_time, "everything fits");
     assert!(divided.min_feasible < whole.min_feasible && divided.least == divided.min_feasible);
     assert!(divided.proven.unwrap() <= divided.min_feasible && divided.proven.unwrap() < whole.proven.unwrap());
-    // Just below what whole mini-batches need, each part goes forward and backward; nothing is computed again.
+    // Just below the needs of whole mini-batches, each part goes forward and backward, and no tensor is recomputed.
     let budget = Bytes(whole.min_feasible.0 - 1);
     assert!(planned(&step, budget, false).unwrap_err().is_over_limit());
     let plan = planned(&step, budget, true).unwrap();
@@ -278,7 +278,7 @@ fn no_rival_is_faster() {
             assert!(time.is_none_or(|time| ours <= time), "{name} in {budget}: {time:?}, ours {ours}");
         }
     }
-    // All fits, and vDNN moves nothing; checkpoints compute again whatever the budget.
+    // Everything fits, and vDNN moves nothing; checkpoints recompute at any budget.
     assert_eq!(rivals[0].vdnn, Some(whole.step_time));
     assert!(rivals[0].checkpoints.is_some_and(|time| time > whole.step_time), "{rivals:?}");
     assert!(rivals[2].checkpoints.is_some(), "segments need less: {rivals:?}");
@@ -386,8 +386,8 @@ fn list<'a>(plan: &'a mut Value, of: &str) -> &'a mut Vec<Value> {
     plan["schedule"][of].as_array_mut().unwrap()
 }
 
-/// A step of four forward operations, of which the two in the middle may run in parts, forward and backward; the first one may,
-/// too, but not the one that goes back for it.
+/// A step of four forward operations. The two in the middle may run in parts, forward and backward. The first one may too, but its backward operation
+/// may not.
 fn divided_in_the_middle(may_divide: bool) -> Step {
     let map = |name: &str, kind: &str, sample: u64| json!({ "name": name, "bytes": 4 * sample, "kind": kind, "residence": "movable", "sample_bytes": sample });
     let operation = |name: &str, group: u64, stage: &str, reads: &[u64], writes: &[u64], may_divide: bool| {

@@ -1,4 +1,4 @@
-//! Slices along space as candidates: where they are found, what they leave as it was, and how they are kept.
+//! Slices along space as candidates: when they are found, what they do not change, and how they are stored.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ use tightfit_core::{
 
 use crate::decisions::key;
 
-/// A device with two algorithms: one takes 10 ns a position and no workspace, the other 1 ns and 64 bytes a position it
-/// reads, and both take 20 ns a call. If told, the fast one refuses uneven padding, or fewer rows than 64, or takes 20 ns a
-/// position of columns that lie in longer rows, and 2 ns on copies of these.
+/// A device with two algorithms. One takes 10 ns a position and no workspace. The other takes 1 ns and 64 bytes a position it reads. Both take 20 ns
+/// a call. Fields make the fast one refuse uneven padding, or fewer rows than 64, or take 20 ns a position for columns that are part of longer rows,
+/// and 2 ns on copies of these.
 struct TwoAlgorithms {
     device: Device,
     only_even: bool,

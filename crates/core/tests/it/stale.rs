@@ -118,7 +118,7 @@ pub(crate) fn row(algorithm: &str, micro_batch: usize, time: u64, workspace: u64
     }
 }
 
-/// Candidates that a search finds. One that does not end in a minute is taken for one that never ends.
+/// The candidates that a search finds. A search of over a minute counts as endless.
 fn found(backend: Fake, cache: Option<Cache>, sizes: Sizes, limit: Limit) -> Result<Vec<Candidate>, Error> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
@@ -189,7 +189,7 @@ fn stop_is_obeyed_even_if_the_cache_answers_everything() {
             let backend = Fake { countdown: Some((asked, stop.clone())), ..Fake::new(&today) };
             let (measured, asked_after) = (backend.measured.clone(), backend.asked_after.clone());
             let result = found(backend, Some(cache_of(&folder, &today)), sizes, Limit::Total(Bytes(64)));
-            // A search that asks fewer questions is over before.
+            // A search that asks fewer questions ends before the flag is set.
             if stop.load(Ordering::Relaxed) {
                 assert!(matches!(result, Err(Error::Interrupted)), "{sizes}, {asked}: {result:?}");
                 assert_eq!(asked_after.load(Ordering::Relaxed), 0, "{sizes}, {asked}: asked on");

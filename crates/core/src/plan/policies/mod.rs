@@ -1,8 +1,8 @@
 //! Policies: each writes scripts that say which maps move and when, and chooses the script that becomes the plan.
 //!
-//! - [`baseline`], [`vdnn`], [`dynamic`] and [`overlap`] only move maps.
-//! - [`optimal`] searches over keeping, moving and recomputing every movable tensor.
-//! - [`trials`] records the attempts of one policy and keeps the fastest that fits.
+//! - `baseline`, `vdnn`, `dynamic` and `overlap` only move maps.
+//! - `optimal` searches over keeping, moving and recomputing every movable tensor.
+//! - `trials` records the attempts of one policy and keeps the fastest that fits.
 //!
 //! [`Floors`] holds each policy's smallest arena, which an error for an insufficient budget reports.
 

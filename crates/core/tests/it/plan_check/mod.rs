@@ -22,7 +22,7 @@ fn network() -> Network {
     net.finish().unwrap()
 }
 
-/// A plan of the network under vDNN's policy for all maps, which `fault` then spoils; what the checker says.
+/// The checker's violations for a plan of the network under vDNN's policy for all maps, after `fault` has spoiled it.
 fn violations(fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
     violations_within(Budgets::default(), fault)
 }
@@ -67,7 +67,7 @@ fn kind(holds: Holding) -> Kind {
     step_of(&Workload::new(&network, 32, Types::F32, Mode::Training).unwrap()).kind(holds)
 }
 
-/// The place of the first step that is so.
+/// The position of the first instruction for which `is` holds.
 fn find(schedule: &Schedule, is: impl Fn(&Schedule, &Instruction) -> bool) -> usize {
     schedule.instructions.iter().position(|step| is(schedule, step)).expect("there is such a step")
 }

@@ -27,8 +27,8 @@ fn resized(configuration: &Configuration, samples: usize) -> Configuration {
     Configuration::new(parts.collect(), DivisionCost::default())
 }
 
-/// The step, and a schedule with everything resident whose operations run in two parts where they may in one phase; the map of
-/// `a` has a block for each.
+/// The step, and a schedule with everything resident whose operations run in two parts if they can in one phase. The map of `a` has a block for each
+/// part.
 pub(super) fn divided() -> (Step, Schedule) {
     let network = network();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();

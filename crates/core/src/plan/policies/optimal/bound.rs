@@ -46,11 +46,11 @@ const MAX_MIXTURE_WEIGHT: f64 = 0.3;
 pub(super) struct RelaxedBound {
     /// A lower bound in ns on the plans in which a copied-back tensor stays until its next use, and a tensor is recomputed only when first needed.
     pub(super) time: u64,
-    /// For each interval: how much of it should stay.
+    /// For each interval: the share of it that should stay, from 0 to 1.
     pub(super) keep: Vec<f64>,
-    /// For each interval: how much of it should be computed again.
+    /// For each interval: the share of it that should be recomputed, from 0 to 1.
     pub(super) again: Vec<f64>,
-    /// For each interval: how much of it should move.
+    /// For each interval: the share of it that should move, from 0 to 1.
     pub(super) moving: Vec<f64>,
 }
 

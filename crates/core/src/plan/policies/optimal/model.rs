@@ -107,7 +107,7 @@ impl<'a> Model<'a> {
                 let lifetime = drafter.lifetimes.get(TensorId(tensor)).filter(|_| !of.is_result);
                 lifetime.is_some_and(|lifetime| match of.residence {
                     Residence::Movable => true,
-                    // A rerun of what reads it computes it again, too.
+                    // A rerun of its reader also recomputes it.
                     Residence::Temporary => lifetime.last_forward == Some(lifetime.last),
                     Residence::Resident => false,
                 })

@@ -1,5 +1,4 @@
-//! Improves decisions by local search: repairs decisions that do not fit, restores tensors that were given up needlessly, and retries around random
-//! intervals.
+//! Improves decisions by local search: repairs decisions that do not fit, restores needlessly evicted tensors, and retries around random intervals.
 //!
 //! ```text
 //! repair            at the worst moment, evict the tensor that frees the most bytes for its time, until everything fits
