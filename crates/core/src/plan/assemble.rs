@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Bytes, Error, Layout, Nanos};
 
-/// Makes a plan of a draft, after checking its schedule.
+/// Turns a draft into a plan, after checking its schedule.
 ///
 /// # Errors
 /// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
@@ -43,7 +43,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyRes
         types: step.types,
         layout: layout(step),
         mode: step.mode,
-        // Inference has no solver, and so none without momentum.
+        // Inference has no solver, so momentum does not apply.
         momentum: step.mode == Mode::Inference || step.tensors.iter().any(|tensor| tensor.kind == Kind::Momentum),
         // Every parameter that trains has one gradient, and as many solver tensors as the solver has moments.
         adamw: count(Kind::Momentum) > updated,
@@ -225,7 +225,7 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
             History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
             _ => Fate::Released,
         },
-        // Where parts go both ways, some are read going backward before others are written.
+        // If parts go both ways, some samples are read going backward before others are written.
         reuse_distance: history
             .last_forward
             .zip(history.first_backward)

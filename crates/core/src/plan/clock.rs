@@ -38,7 +38,7 @@ impl Clocks {
         known[stream.index()]
     }
 
-    /// Makes a stream wait for the instruction with this number on another.
+    /// Makes a stream wait for the instruction with this number on another stream.
     pub(super) fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         let Some((_, learned)) = self.ended[other.index()].get(number as usize - 1) else { return };
         let known = &mut self.known[stream.index()];

@@ -24,7 +24,7 @@ pub enum Treatment {
     Recompute,
 }
 
-/// Operations that run again, in order, just before another.
+/// Operations that rerun, in order, just before another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rebuilding {
     /// The operation before which they run.
@@ -71,7 +71,7 @@ pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
         _ => None,
     };
     let movable = |block: &BlockId| leaving(block).filter(|tensor| is_movable(*tensor));
-    // The operation that ran last for the first time, and the reruns since.
+    // The last operation that ran for the first time, and the reruns since.
     let mut last: Option<usize> = None;
     let mut reruns: Vec<usize> = Vec::new();
     let mut written: Vec<usize> = Vec::new();

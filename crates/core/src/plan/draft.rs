@@ -202,7 +202,7 @@ impl<'a> Drafter<'a> {
         self.placed_schedule(write(self.step, &self.lifetimes, script, configurations), effort, end)
     }
 
-    /// A schedule that another was rewritten to, with all blocks placed together.
+    /// A rewritten schedule, with all blocks placed together.
     pub(super) fn placed_again(&self, schedule: Schedule, effort: Effort) -> Draft {
         self.placed_schedule(schedule, effort, self.end)
     }
@@ -215,7 +215,7 @@ impl<'a> Drafter<'a> {
         if !may_fit || effort == Effort::Draft {
             return draft;
         }
-        // The policy that searches has other plans.
+        // The searching policy has other plans.
         let effort = if self.options.policy == Policy::Optimal { Effort::Bound } else { Effort::Plan };
         let found = place_below(&lives.blocks, self.options.budget.0, effort, &|| end.is_over());
         if found.height >= draft.peak.0 {
@@ -255,7 +255,7 @@ impl<'a> Drafter<'a> {
         }
         let lives = Lives::of(&draft.schedule);
         let found = place(&lives.blocks, effort, &|| end.is_over());
-        // A placement around workspaces in the gaps of another can be tighter than any search finds.
+        // A placement around workspaces in the free ranges of another can be tighter than any search finds.
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };
         }
@@ -279,7 +279,7 @@ impl<'a> Drafter<'a> {
         let lives = Lives::of(&least.schedule);
         let offsets: Vec<u64> = least.schedule.blocks.iter().map(|block| block.offset).collect();
         let mut configurations = self.chosen(|front| front.first());
-        // For each run of an operation with a choice: the operation, and the largest gap at that time.
+        // For each run of an operation with a choice: the operation, and the largest free range at that time.
         let mut rooms: Vec<(usize, u64)> = Vec::new();
         let mut least_room: Vec<u64> = vec![u64::MAX; configurations.len()];
         for (place, moment) in &lives.computes {

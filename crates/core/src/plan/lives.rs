@@ -43,7 +43,7 @@ impl Lives {
         for (place, instruction) in schedule.instructions.iter().enumerate() {
             let known = clocks.known(instruction.stream);
             match &instruction.action {
-                // Until the end of the list, unless a release shortens it.
+                // The block lives until the end of the list, unless a release shortens it.
                 Action::Allocate(block) => {
                     (blocks[block.0].begin, blocks[block.0].end) = (place, schedule.instructions.len())
                 }

@@ -29,7 +29,7 @@ pub struct LayerPass {
     pub pass: Pass,
     /// The role of each of the operation's uses.
     pub roles: Vec<Role>,
-    /// The ReLU over the layer's output that the pass computes as well.
+    /// The ReLU over the layer's output that the pass also computes.
     pub relu: Option<LayerId>,
 }
 
@@ -108,7 +108,7 @@ impl Workload<'_> {
         let node = self.network.layer(layer);
         let (kind, behavior) = (&node.kind, node.kind.behavior());
         let problem = self.problem_of(layer, pass)?;
-        // Statistics over the mini-batch, and the sums that its gradient is made of.
+        // Statistics over the mini-batch, and the sums in its gradient.
         let sums =
             behavior.statistics && self.mode == Mode::Training && matches!(pass, Pass::Forward | Pass::BackwardData);
         Ok(Operation {
@@ -201,7 +201,7 @@ fn maps_of_inputs<'a>(workload: &'a Workload<'_>, layer: LayerId) -> impl Iterat
     workload.network.layer(layer).inputs.iter().map(|&input| workload.maps.written_by(input)).enumerate()
 }
 
-/// The forward pass of a layer; none for one that computes nothing, or is computed with the layer below.
+/// The forward pass of a layer; `None` if it computes nothing, or is computed with the layer below.
 fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
     if workload.computed_below(layer) != WithRelu::Nothing {
         return None;
@@ -390,7 +390,7 @@ mod tests {
             "conv.bn BackwardData: X(0) Saved Dy W Dw= Dx(0)=, with conv.relu",
         ];
         assert_eq!(relus(net), expected);
-        // Something else reads what is normalized, so the ReLU writes another map.
+        // Another layer reads the normalized map, so the ReLU writes a separate map.
         let mut net = Builder::new("read twice");
         let bn = normalized(&mut net);
         let relu = net.relu().here();
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_relu_over_a_sum_is_computed_with_it_going_forward() {
         let image = Shape::image(2, 4, 4);
-        // Of a map with itself; over a view of one, which nothing computes; and as the output of a network.
+        // Sums of a map with itself, over a view of a map (which has no passes), and as the output of a network.
         let mut net = Builder::new("twice");
         let map = net.input(image).conv("conv", Filters::new(2, 1)).here();
         net.add("sum", &[map, map]).relu().flatten().fully_connected("fc", 3).softmax_loss();

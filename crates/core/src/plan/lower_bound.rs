@@ -8,12 +8,12 @@ use crate::Nanos;
 pub(super) struct LowerBound {
     pub(super) time: Nanos,
     pub(super) bounded: Bounded,
-    /// The stretch that they have in parts; `None` for whole mini-batches.
+    /// The stretch that these plans compute in parts; `None` for whole mini-batches.
     pub(super) in_parts: Option<InParts>,
 }
 
 impl LowerBound {
-    /// A bound of plans with whole mini-batches.
+    /// A bound for plans with whole mini-batches.
     pub(super) fn whole(time: Nanos, bounded: Bounded) -> LowerBound {
         LowerBound { time, bounded, in_parts: None }
     }

@@ -53,11 +53,11 @@ pub struct NamedMachine {
     pub slower_source: &'static str,
 }
 
-/// Pooling for the maximum by windows that do not overlap.
+/// Max pooling with windows that do not overlap.
 pub(super) const APART: &str = "max-pooling-apart";
-/// Pooling for the maximum by windows that overlap and begin at every element.
+/// Max pooling with windows that overlap and begin at every element.
 pub(super) const DENSE: &str = "max-pooling-dense";
-/// Average pooling by several windows that do not overlap.
+/// Average pooling with several windows that do not overlap.
 pub(super) const AVERAGE_APART: &str = "average-pooling-apart";
 /// The bias of a convolution.
 pub(super) const BIAS: &str = "bias";
@@ -68,7 +68,7 @@ pub(super) const fn figure(value: f64, source: &'static str) -> Figure {
     Figure { value, source }
 }
 
-/// Batch normalization reads its input twice: for the statistics and for the values. A rerun has the statistics.
+/// Batch normalization reads its input twice: for the statistics and for the values. A rerun already has the statistics.
 pub(super) const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
 
 pub(super) const COUNTED: &str = "counted: batch normalization reads its input twice";
@@ -254,7 +254,7 @@ impl NamedMachine {
     /// The machine of this name.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] with all names for any other.
+    /// [`Error::UnknownWord`] with all names for an unknown name.
     pub fn named(name: &str) -> Result<&'static NamedMachine, Error> {
         let found = MACHINES.iter().find(|machine| machine.name == name);
         found.ok_or_else(|| Error::unknown_word("costs", name, MACHINES.iter().map(|machine| machine.name)))

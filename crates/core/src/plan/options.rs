@@ -56,7 +56,7 @@ pub enum Algorithms {
     Memory,
     /// The fastest for each, with any workspace: the paper's (p).
     Performance,
-    /// The fastest for each whose workspace fits a contiguous gap in the arena at its step.
+    /// The fastest for each whose workspace fits a contiguous free range in the arena at its step.
     #[default]
     Fit,
 }
@@ -86,8 +86,8 @@ pub struct Options {
     pub algorithms: Algorithms,
     /// Whether to allow dividing the mini-batch of a convolution or of a stretch of layers; the vDNN paper does not.
     pub divide: bool,
-    /// Whether branches may run side by side on lanes, where the costs say that this pays; only [`Policy::Optimal`] has them
-    /// do so. False in files that do not say.
+    /// Whether branches may run side by side on lanes, if the costs predict a gain. Only [`Policy::Optimal`] uses them. False in files without the
+    /// key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lanes: bool,
     /// Largest allowed size of the device arena.

@@ -9,7 +9,7 @@ use crate::{Bytes, Device, Error};
 /// The rates to assume if nothing is measured and no others are named.
 pub const ASSUMED_RATES: &str = "h200";
 
-/// A step with everything that a plan of it depends on, and the device that its times are of.
+/// A step with everything that its plan depends on, and the device of its times.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// The step to plan.
@@ -84,7 +84,7 @@ impl CostModel {
         Ok(known.or_else(|| is_cpu.then(CostModel::cpu)))
     }
 
-    /// An H200's rates, for a device that is not known; what lanes gain is known of devices that were measured alone.
+    /// An H200's rates, for an unknown device. They have no gain from lanes, which is known only for measured devices.
     pub fn of_unknown_device() -> CostModel {
         CostModel { side_by_side: 1.0, ..CostModel::h200() }
     }

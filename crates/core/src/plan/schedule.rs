@@ -183,7 +183,7 @@ impl Compute {
 /// The action of an instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Begins the block's life; its content is undefined.
+    /// Begins the block's lifetime; its content is undefined.
     Allocate(BlockId),
     /// Ends the block's life.
     Release(BlockId),
@@ -193,7 +193,7 @@ pub enum Action {
     Offload(BlockId, HostBlockId),
     /// Copies a block back from the host.
     Prefetch(HostBlockId, BlockId),
-    /// Blocks the stream until that earlier instruction has ended.
+    /// Blocks the stream until an earlier instruction has ended.
     Wait(InstructionId),
 }
 
@@ -212,7 +212,7 @@ impl Action {
 /// One unit of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// The stream it runs on. For `Allocate` and `Release`, which run on no stream, the one that the policy meant.
+    /// The stream it runs on. `Allocate` and `Release` run on no stream; for these, the stream that the policy chose.
     pub stream: Stream,
     /// The action.
     pub action: Action,

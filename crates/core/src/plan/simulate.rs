@@ -104,7 +104,7 @@ struct Track {
 
 /// Simulates a schedule of a step, with the copy rates of `costs`.
 ///
-/// A wait that never ends leaves its stream unfinished; the checker rejects such schedules.
+/// An endless wait leaves its stream unfinished; the checker rejects such schedules.
 ///
 /// - Cost: O(instructions × streams).
 ///
@@ -289,7 +289,7 @@ impl<'a> Run<'a> {
                     *left -= (next - now) / 1e9 * rate;
                 }
             }
-            // Not by the work left: rounding leaves a remainder.
+            // The end time decides, not the work left: rounding leaves a remainder.
             if end.is_some_and(|end| end <= next)
                 && let Some((place, _)) = track.running.take()
             {

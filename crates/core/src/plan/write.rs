@@ -120,7 +120,7 @@ impl<'a> Writer<'a> {
         block
     }
 
-    /// Makes a stream wait for the instruction with this number on another, unless it is known to have ended.
+    /// Makes a stream wait for the instruction with this number on another stream, unless it is known to have ended.
     fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         if self.clocks.known(stream)[other.index()] < number
             && let Some(instruction) = self.clocks.instruction(other, number)
@@ -208,7 +208,7 @@ impl<'a> Writer<'a> {
         for used in &operation.uses {
             let access = if again { used.access_in_rerun() } else { used.access };
             if access == Access::Read {
-                // Fetch on demand, unless a decision has already brought it back.
+                // Fetch on demand, unless a decision has already started the copy back.
                 self.prefetch(used.tensor);
             }
             let block = self.block(used.tensor, Stream::Compute);

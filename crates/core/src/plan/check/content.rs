@@ -6,8 +6,8 @@
 //! norm        its sums of samples 0..4; of 4..8            then norm by its sums for 4..8, and for 0..4
 //! ```
 //!
-//! A tensor with samples is read and written for the samples of a computation alone. Any other is read whole, once what
-//! adds up over the samples has counted each of them.
+//! A computation reads and writes a tensor with samples only for its own samples. It reads any other tensor whole, after every sample has been added
+//! to it.
 
 use std::ops::Range;
 
@@ -74,7 +74,7 @@ impl Content {
             && wanted.by.iter().all(|by| place(by).is_ok())
     }
 
-    /// Whether it is the sum over some samples that an operation computed, without these.
+    /// Whether it is the sum that an operation computed over other samples, without these.
     fn is_sum_of(&self, operation: OperationId, samples: &Range<usize>) -> bool {
         self.kept.is_empty() && matches!(self.by.as_slice(), [(by, own)] if *by == operation && !own.meets(samples))
     }

@@ -37,7 +37,7 @@ use super::step::{Access, Again, Cost, GroupId, Phase, Residence, Step, Use};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
-/// Returns every violation in a schedule of this step; none if it can run.
+/// Returns every violation in a schedule of this step; empty if it can run.
 ///
 /// - Cost: O(instructions × operands + blocks × earlier owners of their bytes).
 ///
@@ -56,7 +56,7 @@ use crate::{Bytes, Configuration};
 pub fn check(step: &Step, schedule: &Schedule, budgets: Budgets) -> Vec<Violation> {
     let mut checker = Checker::new(step, schedule);
     checker.form(budgets);
-    // With indices out of range there is nothing to walk.
+    // With indices out of range, the instructions cannot be walked.
     if checker.violations.iter().any(|violation| matches!(violation, Violation::NoSuch { .. })) {
         return checker.violations;
     }
@@ -132,7 +132,7 @@ impl<'a> Checker<'a> {
         self.schedule.blocks[block.0].holds
     }
 
-    /// The size a block with this content must have, and whether it is resident; `None` if nothing like it exists.
+    /// The size that a block with this content must have, and whether it is resident; `None` for unknown content.
     fn wanted(&self, holds: Holding) -> Option<(Bytes, bool)> {
         match holds {
             Holding::Tensor(id) => {

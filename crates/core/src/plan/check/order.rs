@@ -1,4 +1,4 @@
-//! Which steps have certainly ended when another begins, and the previous owners of every byte.
+//! The steps that have certainly ended when another begins, and the previous owners of every byte.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn join(one: &mut Count, other: Count) {
 /// The state of the streams as the list is walked.
 pub(super) struct Order {
     known: [Count; STREAMS],
-    /// For each step: what its stream knew after it.
+    /// For each step: the knowledge of its stream after it.
     after: Vec<Count>,
     /// For each stream: its steps that do work.
     steps: [Vec<InstructionId>; STREAMS],

@@ -100,7 +100,7 @@ pub enum Violation {
         /// The second allocation.
         at: InstructionId,
     },
-    /// A block is resident but its tensor is not, or the other way around.
+    /// Only one of a block and its tensor is resident.
     Residence {
         /// The block.
         block: BlockId,
@@ -258,14 +258,14 @@ pub enum Violation {
         /// The computation.
         at: InstructionId,
     },
-    /// An operation computes a sample twice in one step, or again before the first time.
+    /// An operation computes a sample twice in one step, or reruns before its first run.
     RunTwice {
         /// The operation.
         operation: OperationId,
         /// The second run.
         at: InstructionId,
     },
-    /// An operation runs again that must not.
+    /// An operation that must not rerun does.
     RunsAgain {
         /// The operation.
         operation: OperationId,

@@ -79,7 +79,7 @@ struct ChoiceObject {
     workspace_bytes: Bytes,
 }
 
-/// The CRC-32 of a step's file without times, in hexadecimal digits: other operations or tensors have another.
+/// The CRC-32 of a step's file without times, in hexadecimal digits. It differs for other operations or tensors.
 fn checksum(step: &Step) -> Result<String, Error> {
     let mut crc = Crc::new();
     crc.update(StepFile { step: step.without_costs(), machine: None }.to_json()?.as_bytes());
@@ -180,7 +180,7 @@ impl Checked {
         Checked::new(step, schedule, budgets).map_err(|error| bad(format!("the checker rejects its schedule: {error}")))
     }
 
-    /// The same from a file, compressed if its name ends in `.gz`.
+    /// Reads the schedule from a file, compressed if its name ends in `.gz`.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read or decompressed, or with the error of [`Checked::from_step_plan`] as its

@@ -12,14 +12,14 @@ use std::collections::HashMap;
 
 use crate::plan::step::{Access, GroupId, Step, TensorId};
 
-/// A branch: its fork, by number, and its own number behind that.
+/// A branch: the number of its fork, and its number within the fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Branch {
     pub(super) fork: usize,
     pub(super) number: usize,
 }
 
-/// The branch of each group; of forks inside branches only the outer one counts.
+/// The branch of each group. For forks inside branches, only the outer fork counts.
 pub(super) struct Branches(Vec<Option<Branch>>);
 
 impl Branches {

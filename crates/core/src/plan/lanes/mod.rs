@@ -30,7 +30,7 @@ use crate::Nanos;
 /// A plan with lanes must be faster by over this much.
 const MIN_GAIN_PERCENT: u64 = 1;
 
-/// Lets branches of a plan run side by side, if the options allow it and it is faster.
+/// Moves branches of a plan to lanes, if the options allow it and it is faster.
 pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut PolicyResult) {
     let options = &drafter.options;
     if !options.lanes || options.policy != Policy::Optimal || drafter.costs.side_by_side <= 1.0 {

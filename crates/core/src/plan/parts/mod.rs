@@ -53,7 +53,7 @@ impl Run {
     }
 }
 
-/// The numbers of parts that are tried for a mini-batch.
+/// The numbers of parts to try for a mini-batch.
 fn numbers(batch: usize) -> impl Iterator<Item = usize> {
     [2, 4, 8, 16].into_iter().filter(move |parts| *parts <= batch)
 }
@@ -63,7 +63,7 @@ fn samples(batch: usize, parts: usize, part: usize) -> Range<usize> {
     part * batch / parts..(part + 1) * batch / parts
 }
 
-/// The samples that the parts of a mini-batch have, falling.
+/// The numbers of samples of a mini-batch's parts, falling.
 pub(super) fn sizes(batch: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = numbers(batch).flat_map(|parts| [batch.div_ceil(parts), batch / parts]).collect();
     sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
@@ -76,7 +76,7 @@ pub(super) fn sizes(batch: usize) -> Vec<usize> {
 pub(super) struct StepInParts {
     /// The step whose operations and tensors are the parts.
     pub(super) step: Step,
-    /// For each of its operations: what it is in the step itself.
+    /// For each of its operations: the operation of the original step.
     runs: Vec<Run>,
     /// For each tensor: the tensor of the original step, and its samples.
     tensors: Vec<(TensorId, Range<usize>)>,
@@ -107,7 +107,7 @@ impl StepInParts {
                 });
                 let is_new = run.is_first && stretch.begins_with(step, run.operation, place);
                 let access = match run.phase.access(used.access, step.has_samples(used), run.adds()) {
-                    // It leaves what other parts have written.
+                    // It keeps the results of other parts.
                     Access::Write if run.part.is_some() && part.is_none() && !is_new => Access::Add,
                     access => access,
                 };
@@ -141,7 +141,7 @@ impl StepInParts {
     fn operation(&self, step: &Step, stretch: &Stretch, run: Run, launch: Nanos) -> Option<Operation> {
         let of = &step.operations[run.operation];
         let stage = match of.stage {
-            // A step goes forward first. Where each part goes both ways, all parts come before the updates.
+            // A step goes forward first. If each part goes both ways, all parts come before the updates.
             Stage::Backward if stretch.goes_both_ways && run.part.is_some() => Stage::Forward,
             stage => stage,
         };
@@ -164,7 +164,7 @@ impl StepInParts {
         Some(Operation { stage, cost, again, sums: None, ..of.clone() })
     }
 
-    /// A schedule of the step in parts, as a schedule of the step itself.
+    /// Converts a schedule of the step in parts to a schedule of the original step.
     pub(super) fn schedule(&self, step: &Step, schedule: Schedule) -> Schedule {
         let (tensors, runs) = (&self.tensors, &self.runs);
         let block = |block: Block| match block.holds {

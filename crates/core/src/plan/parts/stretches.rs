@@ -1,4 +1,4 @@
-//! Which stretches of a step may run in parts of the mini-batch, and the bytes that they need at least.
+//! The stretches of a step that may run in parts of the mini-batch, and the least bytes that they need.
 
 use std::ops::Range;
 
@@ -128,7 +128,7 @@ fn ranges(
     found
 }
 
-/// Adds the shortest stretches that need fewer bytes than one, between it and a longer one: a longer one never needs more.
+/// Adds the shortest stretches that need fewer bytes than one, between it and a longer one. A longer stretch never needs more.
 fn add_lower(
     in_parts: &impl Fn(usize) -> Stretch,
     one: (usize, &Stretch),
@@ -148,7 +148,7 @@ fn add_lower(
 /// The bytes that every schedule needs at each operation.
 struct Needs {
     batch: u64,
-    /// For each tensor: its bytes, and when it is on the device without being used, if it never leaves.
+    /// For each tensor that never leaves: its bytes, and the operations at which it is on the device without being used.
     tensors: Vec<(u64, Range<usize>)>,
     /// For each operation: the tensors that it uses and that are not resident.
     used: Vec<Vec<usize>>,

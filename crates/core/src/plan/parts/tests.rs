@@ -1,5 +1,5 @@
-//! Every stretch of small networks, in parts with everything kept: the checker accepts each as a schedule of the step itself,
-//! which takes the time of its parts.
+//! Every stretch of small networks in parts, with everything kept: the checker accepts each as a schedule of the original step, and its time is the
+//! time of its parts.
 
 use tightfit_place::Effort;
 

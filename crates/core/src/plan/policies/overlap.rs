@@ -54,8 +54,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyRes
                 continue;
             }
             let before = trials.best().map(|best| best.time);
-            // Another distance shifts the copies and may avoid the holes that this one leaves; try it instead of a
-            // longer placement search.
+            // Another lead shifts the copies and may avoid the holes that this one leaves; try it instead of a longer placement search.
             for early in EARLY {
                 let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
                 let draft = drafter.draft(&script, options.algorithms, Effort::Draft);
@@ -243,7 +242,7 @@ impl Timeline {
         waiting.map(|(index, _)| footprint(self.movable[*index].bytes)).sum()
     }
 
-    /// Decides the copies back: each as late as its time allows, or later if memory is short.
+    /// Schedules the copies back: each as late as its time allows, or later if memory is short.
     fn come_back(
         &self,
         moved: &[usize],

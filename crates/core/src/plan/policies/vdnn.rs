@@ -158,7 +158,7 @@ mod tests {
     use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{CostModel, Fronts, Mode, Options, Stop, Workload};
 
-    /// Every decision with its computation: `pool1 backward-data: prefetch conv1`.
+    /// Every decision with its computation, such as `pool1 backward-data: prefetch conv1`.
     fn text(network: &Network, moved: Offloads) -> Vec<String> {
         let workload = Workload::new(network, 2, Types::F32, Mode::Training).unwrap();
         let costs = CostModel::cpu();

@@ -41,7 +41,7 @@ impl Cost {
         }
     }
 
-    /// The same, with times and choices removed.
+    /// The cost without times and choices.
     pub(super) fn forgotten(&self) -> Cost {
         match self {
             Cost::Fixed(_) => Cost::Fixed(Nanos::ZERO),
@@ -60,7 +60,7 @@ pub struct Front {
     pub divided: Arc<[Configuration]>,
     /// Configurations that compute the whole mini-batch in one call.
     pub whole: Arc<[Configuration]>,
-    /// The candidates that configurations are made of, also for fewer samples than the problem's.
+    /// The candidates that make up configurations, also for smaller mini-batches than the problem's.
     pub candidates: Arc<[Candidate]>,
     /// The cost of dividing.
     pub cost: DivisionCost,

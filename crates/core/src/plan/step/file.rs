@@ -70,13 +70,13 @@ pub(super) fn bad(what: impl ToString) -> Error {
 }
 
 impl StepFile {
-    /// Whether a file is a step, by the key that each has; false for what cannot be read.
+    /// Whether a file is a step, decided by a key that every step file has; false for an unreadable file.
     pub fn is_one(path: &Path) -> bool {
         let is_json = path.to_string_lossy();
         if ![".json", ".json.gz"].iter().any(|end| is_json.ends_with(end)) {
             return false;
         }
-        // The key is the first of a file that this package writes, but may stand anywhere.
+        // The key comes first in files of this package, but may be anywhere.
         bounded::read_text(path, MAX_TEXT).is_ok_and(|text| text.contains("\"tightfit_step\""))
     }
 
@@ -163,7 +163,7 @@ impl Document {
         })
     }
 
-    /// For each tensor: the one whose bytes it uses in the end.
+    /// For each tensor: the tensor that finally provides its bytes.
     fn roots(&self) -> Result<Vec<usize>, Error> {
         let mut total: u64 = 0;
         let mut roots = Vec::with_capacity(self.tensors.len());

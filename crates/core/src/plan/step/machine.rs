@@ -18,11 +18,11 @@ pub struct Machine {
     pub to_host_bytes_per_s: f64,
     /// Copy rate from the host.
     pub to_device_bytes_per_s: f64,
-    /// Copy rates of both directions together while both run; the larger one alone if the file does not say.
+    /// Copy rates of both directions together while both run; by default only the larger one.
     pub both_bytes_per_s: Option<f64>,
     /// Time of a computation during a copy, as a multiple of its time alone.
     pub slowdown_beside_copies: f64,
-    /// Pinned host memory that the step may use; unlimited if the file does not say.
+    /// Pinned host memory that the step may use; unlimited by default.
     pub host_bytes: Option<Bytes>,
     /// The share of the link's rates that this device gets while others copy too.
     pub link_share: f64,

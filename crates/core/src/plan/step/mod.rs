@@ -66,7 +66,7 @@ pub struct Tensor {
     pub residence: Residence,
     /// Whether it is a result, read after the step.
     pub is_result: bool,
-    /// The groups that write it, in order; reports name it after the first.
+    /// The groups that write it, in order; reports name it after the first one.
     pub groups: Vec<GroupId>,
     /// The tensor whose bytes it shares, if it is a view; operations then refer to that tensor alone.
     pub alias: Option<TensorId>,
@@ -91,8 +91,7 @@ pub enum Access {
 pub enum Rerun {
     /// As in the first run.
     Same,
-    /// It only reads what the first run left, such as statistics that count each mini-batch once or a saved random
-    /// mask.
+    /// It only reads the first run's output, such as statistics that count each mini-batch once or a saved random mask.
     ReadOnly,
 }
 
@@ -108,7 +107,7 @@ pub struct Use {
 }
 
 impl Use {
-    /// The access in a rerun, as [`Use::access`] is that in the first run.
+    /// The access in a rerun; [`Use::access`] is the access in the first run.
     pub fn access_in_rerun(&self) -> Access {
         match self.rerun {
             Rerun::ReadOnly => Access::Read,
@@ -136,7 +135,7 @@ pub enum Tag {
     /// Another layer of the feature extraction: pooling, normalization, activation, concatenation, sum, dropout of maps
     /// that have spatial extents.
     Feature,
-    /// Anything else: the input, the classifier, the solver's updates of its parameters.
+    /// Any other operation: the input, the classifier, the solver's updates of its parameters.
     Other,
 }
 
@@ -180,7 +179,7 @@ pub struct Operation {
 pub enum Again {
     /// It may not.
     Never,
-    /// It may, in the same time as the first run.
+    /// It may, and takes the time of the first run.
     Allowed,
     /// It may, in this time.
     Taking(Nanos),
@@ -289,7 +288,7 @@ impl Step {
         self.operations.iter().take_while(|operation| operation.stage == Stage::Forward).count()
     }
 
-    /// The same step without costs: all that a schedule depends on.
+    /// The step without costs, which is all that a schedule depends on.
     pub fn without_costs(&self) -> Step {
         let mut step = self.clone();
         for operation in &mut step.operations {

@@ -99,13 +99,13 @@ impl Step {
         self.tensor(used.tensor).sample_bytes.is_some()
     }
 
-    /// Whether a use overwrites what has no samples: of an operation in parts, a sum over them.
+    /// Whether a use overwrites a tensor without samples. For an operation in parts, this is a sum over samples.
     pub(in crate::plan) fn is_sum(&self, used: &Use) -> bool {
         used.access == Access::Write && !self.has_samples(used)
     }
 
-    /// The uses of a phase of an operation, with their places among all of them: what [`Compute::blocks`] has a block for
-    /// each of, in order. Sums only read, and write themselves.
+    /// The uses of a phase of an operation, with their positions among all uses. [`Compute::blocks`] has one block for each, in order. A sums phase
+    /// only reads operands and writes its sums.
     ///
     /// # Panics
     /// If the step has no such operation.

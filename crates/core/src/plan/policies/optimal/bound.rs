@@ -104,8 +104,8 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 }
             }
         }
-        // Before operation j counts for windows from < j <= to; the operation itself for from <= j < to, which is the
-        // place before operation j + 1.
+        // The time before operation j counts for windows from < j <= to. The operation itself counts for from <= j < to, which is the position before
+        // operation j + 1.
         for place in 1..worth.len() {
             worth[place] += worth[place - 1];
         }
@@ -249,7 +249,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         }
     }
 
-    /// How far each row is over its limit in a solution, in bytes.
+    /// The excess of each row over its limit in a solution, in bytes.
     fn over(&self, solved: &Solved) -> Vec<f64> {
         let model = self.model;
         let (count, limit) = (model.points.len(), self.limit as f64);
@@ -335,7 +335,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     /// - Cost: one minimum cut per round.
     pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> RelaxedBound {
         let intervals = self.model.intervals.len();
-        // Without any prices, the step takes at least its operations.
+        // Without prices, the step takes at least the time of its operations.
         let fastest = |points: &Vec<Point>| points.iter().map(|point| point.time).min().unwrap_or(0);
         let time = self.model.all_points.iter().map(fastest).sum();
         let mut best = RelaxedBound {
@@ -358,7 +358,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             let value = solved.twice as f64 / 2.0 / TICKS_PER_NS as f64;
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
             let over = self.over(&solved);
-            // The mixture of the last solutions that is least over its limits.
+            // The mixture of the last solutions with the least excess.
             let weight = match direction.is_empty() {
                 true => 1.0,
                 false => shortest(&direction, &over).clamp(MAX_MIXTURE_WEIGHT / 10.0, MAX_MIXTURE_WEIGHT),
@@ -468,7 +468,7 @@ struct Solved {
     clauses: Clauses,
     worth: Vec<i128>,
     scratch_price: Vec<i128>,
-    /// For each interval that reruns alone ask for: whether keeping it costs less than computing it again.
+    /// For each interval that only reruns ask for: whether keeping it costs less than recomputing it.
     kept: Vec<bool>,
 }
 

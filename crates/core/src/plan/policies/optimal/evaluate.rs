@@ -52,7 +52,7 @@ pub(super) struct Decisions {
 pub(super) struct Moment {
     pub(super) operation: usize,
     pub(super) again: bool,
-    /// When it starts, without waits for copies from the host.
+    /// Its start time, without waits for copies from the host.
     start: u64,
     /// The next operation of the step, or this one.
     pub(super) at: usize,
@@ -94,7 +94,7 @@ struct Fetch {
 pub(super) struct Cutoff {
     /// Bytes over the limit, summed over all moments.
     pub(super) excess: u64,
-    /// Its time, if nothing may be over the limit.
+    /// Its time, if `excess` is 0.
     pub(super) time: u64,
 }
 
@@ -108,7 +108,7 @@ impl Cutoff {
     }
 }
 
-/// How early a copy back starts, in copy times.
+/// The lead of a copy back, in copy times.
 const PREFETCH_LEAD: u64 = 2;
 
 /// Scanning this number of moments for returning tensors counts as one visit.
@@ -134,7 +134,7 @@ pub(super) struct Evaluator<'m, 'a> {
     prefetches: Vec<(usize, Move)>,
     /// For each tensor: the number of tensors being rebuilt that read it.
     wanted: Vec<u32>,
-    /// Tensors being rebuilt, each for the one before, with their producers.
+    /// The stack of tensors being rebuilt, each for the previous one, with their producers.
     stack: Vec<(usize, &'m [usize])>,
     /// Visits of the last whole evaluation.
     visits: u64,
@@ -445,7 +445,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// Starts the copy back of a tensor, if it was moved.
+    /// Starts the copy back of a tensor, if it was moved. Returns whether it was.
     fn fetch(&mut self, tensor: usize, decisions: &Decisions) -> bool {
         match self.model.interval_at(tensor, self.at) {
             Some(interval) if decisions.intervals[interval] == Choice::Move && self.trace.on_host(tensor).is_some() => {

@@ -59,8 +59,8 @@ impl Clauses {
         self.either(!one, other, penalty);
     }
 
-    /// Adds a cost, of any sign, for a literal that holds. Returns what the sum of all penalties is short of: a negative
-    /// cost counts as its opposite for the opposite literal.
+    /// Adds a cost of any sign for a literal that holds. Returns the constant to add to the sum of all penalties: a negative cost counts as its
+    /// opposite for the opposite literal.
     pub(super) fn cost(&mut self, literal: Literal, cost: i128) -> i128 {
         if cost < 0 {
             return cost + self.cost(!literal, -cost);
@@ -75,7 +75,7 @@ impl Clauses {
         self.flow.fill()
     }
 
-    /// After [`Clauses::least_twice`]: whether a literal holds, does not, or may as well be either.
+    /// After [`Clauses::least_twice`]: whether a literal holds or not; `None` if both are optimal.
     pub(super) fn value(&self, literal: Literal) -> Option<bool> {
         match (self.flow.is_near(literal.0), self.flow.is_near((!literal).0)) {
             (true, false) => Some(true),

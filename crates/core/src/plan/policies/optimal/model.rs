@@ -68,13 +68,13 @@ pub(super) struct Model<'a> {
     /// For each operation: its uses of managed tensors, each tensor once.
     pub(super) touches: Vec<Vec<Touch>>,
     pub(super) intervals: Vec<IdleInterval>,
-    /// For each tensor: whether decisions are made for it.
+    /// For each tensor: whether the search decides about it.
     pub(super) managed: Vec<bool>,
     /// For each tensor: footprint.
     pub(super) bytes: Vec<u64>,
     /// Bytes at each operation of everything that never moves.
     pub(super) fixed: Vec<u64>,
-    /// The same just before the operation, without what it brings into being.
+    /// Bytes just before each operation of everything that never moves, without the operation's first outputs.
     pub(super) fixed_before: Vec<u64>,
     /// For each operation: its points, by rising workspace and falling time; never empty.
     pub(super) points: Vec<Vec<Point>>,

@@ -17,7 +17,7 @@ pub(super) struct Slot {
     pub(super) to: usize,
     /// Whether nothing comes or goes at any of them.
     pub(super) is_quiet: bool,
-    /// The most bytes at once of everything that never moves; for quiet slots.
+    /// The most bytes at once of tensors that never move; for quiet slots.
     pub(super) needs: u64,
     /// Time of all operations, without the first operation of a slot that is not quiet.
     pub(super) time: u64,
@@ -26,7 +26,7 @@ pub(super) struct Slot {
 /// The slots of all operations, in order.
 pub(super) fn slots(model: &Model<'_>) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
-    // For each tensor: whether it is on the device for certain since its last use.
+    // For each tensor: whether it has certainly been on the device since its last use.
     let mut stays = vec![false; model.managed.len()];
     for (at, (touches, points)) in model.touches.iter().zip(&model.points).enumerate() {
         let is_there = touches.iter().all(|touch| stays[touch.tensor]);

@@ -20,7 +20,7 @@ pub(super) struct Window {
     pub(super) to: usize,
 }
 
-/// The shares of a copy to the host.
+/// The number of shares of a copy to the host.
 pub(super) const SHARES: i128 = 1 << 16;
 
 /// An idle interval in the relaxation.
@@ -29,7 +29,7 @@ pub(super) struct Idle {
     pub(super) interval: usize,
     /// The first operation from which the tensor counts as on the device: a rerun begins later.
     pub(super) since: usize,
-    /// The first operation before which it may be needed, also by a rerun.
+    /// The first operation that may need it, directly or for a rerun.
     pub(super) earliest: usize,
     /// This interval's share of the one copy to the host that serves all intervals of the tensor, in units of 1 / [`SHARES`].
     pub(super) share: i128,
@@ -242,7 +242,7 @@ pub(super) enum RowUse {
     Nothing,
     /// Unless it is recomputed.
     Unless,
-    /// If it is there from this moment on.
+    /// If it is on the device from this moment on.
     There(usize),
 }
 

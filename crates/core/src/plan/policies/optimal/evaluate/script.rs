@@ -1,4 +1,4 @@
-//! When copies back begin, and the script of the decisions.
+//! Start times of copies back, and the script of the decisions.
 
 use super::{Evaluator, Fetch, PREFETCH_LEAD};
 use crate::plan::script::{Move, Script};
@@ -42,7 +42,7 @@ impl Evaluator<'_, '_> {
     pub(in crate::plan::policies::optimal) fn script(&self) -> Script {
         let moments = &self.trace.moments;
         let mut script = Script::with_releases(self.model.touches.len());
-        // By moment: first what comes after the moment before, then the prefetches before it.
+        // By moment: first the actions after the previous moment, then the prefetches before this one.
         let after = self.trace.moves.iter().map(|(place, what)| (*place, false, *what));
         let before = self.prefetches.iter().map(|(place, what)| (*place, true, *what));
         let mut moves: Vec<(usize, bool, Move)> = after.chain(before).collect();
@@ -52,7 +52,7 @@ impl Evaluator<'_, '_> {
         for (place, moment) in moments.iter().enumerate() {
             while let Some((_, is_before, what)) = moves.next_if(|(of, ..)| *of <= place) {
                 match last {
-                    // The list before an operation also holds what follows a rerun.
+                    // The list before an operation also holds the actions after a rerun.
                     Some(last) if !is_before && moments[place - 1].last == last && !moments[place - 1].again => {
                         script.after(last, what)
                     }

@@ -1,4 +1,4 @@
-//! An evaluation that goes back no further than it must comes to the same as one from the beginning.
+//! An evaluation that rewinds no further than necessary equals one from the beginning.
 
 use super::super::model::Model;
 use super::*;
@@ -31,7 +31,7 @@ fn change(decisions: &mut Decisions, model: &Model<'_>, next: &mut impl FnMut(us
     }
 }
 
-/// Calls `test` with evaluations of small steps and of one with branches, on a link that is fast and one that is slow.
+/// Calls `test` with evaluations of small steps and of one with branches, on a fast and on a slow link.
 fn with_models(mut test: impl FnMut(&Model<'_>, u64)) {
     for (name, rate) in [("alexnet", 1.0), ("resnet18", 1.0), ("resnet18", 0.05), ("densenet121", 1.0)] {
         let network = Network::open(name).unwrap();

@@ -46,7 +46,7 @@ enum Undo {
     Presence(usize, Presence),
     Left(usize, usize),
     OnHost(usize, Option<u64>),
-    /// It was put at this place among those about to leave.
+    /// Its position among the leaving tensors.
     Queued(usize),
     /// It was taken from this place.
     Unqueued(usize, Leaving),
@@ -67,7 +67,7 @@ struct Mark {
 pub(super) struct Trace {
     pub(super) sums: Sums,
     pub(super) moments: Vec<Moment>,
-    /// For each moment: live bytes, without what is on its way back.
+    /// For each moment: live bytes, without tensors on their way back.
     pub(super) live: Vec<u64>,
     /// Tensors that move, each after a number of moments.
     pub(super) moves: Vec<(usize, Move)>,
@@ -142,7 +142,7 @@ impl Trace {
         self.presence[tensor] != Presence::Away
     }
 
-    /// How many moments came before a tensor left last.
+    /// The number of moments before a tensor last left.
     pub(super) fn left(&self, tensor: usize) -> usize {
         self.left[tensor]
     }
@@ -180,7 +180,7 @@ impl Trace {
         }
     }
 
-    /// Takes a tensor off the device after the last moment; returns whether it was there.
+    /// Removes a tensor from the device after the last moment; returns whether it was there.
     pub(super) fn leave(&mut self, tensor: usize, bytes: u64) -> bool {
         let was_there = self.set(tensor, Presence::Away) != Presence::Away;
         if was_there {
@@ -204,7 +204,7 @@ impl Trace {
         self.leaving.front().copied()
     }
 
-    /// Takes a tensor from those about to leave.
+    /// Removes a tensor from the leaving ones.
     pub(super) fn unqueue(&mut self, place: usize) {
         if let Some(leaving) = self.leaving.remove(place) {
             self.undo.push(Undo::Unqueued(place, leaving));

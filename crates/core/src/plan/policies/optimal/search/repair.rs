@@ -6,11 +6,11 @@ use super::{Change, Search, Work, apply};
 /// The number of the most promising changes that are evaluated before one is made.
 const MAX_TRIED: usize = 6;
 
-/// Operations of a step in which several changes are made at once while much is missing.
+/// Steps with more operations make several changes at once while many bytes are missing.
 const LARGE_STEP_OPERATIONS: usize = 800;
 
 impl Search<'_, '_> {
-    /// Makes decisions fit the limit, if that is possible by giving up one thing after the other.
+    /// Makes decisions fit the limit by evicting one tensor after another, if possible.
     pub(in crate::plan::policies::optimal) fn repair(
         &mut self,
         decisions: &mut Decisions,
@@ -38,7 +38,7 @@ impl Search<'_, '_> {
                     best = Some((rank, change));
                 }
             }
-            // One change alone may free nothing at the worst moment where several tensors come back together.
+            // A single change may free nothing if several tensors come back together at the worst moment.
             let Some((_, change)) = best else { return self.squeeze(decisions, now, work) };
             apply(decisions, change);
             // Once more, for its moments.
@@ -115,7 +115,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Lets rebuilt tensors leave between their uses as long as that helps.
+    /// Lets rebuilt tensors leave between their uses while that helps.
     fn squeeze(&mut self, decisions: &mut Decisions, mut now: Evaluation, work: &mut Work<'_>) -> Option<Evaluation> {
         self.evaluate(decisions, work)?;
         let at = self.evaluator.moments()[now.worst].at;
