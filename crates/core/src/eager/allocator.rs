@@ -10,8 +10,6 @@
 //!
 //! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch, with `expandable_segments`. docs/results.md has how far predictions are off.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::simulate::{Block, Outcome, RerunCall, Span};
 use super::step::{EagerStep, NONE};
 
@@ -65,76 +63,75 @@ fn length(bytes: i64) -> i64 {
 struct Segment {
     page: i64,
     end: i64,
-    /// Free blocks: (length, begin), and the length by begin.
-    by_length: BTreeSet<(i64, i64)>,
-    by_begin: BTreeMap<i64, i64>,
+    /// Free blocks: where they begin, and their lengths. They are few, so a search looks at all.
+    free: Vec<(i64, i64)>,
 }
 
 impl Segment {
     fn new(page: i64, others: &[i64]) -> Segment {
-        let mut segment = Segment { page, end: 0, by_length: BTreeSet::new(), by_begin: BTreeMap::new() };
+        let mut segment = Segment { page, end: 0, free: Vec::with_capacity(64) };
         // These are below, and touch none.
         let mut place = 0;
         for &length in others {
             place -= length + ROUND;
-            segment.add(place, length);
+            segment.free.push((place, length));
         }
+        segment.free.reverse();
         segment
-    }
-
-    fn add(&mut self, begin: i64, length: i64) {
-        self.by_begin.insert(begin, length);
-        self.by_length.insert((length, begin));
-    }
-
-    fn remove(&mut self, begin: i64, length: i64) {
-        self.by_begin.remove(&begin);
-        self.by_length.remove(&(length, begin));
     }
 
     /// The place of a block of this length.
     fn take(&mut self, length: i64) -> i64 {
-        let mut long_enough = self.by_length.range((length, i64::MIN)..).copied();
         // The one at the end can grow, so it counts as the longest.
-        let found = match long_enough.next() {
-            Some((there, begin)) if there + begin == self.end => long_enough.next().or(Some((there, begin))),
-            found => found,
-        };
-        let (there, begin) = match found {
-            Some((there, begin)) => {
-                self.remove(begin, there);
-                (there, begin)
+        let last = self.free.last().filter(|(begin, there)| begin + there == self.end).map(|_| self.free.len() - 1);
+        let mut found = None;
+        let mut shortest = i64::MAX;
+        for (place, &(_, there)) in self.free[..last.unwrap_or(self.free.len())].iter().enumerate() {
+            if there >= length && there < shortest {
+                (found, shortest) = (Some(place), there);
             }
-            None => {
-                let last = self.by_begin.last_key_value().map(|(&begin, &there)| (there, begin));
-                let last = last.filter(|(there, begin)| there + begin == self.end);
-                if let Some((there, begin)) = last {
-                    self.remove(begin, there);
-                }
-                let (there, begin) = last.unwrap_or((0, self.end));
-                let more = (length - there + self.page - 1) / self.page * self.page;
-                self.end += more;
-                (there + more, begin)
+        }
+        let Some(place) = found.or(last) else {
+            let begin = self.grow(length, 0);
+            if self.end > begin + length {
+                self.free.push((begin + length, self.end - begin - length));
             }
+            return begin;
         };
+        let (begin, mut there) = self.free[place];
+        if there < length {
+            self.grow(length, there);
+            there = self.end - begin;
+        }
         if there > length {
-            self.add(begin + length, there - length);
+            self.free[place] = (begin + length, there - length);
+        } else {
+            self.free.remove(place);
         }
         begin
     }
 
+    /// Grows for a block of which so many bytes are there; the end before.
+    fn grow(&mut self, length: i64, there: i64) -> i64 {
+        let begin = self.end;
+        self.end += (length - there + self.page - 1) / self.page * self.page;
+        begin
+    }
+
     /// Releases a block.
-    fn give(&mut self, mut begin: i64, mut length: i64) {
-        let last_before = self.by_begin.range(..begin).next_back().map(|(&before, &there)| (before, there));
-        if let Some((before, there)) = last_before.filter(|(before, there)| before + there == begin) {
-            self.remove(before, there);
-            (begin, length) = (before, length + there);
+    fn give(&mut self, begin: i64, length: i64) {
+        let place = self.free.partition_point(|&(one, _)| one < begin);
+        let joins_before = place > 0 && self.free[place - 1].0 + self.free[place - 1].1 == begin;
+        let after = self.free.get(place).filter(|(one, _)| *one == begin + length).map(|(_, there)| *there);
+        match (joins_before, after) {
+            (true, Some(there)) => {
+                self.free[place - 1].1 += length + there;
+                self.free.remove(place);
+            }
+            (true, None) => self.free[place - 1].1 += length,
+            (false, Some(there)) => self.free[place] = (begin, length + there),
+            (false, None) => self.free.insert(place, (begin, length)),
         }
-        if let Some(&there) = self.by_begin.get(&(begin + length)) {
-            self.remove(begin + length, there);
-            length += there;
-        }
-        self.add(begin, length);
     }
 }
 
@@ -154,9 +151,12 @@ struct Replay<'a> {
     before: i64,
     /// By tensor, the operation that needs it again, if it is fetched.
     needed: Vec<usize>,
-    /// By operation, spans that begin there, and blocks that end there.
-    begins: Vec<Vec<Span>>,
-    ends: Vec<Vec<(i64, i64)>>,
+    /// Spans by the operation at which they begin, and by operation, where its spans are in this list.
+    begins: Vec<Span>,
+    from: Vec<usize>,
+    /// Blocks with the next one that ends at the same operation, and by operation, the first one that ends there.
+    blocks: Vec<(i64, i64, usize)>,
+    ends: Vec<usize>,
     /// How many bytes of small blocks there are more at each operation, and the most that it takes and gives back.
     small: Vec<i64>,
     beside: Vec<i64>,
@@ -172,8 +172,10 @@ impl<'a> Replay<'a> {
             small_block: there.sizes.small,
             before: there.bytes,
             needed: vec![NONE; step.tensors.len()],
-            begins: vec![Vec::new(); count],
-            ends: vec![Vec::new(); count],
+            begins: Vec::with_capacity(outcome.blocks.spans.len()),
+            from: Vec::new(),
+            blocks: Vec::with_capacity(outcome.blocks.spans.len()),
+            ends: vec![NONE; count],
             small: vec![0; count + 1],
             beside: vec![0; count],
         };
@@ -187,7 +189,7 @@ impl<'a> Replay<'a> {
                 found.small[span.first] += length;
                 found.small[span.last + 1] -= length;
             } else if (span.first, span.last) != (0, count - 1) {
-                found.begins[span.first].push(*span);
+                found.begins.push(*span);
             } else if taken >= length {
                 // It stays from step to step, and is there.
                 taken -= length;
@@ -195,6 +197,7 @@ impl<'a> Replay<'a> {
                 found.segment.take(length);
             }
         }
+        (found.begins, found.from) = by_first(&found.begins, count);
         found
     }
 
@@ -207,8 +210,10 @@ impl<'a> Replay<'a> {
             if at.is_none() && most.is_some_and(|most| self.before + self.segment.end + most_small > most) {
                 at = Some(index);
             }
-            for (begin, length) in std::mem::take(&mut self.ends[index]) {
+            let mut place = self.ends[index];
+            while let Some(&(begin, length, next)) = self.blocks.get(place) {
                 self.segment.give(begin, length);
+                place = next;
             }
         }
         Reserved { bytes: self.before + self.segment.end + most_small, at }
@@ -217,7 +222,7 @@ impl<'a> Replay<'a> {
     /// Fetches, reruns and then the operation itself.
     fn one(&mut self, index: usize) {
         let (step, outcome) = (self.step, self.outcome);
-        let mut spans = std::mem::take(&mut self.begins[index]);
+        let mut spans = self.begins[self.from[index]..self.from[index + 1]].to_vec();
         let writes = &step.operations[index].writes;
         let own: Vec<Span> =
             writes.iter().filter_map(|tensor| spans.iter().find(|span| span.tensor == *tensor).copied()).collect();
@@ -315,6 +320,22 @@ impl<'a> Replay<'a> {
     fn hold(&mut self, span: Span) {
         let length = length(span.bytes);
         let begin = self.segment.take(length);
-        self.ends[span.last].push((begin, length));
+        self.blocks.push((begin, length, self.ends[span.last]));
+        self.ends[span.last] = self.blocks.len() - 1;
     }
+}
+
+/// Spans by the operation at which they begin, in the given order at each; and by operation, where its spans are in this list.
+fn by_first(spans: &[Span], operations: usize) -> (Vec<Span>, Vec<usize>) {
+    let mut from = vec![0; operations + 1];
+    spans.iter().for_each(|span| from[span.first + 1] += 1);
+    for index in 0..operations {
+        from[index + 1] += from[index];
+    }
+    let (mut next, mut found) = (from.clone(), spans.to_vec());
+    for span in spans {
+        found[next[span.first]] = *span;
+        next[span.first] += 1;
+    }
+    (found, from)
 }

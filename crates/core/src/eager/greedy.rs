@@ -1,18 +1,23 @@
 //! Decisions by a greedy search: at the operation that needs most, give up what frees most bytes per added time, until the budget
 //! holds; then keep again what the budget allows, dearest first.
+//!
+//! Copies may take the place of reruns that would free more. So walks with fixed parts of the host's memory, down to the least that they reach,
+//! are kept for all budgets: a plan with less memory of either kind is one with more.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::decision::{Decision, Fate, Rebuilt};
 use super::rerun::Impossible;
 use super::simulate::Outcome;
 use super::step::{EagerStep, NONE};
+use crate::plan::{Rebuilding, TensorDecision, Treatment};
 
 /// How long keeping again may take.
 const IMPROVE: Duration = Duration::from_secs(1);
 /// Tensors that are given up before the step is predicted anew, since each changes what the others cost.
 const AT_ONCE: usize = 8;
+/// Parts of all bytes that may be moved, in percent, of which plans are kept for all budgets.
+const PARTS: [i64; 4] = [0, 10, 30, 100];
 /// What a copy costs of its time: as long as copies of the forward pass hide beside it, and beyond.
 const HIDDEN: f64 = 0.15;
 const SEEN: f64 = 2.0;
@@ -24,12 +29,86 @@ const BESIDE: f64 = 0.8;
 ///
 /// # Errors
 /// If the step cannot be predicted.
-pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome), Impossible> {
+pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<TensorDecision>, Outcome), Impossible> {
+    let own = walk(step, budget, step.host, |_| {})?;
+    let known = step.walked().as_ref().map_err(Clone::clone)?.iter().filter(|one| one.moved <= step.host);
+    let other = known.min_by(|one, other| one.compare(other, budget));
+    let mut choices = Choices::new(step);
+    let mut best: Option<(Vec<TensorDecision>, Outcome)> = None;
+    for one in [Some(&own), other.filter(|other| other.compare(&own, budget).is_lt())].into_iter().flatten() {
+        choices.fates.clone_from(&one.fates);
+        let mut outcome = step.simulate(&choices.decisions())?;
+        if outcome.peak <= budget {
+            let end = Instant::now() + IMPROVE;
+            let allows = |tried: &Outcome| tried.peak <= budget && tried.moved <= step.host;
+            outcome = choices.restore(outcome, allows, || Instant::now() > end);
+        }
+        let is_better = |(_, known): &(_, Outcome)| {
+            let over = |outcome: &Outcome| (outcome.peak - budget).max(0);
+            over(&outcome).cmp(&over(known)).then(outcome.time_us.total_cmp(&known.time_us)).is_lt()
+        };
+        if best.as_ref().is_none_or(is_better) {
+            best = Some((choices.decisions(), outcome));
+        }
+    }
+    best.ok_or_else(|| Impossible("there is no plan".to_owned()))
+}
+
+/// What was found on the way to less memory.
+#[derive(Clone)]
+pub(super) struct Walked {
+    fates: Vec<Treatment>,
+    peak: i64,
+    moved: i64,
+    time_us: f64,
+}
+
+impl Walked {
+    fn compare(&self, other: &Walked, budget: i64) -> std::cmp::Ordering {
+        let over = |one: &Walked| (one.peak - budget).max(0);
+        over(self).cmp(&over(other)).then(self.time_us.total_cmp(&other.time_us))
+    }
+}
+
+/// Walks to the least memory with each part of the host's memory, of which all that no other beats are kept.
+///
+/// # Errors
+/// If the step cannot be predicted.
+pub(super) fn walks(step: &EagerStep) -> Result<Vec<Walked>, Impossible> {
+    let choices = Choices::new(step);
+    let total: i64 = (0..choices.fates.len()).map(|one| choices.bytes(one)).sum();
+    let mut found: Vec<Walked> = Vec::new();
+    for part in PARTS {
+        let host = total / 100 * part;
+        if host <= step.host {
+            walk(step, 0, host, |one| {
+                let beats = |one: &Walked, other: &Walked| {
+                    one.peak <= other.peak && one.moved <= other.moved && one.time_us <= other.time_us
+                };
+                if !found.iter().any(|known| beats(known, one)) {
+                    found.retain(|known| !beats(one, known));
+                    found.push(one.clone());
+                }
+            })?;
+        }
+    }
+    Ok(found)
+}
+
+/// Gives up until a budget holds, with so many bytes on the host; what needs least on the way. `see` is shown all that is tried.
+fn walk(step: &EagerStep, budget: i64, host: i64, mut see: impl FnMut(&Walked)) -> Result<Walked, Impossible> {
     let mut choices = Choices::new(step);
     let mut outcome = step.simulate(&[])?;
-    let (mut best, mut best_fates) = (outcome.clone(), choices.fates.clone());
+    let walked = |choices: &Choices<'_>, outcome: &Outcome| Walked {
+        fates: choices.fates.clone(),
+        peak: outcome.peak,
+        moved: outcome.moved,
+        time_us: outcome.time_us,
+    };
+    let mut best = walked(&choices, &outcome);
+    see(&best);
     while outcome.peak > budget {
-        let picked = choices.pick(outcome.at, outcome.live[outcome.at] - budget);
+        let picked = choices.pick(outcome.at, outcome.live[outcome.at] - budget, host);
         if picked.is_empty() {
             break;
         }
@@ -41,16 +120,13 @@ pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome),
             continue;
         }
         outcome = tried;
-        if outcome.peak < best.peak {
-            (best, best_fates) = (outcome.clone(), choices.fates.clone());
+        let one = walked(&choices, &outcome);
+        see(&one);
+        if one.peak < best.peak {
+            best = one;
         }
     }
-    choices.fates = best_fates;
-    if best.peak <= budget {
-        let end = Instant::now() + IMPROVE;
-        best = choices.restore(best, |tried| tried.peak <= budget && tried.moved <= step.host, || Instant::now() > end);
-    }
-    Ok((choices.decisions(), best))
+    Ok(best)
 }
 
 /// A tensor that may be given up.
@@ -70,7 +146,7 @@ pub(super) struct Choices<'a> {
     candidates: Vec<Candidate>,
     /// Candidates in the order in which they are first made, the last first.
     from_last: Vec<usize>,
-    pub(super) fates: Vec<Fate>,
+    pub(super) fates: Vec<Treatment>,
     /// Fates that free nothing.
     refused: Vec<[bool; 2]>,
 }
@@ -110,7 +186,7 @@ impl<'a> Choices<'a> {
         from_last.sort_by_key(|&one| Reverse(step.tensors[candidates[one].tensor].first));
         Choices {
             step,
-            fates: vec![Fate::Keep; candidates.len()],
+            fates: vec![Treatment::Keep; candidates.len()],
             refused: vec![[false; 2]; candidates.len()],
             candidates,
             from_last,
@@ -118,11 +194,11 @@ impl<'a> Choices<'a> {
     }
 
     /// The fates of these decisions.
-    pub(super) fn set(&mut self, decisions: &[Decision]) {
-        self.fates.fill(Fate::Keep);
+    pub(super) fn set(&mut self, decisions: &[TensorDecision]) {
+        self.fates.fill(Treatment::Keep);
         for decision in decisions {
             if let Ok(place) = self.candidates.binary_search_by_key(&decision.tensor, |one| one.tensor) {
-                self.fates[place] = decision.fate;
+                self.fates[place] = decision.decision;
             }
         }
     }
@@ -141,17 +217,17 @@ impl<'a> Choices<'a> {
         self.step.tensors[self.candidates[one].tensor].bytes
     }
 
-    pub(super) fn give_up(&mut self, picked: &[(usize, Fate)]) {
+    pub(super) fn give_up(&mut self, picked: &[(usize, Treatment)]) {
         for &(one, fate) in picked {
             self.fates[one] = fate;
         }
     }
 
     /// Keeps these again, for good.
-    pub(super) fn refuse(&mut self, picked: &[(usize, Fate)]) {
+    pub(super) fn refuse(&mut self, picked: &[(usize, Treatment)]) {
         for &(one, fate) in picked {
-            self.fates[one] = Fate::Keep;
-            self.refused[one][usize::from(fate == Fate::Offload)] = true;
+            self.fates[one] = Treatment::Keep;
+            self.refused[one][usize::from(fate == Treatment::Offload)] = true;
         }
     }
 
@@ -160,24 +236,24 @@ impl<'a> Choices<'a> {
         self.refused.fill([false; 2]);
     }
 
-    /// What to give up next at an operation that needs so many bytes too many.
-    pub(super) fn pick(&self, at: usize, mut excess: i64) -> Vec<(usize, Fate)> {
+    /// What to give up next at an operation that needs so many bytes too many, with so many on the host.
+    pub(super) fn pick(&self, at: usize, mut excess: i64, host: i64) -> Vec<(usize, Treatment)> {
         let step = self.step;
         let link = step.out_rate.min(step.in_rate);
-        let offloaded = (0..self.fates.len()).filter(|&one| self.fates[one] == Fate::Offload);
+        let offloaded = (0..self.fates.len()).filter(|&one| self.fates[one] == Treatment::Offload);
         let mut moved: i64 = offloaded.map(|one| self.bytes(one)).sum();
         let hidden = BESIDE * step.begins[step.turn] * link;
-        let mut found: Vec<(f64, usize, Fate)> = Vec::new();
+        let mut found: Vec<(f64, usize, Treatment)> = Vec::new();
         for (one, candidate) in self.candidates.iter().enumerate() {
             let tensor = &step.tensors[candidate.tensor];
-            if self.fates[one] != Fate::Keep || tensor.last_forward >= at || at >= tensor.first_backward {
+            if self.fates[one] != Treatment::Keep || tensor.last_forward >= at || at >= tensor.first_backward {
                 continue;
             }
             let [no_rerun, no_copy] = self.refused[one];
-            let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Fate::Recompute));
+            let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Treatment::Recompute));
             let is_hidden = ((moved + tensor.bytes) as f64) < hidden;
             let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN } else { SEEN };
-            let copy = (!no_copy && moved + tensor.bytes <= step.host).then_some((copy, Fate::Offload));
+            let copy = (!no_copy && moved + tensor.bytes <= host).then_some((copy, Treatment::Offload));
             let cheaper = rerun.into_iter().chain(copy).min_by(|one, other| one.0.total_cmp(&other.0));
             if let Some((cost, fate)) = cheaper {
                 found.push((cost / tensor.bytes.max(1) as f64, one, fate));
@@ -186,8 +262,8 @@ impl<'a> Choices<'a> {
         found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         let mut picked = Vec::new();
         for (_, one, fate) in found {
-            if fate == Fate::Offload {
-                if moved + self.bytes(one) > step.host {
+            if fate == Treatment::Offload {
+                if moved + self.bytes(one) > host {
                     continue;
                 }
                 moved += self.bytes(one);
@@ -209,13 +285,13 @@ impl<'a> Choices<'a> {
         is_over: impl Fn() -> bool,
     ) -> Outcome {
         let cost = |one: &usize| self.candidates[*one].closure.as_ref().map_or(0.0, |(_, time)| *time);
-        let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Fate::Keep).collect();
+        let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Treatment::Keep).collect();
         given.sort_by(|one, other| cost(other).total_cmp(&cost(one)).then(self.bytes(*one).cmp(&self.bytes(*other))));
         for one in given {
             if is_over() {
                 break;
             }
-            let fate = std::mem::replace(&mut self.fates[one], Fate::Keep);
+            let fate = std::mem::replace(&mut self.fates[one], Treatment::Keep);
             match self.step.simulate(&self.decisions()) {
                 Ok(tried) if tried.time_us <= best.time_us && allows(&tried) => best = tried,
                 _ => self.fates[one] = fate,
@@ -225,18 +301,18 @@ impl<'a> Choices<'a> {
     }
 
     /// The choices in the form of a plan file.
-    pub(super) fn decisions(&self) -> Vec<Decision> {
+    pub(super) fn decisions(&self) -> Vec<TensorDecision> {
         let needs = self.needs();
         let mut found = Vec::new();
         for (one, candidate) in self.candidates.iter().enumerate() {
-            let (Fate::Recompute, Some((operations, _))) = (self.fates[one], &candidate.closure) else { continue };
-            found.push(Decision {
+            let (Treatment::Recompute, Some((operations, _))) = (self.fates[one], &candidate.closure) else { continue };
+            found.push(TensorDecision {
                 tensor: candidate.tensor,
-                fate: Fate::Recompute,
+                decision: Treatment::Recompute,
                 offload_after: None,
                 release_after: Some(self.step.tensors[candidate.tensor].last_forward),
                 prefetch_before: None,
-                rebuilt: vec![Rebuilt { before: needs[one], operations: operations.clone() }],
+                rebuilt: vec![Rebuilding { before: needs[one], operations: operations.clone() }],
             });
         }
         self.transfers(&needs, &mut found);
@@ -249,7 +325,7 @@ impl<'a> Choices<'a> {
         let mut needs: Vec<usize> = self.candidates.iter().map(first_backward).collect();
         // Later tensors are rebuilt earlier; what their reruns read is needed then.
         for &one in &self.from_last {
-            if self.fates[one] == Fate::Recompute {
+            if self.fates[one] == Treatment::Recompute {
                 for &read in &self.candidates[one].reads {
                     needs[read] = needs[read].min(needs[one]);
                 }
@@ -260,11 +336,11 @@ impl<'a> Choices<'a> {
 
     /// Times of copies: out at once, one after another; in as late as one after another allows. Hooks let go of what was copied out
     /// when they see the next pack, and fetch when they see an unpack.
-    fn transfers(&self, needs: &[usize], found: &mut Vec<Decision>) {
+    fn transfers(&self, needs: &[usize], found: &mut Vec<TensorDecision>) {
         let step = self.step;
         let begins = &step.begins;
         let link = step.out_rate.min(step.in_rate);
-        let mut moved: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] == Fate::Offload).collect();
+        let mut moved: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] == Treatment::Offload).collect();
         moved.sort_by_key(|&one| self.candidates[one].packed);
         let begin = found.len();
         let mut free = 0.0_f64;
@@ -277,9 +353,9 @@ impl<'a> Choices<'a> {
             }
             let later = step.packs.partition_point(|&pack| pack < release);
             let release = step.packs.get(later).copied().unwrap_or(step.turn.saturating_sub(1));
-            found.push(Decision {
+            found.push(TensorDecision {
                 tensor: self.candidates[one].tensor,
-                fate: Fate::Offload,
+                decision: Treatment::Offload,
                 offload_after: Some(after),
                 release_after: Some(release),
                 prefetch_before: Some(needs[one]),

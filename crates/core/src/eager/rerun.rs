@@ -39,14 +39,10 @@ pub struct Call {
 
 /// See [`EagerStep::leaves`].
 pub(super) fn leaves(step: &EagerStep, indices: &[usize]) -> Vec<usize> {
-    let made = |tensor: &usize| indices.iter().any(|&index| step.operations[index].writes.contains(tensor));
-    let mut found: Vec<usize> = Vec::new();
-    for &read in indices.iter().flat_map(|&index| &step.operations[index].reads) {
-        if !found.contains(&read) && !made(&read) {
-            found.push(read);
-        }
-    }
-    found
+    let made = made_by(step, indices);
+    let mut seen = BTreeSet::new();
+    let read = indices.iter().flat_map(|&index| &step.operations[index].reads).copied();
+    read.filter(|read| made.binary_search(read).is_err() && seen.insert(*read)).collect()
 }
 
 /// What a rerun of these operations makes.
