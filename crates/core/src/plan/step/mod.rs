@@ -67,6 +67,9 @@ pub struct Tensor {
     pub groups: Vec<GroupId>,
     /// The tensor whose bytes it shares, if it is a view; operations then refer to that tensor alone.
     pub alias: Option<TensorId>,
+    /// The tensor whose bytes an operation changes in place to make this one, where a program's allocator places both; such an operation
+    /// reads it.
+    pub in_place_of: Option<TensorId>,
     /// The bytes that one sample needs; `None` if it has no samples or if that is unknown.
     pub sample_bytes: Option<Bytes>,
 }
@@ -172,6 +175,9 @@ pub struct Operation {
     /// sample and these sums alone, as in batch normalization: what it overwrites that has no samples. [`Phase`] says how it
     /// then runs in parts.
     pub sums: Option<Nanos>,
+    /// Blocks that it takes and gives back beside its results, in order, where a program's allocator places them: bytes of a block, 0 for a
+    /// result, and -1 where the first block goes. Empty if only their sum is known.
+    pub workspaces: Vec<i64>,
 }
 
 /// Whether an operation may run again within a step, and how long that takes.
