@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use tightfit_core::eager::{self, EagerStep as Step, Impossible, Limits, Outcome, Sizes, There};
 use tightfit_core::plan::TensorDecision;
 
-use crate::failure::bad_input;
+use crate::failure::{bad_input, raise};
 use crate::interrupt::interruptible;
 
 /// A recorded step.
