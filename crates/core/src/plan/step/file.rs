@@ -7,7 +7,8 @@
 //!  "operations": [{"group": 0, "name": "conv", "stage": "forward", "reads": [], "writes": [0], "time_us": 12.5}, ..]}
 //! ```
 //!
-//! The structs below mirror the document key for key, so the internal types stay free to change.
+//! The structs below mirror the document key for key, so the internal types stay free to change. `tensor` and `operation` have the entries of the
+//! lists.
 
 mod operation;
 mod tensor;
@@ -34,7 +35,7 @@ const MAX_BYTES: u64 = 1 << 56;
 pub struct StepFile {
     /// The step.
     pub step: Step,
-    /// The link and the host of the machine, if the file says.
+    /// The link and the host of the machine, if stated.
     pub machine: Option<Machine>,
 }
 
@@ -69,13 +70,13 @@ pub(super) fn bad(what: impl ToString) -> Error {
 }
 
 impl StepFile {
-    /// Whether a file is a step, by the key that each has; false for what cannot be read.
+    /// Whether a file is a step, decided by a key that every step file has; false for an unreadable file.
     pub fn is_one(path: &Path) -> bool {
         let is_json = path.to_string_lossy();
         if ![".json", ".json.gz"].iter().any(|end| is_json.ends_with(end)) {
             return false;
         }
-        // The key is the first of a file that this package writes, but may stand anywhere.
+        // The key comes first in files of this package, but may be anywhere.
         bounded::read_text(path, MAX_TEXT).is_ok_and(|text| text.contains("\"tightfit_step\""))
     }
 
@@ -169,7 +170,7 @@ impl Document {
         })
     }
 
-    /// For each tensor: the one whose bytes it uses in the end.
+    /// For each tensor: the tensor that finally provides its bytes.
     fn roots(&self) -> Result<Vec<usize>, Error> {
         let mut total: u64 = 0;
         let mut roots = Vec::with_capacity(self.tensors.len());
