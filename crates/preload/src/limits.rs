@@ -82,7 +82,7 @@ impl Limits {
     }
 }
 
-/// The settings of a call. Each is none where it stays, and `Some(None)` where a more general one is to hold.
+/// The settings of a call. `None` keeps a setting, and `Some(None)` lets a more general one hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     limit: Option<Option<Limit>>,

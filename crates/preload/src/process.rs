@@ -15,13 +15,12 @@
 //! ```
 //!
 //! The map of totals is released before a device's total is locked. Waiting for a backend has a time limit, because the
-//! thread that measures may need what the waiting one has yet to enqueue; nobody waits for a session, since only one
-//! thread at a time uses a handle. The choice of a kernel and the settings of calls (`Latest`) are read without a lock, and
-//! replaced under one under which nothing is taken; counts and the duty to report take no lock.
-//! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any
-//! of these locks is held; filling one takes no lock of this list, except that a decision about a configuration is made
-//! before its cell is filled. Locks inside other crates (the host's contexts, SQLite's) are taken last and released
-//! before anything here is.
+//! thread that measures may need work that the waiting one has yet to enqueue. Nobody waits for a session, since only one
+//! thread at a time uses a handle. The choice of a kernel and the settings of calls (`Latest`) are read without a lock.
+//! They are replaced under a lock under which no other is taken. Counts and the duty to report take no lock.
+//! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any of
+//! these locks is held. Filling one takes no lock of this list; a decision about a configuration is made before its cell is
+//! filled. Locks inside other crates (the host's contexts, SQLite's) are taken last and released first.
 
 use std::path::Path;
 use std::ptr::null_mut;

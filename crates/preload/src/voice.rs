@@ -1,5 +1,5 @@
-//! Messages to the user while tuning goes on, on standard error: a line that changes if that is a terminal, and a line
-//! at its end. Of several ranks on one machine, only the first speaks.
+//! Messages to the user during tuning, on standard error: a line that changes if that is a terminal, and a line at its end.
+//! With several ranks on one machine, only the first prints them.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

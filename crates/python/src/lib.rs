@@ -27,7 +27,7 @@ mod profile;
 mod solve;
 mod verify;
 
-/// What `tightfit/*.py` is built on.
+/// The native module under `tightfit/*.py`.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]

@@ -60,7 +60,7 @@ pub struct Words {
 pub struct Prepared {
     pub plan: plan::Prepared,
     pub network: Option<Network>,
-    /// What the user should know about the result.
+    /// Notes for the user about the result.
     pub notes: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl Words {
     /// Measures the convolutions, looks them up, or assumes them.
     ///
     /// # Errors
-    /// Those of the network, the options, the device and of measuring.
+    /// Errors of the network, the options, the device and of measuring.
     pub fn prepare(&self, recordings: Option<&[Recording]>, stop: &AtomicBool) -> Result<Prepared, Error> {
         let momentum = Hyperparameter::Momentum.check("momentum", self.momentum)?;
         if let Some(path) = &self.step {

@@ -14,7 +14,7 @@ NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find() -> str | None:
-    """The browser to use: that of TIGHTFIT_BROWSER, or the first that the PATH has."""
+    """The browser to use: TIGHTFIT_BROWSER's, or the first one on PATH."""
     named = os.environ.get("TIGHTFIT_BROWSER")
     return named or next((found for name in NAMES if (found := shutil.which(name))), None)
 

@@ -1,6 +1,6 @@
 """Pages and pictures in a real browser: phones and wide screens, light and dark.
 
-Skipped where there is no Chromium; ``apt-get install chromium`` brings one, TIGHTFIT_BROWSER names another.
+Skipped without Chromium. ``apt-get install chromium`` installs it, and TIGHTFIT_BROWSER names another browser.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tables in the documents that scripts print from what was measured."""
+"""Tables in the documents that scripts print from measured lines."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def test_the_picture_of_plans_is_what_was_measured(tmp_path: pathlib.Path) -> No
 
 
 def lacking(folder: pathlib.Path) -> list[str]:
-    """What the lines of measured files do not say: `FILE: FIELD` for a line without it."""
+    """The fields that lines of measured files lack: `FILE: FIELD` for each line without it."""
     reader = f"""
 import json, pathlib, sys
 sys.path.insert(0, "scripts")

@@ -40,12 +40,12 @@ def operation(name="aten.relu", **fields):
 
 
 def tensor(size, **fields):
-    """Of so many MiB."""
+    """A temporary tensor of ``size`` MiB."""
     return {"bytes": int(size * MIB), "residence": "temporary", **fields}
 
 
 def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
-    """For tensors that each live from one operation to another, of so many MiB, and what operations take beside these."""
+    """The bytes reserved for tensors of given MiB, which live from one operation to another, and for workspaces of operations."""
     data = {"operations": [operation(reads=[], writes=[]) for _ in range(operations)], "tensors": [tensor(size) for _, _, size in spans]}
     for number, (first, last, _) in enumerate(spans):
         data["operations"][first]["writes"].append(number)
@@ -58,11 +58,11 @@ def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
 @pytest.mark.parametrize(
     ("spans", "pages"),
     [
-        # What goes makes room for what comes.
+        # A freed block makes room for a later one.
         ([(0, 0, 20), (1, 2, 20)], 1),
         # A hole between two blocks is too short.
         ([(0, 0, 20), (0, 2, 20), (1, 2, 40)], 4),
-        # Holes beside each other join.
+        # Adjacent holes join.
         ([(0, 0, 20), (0, 0, 20), (0, 2, 20), (1, 2, 40)], 3),
         ([(0, 1, 20), (0, 0, 20), (0, 2, 20), (2, 2, 40)], 3),
         # The shortest hole that is long enough: the 60 find theirs afterwards.
@@ -70,7 +70,7 @@ def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
         # The last hole grows, and is taken last.
         ([(0, 3, 20), (0, 0, 40), (1, 3, 20), (2, 3, 40)], 4),
         ([(0, 0, 40), (0, 3, 20), (0, 0, 20), (1, 3, 20), (2, 3, 40)], 5),
-        # What is left of a page is part of it.
+        # The rest of a page is part of it.
         ([(0, 2, 5), (1, 2, 15), (2, 2, 5)], 2),
         # Of small blocks, what there is at most.
         ([(0, 0, 1), (1, 2, 0.5), (2, 2, 0.25)], 1 / 20),
@@ -88,7 +88,7 @@ def test_where_it_is_too_much():
 @pytest.mark.parametrize(
     ("workspaces", "pages"),
     [
-        # It is gone behind the operation, in whose hole is room for what comes.
+        # The workspace is freed after the operation, and a later block fits into its hole.
         ([60, -1], 5),
         # Two that follow each other take the same block, two at once do not.
         ([60, -1, 60, -2], 5),
@@ -111,7 +111,7 @@ def test_what_an_operation_takes_beside_its_results(workspaces, pages):
         # The input, a stay, and the rerun's two blocks, of which one goes.
         (3, 20, False, 4),
         (3, 60, False, 5),
-        # The other stays as long as it is needed, and what is beside it is too short.
+        # The other block stays as long as it is needed, and the hole next to it is too short.
         (4, 20, False, 4),
         (4, 40, False, 6),
         # A rerun in place takes one.

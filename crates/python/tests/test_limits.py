@@ -11,7 +11,7 @@ import tightfit
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Writes down what it is told; the layer "held" holds three convolutions that cannot follow.
+# Prints its arguments; the layer "held" has three convolutions that cannot follow.
 LISTENER = r"""
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ const char *tightfitLastError(void) { return "the words of the library"; }
 
 
 def run(program: str, **environment: str) -> list[str]:
-    """What a program printed, line by line."""
+    """The output of a program, line by line."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TIGHTFIT_")}
     done = subprocess.run(
         [sys.executable, "-c", "import tightfit\n" + program],

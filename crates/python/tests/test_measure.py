@@ -1,4 +1,4 @@
-"""One convolution's candidates: measured on the CPU, or answered from what was recorded."""
+"""The candidates of one convolution: measured on the CPU, or answered from recordings."""
 
 import signal
 import subprocess
@@ -84,7 +84,7 @@ def test_what_cannot_fit_in_memory_is_refused_before_it_begins():
 
 
 def kept(cache):
-    """What is in a cache that another process may be creating."""
+    """The contents of a cache that another process may be creating."""
     try:
         return tightfit.Profile.open(cache).rows()
     except tightfit.FileError:

@@ -1,5 +1,5 @@
-"""Every operator of ONNX that the reader takes: its table against ONNX's definition, and what is computed against another
-implementation. Needs onnx; ONNX Runtime is compared with too where it is installed."""
+"""Every operator of ONNX that the reader takes: its table against ONNX's definition, and its results against another implementation. Needs onnx.
+ONNX Runtime is compared with too, where it is installed."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def binary() -> str:
 
 
 def references(made: onnx.ModelProto, samples: np.ndarray) -> dict[str, np.ndarray | Exception]:
-    """What other implementations compute, or why they do not."""
+    """The results of other implementations, or the reasons why there are none."""
 
     def runtime() -> np.ndarray:
         options = onnxruntime.SessionOptions()

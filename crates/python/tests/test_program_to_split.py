@@ -28,7 +28,7 @@ exec "$(dirname "$0")/bin/client" "$@"
 
 @pytest.fixture
 def machine(tmp_path):
-    """The environment of a machine with two mock GPUs, and a program beside its cuDNN; what `cargo test` built."""
+    """The environment of a machine with two mock GPUs, and a program next to its cuDNN, from the build of `cargo test`."""
     libraries = {name: BUILT / f"deps/libtightfit_{name}.so" for name in ["mock_cuda", "mock_cudnn", "preload"]}
     clients = sorted(BUILT.glob("build/tightfit-test-support-*/out/Linked"), key=lambda path: path.stat().st_mtime)
     command = Path(os.environ.get("TIGHTFIT_COMMAND", BUILT / "tightfit"))

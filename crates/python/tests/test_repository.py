@@ -1,4 +1,4 @@
-"""What the repository says to machines: workflows, issue forms, and the citation."""
+"""Machine-readable files of the repository: workflows, issue forms, and the citation."""
 
 import os
 import re
@@ -92,7 +92,7 @@ def test_the_picture_of_tuned_convolutions_shows_the_results(tmp_path: Path) -> 
     assert output.read_text() == (ROOT / "docs/pictures/pytorch-steps.svg").read_text()
     rows = [line.split("\t") for line in lines]
     assert ["VGG-16 b256, 512 MiB", "fp32", "424.0", "302.0", "354.0", "424.0"] in rows
-    # Each with PyTorch's own benchmark, and plain beside it.
+    # Each row has PyTorch's own benchmark and the plain time.
     assert all(len(row) == 6 for row in rows)
     assert {row[1] for row in rows} == {"fp32", "tf32", "bf16"}
 
@@ -103,7 +103,7 @@ def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for page in [ROOT / "crates/python/README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]:
         for block in page.read_text().split("```python\n")[1:]:
             code = block.split("```")[0]
-            # What needs PyTorch runs in tests_torch/test_guide_torch.py.
+            # Blocks that need PyTorch run in tests_torch/test_guide_torch.py.
             if code.startswith("import tightfit\n"):
                 exec(compile(code, str(page), "exec"), {})
                 ran += 1

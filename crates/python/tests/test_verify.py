@@ -1,4 +1,4 @@
-"""Running what the optimizers choose: the command's document, and what an exception or a fault says."""
+"""Running the optimizers' choices: the command's document, and the text of an exception or a fault."""
 
 import json
 import pickle
@@ -27,7 +27,7 @@ def test_the_document_is_that_of_the_command(bound, limit, command, tmp_path):
     found = tightfit.verify("lenet", 4, **{bound: limit}, layers=["conv1", "conv2"], **{**HERE, "cache": cache})
     assert found.passed and found.fault is None
     document = json.loads(json.dumps(found.to_dict()))
-    # What the command measured is in the cache, so the choices are the same, and the random numbers are.
+    # The command's measurements are in the cache, so the choices are the same, and so are the random numbers.
     for name in ("kernels", "side_by_side"):
         assert shape(document[name]) == shape(expected.get(name, [])), name
     errors = [name for name in vars(found.kernels[0].verification) if "error" in name]

@@ -119,7 +119,7 @@ fn frozen_layers_stay_and_the_others_train_as_before() {
     }
 }
 
-/// What a computation is in the network.
+/// The layer pass that a computation carries out.
 fn pass_of(workload: &Workload<'_>, compute: &Compute) -> LayerPass {
     workload.lower().unwrap().passes[compute.operation.0].clone()
 }
@@ -280,7 +280,7 @@ fn first_convolution(workload: &Workload<'_>, schedule: &Schedule) -> usize {
 }
 
 /// Sends the input map to the host right after it was written, and fetches it back to other bytes before the first
-/// convolution reads it, each on its own stream; `waits` says which of the three waits are there.
+/// convolution reads it, each on a separate stream. `waits` selects which of the three waits exist.
 fn offloading(workload: &Workload<'_>, waits: [bool; 3]) -> Schedule {
     let mut schedule = everything_resident(workload, "direct", 2);
     let tensor = |block: &Block| match block.holds {

@@ -8,7 +8,7 @@ use super::case::Case;
 use super::mutate;
 use super::recordings::measurements;
 
-/// What another program, or a person, may do to the tables.
+/// Changes that another program, or a person, may make to the tables.
 const SQL: [&str; 40] = [
     "UPDATE measurement SET time_ns = 0",
     "UPDATE measurement SET time_ns = -1",
@@ -80,7 +80,7 @@ pub fn attack(case: &mut Case) {
     case.run("cache clear --device nothing --cache m.db");
 }
 
-/// Makes `m.db`; says whether a journal lies beside it.
+/// Makes `m.db`. Returns whether it comes with a journal.
 fn damage(case: &mut Case) -> bool {
     let mut bytes = case.bench.bytes("good.db");
     // The first inputs have each statement once.

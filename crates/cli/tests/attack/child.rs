@@ -22,15 +22,15 @@ const IDLE: Duration = Duration::from_secs(25);
 const ADDRESS_SPACE_KIB: u64 = 4 << 20;
 /// The most memory that may be resident, whatever the input.
 pub const RESIDENT_KIB: u64 = 1 << 20;
-/// Lines of the longest message. The causes of an error are lines of their own, and a wrong option comes with the usage.
+/// Lines of the longest message. Each cause of an error is a separate line, and a wrong option comes with the usage.
 const MESSAGE_LINES: usize = 24;
 const SIGXCPU: i32 = 24;
 
-/// What was wrong with how a child ended.
+/// A fault in the way that a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Panic,
-    /// Ended by a signal of its own, as when memory cannot be had.
+    /// Ended by a signal that nobody sent, for example for want of memory.
     Abort,
     /// Waits for what never comes.
     Hang,
@@ -44,7 +44,7 @@ pub enum Trouble {
     Harm,
 }
 
-/// What a child is started with beside its arguments.
+/// The environment and redirections of a child.
 #[derive(Clone, Default)]
 pub struct Setup {
     pub variables: Vec<(OsString, OsString)>,
@@ -158,7 +158,7 @@ impl Ending {
         self.status.success()
     }
 
-    /// What is wrong with this end of a command whose standard error could be `written`.
+    /// The fault of a command's end, if any. `written`: its standard error could be written.
     pub fn trouble(&self, written: bool) -> Option<Trouble> {
         let panicked = self.stderr.contains("panicked at") || self.stderr.contains("stack backtrace");
         match (self.status.code(), self.status.signal()) {

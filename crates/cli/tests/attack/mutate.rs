@@ -157,7 +157,7 @@ pub fn json(document: &mut Value, random: &mut Generator) {
     match random.below(8) {
         0..=2 => *at(document, &place) = scalar(random),
         3 => {
-            // The neighbor of a number is nearer to what may be accepted than any edge.
+            // The neighbor of a number is nearer to an accepted value than any edge.
             let near = at(document, &place).as_u64().map(|number| match random.below(4) {
                 0 => number.wrapping_add(1),
                 1 => number.wrapping_sub(1),

@@ -1,4 +1,4 @@
-//! Outputs that are no plain files, streams that cannot be written, disks that are full. What is there stays of its kind,
+//! Outputs that are not plain files, streams that cannot be written, disks that are full. Existing things keep their kind,
 //! an old file stays whole, and no part of a new one is left.
 
 use std::fs::{self, FileType};

@@ -1,4 +1,4 @@
-//! Models from ONNX files: what is planned by default, and what it says of a model that it cannot take.
+//! Models from ONNX files: plans by default, and messages about models that cannot be read.
 
 use std::io::Read;
 use std::path::Path;

@@ -30,7 +30,7 @@ fn the_baseline_of_the_paper_has_two_gradient_maps() {
         let ours = plan["accounting"]["ours"]["maximum_saved"].as_f64().unwrap();
         (rest, paper["maximum_saved"].as_f64().unwrap(), ours)
     };
-    // The largest gradients are those of 64 maps of 224 x 224 pixels; the labels count as a map.
+    // The largest gradients belong to 64 maps of 224 x 224 pixels; the labels count as a map.
     let (vgg, resnet) = (plan("vgg16"), plan("resnet50"));
     assert_eq!(vgg.0, 2 * 8 * 64 * 224 * 224 * 4 + 8 * 4);
     // Where a network forks, a third gradient map is live.

@@ -5,7 +5,7 @@ use crate::folder::Folder;
 #[test]
 fn what_is_planned_runs_in_less_than_training_takes() {
     let folder = Folder::on_cpu();
-    // Other policies do not run layers in parts of the mini-batch, and so do not reach the least bytes of those that do.
+    // Only `optimal` runs layers in parts of the mini-batch, so other policies cannot reach the least bytes of such plans.
     let options = "digits-net --batch 32 --budget 8MiB --data digits --divide off";
     let predicted = folder.json(&format!("predict {options} --check"));
     let of = |key: &str| predicted[key].as_u64().unwrap();

@@ -1,4 +1,4 @@
-//! `tightfit report`: what it shows of reports, and what it says of everything else.
+//! `tightfit report`: its view of reports, and its message about any other file.
 
 use std::fs;
 

@@ -9,7 +9,7 @@ use tightfit_test_support::libraries::library;
 
 use crate::folder::{TIGHTFIT, clean};
 
-/// A folder with a cache, and a device of so many bytes.
+/// A folder with a cache, and a device with a given number of bytes.
 struct Machine {
     folder: TempDir,
 }
@@ -19,7 +19,7 @@ impl Machine {
         self.run_with(memory, arguments, "digits-net --batch 2 --divide off")
     }
 
-    /// Runs with this in place of the network and what is planned.
+    /// Runs the command with `what` in place of the default network and options.
     fn run_with(&self, memory: u64, arguments: &str, what: &str) -> Output {
         let mut command = clean(TIGHTFIT);
         for (name, mock) in [("CUDA", "mock_cuda"), ("CUDNN", "mock_cudnn"), ("CUBLAS", "mock_cublas")] {
@@ -41,7 +41,7 @@ impl Machine {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What it says where it does not fit.
+    /// The message of a run that does not fit.
     fn refused(&self, memory: u64, arguments: &str) -> String {
         let output = self.run(memory, arguments);
         let message = String::from_utf8(output.stderr).unwrap();

@@ -50,7 +50,7 @@ impl CudaBackend {
         })
     }
 
-    /// Times an algorithm as one micro-batch of a division, which for backward-filter adds to the output. Undivided it
+    /// Times an algorithm as one micro-batch of a division, which for backward-filter adds to the output. An undivided call
     /// is no slower.
     fn time_algorithm(
         &mut self,

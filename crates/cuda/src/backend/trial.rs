@@ -140,7 +140,7 @@ impl Host {
         self.context(device)?.memory().map(|(free, _)| free)
     }
 
-    /// Gives the memory of ended trials back to a device, for which otherwise only the program waits. Never waits.
+    /// Returns the memory of ended trials to a device, for which otherwise only the program waits. Never waits.
     ///
     /// # Errors
     /// [`CudaError::Driver`].

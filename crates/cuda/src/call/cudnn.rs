@@ -1,6 +1,6 @@
-//! cuDNN's calls. Every object passed in came from the same table and is alive, a handle is used by one thread at a
-//! time with its device's context current, and device addresses belong to live buffers large enough for the
-//! descriptors until the handle's stream has done the work.
+//! cuDNN's calls. Every object passed in came from the same table and is alive. A handle is used by one thread at a time
+//! with its device's context current. Device addresses belong to live buffers large enough for the descriptors until the
+//! handle's stream has done the work.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 

@@ -357,8 +357,8 @@ pub unsafe fn event_query(driver: &Driver, event: Event) -> Result<bool, CudaErr
 /// Enqueues a kernel on a grid of blocks of `threads` threads.
 ///
 /// # Safety
-/// As the module's; `arguments` points to one value of the right type for each parameter of the kernel, and what the kernel
-/// reads and writes stays alive until the stream has done it.
+/// As the module's. `arguments` points to one value of the right type for each parameter of the kernel, and the kernel's
+/// inputs and outputs stay alive until the stream has done the work.
 pub unsafe fn launch_kernel(
     driver: &Driver,
     function: Function,

@@ -1,6 +1,6 @@
-//! cuDNN's calls for layers. As in [`super::cudnn`]: every object came from the same library and is alive, a handle is used
-//! by one thread at a time with its context current, and device addresses belong to live buffers large enough for the
-//! work that the descriptors say until the handle's stream has done the work.
+//! cuDNN's calls for layers. As in [`super::cudnn`], every object came from the same library and is alive. A handle is used
+//! by one thread at a time with its context current. Device addresses belong to live buffers large enough for the described
+//! work until the handle's stream has done it.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -154,8 +154,8 @@ impl BatchNorm {
         }))
     }
 
-    /// Updates the running statistics as [`BatchNorm::training`] does, by the statistics of all parts of a mini-batch
-    /// of this number of samples like those of `x`.
+    /// Updates the running statistics as [`BatchNorm::training`] does. The statistics come from all parts of a mini-batch
+    /// of this number of samples, each shaped like `x`.
     ///
     /// # Errors
     /// As [`BatchNorm::again`].

@@ -1,5 +1,5 @@
-//! This crate's own kernels for layers against plain loops: on the mock libraries, and (ignored where there is none) on
-//! a real GPU. Small whole numbers are exact in every type, so that all results are compared to the bit.
+//! This crate's own kernels for layers against plain loops: on the mock libraries, and in ignored tests on a real GPU.
+//! Small whole numbers are exact in every type, so that all results are compared to the bit.
 
 use std::sync::Arc;
 

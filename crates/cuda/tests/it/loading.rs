@@ -1,4 +1,4 @@
-//! Finding the libraries, and saying what is wrong with those that were found; on the mock libraries.
+//! Finding the libraries, and naming the faults of unusable ones; on the mock libraries.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ struct Inside {
     stream: usize,
     host: Host,
     guest: Guest,
-    /// On a handle of its own.
+    /// On a separate handle.
     other: Guest,
 }
 
@@ -205,17 +205,17 @@ fn a_failure_at_any_call_leaves_no_device_memory_behind() {
             assert_eq!(inside.cuda.cuStreamSynchronize(inside.stream), 0, "{after}");
             assert_eq!(mocks.count("allocations"), before, "{after}");
             if mocks.calls(function) - calls < nth {
-                // It was not called so often: nothing failed.
+                // The function was called less often: nothing failed.
                 assert!(nth > 1, "{function} was never called");
                 let whole = outcome.unwrap_or_else(|error| panic!("{after}: {error}"));
                 assert_eq!(*right.get_or_insert(whole.clone()), whole, "{after}");
                 break;
             }
-            // Giving back, also of what was shown, may fail at no cost; all else is an error, after which a course goes well.
+            // Giving memory back may fail at no cost; every other failure is an error, after which a run goes well.
             let is_giving_back =
                 matches!((function, nth), ("cuMemFreeAsync" | "cuCtxSetCurrent", _) | ("cuEventQuery", 2..));
             assert!(outcome.is_err() || is_giving_back, "{after}");
-            // What a destructor was refused is an error of the next call.
+            // The refusal of a destructor is an error of the next call.
             let again = run(&inside, &programs).or_else(|_| run(&inside, &programs));
             let again = again.unwrap_or_else(|error| panic!("after {after}: {error}"));
             assert_eq!(*right.get_or_insert(again.clone()), again, "{after}");

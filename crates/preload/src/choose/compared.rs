@@ -168,7 +168,7 @@ pub(super) fn notes(question: &Question, session: &mut Session) -> impl FnMut(&A
     }
 }
 
-/// Compares configurations, which run once on the same data; the ones that cannot be set up are left out. None if that
+/// Compares configurations, which run once on the same data, without the ones that cannot be set up. Returns `None` if that
 /// is not possible, for example because the device is full.
 fn compare(question: &Question, ours: &[Configuration], session: &mut Session, host: &Host) -> Option<Vec<Comparison>> {
     let problem = question.problem;

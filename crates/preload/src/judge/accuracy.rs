@@ -94,7 +94,7 @@ impl Truth {
         self.0.is_finished()
     }
 
-    /// The errors of outputs; waits if the truth is not known yet. None if it could not be computed.
+    /// The errors of outputs. Waits if the truth is not known yet. Returns `None` if it could not be computed.
     pub fn errors(self, outputs: &[Vec<f32>]) -> Option<Vec<f64>> {
         let truth = self.0.join().ok()?;
         Some(outputs.iter().map(|outputs| error(&truth, outputs)).collect())

@@ -168,7 +168,7 @@ mod tests {
             let all = theirs.map(|theirs| (own(&question), theirs)).into_iter().chain([(ours.clone(), error)]);
             let mut errors = Errors::default();
             comparisons(&question, all.collect()).into_iter().for_each(|one| errors.add(one));
-            // Whatever time it takes.
+            // The time does not matter.
             let slower = configuration(["fft", "fft"], 9);
             assert_eq!(
                 errors.allow(&question, terms(is_auto), &slower),

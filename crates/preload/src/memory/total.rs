@@ -58,7 +58,7 @@ struct Member {
 struct Segment {
     /// None until the kernel first runs in it.
     lane: Option<Lane>,
-    /// None if nothing can be set up in the memory left: the kernel then takes turns in all of the memory.
+    /// `None` if nothing can be set up in the memory left: the kernel then takes turns in all of the memory.
     part: Option<Part>,
     /// Executions.
     turns: u64,

@@ -6,11 +6,10 @@
 //! shadow           new        attributes   attributes -> Object    an Object for each       gone
 //! ```
 //!
-//! Frontends destroy descriptors long before they run a plan, and addresses are reused. So an attribute that names
-//! another descriptor holds that descriptor's object of that time, not its address. Conclusions of the layers above from
-//! an object is kept with it, as notes of their own type `N`: so it lives exactly as long as something leads to the
-//! object, and finding it takes no other lock. Shadows are sharded by address, and no shard stays locked during a cuDNN
-//! call.
+//! Frontends destroy descriptors long before they run a plan, and addresses are reused. So an attribute that names another
+//! descriptor holds that descriptor's object of that time, not its address. The layers above keep their conclusions from an
+//! object with it, as notes of a type `N`. Such a note lives exactly as long as something leads to the object, and finding
+//! it takes no other lock. Shadows are sharded by address, and no shard stays locked during a cuDNN call.
 
 mod object;
 

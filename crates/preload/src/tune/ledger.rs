@@ -51,7 +51,7 @@ pub(super) struct Ledger {
     whole: Problem,
     offers: HashMap<Problem, Vec<Offer>>,
     workspaces: Of<Option<Bytes>>,
-    /// None for a candidate that cannot be measured.
+    /// `None` for a candidate that cannot be measured.
     measured: Of<Option<Measurement>>,
     division: Option<DivisionCost>,
     /// Measurements that were not in the cache.

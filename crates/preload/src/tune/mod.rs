@@ -62,8 +62,8 @@ impl Tuner {
         self.is_idle.load(Ordering::Relaxed)
     }
 
-    /// Whether there may be something to do when a kernel is executed. One that is still open was tried among others, or hardly
-    /// executed, when nothing else was left to do.
+    /// Returns whether an execution of this kernel may need work. A kernel that is still open was tried among others, or
+    /// hardly executed, when all other work was done.
     pub fn concerns(&self, kernel: &Kernel) -> bool {
         !self.is_over() || kernel.is_open()
     }

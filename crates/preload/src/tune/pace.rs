@@ -5,12 +5,12 @@
 //! held up                    250 ms            250 ms                 250 ms             at least 40 executions apart
 //! ```
 //!
-//! The program does not mark where a step begins. A step is held up once, because a whole step passes between two
-//! times. Of several ranks, which wait for each other in every step, each passes up to a quarter less, so that they
-//! drift back to where the step is taken to begin, and are held up at the same time.
+//! The program does not mark where a step begins. A step is held up once, because a whole step passes between two times.
+//! With several ranks, which wait for each other in every step, each passes up to a quarter less. So they drift back to the
+//! assumed beginning of a step, and are held up at the same time.
 //!
-//! A program is taken to be in its first step until it has met no new convolution for twice
-//! as many executions as it has convolutions.
+//! A program is taken to be in its first step until it has met no new convolution during twice as many executions as it has
+//! convolutions.
 
 use std::collections::VecDeque;
 use std::time::Duration;

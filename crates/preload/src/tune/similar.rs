@@ -169,8 +169,8 @@ impl Similar {
         })
     }
 
-    /// Sorts offers by what the algorithms have achieved; new ones stay in their order, behind the ones that are nearly the
-    /// best.
+    /// Sorts offers by the rates that their algorithms have achieved. New ones keep their order, behind the algorithms that
+    /// are nearly the best.
     pub fn sort(&self, problem: &Problem, offers: &mut [Offer]) {
         let known = |offer: &Offer| self.of(problem, &offer.algorithm).map(|seen| seen.best);
         let best = offers.iter().filter_map(known).fold(f64::INFINITY, f64::min);

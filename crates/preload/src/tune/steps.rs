@@ -45,7 +45,7 @@ impl Steps {
         if self.in_step < self.length {
             return false;
         }
-        // Before a convolution was seen twice, this is no step yet.
+        // There is no step before a convolution was seen twice.
         if let Some(began) = self.began.filter(|_| self.seen > 1) {
             let took = now.duration_since(began) / u32::try_from(self.in_step).unwrap_or(u32::MAX);
             self.least[1] = Some(self.least[1].map_or(took, |least| least.min(took)));

@@ -15,8 +15,8 @@ GPUs::
     tightfit.verify("lenet", 16, workspace="1MiB").passed
     tightfit.best_batch_size(256, ["K80", "K80", "K20Xm"], network="resnet18", cache="cache.db")
 
-What starts programs or trains for long is a command alone, such as ``tightfit run -- python train.py`` and ``tightfit train
-vgg16 --batch 64 --data DIR``; ``python -m tightfit`` is the same command.
+Commands that start programs or train for long are not in Python, such as ``tightfit run -- python train.py`` and ``tightfit train vgg16 --batch 64
+--data DIR``. ``python -m tightfit`` is the same command.
 
 Importing this package never imports torch, numpy, pandas or matplotlib; ``tightfit.torch`` does.
 """

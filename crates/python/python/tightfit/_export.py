@@ -38,7 +38,7 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
     model
         Any module with one input.
     example
-        A mini-batch of samples; their number does not matter, their shape becomes that of the network.
+        A mini-batch of samples. Their number does not matter, and their shape becomes the network's.
     path
         Where to write the file, for ``tightfit plan FILE`` and other commands; the weights are in it. By default it
         is temporary and lasts until the process ends.
@@ -72,12 +72,12 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
     return file
 
 
-# Modules whose weight a hook may compute from statistics of its own, which training updates.
+# Modules whose weight a hook may compute from statistics that training updates.
 _WEIGHTED = (nn.modules.conv._ConvNd, nn.Linear, nn.Embedding)
 
 
 def _computing_otherwise(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules that compute with other numbers while they are trained than afterwards; dropout, which then does nothing, is none of these."""
+    """The modules that compute with other numbers in training than afterwards. Dropout is not one of them: it does nothing afterwards."""
     for module in model.modules():
         if isinstance(module, _NormBase) and module.track_running_stats or isinstance(module, _WEIGHTED):
             yield module

@@ -129,8 +129,8 @@ def measure(
 ) -> Measured:
     """Times the algorithms of one convolution, whole and in micro-batches.
 
-    Does what ``tightfit profile`` does for one kernel, and also times every algorithm on the whole mini-batch. What is
-    measured is kept in the cache, also on Ctrl-C.
+    Does the work of ``tightfit profile`` for one kernel, and also times every algorithm on the whole mini-batch. Measurements are kept in the cache,
+    also on Ctrl-C.
 
     Parameters
     ----------

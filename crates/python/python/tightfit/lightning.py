@@ -28,7 +28,7 @@ class Budget(lightning.Callback):
     budget
         As for :func:`tightfit.torch.fit`.
     network
-        Gives the network that ``training_step`` calls, from the Lightning module; by default, its only child with parameters.
+        Returns the network that ``training_step`` calls, from the Lightning module; by default, its only child with parameters.
     """
 
     def __init__(self, budget: int | float | str, network: Callable[[Any], nn.Module] | None = None) -> None:

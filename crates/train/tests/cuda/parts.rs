@@ -21,7 +21,7 @@ fn normalized() -> Network {
     net.finish().unwrap()
 }
 
-/// Whether a plan has sums over samples in a phase of their own.
+/// Whether a plan computes sums over samples in a separate phase.
 fn has_sums(plan: &Plan) -> bool {
     let sums = |action: &Action| matches!(action, Action::Compute(compute) if compute.phase == Phase::Sums);
     plan.schedule.instructions.iter().any(|instruction| sums(&instruction.action))
@@ -38,8 +38,8 @@ fn statistics(workload: &Workload<'_>, plan: &Plan, machine: impl Machine) -> Ve
     layers.map(|(id, _)| engine.read(NetworkTensor::Statistics(id)).unwrap().unwrap()).collect()
 }
 
-/// A network whose least memory is that of a plan in two parts: the gradients are those of the CPU, and running statistics
-/// those of whole mini-batches.
+/// A plan in two parts needs the least memory for this network. Gradients equal the CPU's, and running statistics equal the
+/// statistics of whole mini-batches.
 fn parts_agree(options: &Options) {
     for network in [fork_and_join(), normalized(), Network::open("lenet").unwrap()] {
         let f32 = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();

@@ -226,8 +226,8 @@ impl Job {
         }
     }
 
-    /// The next measurement on this handle in a step with this room, where `own` is the framework's choice; if it is
-    /// late, decides by what is known.
+    /// The next measurement on this handle in a step with this room, where `own` is the framework's choice. If it is late,
+    /// decides by the known measurements.
     pub fn next(&mut self, session: &mut Session, own: Option<&Own>, is_late: bool, room: &Room<'_>) -> Next {
         if self.guess.as_ref().is_some_and(|guess| guess.truth.is_known()) {
             self.compare_guess();

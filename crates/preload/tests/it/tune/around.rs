@@ -1,4 +1,4 @@
-//! What happens around tuning: a slow device, threads, captured graphs, many convolutions, other processes.
+//! Conditions around tuning: a slow device, threads, captured graphs, many convolutions, other processes.
 
 use std::time::{Duration, Instant};
 
@@ -275,7 +275,7 @@ fn a_device_that_hangs_in_mid_training_holds_up_no_call_and_leaves_results_right
     let arguments = "net=2 steps=120 sync=1 engine=1 size=5 c=4 k=4";
     let (_, expected) = all_alone(arguments);
     for step in [4, 9] {
-        // Work behind a piece that takes half a second is enqueued by ten steps, and by what is measured in them.
+        // Ten steps, and the measurements in them, enqueue work behind a piece that takes half a second.
         let hanging = format!("{arguments} hanging={step}");
         let run = all_right(tuned(&hanging, &[]), &expected, &hanging);
         assert_eq!(run.lines("hung"), ["1"], "{hanging}: somebody waited for the device: {}", run.errors);
@@ -298,7 +298,8 @@ fn tuning_takes_no_longer_than_its_budget_in_the_whole_process() {
     let all = spent(&under(&[("TUNE_BUDGET", "unlimited")]));
     for (variables, budget) in [(&[][..], 10), (&[("TUNE_BUDGET", "2s")], 2)] {
         let (run, budget) = (under(variables), Duration::from_secs(budget));
-        // What is begun is expected to end within it; an estimate may err, by less than one step may be held up.
+        // Work that has begun is expected to end within the budget. An estimate may err by less than the delay allowed to
+        // one step.
         let most = budget + Duration::from_millis(250);
         assert!(all > most && spent(&run) <= most, "{:?} of {budget:?}, {all:?}: {}", spent(&run), run.errors);
         assert!(run.errors.contains("tuned for"), "{}", run.errors);

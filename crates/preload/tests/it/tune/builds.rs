@@ -1,4 +1,4 @@
-//! Engines that compile hold up no call: their plans are built beside the program.
+//! Engines that compile hold up no call: their plans are built while the program runs.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn an_engine_that_refuses_only_once_it_has_compiled_does_so_for_nobody_else() {
 
 #[test]
 fn sums_of_halves_are_compiled_once_and_hold_up_no_call() {
-    // Forward and backward convolutions have handles of their own, as in frameworks that go back on another thread.
+    // Forward and backward convolutions have separate handles, as in frameworks that go back on another thread.
     let arguments = "net=3 steps=90 handles=3 sync=1 types=f16-f32 nhwc=1 engine=0 size=5 c=8 k=8";
     let (_, expected) = all_alone(arguments);
     let run = all_right(tuned(arguments, &[]).with(COMPILE, "120"), &expected, "120 ms");

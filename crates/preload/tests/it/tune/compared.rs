@@ -1,5 +1,5 @@
-//! What runs was compared with 64-bit arithmetic, once: a first guess between calls, what shares a total before it runs, and in later
-//! processes what the cache knows.
+//! A configuration that runs is compared with 64-bit arithmetic once: a first guess between calls, and kernels of a total
+//! before they run. Later processes take the errors from the cache.
 
 use std::path::Path;
 
@@ -150,7 +150,7 @@ fn what_shares_a_total_is_compared_once_and_right() {
     assert!(!uses(&run, other) && total(&run, "less_accurate") > 0 && compared(&run) > 0, "{}", run.errors);
     let again = all_right(spoiled(), &expected, "spoiled again");
     assert!(!uses(&again, other) && compared(&again) == 0, "{}", again.errors);
-    // What the cache says is what is gone by.
+    // The errors in the cache decide.
     alter(&cache, "UPDATE comparison SET error = 0");
     let (trusting, folder) = spoiled().run_keeping();
     assert!(uses(&trusting, other) && outputs(&folder) != expected, "{}", trusting.errors);

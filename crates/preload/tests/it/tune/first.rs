@@ -1,5 +1,5 @@
-//! Everything measured before the first execution: what replaces a choice is compared with it in turns all the same, and later
-//! processes, of either kind, begin with what was found.
+//! Everything is measured before the first execution. A replacement still alternates with the program's choice before it
+//! runs, and later processes of either kind begin with the result.
 
 use super::*;
 

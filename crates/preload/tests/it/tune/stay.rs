@@ -15,7 +15,7 @@ fn a_less_accurate_configuration_is_not_used_and_is_counted() {
             ["fft", "winograd", "engine4", "engine5", "engine9", "engine10"].iter().any(|one| name.contains(one))
         };
         assert!(!algorithms(&run).iter().any(is_transform), "{:#}", run.kernels()[0]);
-        // What is said of one algorithm holds for all with its transform: Fourier's, and Winograd's.
+        // A message about one algorithm holds for all with its transform: Fourier's, and Winograd's.
         let said: Vec<&str> = run
             .errors
             .lines()
@@ -134,7 +134,7 @@ fn the_switches_of_pytorch_are_obeyed() {
                 "{switch}"
             );
         }
-        // What an earlier process decided runs from the first execution on.
+        // The decision of an earlier process runs from the first execution on.
         let cache = folder.path().join("cache.db");
         let in_cache = [("CACHE", cache.to_str().unwrap())];
         let found = right(tuned(&arguments, &in_cache), &alone, "fills the cache");

@@ -1,4 +1,4 @@
-//! Slow choices are replaced while the program runs, and later processes begin with what was found.
+//! Slow choices are replaced while the program runs, and later processes begin with the replacements.
 
 use super::*;
 
@@ -139,7 +139,7 @@ fn what_is_left_to_find_under_a_limit_may_use_all_of_it_in_later_processes() {
     assert_eq!(file.execute("UPDATE decision SET configuration = 'null', is_final = 0", []), Ok(1));
     let second = tuned(&arguments, &limited).run();
     assert_eq!((second.workspace(), needs(&second)), (first.workspace(), needs(&first)), "{}", second.errors);
-    // From then on it is told what it needs.
+    // From then on, the reported workspace is its need.
     assert_eq!(tuned(&arguments, &limited).run().workspace() as u64, needs(&first));
 }
 
