@@ -1,4 +1,4 @@
-"""Machine-readable files of the repository: workflows, issue forms, and the citation."""
+"""Files of the repository that tools and readers rely on: workflows, issue forms, the citation, and paths in the design."""
 
 import os
 import re
@@ -108,6 +108,19 @@ def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
                 exec(compile(code, str(page), "exec"), {})
                 ran += 1
     assert ran >= 2
+
+
+def missing_paths(page: str) -> list[str]:
+    """The paths in a page that the repository lacks. A path begins at the root, or is the end of one that does."""
+    listed = [f"/{path.relative_to(ROOT)}/" for folder in ("crates", "docs", "scripts") for path in (ROOT / folder).rglob("*")]
+    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:rs|py|sh|md))(?:::[\w.]+)?`", page))
+    return sorted(name for name in named if not any(path.endswith(f"/{name.rstrip('/')}/") for path in listed))
+
+
+def test_paths_that_the_design_names_exist() -> None:
+    page = (ROOT / "docs/design.md").read_text()
+    assert missing_paths(page) == []
+    assert missing_paths("`plan/decide.py::decide`, `plan/gone.py` and `gone.rs`") == ["gone.rs", "plan/gone.py"]
 
 
 def published() -> list[Path]:
