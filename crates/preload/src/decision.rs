@@ -7,10 +7,10 @@ use tightfit_cuda::GuestProgram;
 use tightfit_cuda::sys::cudnn::Handle;
 
 use crate::kernel::Kernel;
-use crate::latest::Latest;
 use crate::reason::Reason;
 use crate::recognize::Graph;
 use crate::shadow;
+use crate::swap_cell::SwapCell;
 
 /// Facts about a descriptor, with the conclusions from them.
 pub type Object = shadow::Object<Notes>;
@@ -46,7 +46,7 @@ pub enum Decision {
 impl Decision {
     /// Bytes of workspace to tell the program; none if the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
-        self.kernel()?.told().replacement()
+        self.kernel()?.reported().replacement()
     }
 
     /// The kernel decided about.
@@ -64,7 +64,7 @@ pub struct Setup {
     pub kernel: Arc<Kernel>,
     handle: usize,
     /// The last setup on the handle; a kernel may run something else by now.
-    program: Latest<Option<Program>>,
+    program: SwapCell<Option<Program>>,
 }
 
 /// A configuration with its setup.
@@ -88,7 +88,7 @@ impl PartialEq for Program {
 impl Setup {
     /// A kernel on a handle, and its configuration set up there if it has one.
     pub fn new(kernel: Arc<Kernel>, handle: Handle, program: Option<(Arc<Configuration>, Arc<GuestProgram>)>) -> Setup {
-        Setup { kernel, handle: handle.0 as usize, program: Latest::new(program.map(Program::new)) }
+        Setup { kernel, handle: handle.0 as usize, program: SwapCell::new(program.map(Program::new)) }
     }
 
     /// Whether it is for this handle.

@@ -16,8 +16,8 @@
 //!
 //! The map of totals is released before a device's total is locked. Waiting for a backend has a time limit, because the
 //! thread that measures may need work that the waiting one has yet to enqueue. Nobody waits for a session, since only one
-//! thread at a time uses a handle. The choice of a kernel and the settings of calls (`Latest`) are read without a lock.
-//! They are replaced under a lock under which no other is taken. Counts and the duty to report take no lock.
+//! thread at a time uses a handle. The choice of a kernel and the settings of calls (`SwapCell`) are read without a lock.
+//! They are replaced under a lock under which no other is taken. Counts and the state of the report take no lock.
 //! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any of
 //! these locks is held. Filling one takes no lock of this list; a decision about a configuration is made before its cell is
 //! filled. Locks inside other crates (the host's contexts, SQLite's) are taken last and released first.
@@ -32,25 +32,25 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 
 use crate::choose::Chooser;
 use crate::decision::Shadows;
-use crate::duty::Duty;
 use crate::kernel::{Kernel, Kernels};
-use crate::latest::Latest;
 use crate::limits::{Change, Limits};
 use crate::memory::{Loans, Totals};
 use crate::original::Original;
+use crate::progress::Progress;
 use crate::reason::Counts;
+use crate::report_state::ReportState;
 use crate::session::Sessions;
 use crate::settings::{self, Settings};
+use crate::swap_cell::SwapCell;
 use crate::tune::{Around, Tuner};
-use crate::voice::Voice;
 
 /// The state of a process: parts that guard themselves. A part's own documentation says how.
 #[derive(Default)]
 pub struct Process {
     settings: OnceLock<Option<Settings>>,
     /// The settings of the program's calls.
-    pub limits: Latest<Limits>,
-    /// Whether a call ever set a limit. From then on plans may have been told less than cuDNN asks for.
+    pub limits: SwapCell<Limits>,
+    /// Whether a call ever set a limit. From then on, less may have been reported for plans than cuDNN asks for.
     is_limited: AtomicBool,
     original: OnceLock<Option<Arc<Original>>>,
     host: OnceLock<Option<Arc<Host>>>,
@@ -73,9 +73,9 @@ pub struct Process {
     /// The calls that were passed through.
     pub counts: Counts,
     /// The messages to the user about tuning.
-    pub voice: Voice,
+    pub progress: Progress,
     /// The report.
-    pub duty: Duty,
+    pub report_state: ReportState,
 }
 
 /// The state. It needs no lock because it is only replaced as a whole: null until the first call, and a new one in a forked
@@ -136,10 +136,12 @@ impl Process {
     fn of_child(parent: &Process) -> Process {
         let child = Process {
             settings: parent.settings.clone(),
-            limits: Latest::new(parent.limits.get().clone()),
+            limits: SwapCell::new(parent.limits.get().clone()),
             is_limited: AtomicBool::new(parent.is_limited.load(Ordering::Relaxed)),
             original: parent.original.clone(),
-            is_severed: parent.is_severed || parent.duty.is_begun() || matches!(parent.host.get(), Some(Some(_))),
+            is_severed: parent.is_severed
+                || parent.report_state.is_begun()
+                || matches!(parent.host.get(), Some(Some(_))),
             ..Process::default()
         };
         if !child.is_severed {
@@ -195,12 +197,12 @@ impl Process {
             return;
         }
         let (Some(settings), Some(host)) = (self.settings(), self.host()) else { return };
-        let Process { chooser, sessions, kernels, voice, .. } = self;
-        let around = Around { settings, host, chooser, sessions, kernels, voice };
+        let Process { chooser, sessions, kernels, progress, .. } = self;
+        let around = Around { settings, host, chooser, sessions, kernels, progress };
         // SAFETY: forwarded to the caller.
         if unsafe { self.tuner.between_calls(&around, kernel, handle, plan) } {
             // A program that is killed leaves one.
-            self.duty.request();
+            self.report_state.request();
         }
     }
 
@@ -255,14 +257,14 @@ mod tests {
                 && !child.is_severed
         }));
         // Once the parent has run a convolution, its child leaves all alone, and so do that child's own children.
-        parent.duty.begin(|| parent.duty.take_over());
-        let is_idle = || process().is_severed && process().why_off().is_some() && !process().duty.is_own();
+        parent.report_state.begin(|| parent.report_state.take_over());
+        let is_idle = || process().is_severed && process().why_off().is_some() && !process().report_state.is_own();
         assert!(is_right_in_child(|| {
             taken();
             is_idle() && process().shadows.object(64).is_none() && is_right_in_child(is_idle)
         }));
         drop(held);
-        assert!(std::ptr::eq(process(), parent) && parent.duty.is_own());
+        assert!(std::ptr::eq(process(), parent) && parent.report_state.is_own());
         parent.shadows.destroy(64);
         // A report under a limit holds after the limit was taken back.
         parent.set_limits(&Change::read("workspace=default").unwrap(), None);

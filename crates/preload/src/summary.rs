@@ -6,14 +6,14 @@ use tightfit_core::{Bytes, Nanos};
 use crate::kernel::Kernel;
 use crate::log;
 use crate::process::Process;
-use crate::voice::{Tally, speaks};
+use crate::progress::{Tally, prints_progress};
 
 /// Says what was done, when the program exits; nothing if nothing is known of any convolution.
 pub fn at_exit(process: &Process) {
-    if !process.settings().is_some_and(speaks) {
+    if !process.settings().is_some_and(prints_progress) {
         return;
     }
-    process.voice.clear();
+    process.progress.clear();
     let (called, _) = process.kernels.called();
     let mut times = Times::default();
     called.iter().for_each(|kernel| times.add(kernel));
@@ -25,7 +25,8 @@ pub fn at_exit(process: &Process) {
     let spent = cost.time.0 as f64 * 1e-9;
     let goes_on = !process.tuner.is_over() && called.iter().any(|kernel| kernel.is_open());
     let so_far = if goes_on { " so far" } else { "" };
-    let tuned = if process.voice.has_told() { String::new() } else { format!("; tuned for {spent:.1} s{so_far}") };
+    let tuned =
+        if process.progress.has_reported_end() { String::new() } else { format!("; tuned for {spent:.1} s{so_far}") };
     let shipped = match cost.shipped {
         0 => String::new(),
         shipped => format!(", {} with a shipped decision", shipped),

@@ -28,7 +28,7 @@ use crate::session::Session;
 use crate::settings::{Settings, Terms, Tune};
 
 /// Configurations that run on the same data at once: the most that bring back no more outputs than a course may.
-const GROUP: usize = 8;
+const MAX_AT_ONCE: usize = 8;
 
 /// The comparisons on each device, read from the cache when first asked for.
 #[derive(Default)]
@@ -85,7 +85,7 @@ impl Chooser {
     ) -> bool {
         let own = own(question);
         let mut all = true;
-        for group in ours.chunks(GROUP) {
+        for group in ours.chunks(MAX_AT_ONCE) {
             let with_own: Vec<Configuration> = group.iter().chain([&own]).cloned().collect();
             let new = compare(question, &with_own, session, host).or_else(|| compare(question, group, session, host));
             all &= new.is_some();

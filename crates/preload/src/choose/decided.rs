@@ -58,8 +58,8 @@ impl Chooser {
         let is_open = !is_final && self.can_tune(terms, settings);
         // A later choice is not bound to an earlier one.
         let in_play = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
-        let told = own_if_fits(question, terms).max(in_play);
-        Some(Choice { answer, told, is_open, framework_time, is_lasting: true })
+        let reported = own_if_fits(question, terms).max(in_play);
+        Some(Choice { answer, reported, is_open, framework_time, is_lasting: true })
     }
 
     /// A decision that the cache holds.
@@ -158,8 +158,8 @@ impl Chooser {
             Some(sliced) => Answer::Ours(sliced),
             None => answer(question, terms, None, &errors, settings, session),
         };
-        let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
-        Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
+        let reported = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
+        Choice { answer, reported, is_open, framework_time: None, is_lasting: !is_capturing }
     }
 
     /// The choice by queries alone where the framework's choice does not fit, and that is not known to be wrong; none

@@ -18,9 +18,9 @@ use crate::session::Session;
 use crate::settings::{Limit, Settings, Terms, Tune};
 
 /// The longest wait for a result.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 /// How often the end is asked for.
-const PAUSE: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl Chooser {
     /// The choice within a limit by the measurements, and the time of the framework's choice. Only a choice that is
@@ -127,8 +127,8 @@ impl Chooser {
         }
         let answer = answer_of(configuration, question, terms, session)?;
         self.spending().add_cached(1);
-        let told = own_if_fits(question, terms);
-        Some(Choice { answer, told, is_open: false, framework_time, is_lasting: true })
+        let reported = own_if_fits(question, terms);
+        Some(Choice { answer, reported, is_open: false, framework_time, is_lasting: true })
     }
 
     /// Saves what was found under `--tune first`, when everything was measured.
@@ -168,8 +168,8 @@ pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, ho
     loop {
         match trial.outcome().map_err(failed).ok()? {
             Some(outcome) => return Some(outcome),
-            None if started.elapsed() > PATIENCE => return None,
-            None => std::thread::sleep(PAUSE),
+            None if started.elapsed() > MAX_WAIT => return None,
+            None => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }

@@ -48,7 +48,7 @@ pub struct Choice {
     /// The answer itself.
     pub answer: Answer,
     /// The least workspace to report to the program.
-    pub told: Option<Bytes>,
+    pub reported: Option<Bytes>,
     /// Whether what runs is still to be found.
     pub is_open: bool,
     /// Time of the framework's choice, if known.
@@ -119,8 +119,8 @@ impl Chooser {
             false => answer,
             true => answer_in_total(question, terms, answer, known, &errors, session),
         };
-        let told = if judged::is_remembered(terms) { own_if_fits(question, terms) } else { None };
-        Choice { answer, told, is_open: false, framework_time, is_lasting }
+        let reported = if judged::is_remembered(terms) { own_if_fits(question, terms) } else { None };
+        Choice { answer, reported, is_open: false, framework_time, is_lasting }
     }
 
     /// Answers a question again on other terms than it was `asked` on, for a plan whose workspace was reported to the

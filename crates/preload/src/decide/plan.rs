@@ -7,7 +7,7 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle, Kind};
 
 use super::answer::{answer, device, set_up};
 use crate::decision::{Decision, Object, Setup};
-use crate::kernel::{Question, Running, bits};
+use crate::kernel::{ActiveChoice, Question, bits};
 use crate::lock::lock;
 use crate::process::Process;
 use crate::reason::{Reason, failed};
@@ -119,7 +119,7 @@ unsafe fn consider(process: &Process, graph: &Graph, source: Source) -> Decision
         let kernel = answer(process, question, settings, &mut session, host, is_capturing)?;
         drop(session);
         let program = match kernel.running() {
-            Running::Ours(configuration) => {
+            ActiveChoice::Ours(configuration) => {
                 // SAFETY: forwarded to the caller.
                 let program = unsafe { set_up(process, (host, device), &kernel, configuration, computation, handle) }?;
                 Some((configuration.clone(), program))

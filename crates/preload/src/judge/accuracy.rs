@@ -10,21 +10,21 @@ use tightfit_core::{Configuration, Operation, Problem};
 use tightfit_cuda::Pattern;
 
 /// Products to spend on a comparison, which takes about a fifth of a second of one core.
-const PRODUCTS: usize = 20_000_000;
+const MAX_PRODUCTS: usize = 20_000_000;
 /// Outputs to compare at least and at most.
 const OUTPUTS: [usize; 2] = [4, 64];
 /// Seams to compare at most.
-const SEAMS: usize = 16;
+const MAX_SEAMS: usize = 16;
 /// How much larger the error may be.
-const ALLOWED: f64 = 2.0;
+const MAX_ERROR_RATIO: f64 = 2.0;
 /// The error of a plainly wrong output, whatever the limit: Winograd's algorithm on 5x5 filters errs by half of a hundredth.
-const WRONG: f64 = 0.02;
+const MIN_WRONG_ERROR: f64 = 0.02;
 
 /// The outputs to compare, by flat index: evenly spread, with the first and the last; and on both sides of the seams between
 /// slices.
 pub fn sampled(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     let len = output_len(problem);
-    let count = (PRODUCTS / products(problem).max(1)).clamp(OUTPUTS[0], OUTPUTS[1]).min(len);
+    let count = (MAX_PRODUCTS / products(problem).max(1)).clamp(OUTPUTS[0], OUTPUTS[1]).min(len);
     let evenly = (0..count).map(|nth| (nth as u128 * (len - 1) as u128 / (count - 1).max(1) as u128) as usize);
     let mut all: Vec<usize> = evenly.chain(seams(problem, ours)).collect();
     all.sort_unstable();
@@ -45,7 +45,7 @@ fn seams(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     let Some(slices) = slices else { return Vec::new() };
     let along = slices.dimension().index();
     let starts: Vec<usize> = slices.ranges().map(|(range, _)| range.start).filter(|start| *start > 0).collect();
-    let step = starts.len().div_ceil(SEAMS).max(1);
+    let step = starts.len().div_ceil(MAX_SEAMS).max(1);
     let sides = starts.iter().step_by(step).flat_map(|start| [start - 1, *start]);
     let index = |(nth, position): (usize, usize)| {
         let spatial = (0..3).map(|axis| if axis == along { position } else { nth * 5 % extents[axis] });
@@ -103,8 +103,8 @@ impl Truth {
 
 /// Whether an error is as small as the framework's choice has, or, if it is not strict, at least not plainly wrong.
 pub(super) fn is_allowed(storage: Storage, is_strict: bool, theirs: f64, ours: f64) -> bool {
-    let allowed = ALLOWED * theirs.max(rounding(storage));
-    ours <= if is_strict { allowed } else { allowed.max(WRONG) }
+    let allowed = MAX_ERROR_RATIO * theirs.max(rounding(storage));
+    ours <= if is_strict { allowed } else { allowed.max(MIN_WRONG_ERROR) }
 }
 
 /// The root of the mean square of the differences, over the largest magnitude; infinite if anything is not a number.

@@ -4,15 +4,15 @@ use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Outcome;
 
 /// A configuration must be faster by more than this to be worth changing results for.
-const GAIN: f64 = 1.03;
+const MIN_SPEEDUP: f64 = 1.03;
 
 /// The host's time to enqueue one more of our calls. A program that waits for its host would lose as much.
-const HOST: Nanos = Nanos(15_000);
+const HOST_TIME_PER_CALL: Nanos = Nanos(15_000);
 
 /// Whether a time is less than another's by enough to change results. The other one enqueues fewer of our calls by this
 /// number.
 pub fn is_worth_it(ours: Nanos, theirs: Nanos, calls: usize) -> bool {
-    (ours + HOST * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * GAIN < 1.0
+    (ours + HOST_TIME_PER_CALL * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * MIN_SPEEDUP < 1.0
 }
 
 /// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.

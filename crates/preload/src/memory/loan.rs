@@ -36,12 +36,12 @@ use crate::reason::{Reason, failed};
 /// An answer smaller than cuDNN's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Substitute {
-    told: usize,
+    reported: usize,
     own: usize,
 }
 
 fn add(answers: &mut Vec<Substitute>, new: Substitute) {
-    let beats = |one: &Substitute, other: &Substitute| one.told <= other.told && one.own >= other.own;
+    let beats = |one: &Substitute, other: &Substitute| one.reported <= other.reported && one.own >= other.own;
     if !answers.iter().any(|known| beats(known, &new)) {
         answers.retain(|known| !beats(&new, known));
         answers.push(new);
@@ -49,7 +49,7 @@ fn add(answers: &mut Vec<Substitute>, new: Substitute) {
 }
 
 fn stands_for(answers: &[Substitute], given: usize) -> Option<usize> {
-    let own = answers.iter().filter(|answer| answer.told <= given).map(|answer| answer.own).max()?;
+    let own = answers.iter().filter(|answer| answer.reported <= given).map(|answer| answer.own).max()?;
     (own > given).then_some(own)
 }
 
@@ -73,10 +73,10 @@ pub struct Loans {
 }
 
 impl Loans {
-    /// Remembers that `told` bytes were reported to the program instead of `own`.
-    pub fn remember(&self, told: usize, own: usize) {
-        if told < own {
-            add(&mut lock(&self.substitutes), Substitute { told, own });
+    /// Remembers that `reported` bytes were reported to the program instead of `own`.
+    pub fn remember(&self, reported: usize, own: usize) {
+        if reported < own {
+            add(&mut lock(&self.substitutes), Substitute { reported, own });
         }
     }
 
@@ -160,8 +160,8 @@ mod tests {
     fn a_loan_covers_no_more_than_the_answer_it_replaced() {
         let mut answers = Vec::new();
         assert_eq!(stands_for(&answers, 100), None);
-        for (told, own) in [(40, 400), (10, 100), (50, 300), (10, 90), (0, 7)] {
-            add(&mut answers, Substitute { told, own });
+        for (reported, own) in [(40, 400), (10, 100), (50, 300), (10, 90), (0, 7)] {
+            add(&mut answers, Substitute { reported, own });
         }
         // (50, 300) and (10, 90) add nothing new.
         assert_eq!(answers.len(), 3, "{answers:?}");

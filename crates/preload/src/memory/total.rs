@@ -24,14 +24,14 @@ use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{GuestProgram, Host, Lane};
 
 use super::order::Order;
-use crate::kernel::{Kernel, Running, Share};
+use crate::kernel::{ActiveChoice, Kernel, Share};
 use crate::lock::lock;
 use crate::log::trace;
 use crate::reason::{Reason, failed};
 use crate::session::Session;
 
 /// The alignment of segments.
-const SEGMENT: u64 = 256;
+const SEGMENT_ALIGNMENT: u64 = 256;
 
 /// A device's memory, and who owns which part.
 struct Total {
@@ -160,7 +160,7 @@ impl Totals {
 }
 
 fn round_up(bytes: Bytes) -> u64 {
-    bytes.0.next_multiple_of(SEGMENT)
+    bytes.0.next_multiple_of(SEGMENT_ALIGNMENT)
 }
 
 fn share(kernel: &Kernel) -> Result<&Share, Reason> {
@@ -169,8 +169,8 @@ fn share(kernel: &Kernel) -> Result<&Share, Reason> {
 
 /// Records the choice for a kernel. Its memory is ours, so it fits whatever was reported to the program.
 fn record(kernel: &Kernel, configuration: &Arc<Configuration>) {
-    if let Err(needed) = kernel.change(Running::Shared(configuration.clone())) {
-        trace!("{}: {needed} more than was told", kernel.question.problem);
+    if let Err(needed) = kernel.change(ActiveChoice::Shared(configuration.clone())) {
+        trace!("{}: {needed} more than was reported", kernel.question.problem);
     }
 }
 
@@ -333,7 +333,7 @@ mod tests {
             },
             layers: vec![None],
             answer: Answer::Shared(share),
-            told: None,
+            reported: None,
             is_open: false,
             framework_time: None,
         };

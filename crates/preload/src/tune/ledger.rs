@@ -37,10 +37,10 @@ pub(super) enum Wanted {
 }
 
 /// Sizes at which to ask which engines there are, in addition to the whole mini-batch: where the survey screens.
-const ASKED: [usize; 2] = [32, 4];
+const LISTED_SIZES: [usize; 2] = [32, 4];
 
 /// The smallest part of the mini-batch whose engines are asked for where time is short.
-const SMALLEST: usize = 8;
+const SMALLEST_LISTED_SIZE: usize = 8;
 
 /// By problem at its size.
 type Of<T> = HashMap<(Problem, Algorithm), T>;
@@ -239,8 +239,8 @@ impl Asking<'_> {
             return Ok(false);
         }
         // Small parts of a large mini-batch seldom win, and asking takes as long as many measurements.
-        let least = if self.hopes.now.is_some() { whole.batch() / SMALLEST } else { 0 };
-        for size in ASKED.into_iter().filter(|size| (least..whole.batch()).contains(size)) {
+        let least = if self.hopes.now.is_some() { whole.batch() / SMALLEST_LISTED_SIZE } else { 0 };
+        for size in LISTED_SIZES.into_iter().filter(|size| (least..whole.batch()).contains(size)) {
             self.begin(&whole.with_batch(size)?)?;
         }
         if is_sliced && (2..=Divide::SMALL).contains(&whole.batch()) {

@@ -35,9 +35,9 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 use crate::choose::Chooser;
 use crate::kernel::{Kernel, Kernels};
 use crate::lock::lock;
+use crate::progress::Progress;
 use crate::session::Sessions;
 use crate::settings::Settings;
-use crate::voice::Voice;
 use builds::Builds;
 use state::State;
 use task::Own;
@@ -118,9 +118,9 @@ impl Tuner {
         }
         let is_news = state.end(&call, &mut session);
         self.is_idle.store(true, Ordering::Relaxed);
-        around.voice.clear();
+        around.progress.clear();
         if is_news {
-            around.voice.tuned(around.kernels, settings, state.spent());
+            around.progress.tuned(around.kernels, settings, state.spent());
         }
         is_news || is_first
     }
@@ -160,7 +160,7 @@ pub struct Around<'a> {
     /// The convolutions.
     pub kernels: &'a Kernels,
     /// The messages to the user.
-    pub voice: &'a Voice,
+    pub progress: &'a Progress,
 }
 
 /// The call that is about to be executed.

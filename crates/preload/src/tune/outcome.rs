@@ -8,7 +8,7 @@ use tightfit_core::{Configuration, Nanos};
 use super::job::{Job, Verdict};
 use super::{Around, Call};
 use crate::choose::Chooser;
-use crate::kernel::{Kernel, Running};
+use crate::kernel::{ActiveChoice, Kernel};
 use crate::log::trace;
 use crate::ranks;
 use crate::reason::Reason;
@@ -29,8 +29,8 @@ pub(super) fn adopt(kernel: &Kernel, decision: Decision) {
 /// Runs a configuration from now on.
 pub(super) fn run(kernel: &Kernel, ours: Configuration) {
     trace!("{}: {ours} from now on, {}", kernel.question.problem, ours.time());
-    if let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours))) {
-        trace!("{}: {needed} would be more than was told", kernel.question.problem);
+    if let Err(needed) = kernel.adopt(ActiveChoice::Ours(Arc::new(ours))) {
+        trace!("{}: {needed} would be more than was reported", kernel.question.problem);
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
     };
     let found = found.filter(|ours| !is_here || session.set_up(&kernel.question, ours).is_some());
     // A choice that a graph captured stays, and so does a failed one.
-    let stays = kernel.is_captured() || matches!(kernel.running(), Running::Left(Reason::Failed));
+    let stays = kernel.is_captured() || matches!(kernel.running(), ActiveChoice::Left(Reason::Failed));
     if let Some(ours) = found.or_else(|| guess(session)).filter(|_| !stays) {
         run(kernel, ours);
     }

@@ -11,18 +11,18 @@ use std::time::Duration;
 use tightfit_core::problem::{Axis, Convolution};
 use tightfit_core::{Error, Problem};
 
-use super::pace::STEP;
+use super::pace::MAX_DELAY_PER_STEP;
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
 
 /// The share of the work that is tried.
-const SHARE: f64 = 1.0 / 64.0;
+const PILOT_SHARE: f64 = 1.0 / 64.0;
 
 /// The small convolution to try first; none if the convolution itself cannot hold a step up for longer than it may be.
 pub(super) fn pilot(problem: &Problem, rates: &Rates) -> Option<Problem> {
     let calls = CALLS as u32 * Duration::from_nanos(Similar::of_unknown(problem, rates).0);
-    if calls <= STEP {
+    if calls <= MAX_DELAY_PER_STEP {
         return None;
     }
     shrunk(problem).ok().filter(|small| small.flops() * 2.0 < problem.flops())
@@ -30,8 +30,8 @@ pub(super) fn pilot(problem: &Problem, rates: &Rates) -> Option<Problem> {
 
 /// The convolution with about a share of the work: fewer samples, and shorter maps, packed.
 fn shrunk(problem: &Problem) -> Result<Problem, Error> {
-    let batch = ((problem.batch() as f64 * SHARE).ceil() as usize).max(1);
-    let left = SHARE * problem.batch() as f64 / batch as f64;
+    let batch = ((problem.batch() as f64 * PILOT_SHARE).ceil() as usize).max(1);
+    let left = PILOT_SHARE * problem.batch() as f64 / batch as f64;
     let convolution = problem.convolution();
     let long = |axis: &&Axis| axis.output() > 1;
     let count = convolution.axes().iter().filter(long).count().max(1);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tightfit_core::{Algorithm, Notes, Problem};
 
 use super::builds::{Builds, Built, Target};
-use super::pace::{STEP, TRIFLE};
+use super::pace::{IGNORED_DELAY, MAX_DELAY_PER_STEP};
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
@@ -35,7 +35,7 @@ impl Room<'_> {
     /// Whether a step has room for the measurement of a candidate with these notes.
     pub fn allows(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
-        if self.is_untouched && left + TRIFLE >= STEP {
+        if self.is_untouched && left + IGNORED_DELAY >= MAX_DELAY_PER_STEP {
             return true;
         }
         let call = self.similar.expected(problem, algorithm, self.rates);

@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Steps of a window.
-const WINDOW: u64 = 16;
+const WINDOW_STEPS: u64 = 16;
 /// A kernel with less than this share of all executions does not belong to every step.
-const SELDOM: f64 = 0.15;
+const RARE_SHARE: f64 = 0.15;
 /// A kernel that is executed less often than others by this factor may be rare.
-const RARER: u64 = 3;
+const RARE_FACTOR: u64 = 3;
 
 /// See the module.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Steps {
         (self.in_step, self.began) = (0, Some(now));
         self.seen = self.once_a_step();
         self.length = self.all() / self.seen;
-        if self.executions[1] >= WINDOW * self.length {
+        if self.executions[1] >= WINDOW_STEPS * self.length {
             self.calls.values_mut().for_each(|calls| *calls = [calls[1], 0]);
             self.executions = [self.executions[1], 0];
             self.least = [self.least[1], None];
@@ -80,13 +80,13 @@ impl Steps {
     fn once_a_step(&self) -> u64 {
         let mut calls: Vec<u64> = self.calls.values().map(|calls| calls.iter().sum()).collect();
         calls.sort_unstable();
-        let mut rare = SELDOM * self.all() as f64;
+        let mut rare = RARE_SHARE * self.all() as f64;
         let common = calls.iter().find(|calls| {
             rare -= **calls as f64;
             rare < 0.0
         });
         let common = common.copied().unwrap_or(1);
-        calls.retain(|calls| calls * RARER >= common);
+        calls.retain(|calls| calls * RARE_FACTOR >= common);
         calls.get(calls.len() / 10).copied().unwrap_or(1).max(1)
     }
 

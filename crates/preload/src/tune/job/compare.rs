@@ -4,7 +4,7 @@ use tightfit_core::{Configuration, Nanos};
 
 use super::{Job, Stage, Verdict};
 use crate::judge::{self, ATTEMPTS, Truth, comparisons, log_inaccurate, sampled};
-use crate::kernel::Running;
+use crate::kernel::ActiveChoice;
 use crate::session::Session;
 use crate::tune::task::{Own, Purpose, Task};
 
@@ -118,7 +118,7 @@ impl Job {
         self.wrong = Some(now.clone());
         if self.kernel.can_run_own() {
             // It fits, as was just asked.
-            let _ = self.kernel.adopt(Running::Kept);
+            let _ = self.kernel.adopt(ActiveChoice::Kept);
         }
     }
 
@@ -172,8 +172,8 @@ mod tests {
         };
         let limit = Limit::PerKernel(Bytes(limit));
         let terms = Terms { limit, sizes: Sizes::Undivided, divide: Divide::Both, tune: Tune::Measure, is_auto: false };
-        let (layers, told) = (vec![None], Some(Bytes(64)));
-        let planned = Planned { question, terms, layers, answer, told, is_open: true, framework_time: None };
+        let (layers, reported) = (vec![None], Some(Bytes(64)));
+        let planned = Planned { question, terms, layers, answer, reported, is_open: true, framework_time: None };
         Kernels::default().keep(planned, &Limits::default(), true)
     }
 

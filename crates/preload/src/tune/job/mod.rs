@@ -30,17 +30,17 @@ use super::ledger::{Ledger, Wanted};
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
 use crate::judge::{self, Errors, Speedup, Truth, is_worth_it, rounds, sampled, timed};
-use crate::kernel::{Kernel, Running};
+use crate::kernel::{ActiveChoice, Kernel};
 use crate::session::Session;
 use compare::Pending;
 
 /// Each measurement is expected to gain this share of the gain of the one before: libraries name their best algorithms
 /// first.
-const PROSPECTS: f64 = 0.85;
+const GAIN_PER_MEASUREMENT: f64 = 0.85;
 /// A kernel that was executed this number of times on other handles, one after another, has moved.
-const MOVED: u32 = 16;
+const MOVED_AFTER_CALLS: u32 = 16;
 /// A choice that is faster by this factor is used before the survey has ended.
-const FAR: f64 = 1.5;
+const EARLY_SPEEDUP: f64 = 1.5;
 
 /// A kernel on its way.
 pub(super) struct Job {
@@ -142,7 +142,7 @@ impl Job {
 
     /// How much less the next measurement is expected to gain than the first.
     pub fn prospects(&self) -> f64 {
-        PROSPECTS.powi(self.spent.1 as i32)
+        GAIN_PER_MEASUREMENT.powi(self.spent.1 as i32)
     }
 
     /// The cost of a measurement, if any was made.
@@ -193,7 +193,7 @@ impl Job {
 
     /// The reported workspace, within the limit of the decision.
     fn limit(&self) -> Bytes {
-        self.kernel.terms.limit.bytes().min(self.kernel.told().workspace())
+        self.kernel.terms.limit.bytes().min(self.kernel.reported().workspace())
     }
 
     /// Whether what comes next runs the framework's own choice, for which its plan must be at hand.
@@ -206,7 +206,7 @@ impl Job {
         let (own, elsewhere) = self.handle.unwrap_or((handle, 0));
         self.handle = match () {
             () if own == handle => Some((own, 0)),
-            () if elsewhere < MOVED => Some((own, elsewhere + 1)),
+            () if elsewhere < MOVED_AFTER_CALLS => Some((own, elsewhere + 1)),
             () => Some((handle, 0)),
         };
     }
@@ -366,7 +366,7 @@ impl Job {
         let is_far = is_far(&ours, self.now());
         let outputs = sampled(self.problem(), &ours);
         let (programs, compared) = match self.kernel.running() {
-            Running::Ours(now) => {
+            ActiveChoice::Ours(now) => {
                 let mut programs = vec![session.set_up(question, now)?, session.set_up(question, &ours)?];
                 if self.is_own_there {
                     programs.extend(self.own_program(session, own));
@@ -449,7 +449,7 @@ impl Job {
 
     /// The time of alternating counts, if the framework's choice took part.
     fn set_theirs(&mut self, time: Nanos) {
-        if self.kernel.can_run_own() && !matches!(self.kernel.running(), Running::Ours(_)) {
+        if self.kernel.can_run_own() && !matches!(self.kernel.running(), ActiveChoice::Ours(_)) {
             self.theirs = Some(time);
         }
     }
@@ -462,5 +462,5 @@ impl Job {
 
 /// Whether a configuration is far faster than this time, or the time is unknown.
 fn is_far(ours: &Configuration, known: Option<Nanos>) -> bool {
-    known.is_none_or(|time| ours.time().ratio(time) * FAR < 1.0)
+    known.is_none_or(|time| ours.time().ratio(time) * EARLY_SPEEDUP < 1.0)
 }

@@ -13,7 +13,7 @@ use tightfit_cuda::{CudaError, Moment, Trial};
 use super::job::{Job, Next};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
-use super::pace::{Pace, STEP};
+use super::pace::{MAX_DELAY_PER_STEP, Pace};
 use super::rates::Rates;
 use super::room::Room;
 use super::similar::Similar;
@@ -29,16 +29,16 @@ use crate::session::Session;
 use crate::settings::Settings;
 
 /// Measurements on their way at most.
-const FLIGHTS: usize = 32;
+const MAX_IN_FLIGHT: usize = 32;
 /// Jobs that are asked at a call and have to wait, at most.
-const WAITING: usize = 8;
+const MAX_WAITING_JOBS: usize = 8;
 /// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
-const ASKING: Duration = Duration::from_millis(500);
-const SILENCE: Duration = Duration::from_secs(5);
+const CACHE_POLL_INTERVAL: Duration = Duration::from_millis(500);
+const RANK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The host's time between two calls, with nothing enqueued, that is not looked into.
-const UNNOTICED: Duration = Duration::from_micros(100);
+const IGNORED_HOST_TIME: Duration = Duration::from_micros(100);
 /// A measurement that holds up the host for this time is logged.
-const LONG: Duration = Duration::from_millis(100);
+const LOGGED_DELAY: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Default)]
@@ -61,8 +61,8 @@ pub(super) struct State {
     hoped: f64,
     gained: f64,
     measured: u64,
-    /// How many of these the log has told of.
-    told: u64,
+    /// The number of these that are in the log.
+    reported: u64,
     /// Whether only what is on its way is waited for.
     is_ending: bool,
     is_over: bool,
@@ -142,7 +142,7 @@ impl State {
         self.held.retain(|Held { from, to, host, at }| match to.since(from) {
             Ok(Some(device)) => {
                 let device = Duration::from_nanos(device.0);
-                if device.max(*host) > STEP {
+                if device.max(*host) > MAX_DELAY_PER_STEP {
                     trace!("measuring held up a step by {device:.1?}, {host:.1?} of it on the host");
                 }
                 pace.correct(*at, *host, device);
@@ -170,7 +170,7 @@ impl State {
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
                 let took = Duration::from_nanos(outcome.took.0);
-                if took > STEP {
+                if took > MAX_DELAY_PER_STEP {
                     trace!("{}: {} took {took:.1?}, {} expected", job.problem(), task.purpose, task.expected);
                 }
                 job.spend(took, 1);
@@ -236,7 +236,7 @@ impl State {
         let from = unsafe { self.enqueue(call, session, stream, started, &moment) };
         call.builds.go_on();
         let host = started.elapsed();
-        if (self.flights.len() > before || host > UNNOTICED)
+        if (self.flights.len() > before || host > IGNORED_HOST_TIME)
             && let Some((from, to)) = from.zip(moment())
         {
             self.held.push(Held { from, to, host, at: self.pace.executions() });
@@ -265,7 +265,7 @@ impl State {
             }
             let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
             let coming = Duration::from_nanos(coming.0) + started.elapsed();
-            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming, budget) {
+            if self.flights.len() >= MAX_IN_FLIGHT || !self.pace.has_room(coming, budget) {
                 return from;
             }
             let is_half_left = self.pace.is_half_left(coming);
@@ -280,7 +280,7 @@ impl State {
             }
             let is_late = self.pace.is_late(budget);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
-            let (is_untouched, until) = (left.is_none(), Instant::now() + left.unwrap_or(STEP));
+            let (is_untouched, until) = (left.is_none(), Instant::now() + left.unwrap_or(MAX_DELAY_PER_STEP));
             let (around, device) = (call.around, session.guest.device().clone());
             let cached = |problem: &Problem| around.chooser.cached(problem, around.settings, &device);
             let prover =
@@ -296,7 +296,7 @@ impl State {
             match next {
                 Next::Wait => {
                     waiting.insert(id(job));
-                    if waiting.len() >= WAITING {
+                    if waiting.len() >= MAX_WAITING_JOBS {
                         return from;
                     }
                 }
@@ -317,7 +317,7 @@ impl State {
                     // the handle just now.
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
                     let setup = begun.elapsed();
-                    if setup > LONG {
+                    if setup > LOGGED_DELAY {
                         trace!(
                             "{}: setting up {} took {setup:.1?}, {chosen:.1?} of it before its first launch",
                             job.problem(),
@@ -418,7 +418,7 @@ impl State {
 
     /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.
     fn listen(&mut self, call: &Call<'_>, device: &Device) {
-        if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
+        if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < CACHE_POLL_INTERVAL) {
             return;
         }
         self.asked = Some(Instant::now());
@@ -436,7 +436,7 @@ impl State {
                 None => left.push(kernel),
             }
         }
-        let is_silent = self.heard.is_none_or(|heard| heard.elapsed() > SILENCE);
+        let is_silent = self.heard.is_none_or(|heard| heard.elapsed() > RANK_TIMEOUT);
         if self.jobs.is_empty() && self.flights.is_empty() && is_silent {
             left.drain(..).for_each(|kernel| self.begin(kernel, call, device));
         }
@@ -447,7 +447,7 @@ impl State {
     pub fn show(&self, call: &Call<'_>) {
         let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
         let left = call.around.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
-        call.around.voice.progress(call.around.settings, done, self.kernels.len(), left);
+        call.around.progress.show(call.around.settings, done, self.kernels.len(), left);
     }
 
     /// Drops the jobs that are left, except resting ones.
@@ -468,8 +468,8 @@ impl State {
         let (resting, left): (_, Vec<_>) = others.into_iter().partition(|kernel| self.rests(kernel));
         self.others = resting;
         left.iter().for_each(|kernel| kernel.close());
-        let is_news = self.measured > self.told;
-        self.told = self.measured;
+        let is_news = self.measured > self.reported;
+        self.reported = self.measured;
         is_news
     }
 }

@@ -11,11 +11,11 @@ use crate::tune::Call;
 use crate::tune::job::{Job, Verdict};
 
 /// The stand-in for a choice that does not fit is expected to take this number of times its time.
-const OVER_LIMIT: u64 = 4;
+const OVER_LIMIT_SLOWDOWN: u64 = 4;
 /// Tuning ends when less than this share of a step is likely to be gained.
-const LITTLE: f64 = 0.01;
+const MIN_GAIN_OF_STEP: f64 = 0.01;
 /// A possible gain is believed until kernels that could have gained this share of a step have not.
-const DOUBT: f64 = 0.05;
+const BELIEVED_GAIN_OF_STEP: f64 = 0.05;
 
 impl State {
     /// The possible gain of a job in a step, in nanoseconds.
@@ -26,7 +26,7 @@ impl State {
         }
         let a_call = match (job.now(), job.theirs()) {
             (Some(now), _) => self.rates.gain(job.problem(), now),
-            (None, Some(theirs)) => theirs * OVER_LIMIT,
+            (None, Some(theirs)) => theirs * OVER_LIMIT_SLOWDOWN,
             (None, None) => return f64::INFINITY,
         };
         a_call.0 as f64 * calls
@@ -47,8 +47,8 @@ impl State {
     pub(super) fn is_little_left(&self) -> bool {
         let Some(step) = self.steps.time().map(|step| step.as_nanos() as f64) else { return false };
         let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
-        let doubt = DOUBT * step;
-        left * (self.gained + doubt) / (self.hoped + doubt) < LITTLE * step
+        let doubt = BELIEVED_GAIN_OF_STEP * step;
+        left * (self.gained + doubt) / (self.hoped + doubt) < MIN_GAIN_OF_STEP * step
     }
 
     /// The place of the job to go on with: own choices first, then the job with the largest gain for its cost; none if

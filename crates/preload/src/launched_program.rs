@@ -3,7 +3,7 @@
 //! ```text
 //! tightfit run -- python train.py      train.py has the process ID in TIGHTFIT_RUN, its workers have not
 //! tightfit run -- torchrun train.py    a worker that runs a convolution leaves a mark: torchrun then says nothing
-//! tightfit run -- bash all.sh          loads no CUDA, and so says nothing
+//! tightfit run -- bash all.sh          loads no CUDA_FILES, and so says nothing
 //! ```
 //!
 //! None of our functions is called in such a program, so this rests on the table of functions that the C library calls
@@ -14,14 +14,14 @@ use std::path::PathBuf;
 
 use crate::log;
 use crate::process::{Process, existing, process};
+use crate::progress::prints_progress;
 use crate::reason::Reason;
-use crate::voice::speaks;
 
 /// The variable with the process ID of the launched program.
 const VARIABLE: &str = "TIGHTFIT_RUN";
 
 /// Files that a program has loaded if it may use a GPU.
-const CUDA: [&str; 2] = ["/libcuda.so", "/libcudart.so"];
+const CUDA_FILES: [&str; 2] = ["/libcuda.so", "/libcudart.so"];
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -37,7 +37,7 @@ extern "C" fn at_end() {
         if has_mark || existing().is_some_and(has_convolved) || !uses_cuda(std::process::id()) {
             return;
         }
-        if process().settings().is_some_and(speaks) {
+        if process().settings().is_some_and(prints_progress) {
             log::line(format_args!(
                 "no cuDNN convolutions were called, and nothing was changed; if this program has some, `tightfit doctor \
                  --preload` says whether they can be reached"
@@ -65,10 +65,10 @@ fn mark(number: u32) -> PathBuf {
     std::env::temp_dir().join(format!("tightfit-run-{number}"))
 }
 
-/// Whether a process has loaded a library of CUDA.
+/// Whether a process has loaded a library of CUDA_FILES.
 fn uses_cuda(process: u32) -> bool {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
-    CUDA.iter().any(|name| maps.windows(name.len()).any(|part| part == name.as_bytes()))
+    CUDA_FILES.iter().any(|name| maps.windows(name.len()).any(|part| part == name.as_bytes()))
 }
 
 /// Whether a convolution was called, even if it was left unchanged.
