@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn a_wrong_setting_is_named_with_the_allowed_ones() {
         for (text, words) in [
             ("", &["\"\"", "name=value"][..]),
             ("64MiB", &["64MiB", "name=value"]),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_is_what_the_launcher_says() {
+    fn the_place_comes_from_the_launcher() {
         let among = |pairs: &'static [(&str, u64)]| {
             move |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
         };

@@ -76,7 +76,7 @@ def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
         ([(0, 0, 1), (1, 2, 0.5), (2, 2, 0.25)], 1 / 20),
     ],
 )
-def test_what_is_reserved(spans, pages):
+def test_reserved_pages(spans, pages):
     assert reserved_for(5, spans) == (pages * PAGE, None)
 
 
@@ -100,7 +100,7 @@ def test_where_it_is_too_much():
         ([1, -1], 4.05),
     ],
 )
-def test_what_an_operation_takes_beside_its_results(workspaces, pages):
+def test_workspaces_of_operations(workspaces, pages):
     spans = [(0, 3, 20), (1, 3, 20), (2, 2, 40)]
     assert reserved_for(4, spans, workspaces={1: workspaces}).bytes == pages * PAGE
 
@@ -119,7 +119,7 @@ def test_what_an_operation_takes_beside_its_results(workspaces, pages):
         (4, 40, True, 5),
     ],
 )
-def test_what_a_rerun_takes(until, size, changed, pages):
+def test_reserved_pages_of_a_rerun(until, size, changed, pages):
     tensors = [tensor(20, residence="resident"), *(tensor(20) for _ in range(3)), tensor(size)]
     tensors[2]["in_place_of"] = 1 if changed else None
     operations = [
@@ -136,7 +136,7 @@ def test_what_a_rerun_takes(until, size, changed, pages):
     assert reserved(Lives({"operations": operations, "tensors": tensors}), {2: rerun}).bytes == pages * PAGE
 
 
-def test_what_is_there_already():
+def test_blocks_reserved_before_the_step():
     there = There(7 * PAGE, (2 * PAGE, PAGE))
     resident = [(0, 2, 40), (0, 2, 40)]
     # Two of the four pages that are taken are the first, the others the second. A third one is not there yet.
@@ -148,7 +148,7 @@ def test_what_is_there_already():
 
 
 @pytest.mark.parametrize("path", STEPS, ids=lambda path: path.name.split(".")[0])
-def test_what_a_gpu_reserved_for_plain_steps_is_predicted(path):
+def test_reserved_bytes_of_plain_steps_on_a_gpu_are_predicted(path):
     """Within 2%, on the whole GPU in bf16; `docs/measured/budget.jsonl` has it."""
     lives = Lives(json.loads(gzip.decompress(path.read_bytes())))
     case = path.name.split(".")[0].replace("-", ":")
@@ -220,7 +220,7 @@ def test_no_more_is_moved_than_the_host_holds(fine):
     assert decided.fits and best is not decided and best.outcome.host <= 1000
 
 
-def test_what_bounds_all_plans_bounds_those_that_have_room(fine):
+def test_the_bound_of_all_plans_holds_for_plans_with_room(fine):
     found, budget, decided = decided_for("unet")
     decided.bound_us = decided.outcome.time_us / 1.1
     best = searched(found, budget, decided, reserved(found.lives, decided.decisions).bytes - 1)

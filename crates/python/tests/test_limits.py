@@ -71,7 +71,7 @@ def test_a_call_says_something():
             tightfit.set_limits(**call)
 
 
-def test_the_library_hears_what_is_set(listener):
+def test_settings_reach_the_library(listener):
     program = (
         "print(tightfit.set_limits(workspace=1024, sizes='all'), flush=True)\n"
         "print(tightfit.set_limits(total_workspace='1 GiB'), flush=True)\n"
@@ -93,7 +93,7 @@ def test_the_library_hears_what_is_set(listener):
     ]
 
 
-def test_the_preloaded_library_names_what_is_allowed(preload):
+def test_the_preloaded_library_names_allowed_settings(preload):
     program = (
         "print(tightfit.set_limits(workspace='64MiB', sizes='fit', tune='measure', layers=['conv1']))\n"
         "print(tightfit.set_limits(total_workspace=1 << 30))\n"

@@ -92,7 +92,7 @@ def test_a_program_is_recorded_optimized_split_and_drawn(machine, tmp_path):
     assert tightfit.Profile.open(tmp_path / "program_to_split.db").rows() == profile.rows(), "the second run measures nothing"
 
 
-def test_what_cannot_be_is_said_in_one_line(machine, tmp_path):
+def test_impossible_requests_end_in_one_line(machine, tmp_path):
     program = ["./client", "engine=2", "n=2"]
     for arguments, variables, said in [
         (["./client", "idle=1"], {}, "./client ran no convolution on GPU 0"),

@@ -77,7 +77,7 @@ def test_the_citation_names_both_papers_and_this_version() -> None:
     assert f'version = "{citation["version"]}"' in (ROOT / "Cargo.toml").read_text()
 
 
-def test_the_picture_of_the_first_page_shows_what_was_measured(tmp_path: Path) -> None:
+def test_the_picture_of_the_first_page_shows_measured_numbers(tmp_path: Path) -> None:
     output = tmp_path / "first-page.svg"
     subprocess.run([sys.executable, ROOT / "scripts/first-page-picture.py", ROOT / "docs/measured", output], check=True)
     drawn = output.read_text()
@@ -129,7 +129,7 @@ def published() -> list[Path]:
     return [path.parent for path in manifests if "publish = false" not in path.read_text()]
 
 
-def test_crates_to_publish_contain_what_they_include() -> None:
+def test_crates_to_publish_contain_their_includes() -> None:
     included = 0
     assert {"cli", "core", "embed", "preload", "preload-plain"} <= {crate.name for crate in published()}
     for crate in published():

@@ -149,7 +149,7 @@ def test_names_cannot_break_a_page(tmp_path):
     assert Page(html).pictures and "<script" not in html
 
 
-def test_without_pandas_the_error_says_what_to_install(recorded):
+def test_without_pandas_the_error_names_the_package_to_install(recorded):
     program = f"""
         import sys
         sys.modules["pandas"] = None

@@ -164,7 +164,7 @@ def test_a_budget_that_is_not_applied_says_so(command, said, python, folder):
     ("env -i python -", "from standard input"),
     ("/usr/bin/env no-python-of-this-name x.py", "no-python-of-this-name"),
 ])
-def test_what_cannot_be_reached_is_refused_before_it_starts(command, said, python, folder):
+def test_an_unreachable_python_is_refused_before_it_starts(command, said, python, folder):
     out, err, code = run(folder, python, command)
     assert out == [] and code != 0 and said in " ".join(err), err
 

@@ -29,7 +29,7 @@ fn assumed(workload: &Workload<'_>, schedule: &Schedule) -> Checked {
 }
 
 #[test]
-fn the_same_mini_batch_is_learned_by_heart() {
+fn overfits_one_mini_batch() {
     let networks = [Network::open("digits-net").unwrap(), fork_and_join(), residual()];
     for network in &networks {
         let workload = Workload::new(network, 8, Types::F32, Mode::Training).unwrap();
@@ -216,7 +216,7 @@ fn convolutions_in_slices_of_a_sample_learn_the_same() {
 }
 
 #[test]
-fn inference_takes_over_what_was_learned() {
+fn inference_takes_over_the_learned_weights() {
     let network = residual();
     let training = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
     let mut learner = engine(&training, &everything_resident(&training, "implicit-gemm", 8));

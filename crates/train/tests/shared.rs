@@ -140,7 +140,7 @@ fn copies_stay_equal_with_any_solver_and_with_branches_side_by_side() {
 }
 
 #[test]
-fn what_has_another_length_is_refused() {
+fn sharing_tensors_of_different_lengths_is_refused() {
     let network = sums();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     let schedule = everything_resident(&workload, ALGORITHM, BATCH);

@@ -239,7 +239,7 @@ fn a_replay_of_several_devices_asks_for_one() {
 }
 
 #[test]
-fn a_new_cache_where_none_can_be_is_said_of_the_folder() {
+fn a_folder_that_cannot_have_a_cache_is_named() {
     let message = Folder::new().fail("optimize lenet --batch 2 --workspace 1MiB --backend cpu --cache /sys/new.db", 1);
     assert!(message.contains("cannot be created in the folder /sys") && !message.contains("read-only"), "{message}");
 }

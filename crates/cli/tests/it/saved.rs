@@ -188,7 +188,7 @@ fn written(folder: &Folder, name: &str, header: &Value, data: &[u8]) -> PathBuf 
 }
 
 #[test]
-fn files_that_do_not_fit_are_refused_with_what_is_wrong() {
+fn files_that_do_not_fit_are_refused_with_the_reason() {
     let folder = planned();
     folder.succeed(&format!("{TRAIN} --steps 1 --save net.safetensors"));
     let whole = bytes(&folder, "net.safetensors");

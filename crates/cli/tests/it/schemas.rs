@@ -74,7 +74,7 @@ fn is_for_programs(name: &str) -> bool {
 }
 
 #[test]
-fn names_for_people_are_told_from_those_for_programs() {
+fn names_for_people_differ_from_names_for_programs() {
     assert!(
         ["time_us", "[].f32", "kernels[].workspace_bytes", "bytes_by_kind.weight-gradients"].map(is_for_programs)
             == [true; 4]

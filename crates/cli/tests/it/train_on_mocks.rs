@@ -51,7 +51,7 @@ impl Machine {
 }
 
 #[test]
-fn what_runs_on_the_cpu_alone_is_refused_with_the_next_step() {
+fn cpu_only_layers_are_refused_with_the_next_step() {
     let machine = Machine { folder: tempfile::tempdir().unwrap() };
     let gated = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/recorded/gated.script.onnx");
     for command in ["train", "predict"] {

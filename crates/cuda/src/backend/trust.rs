@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_lies_between_rows_is_compared() {
+    fn gaps_between_rows_are_compared() {
         let problem: Problem = "forward n2 c2 h4 w5 k3 r3 s3 pad1 f32 xh9 yh6".parse().unwrap();
         let gaps = gaps(&problem, problem.output_span());
         // Two rows of five behind each of six channels but the last.

@@ -150,7 +150,7 @@ fn kernels_agree(options: &Options) {
 }
 
 #[test]
-fn own_kernels_compute_what_they_say() {
+fn own_kernels_match_plain_loops() {
     let mocks = Mocks::new();
     kernels_agree(&mocks.options());
     mocks.assert_nothing_left("layers");
@@ -158,7 +158,7 @@ fn own_kernels_compute_what_they_say() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn own_kernels_compute_on_a_gpu_what_they_say() {
+fn own_kernels_match_plain_loops_on_a_gpu() {
     kernels_agree(&Options::default());
 }
 

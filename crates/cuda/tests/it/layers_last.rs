@@ -325,7 +325,7 @@ fn kernels_agree(options: &Options) {
 }
 
 #[test]
-fn kernels_with_the_channels_last_compute_what_they_say() {
+fn channels_last_kernels_match_plain_loops() {
     let mocks = Mocks::new();
     kernels_agree(&mocks.options());
     mocks.assert_nothing_left("layers");
@@ -333,7 +333,7 @@ fn kernels_with_the_channels_last_compute_what_they_say() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn kernels_with_the_channels_last_compute_on_a_gpu_what_they_say() {
+fn channels_last_kernels_match_plain_loops_on_a_gpu() {
     kernels_agree(&Options::default());
 }
 

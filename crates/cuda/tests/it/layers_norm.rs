@@ -174,7 +174,7 @@ fn kernels_agree(options: &Options) {
 }
 
 #[test]
-fn normalization_computes_what_it_says() {
+fn normalization_matches_plain_loops() {
     let mocks = Mocks::new();
     kernels_agree(&mocks.options());
     mocks.assert_nothing_left("layers");
@@ -182,7 +182,7 @@ fn normalization_computes_what_it_says() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn normalization_computes_on_a_gpu_what_it_says() {
+fn normalization_matches_plain_loops_on_a_gpu() {
     kernels_agree(&Options::default());
 }
 

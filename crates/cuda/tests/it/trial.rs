@@ -224,7 +224,7 @@ fn a_failure_at_any_call_leaves_no_device_memory_behind() {
 }
 
 #[test]
-fn a_plan_that_was_built_beside_goes_to_one_handle() {
+fn a_plan_built_on_another_thread_goes_to_one_handle() {
     let mocks = Mocks::new();
     let mut inside = Inside::new(&mocks);
     let (problem, algorithm) = (PROBLEM.parse().unwrap(), Algorithm::new("engine1"));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_takes_long_has_many_large_parts() {
+    fn only_long_calls_have_many_large_parts() {
         for (problem, parts) in [
             ("backward-filter n256 c128 h112 w112 k128 r3 s3 pad1 f32", 94),
             ("forward n64 c64 h56 w56 k64 r3 s3 pad1 f32", 1),

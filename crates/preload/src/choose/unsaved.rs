@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_process_holds_up_is_written_later() {
+    fn a_write_that_another_process_delays_happens_later() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cache.db");
         let (cache, unsaved) = (Cache::open(&path).unwrap(), Unsaved::default());

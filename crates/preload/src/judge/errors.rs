@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accurate_follows_from_both_errors() {
+    fn accuracy_follows_from_both_errors() {
         let (question, ours) = (question(), configuration(["fft", "fft"], 7));
         let allow = |theirs: Option<f64>, error: f64, is_auto: bool| {
             let all = theirs.map(|theirs| (own(&question), theirs)).into_iter().chain([(ours.clone(), error)]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_counts_beside_that_of_the_same_comparison() {
+    fn errors_are_judged_within_one_comparison() {
         let ours = configuration(["fft", "fft"], 7);
         let mut errors = Errors::default();
         let of = |own: &str, error: f64| Comparison {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inaccurate_by_a_transform_leaves_out_all_by_the_same() {
+    fn an_inaccurate_transform_leaves_out_all_its_algorithms() {
         let notes = |one: &Algorithm| match one.name() {
             "fft" | "tiling" => Notes::FFT,
             _ => Notes::NONE,

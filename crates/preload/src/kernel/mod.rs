@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_never_needs_more_than_was_told() {
+    fn the_active_choice_never_needs_more_than_was_reported() {
         let ours = |bytes| ActiveChoice::Ours(Arc::new(configuration(bytes)));
         let share = Share { provisional: Arc::new(configuration(4096)), front: Vec::new() };
         for (answer, reported, refused) in [
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_cannot_hold_for_what_was_told_are_known() {
+    fn terms_that_cannot_hold_for_the_reported_workspace_are_known() {
         let ours = kernel(Answer::Ours(configuration(64)));
         let with = |sizes, tune| Some(Terms { sizes, tune, ..terms(1024) });
         for (changed, follows) in [
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_gives_way_also_behind_what_was_refused_and_under_other_limits() {
+    fn a_failed_choice_is_replaced_under_all_limits() {
         let ours = || {
             let (problem, ours) = ("forward n4 c3 h8 w8 k4 r3 s3 f32", Answer::Ours(configuration(64)));
             kernel_reporting(problem, ours, Some(Bytes(4096)), &Kernels::default())
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_at_first_runs_again_where_it_fits() {
+    fn the_first_choice_returns_under_limits_that_it_fits() {
         let ours = kernel(Answer::Ours(configuration(64)));
         assert_eq!(ours.within(terms(64)).as_ref(), Some(ours.running()));
         assert_eq!(ours.within(terms(63)), None);

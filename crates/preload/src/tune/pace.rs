@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_and_the_budget_bound_what_is_spent() {
+    fn a_step_and_the_budget_limit_spending() {
         let mut pace = Pace::default();
         (0..4).for_each(|place| pace.on_execution(true, 4, place == 3));
         let budget = "1s".parse().unwrap();

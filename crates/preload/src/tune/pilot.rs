@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_take_long_has_a_pilot() {
+    fn only_long_candidates_have_a_pilot() {
         let large: Problem = "forward n1 c128 d144 h256 w256 k64 t3 r3 s3 pad1 bf16".parse().unwrap();
         let usual: Problem = "forward n64 c64 h56 w56 k64 r3 s3 pad1 bf16".parse().unwrap();
         let mut rates = Rates::default();

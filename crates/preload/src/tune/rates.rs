@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reaches_the_best_rate_can_gain_nothing_and_others_can() {
+    fn only_kernels_below_the_best_rate_can_gain() {
         let (fast, slow): (Problem, Problem) = (
             "forward n8 c64 h28 w28 k64 r3 s3 pad1 f32".parse().unwrap(),
             "forward n8 c64 h14 w14 k64 r3 s3 pad1 f32".parse().unwrap(),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_algorithm_is_expected_to_take_what_it_took() {
+    fn an_algorithm_is_expected_to_take_its_last_time() {
         let (whole, gemm) = (problem("forward n8 c64 h28 w28 k64 r3 s3 pad1 f32"), Algorithm::new("gemm"));
         let half = whole.with_batch(4).unwrap();
         let (mut similar, mut rates) = (Similar::default(), Rates::default());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_slow_on_similar_convolutions_is_tried_last_or_not_at_all() {
+    fn algorithms_slow_on_similar_convolutions_come_last_or_never() {
         let (known, new) = (
             problem("forward n8 c64 h28 w28 k64 r3 s3 pad1 f32"),
             problem("forward n8 c32 h56 w56 k32 r3 s3 pad1 f32"),

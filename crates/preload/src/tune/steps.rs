@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_before_is_forgotten() {
+    fn earlier_executions_are_forgotten() {
         let mut program = Program::new();
         // Two batches of validation, of another size.
         (0..2).for_each(|_| program.run(200..250));

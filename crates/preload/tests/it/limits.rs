@@ -201,7 +201,7 @@ fn a_call_is_enough_without_a_limit_of_the_environment() {
 }
 
 #[test]
-fn what_is_wrong_is_an_error_with_words() {
+fn a_wrong_setting_is_an_error_with_a_message() {
     for (text, words) in [
         ("workspace=64apples", &["-1", "workspace", "64apples", "default"][..]),
         ("tune=guess", &["-1", "guess", "measure, first, cached, heuristic or default"]),

@@ -225,7 +225,7 @@ fn networks_agree(options: &Options, chain: Network) {
 }
 
 #[test]
-fn every_layer_computes_what_it_computes_on_the_cpu() {
+fn every_layer_matches_the_cpu() {
     let mocks = Mocks::new();
     networks_agree(&mocks.options(), chain());
     mocks.assert_nothing_left("training");
@@ -233,7 +233,7 @@ fn every_layer_computes_what_it_computes_on_the_cpu() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
+fn every_layer_matches_the_cpu_on_a_gpu() {
     networks_agree(&Options::default(), Network::open("cifar10-quick").unwrap());
 }
 

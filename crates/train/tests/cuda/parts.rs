@@ -74,7 +74,7 @@ fn parts_agree(options: &Options) {
 }
 
 #[test]
-fn parts_of_the_mini_batch_compute_what_the_whole_computes_on_the_cpu() {
+fn parts_match_the_whole_mini_batch_on_the_cpu() {
     let mocks = Mocks::new();
     parts_agree(&mocks.options());
     mocks.assert_nothing_left("training in parts");
@@ -82,6 +82,6 @@ fn parts_of_the_mini_batch_compute_what_the_whole_computes_on_the_cpu() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn parts_of_the_mini_batch_compute_on_a_gpu_what_the_whole_computes_on_the_cpu() {
+fn parts_on_a_gpu_match_the_whole_mini_batch_on_the_cpu() {
     parts_agree(&Options::default());
 }

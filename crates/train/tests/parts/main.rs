@@ -191,7 +191,7 @@ fn whole_numbers_agree(workload: &Workload<'_>, samples: &[f32], grain: f32) {
 }
 
 #[test]
-fn gradients_of_whole_numbers_are_those_of_the_whole_mini_batch() {
+fn gradients_in_parts_equal_the_whole_mini_batch() {
     let network = chain();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     // The gradient of the loss is -1, 0 or 1 for each class, or a half between two, over the number of samples.
@@ -199,7 +199,7 @@ fn gradients_of_whole_numbers_are_those_of_the_whole_mini_batch() {
 }
 
 #[test]
-fn a_normalization_of_whole_numbers_is_that_of_the_whole_mini_batch() {
+fn a_normalization_in_parts_equals_the_whole_mini_batch() {
     let network = halving();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     // The last layer's weights are multiples of 128, so its input gradient is a multiple of 8. Both sums are divided by

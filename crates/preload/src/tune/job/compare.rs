@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_won_and_is_still_compared_at_the_end_runs_if_it_is_right() {
+    fn a_winner_that_is_still_compared_at_the_end_runs_if_it_is_right() {
         for (output, is_right) in [(1.0, true), (2.0, false)] {
             let ours = configuration("fft", 7);
             let kernel = kernel(1024, Answer::Kept);

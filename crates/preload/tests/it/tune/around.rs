@@ -110,7 +110,7 @@ fn a_measurement_that_hangs_does_not_hold_up_calls_or_the_end() {
 }
 
 #[test]
-fn what_is_not_executed_any_more_is_not_waited_for() {
+fn kernels_that_no_longer_run_are_not_waited_for() {
     // The first runs twice, as in a validation before the first step, in which nothing may be measured yet.
     let arguments = |then: &str| format!("{DIVIDED} script=plan:2;plan:5;run:0;run:1;run:0;run:1x{then}");
     let run = |then: &str| {
@@ -253,7 +253,7 @@ fn a_rank_whose_budget_ends_says_so_to_the_others() {
 }
 
 #[test]
-fn what_measuring_took_of_the_device_is_given_back_when_it_ends() {
+fn memory_of_measurements_is_returned_when_they_end() {
     // Nobody waits for the device before the bytes are counted; and the program has its own pool keep all that it gets back.
     for (arguments, budget) in [
         ("times=200 watch=1 counts=1 hoarding=1", "unlimited"),

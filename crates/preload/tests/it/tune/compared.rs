@@ -121,7 +121,7 @@ fn by_the_cache_alone_only_what_was_compared_replaces_a_choice() {
 }
 
 #[test]
-fn what_is_plainly_wrong_is_not_used_under_a_limit_before_the_first_execution() {
+fn a_plainly_wrong_engine_never_runs_under_a_limit() {
     let arguments = "engine=9 op=filter size=5 c=4 k=4 times=3 watch=1";
     let limit = format!("{}B", alone(arguments).workspace() - 1);
     let limited = || tuned(arguments, &[("WORKSPACE", &limit), ("EXACT_CLASS", "1"), ("TUNE", "first")]);
@@ -135,7 +135,7 @@ fn what_is_plainly_wrong_is_not_used_under_a_limit_before_the_first_execution() 
 }
 
 #[test]
-fn what_shares_a_total_is_compared_once_and_right() {
+fn kernels_of_a_total_are_compared_once_and_right() {
     let arguments = "engine=1 net=6 steps=5 n=3 size=6 c=4 k=4";
     let (_, expected) = all_alone(arguments);
     let in_total = [("WORKSPACE", ""), ("TOTAL_WORKSPACE", "75KiB"), ("EXACT_CLASS", "1")];

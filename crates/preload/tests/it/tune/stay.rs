@@ -88,7 +88,7 @@ fn nondeterministic_algorithms_do_not_replace_deterministic_ones() {
 }
 
 #[test]
-fn what_is_plainly_wrong_is_not_used_where_the_own_choice_has_no_room() {
+fn a_plainly_wrong_engine_is_not_used_if_the_own_choice_does_not_fit() {
     // Engine 9 fits on fewer samples at a time, and engine 4 is faster.
     let arguments = format!("engine=9 op=filter size=5 c=4 k=4 {WATCHED}");
     let limit = format!("{}B", alone(&arguments).workspace() - 1);
