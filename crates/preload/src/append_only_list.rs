@@ -1,4 +1,4 @@
-//! A few values that every call reads and that are only ever added to.
+//! A list that only grows. Every call reads it, without a lock.
 
 use std::sync::OnceLock;
 

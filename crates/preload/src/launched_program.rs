@@ -1,13 +1,12 @@
-//! The program that `tightfit run` became, as opposed to its children: if it ends without a convolution, it writes a line.
+//! The program that `tightfit run` became, as opposed to its children. It prints a line if it ends without a convolution.
 //!
 //! ```text
 //! tightfit run -- python train.py      train.py has the process ID in TIGHTFIT_RUN, its workers have not
 //! tightfit run -- torchrun train.py    a worker that runs a convolution leaves a mark: torchrun then says nothing
-//! tightfit run -- bash all.sh          loads no CUDA_FILES, and so says nothing
+//! tightfit run -- bash all.sh          loads no CUDA, and so says nothing
 //! ```
 //!
-//! None of our functions is called in such a program, so this rests on the table of functions that the C library calls
-//! at its end.
+//! None of our functions is called in such a program, so this relies on the C library's table of functions to call at exit.
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,7 +64,7 @@ fn mark(number: u32) -> PathBuf {
     std::env::temp_dir().join(format!("tightfit-run-{number}"))
 }
 
-/// Whether a process has loaded a library of CUDA_FILES.
+/// Whether a process has loaded a library of CUDA.
 fn uses_cuda(process: u32) -> bool {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
     CUDA_FILES.iter().any(|name| maps.windows(name.len()).any(|part| part == name.as_bytes()))

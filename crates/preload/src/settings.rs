@@ -1,5 +1,5 @@
-//! Reads the settings from the environment. An invalid value is reported on standard error, and every convolution is
-//! left unchanged. Paths may be any bytes. Calls of the program can change some of them (`limits`).
+//! Reads the settings from the environment. An invalid value is reported on standard error, and every convolution is left
+//! unchanged. Paths may be any bytes. The program's calls can change some settings (`limits`).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

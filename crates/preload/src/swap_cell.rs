@@ -1,4 +1,4 @@
-//! A value that every call reads and that is replaced now and then.
+//! A value that every call reads without a lock, and that is rarely replaced.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};

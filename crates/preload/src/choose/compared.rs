@@ -1,5 +1,5 @@
-//! Comparisons of configurations with 64-bit arithmetic: what is known of them, in this process and in the cache, and those made
-//! before anything runs.
+//! Comparisons of configurations with 64-bit arithmetic. Known ones come from this process or the cache; new ones are made
+//! here, before anything runs.
 //!
 //! ```text
 //! found between calls                    compared there (`tune`)

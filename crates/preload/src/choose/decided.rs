@@ -1,4 +1,5 @@
-//! Answers that take no measuring: an earlier process's decision, a shipped one, or what runs until `tune` has found better.
+//! Answers without measurements: an earlier process's decision, a shipped one, or a choice to run until `tune` finds a
+//! better one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Under `--tune first`, before anything runs: the fastest configuration alternates with the framework's choice, as
-//! between calls otherwise, and what came of it for later processes.
+//! Under `--tune first`, before anything runs, the fastest configuration alternates with the framework's choice. (Otherwise
+//! this happens between calls.) The result is kept for later processes.
 
 use std::time::{Duration, Instant};
 

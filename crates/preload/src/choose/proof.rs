@@ -1,7 +1,7 @@
-//! Whether algorithms compute slices right. Engines of some versions go wrong where the padding before and after differs, or
-//! where tensors are views of larger ones; so before one is timed on such a slice, it computes a small slice of the same kind
-//! on a separate thread, handle and stream, on whole numbers and between guards. An engine that passes is in the cache as a
-//! measurement of the small slice.
+//! Checks that algorithms compute slices correctly. Engines of some versions fail where the padding before and after
+//! differs, or where tensors are views of larger ones. So before one is timed on such a slice, it computes a small slice of
+//! the same kind, on a separate thread, handle and stream. The data are whole numbers between guards. An engine that passes
+//! is kept in the cache as a measurement of the small slice.
 //!
 //! ```text
 //! the program's threads    call | slices of fft? | call | not known yet | call | yes: timed

@@ -1,4 +1,4 @@
-//! Slices as the answer to a question.
+//! Answers that divide a convolution into slices.
 //!
 //! ```text
 //! measure     by the framework's own engine, before anything is timed: where not even one sample fits, every other engine

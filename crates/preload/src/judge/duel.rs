@@ -1,4 +1,4 @@
-//! A configuration alternates with the choice that runs now: whether it is faster by more than the noise.
+//! Whether a configuration is faster than the running choice by more than the noise, when the two alternate.
 
 use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Outcome;

@@ -1,5 +1,5 @@
-//! Which configurations of a problem are as accurate as the framework's choice, by the errors that comparisons have shown, in this
-//! process and in earlier ones.
+//! Which configurations of a problem are as accurate as the framework's choice. The errors come from comparisons of this
+//! process and of earlier ones.
 
 use tightfit_core::profile::Comparison;
 use tightfit_core::{Algorithm, Configuration, DivisionCost, Notes};

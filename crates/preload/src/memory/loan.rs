@@ -1,9 +1,9 @@
-//! Lends workspace to calls that the program sized by our answer to another question.
+//! Lends workspace to calls that the program sized by our answer to another query.
 //!
-//! Programs use one answer for more than one call. `cudnnConvolutionBiasActivationForward` has no separate query and
-//! is sized by the query of the plain convolution; a small batch runs in the workspace of a large one; a search with
-//! `cudnnFind..AlgorithmEx` gets the largest of all answers. If we answered less than cuDNN would have, such a call has
-//! too little workspace, and cuDNN refuses a call that would run without us. So we lend the rest:
+//! Programs use one answer for more than one call. `cudnnConvolutionBiasActivationForward` has no separate query and is
+//! sized by the query of the plain convolution. A small batch runs in the workspace of a large one. A search with
+//! `cudnnFind..AlgorithmEx` gets the largest of all answers. If we answered less than cuDNN would have, such a call has too
+//! little workspace, and cuDNN would refuse a call that runs without us. So we lend the rest:
 //!
 //! ```text
 //! answered 4 KiB in place of 4 MiB      from now on, 4 KiB or more may stand for up to 4 MiB
@@ -11,13 +11,13 @@
 //! given 2 KiB, needs 3 MiB          ->  cuDNN's to refuse, as without us
 //! ```
 //!
-//! Lending keeps the call's algorithm, so its result is bit for bit the same as without us, and takes no more memory
-//! than the program itself would have. A smaller algorithm may not support the call, and rounds differently; so would
-//! dividing the call, which rounds the sums to the output's type in between.
+//! Lending keeps the call's algorithm, so its result equals the result without us to the bit, and it takes no more memory
+//! than the program itself would have. A smaller algorithm may not support the call, and rounds differently. Dividing the
+//! call would also round differently, because each part rounds its sums to the output's type.
 //!
-//! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by
-//! events, never on the host. A graph can be launched at any time, so every capture has a separate block for the life
-//! of the process; captures allow that, because this thread's capture mode is relaxed meanwhile.
+//! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by events,
+//! never on the host. A graph can be launched at any time, so every capture has a separate block for the life of the
+//! process. Allocating it during a capture works because this thread's capture mode is relaxed meanwhile.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

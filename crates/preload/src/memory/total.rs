@@ -1,4 +1,4 @@
-//! One total for all kernels of a device (WD): the library owns the memory, and the program gives none.
+//! One total for all kernels of a device (WD). The library owns the memory, and the program provides none.
 //!
 //! ```text
 //! first step    | kernel a, in all of it | kernel b, in all of it | ..      one after another, also across streams
@@ -6,12 +6,12 @@
 //! later         a new kernel, or a known one on another stream, takes a part of the rest; else it has all of it for a while
 //! ```
 //!
-//! The first step is over once as many executions have passed without a new kernel as it took to meet them all. The
-//! total is then divided exactly among the kernels that ran since, each weighted by its number of runs. Nobody waits
-//! for the device: streams wait for each other by events, and only if they use the same memory. Under capture the
-//! events become edges of the graph, and the segment of a captured kernel belongs to it alone. A graph captured before
-//! there were segments, or when none was left, uses all of the memory at each launch: the program must not launch it
-//! at the same time as other work on the device.
+//! The first step is over when as many executions have passed without a new kernel as it took to meet all kernels. The
+//! total is then divided exactly among the kernels that ran since, each weighted by its number of runs. Nobody waits for
+//! the device: streams wait for each other by events, and only if they use the same memory. Under capture the events become
+//! edges of the graph, and the segment of a captured kernel belongs to it alone. A graph that was captured before the
+//! division, or when no segment was left, uses all of the memory at each launch. The program must not launch it at the same
+//! time as other work on the device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

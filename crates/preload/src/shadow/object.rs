@@ -1,5 +1,5 @@
-//! A finalized descriptor, and its attributes: their values are copied out of the caller's arrays, and may be objects in
-//! their turn.
+//! A finalized descriptor, and its attributes. Their values are copied out of the caller's arrays, and may be objects
+//! themselves.
 
 use std::ffi::c_void;
 use std::sync::Arc;

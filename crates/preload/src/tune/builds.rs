@@ -5,8 +5,8 @@
 //! thread of builds                 compiles engine5 for conv3 ............ | waits | engine8 ..
 //! ```
 //!
-//! The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
-//! while a plan waits to run for the first time, and that waits for the build that has begun.
+//! The first launch of a plan loads its kernels, and has to wait for a compilation that is going on. So the thread begins
+//! no build while a plan waits for its first launch, and that launch waits for the build that has begun.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

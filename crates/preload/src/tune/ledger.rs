@@ -1,5 +1,5 @@
-//! The known measurements of one kernel's candidates, as a backend: it answers from them, and stops the survey at the
-//! first candidate that was not.
+//! The known measurements of one kernel's candidates, as a backend: it answers from them, and stops the survey at the first
+//! candidate that was not measured.
 //!
 //! ```text
 //! survey -> a known, b known, c?            stops; c is measured between the program's calls
@@ -7,8 +7,8 @@
 //! survey -> all known                       candidates
 //! ```
 //!
-//! A survey asks for the same candidates in the same order wherever its answers are the same, so it is run again from its
-//! beginning; what it asks of the library is kept.
+//! A survey asks for the same candidates in the same order if its answers are the same. So it is run again from its
+//! beginning, and the library's answers to its queries are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The end of a job: the kernel runs its result, and later processes know it.
+//! The end of a job: the kernel runs the result, and the cache keeps it for later processes.
 
 use std::sync::Arc;
 

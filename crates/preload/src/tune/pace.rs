@@ -1,4 +1,4 @@
-//! How much measuring may hold up: nothing before the second step, a quarter of a second a step, and the budget in all.
+//! The delay that measuring may cause: none before the second step, a quarter of a second per step, and the budget in all.
 //!
 //! ```text
 //! steps, as far as known    |  40 executions  |  40 executions  | 12 |  40 executions  |

@@ -1,5 +1,5 @@
-//! A small convolution of the same kind, on which an algorithm that nobody has seen is timed before a large one: a kernel on a
-//! device cannot be stopped, and fallbacks for large volumes take a hundred times the running choice's time.
+//! A small convolution of the same kind. A new algorithm is timed on it before a large one, because a kernel on a device
+//! cannot be stopped, and fallbacks for large volumes take a hundred times the running choice's time.
 //!
 //! ```text
 //! n1 c128 d144 h256 w256 r3:  direct?   n1 c128 d36 h64 w64: 100 times what runs takes for as much work   not tried

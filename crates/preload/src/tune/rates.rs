@@ -1,4 +1,4 @@
-//! The largest possible gain: a bound from the best rates that anything measured has reached on the device.
+//! The largest possible gain: a bound from the best rates of all measurements on the device.
 //!
 //! ```text
 //! time of the own choice   |-------------------|

@@ -1,4 +1,4 @@
-//! The room of a step: for a measurement that is expected to hold it up no longer than it may be, or the first one.
+//! The room of a step for a measurement: its expected time must be within the allowed delay, unless it is the first.
 
 use std::time::{Duration, Instant};
 

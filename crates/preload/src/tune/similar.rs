@@ -1,4 +1,4 @@
-//! The achievements of algorithms on similar convolutions: which to try first, which not at all, and the time to try one.
+//! The results of algorithms on similar convolutions: which to try first, which not at all, and the expected time of one.
 //!
 //! ```text
 //! c64 h56 r3 forward:  winograd 1.1, gemm 3.0, direct 40       times of a small device

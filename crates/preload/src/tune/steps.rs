@@ -1,4 +1,4 @@
-//! How long a step is, and how often a convolution runs in one, by the latest executions.
+//! The length of a step, and the executions of a convolution in one, by the latest executions.
 //!
 //! ```text
 //! executions   .. | the window before: 16 steps or more | this window, up to as long |
@@ -6,8 +6,8 @@
 //! step            |         executions / 30
 //! ```
 //!
-//! The program does not mark where a step begins. Most executions belong to every step, and of these, the rarest kernel is
-//! executed once a step. Executions before both windows, such as a first validation, no longer count.
+//! The program does not mark where a step begins. Most executions belong to every step. The rarest of these kernels is
+//! executed once per step. Executions before both windows, such as a first validation, no longer count.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

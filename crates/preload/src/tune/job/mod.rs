@@ -1,16 +1,16 @@
-//! One kernel's way to a decision.
+//! The stages of one kernel's decision.
 //!
 //! ```text
 //! own        times the framework's choice                     -> how much could be gained
-//! guess      what runs for want of room, if nobody compared it -> plainly wrong?
+//! guess      a guess within the limit that nobody compared    -> plainly wrong?
 //! survey     times candidates, one after another, first the   -> the fastest configuration within the reported workspace
 //!            parts of the running choice if nobody has timed it
 //! duel       alternates it and the running choice on one data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
 //!
-//! Earlier comparisons, of this process or another, are known. A wrong choice that runs gives way to any right one.
-//! A choice that is far faster than the running one need not wait for the end of the survey, which goes on behind it.
+//! Comparisons of earlier jobs and processes are reused. A wrong choice that runs is replaced by any right one. A choice
+//! that is far faster than the running one replaces it before the end of the survey, which continues.
 
 mod compare;
 mod survey;

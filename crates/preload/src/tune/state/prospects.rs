@@ -1,4 +1,4 @@
-//! The gain that is still possible: whether it is worth going on, and which job promises most for its cost.
+//! The gain that is still possible: whether to go on, and which job promises most for its cost.
 
 use std::collections::HashSet;
 use std::sync::Arc;
