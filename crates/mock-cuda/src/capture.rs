@@ -19,7 +19,7 @@ thread_local! {
     static THREAD_MODE: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Sets the calling thread's mode; gives the one before.
+/// Sets the calling thread's mode. Returns the one before.
 pub fn exchange_mode(mode: i32) -> i32 {
     THREAD_MODE.replace(mode)
 }

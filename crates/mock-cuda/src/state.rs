@@ -189,7 +189,7 @@ impl State {
         if disturbed { Err(Code::CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Starts a stream of a device; gives its handle.
+    /// Starts a stream of a device. Returns its handle.
     ///
     /// # Errors
     /// [`Code::OUT_OF_MEMORY`] if the system gives no thread.

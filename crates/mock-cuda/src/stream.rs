@@ -169,7 +169,7 @@ impl Stream {
         }
     }
 
-    /// Does one item; gives the virtual time of its end. After a lasting error, work is passed over but marks are still
+    /// Does one item. Returns the virtual time of its end. After a lasting error, work is passed over but marks are still
     /// reached, so nobody waits for ever.
     fn carry_out(&self, item: Item, begin: u64) -> u64 {
         match item {

@@ -41,7 +41,7 @@ pub struct Pointwise {
     pub mode: Mode,
     /// First input.
     pub x: Tensor,
-    /// Second input; none for identity.
+    /// Second input, or `None` for identity.
     pub b: Option<Tensor>,
     /// Output.
     pub y: Tensor,

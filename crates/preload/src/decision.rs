@@ -20,7 +20,7 @@ pub type Shadows = shadow::Shadows<Notes>;
 /// The conclusion from an object.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// The graph that it is or leads to; none if it has none.
+    /// The graph that it is or leads to, or `None` if it has none.
     pub graph: OnceLock<Option<Arc<Graph>>>,
     /// The decision about a plan when it was finalized, or about an engine's configuration when its workspace was
     /// queried, which binds any plan made from it.
@@ -44,7 +44,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Bytes of workspace to tell the program; none if the plan's own answer holds.
+    /// Bytes of workspace to tell the program, or `None` if the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
         self.kernel()?.reported().replacement()
     }
@@ -96,7 +96,8 @@ impl Setup {
         self.handle == handle.0 as usize
     }
 
-    /// A configuration as it was set up on the handle; none if it was not. Takes no lock, because every execution asks.
+    /// A configuration as it was set up on the handle, or `None` if it was not. Takes no lock, because every execution
+    /// asks.
     pub fn program(&self, configuration: &Arc<Configuration>) -> Option<&Arc<GuestProgram>> {
         let Program { configuration: known, program } = self.program.get().as_ref()?;
         Arc::ptr_eq(known, configuration).then_some(program)

@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char};
 
 use tightfit_core::Problem;
 
-/// A layer; none for convolutions that the program did not name.
+/// A layer, or `None` for convolutions that the program did not name.
 pub type Layer = Option<String>;
 
 thread_local! {

@@ -36,7 +36,7 @@ impl Limits {
         self.layers.values().chain([&self.all]).any(|own| own.limit.is_some())
     }
 
-    /// The limit of a layer's convolutions; none if nothing limits them.
+    /// The limit of a layer's convolutions, or `None` if nothing limits them.
     pub fn terms(&self, settings: &Settings, layer: Option<&str>) -> Option<Terms> {
         let layer = layer.and_then(|name| self.layers.get(name)).copied().unwrap_or_default();
         Some(Terms {

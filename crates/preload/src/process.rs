@@ -150,12 +150,12 @@ impl Process {
         child
     }
 
-    /// The environment's settings; none if every convolution is to be left unchanged.
+    /// The environment's settings, or `None` if every convolution is to be left unchanged.
     pub fn settings(&self) -> Option<&Settings> {
         self.settings.get_or_init(settings::of_environment).as_ref().filter(|_| !self.is_severed)
     }
 
-    /// Why no call can set limits here; none if calls can.
+    /// Why no call can set limits here, or `None` if calls can.
     pub fn why_off(&self) -> Option<&'static str> {
         if self.is_severed {
             return Some("this process was forked from one that had used the GPU; its convolutions are left unchanged");
@@ -178,7 +178,7 @@ impl Process {
         self.settings().is_some_and(is_limited)
     }
 
-    /// The real library; none without one, which is reported once.
+    /// The real library, or `None` without one, which is reported once.
     pub fn original(&self) -> Option<&Original> {
         self.original.get_or_init(|| Original::find().map(Arc::new)).as_deref()
     }
@@ -206,7 +206,7 @@ impl Process {
         }
     }
 
-    /// Driver and cuDNN for our own work; none if they cannot be opened, which is reported once.
+    /// Driver and cuDNN for our own work, or `None` if they cannot be opened, which is reported once.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.host.get_or_init(|| self.original()?.host().map(Arc::new)).as_ref()
     }

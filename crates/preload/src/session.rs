@@ -74,8 +74,8 @@ impl Sessions {
 }
 
 impl Session {
-    /// A configuration of a question's convolution set up on this handle; none if it cannot be, for example for its alignment,
-    /// which is logged. A refused setup is asked for once.
+    /// A configuration of a question's convolution set up on this handle, or `None` if it cannot be, for example for its
+    /// alignment, which is logged. A refused setup is asked for once.
     pub fn set_up(&mut self, question: &Question, configuration: &Configuration) -> Option<Arc<GuestProgram>> {
         if self.is_refused(question, configuration) {
             return None;

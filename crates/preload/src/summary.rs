@@ -37,7 +37,7 @@ pub fn at_exit(process: &Process) {
     }
 }
 
-/// By how much a limit makes a kernel slower than the program's own choice; none if that fits, or nothing is known.
+/// By how much a limit makes a kernel slower than the program's own choice, or `None` if that fits, or nothing is known.
 fn slowed_down(kernel: &Kernel) -> Option<Slower> {
     let (ours, theirs) = (kernel.running().configuration()?.time(), kernel.framework_time()?);
     let is_known = ours > Nanos::ZERO && theirs > Nanos::ZERO && !kernel.can_run_own();

@@ -69,7 +69,7 @@ impl Words {
         Ok(Opened { backends: vec![backend], cache: self.open_cache()?, is_fallback })
     }
 
-    /// The named cache, else the command's; none for `none`.
+    /// The named cache, else the command's, or `None` for `none`.
     fn open_cache(&self) -> Result<Option<Cache>, Error> {
         let path = Cache::default_path(|name| match (name, &self.cache) {
             ("TIGHTFIT_CACHE", Some(named)) => Some(named.clone()),

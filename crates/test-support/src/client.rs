@@ -68,7 +68,7 @@ pub struct Run {
     pub words: String,
     /// Its standard error.
     pub errors: String,
-    /// Its exit code; none if a signal ended it.
+    /// Its exit code, or `None` if a signal ended it.
     pub code: Option<i32>,
     /// The output tensor; empty if it got none.
     pub output: Vec<f32>,

@@ -367,7 +367,7 @@ impl Guest {
         self.guest_program(problem, self.backend.program_of_plan(problem, plan), [0; 3])
     }
 
-    /// Prepares what dividing a problem costs on top of its micro-batches; none if that is nothing.
+    /// Prepares what dividing a problem costs on top of its micro-batches, or `None` if that is nothing.
     ///
     /// # Errors
     /// As [`Guest::program`].

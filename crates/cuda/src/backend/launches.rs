@@ -100,7 +100,7 @@ impl CudaBackend {
         Program { problem: *problem, steps, elementwise: None, narrows: false, workspace }
     }
 
-    /// Prepares what a division costs on top of its micro-batches; none if that is nothing.
+    /// Prepares what a division costs on top of its micro-batches, or `None` if that is nothing.
     ///
     /// # Errors
     /// [`Error::Refused`] or [`Error::Backend`] if cuDNN has no engine for it.

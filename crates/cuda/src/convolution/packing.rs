@@ -22,7 +22,7 @@ const ALIGNMENT: usize = 256;
 pub(crate) struct Packing {
     inner: Arc<PreparedAlgorithm>,
     handle: Arc<Handle>,
-    /// Of data, other and output; none for a tensor that has no gaps.
+    /// Of data, other and output, or `None` for a tensor that has no gaps.
     rows: [Option<Rows>; 3],
     /// Whether the call reads the output.
     adds: bool,

@@ -104,7 +104,7 @@ fn execute(client: &Client, plan: usize, data: &[(i64, u64)]) -> i32 {
     status
 }
 
-/// Runs one engine; gives the output, or the status it was refused with.
+/// Runs one engine. Returns the output, or the status it was refused with.
 fn run(client: &Client, case: &Case, op: Operation, kinds: [i32; 3], beta: f32, index: i64) -> Result<Vec<f32>, i32> {
     let graph = graph(client, operation(client, case, op, kinds, 16, beta));
     let config = config(client, graph, index, None)?;

@@ -35,7 +35,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// The cache; none if the settings name none or it cannot be opened.
+    /// The cache, or `None` if the settings name none or it cannot be opened.
     pub fn cache(&self, settings: &Settings, tune: Tune) -> Option<&Cache> {
         self.cache.open(settings, tune)
     }

@@ -194,8 +194,8 @@ pub(super) fn answer_of(
     fits.then_some(Answer::Ours(ours))
 }
 
-/// The largest workspace within the limit that a configuration may ask for, by queries alone; none if that is no more than the
-/// framework's own choice asks for.
+/// The largest workspace within the limit that a configuration may ask for, by queries alone, or `None` if that is no more
+/// than the framework's own choice asks for.
 fn most_in_play(question: &Question, terms: Terms, settings: &Settings, session: &mut Session) -> Option<Bytes> {
     let (problem, limit) = (&question.problem, terms.limit.bytes());
     if limit <= question.chosen.workspace {

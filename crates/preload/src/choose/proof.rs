@@ -83,7 +83,8 @@ pub struct Prover<'a> {
 }
 
 impl Prover<'_> {
-    /// Whether an algorithm computes slices like this one right; none if that is not known yet, which is then being found out.
+    /// Whether an algorithm computes slices like this one right, or `None` if that is not known yet, which is then being
+    /// found out.
     pub fn is_right(&self, slice: &Problem, algorithm: &Algorithm) -> Option<bool> {
         let key = (self.device, small(slice), algorithm.clone());
         match lock(&self.proofs.known).proofs.get(&key) {

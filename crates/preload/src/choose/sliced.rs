@@ -63,7 +63,7 @@ impl Chooser {
     }
 }
 
-/// The largest workspace of these slices by an engine; none if it refuses one.
+/// The largest workspace of these slices by an engine, or `None` if it refuses one.
 fn largest(parts: &[Problem], guest: &mut Guest, engine: &Algorithm) -> Option<Bytes> {
     let distinct: BTreeSet<&Problem> = parts.iter().collect();
     let mut largest = Bytes::ZERO;

@@ -73,7 +73,7 @@ fn timed_out(whom: &str) -> String {
     format!("{whom} has been measuring for {} s", MAX_WAIT.as_secs())
 }
 
-/// Repeats `attempt` until it succeeds; none if that takes longer than `patience`.
+/// Repeats `attempt` until it succeeds, or `None` if that takes longer than `patience`.
 fn within<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let started = Instant::now();
     loop {

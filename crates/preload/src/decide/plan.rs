@@ -54,7 +54,7 @@ pub unsafe fn decide_plan(process: &Process, plan: &Object, descriptor: BackendD
     plan.notes.decision.get_or_init(|| decision);
 }
 
-/// The decision about an engine's configuration, made now if it was not before; none if nothing of its graph may be
+/// The decision about an engine's configuration, made now if it was not before, or `None` if nothing of its graph may be
 /// divided.
 ///
 /// # Safety

@@ -54,7 +54,7 @@ pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
     }
 }
 
-/// The choice under these limits; none if it stays as it is.
+/// The choice under these limits, or `None` if it stays as it is.
 ///
 /// # Errors
 /// [`Reason::Failed`].

@@ -67,7 +67,7 @@ fn output_len(problem: &Problem) -> usize {
 pub struct Truth(JoinHandle<Vec<f64>>);
 
 impl Truth {
-    /// Begins to compute; none if no thread can be started.
+    /// Begins to compute, or `None` if no thread can be started.
     pub fn begin(problem: Problem, scale: Scale, pattern: Arc<Pattern>, at: Vec<usize>) -> Option<Truth> {
         let compute = move || {
             let element = |tensor: usize| {

@@ -26,7 +26,7 @@ impl Errors {
         self.0.push(new);
     }
 
-    /// Whether a configuration may replace the framework's choice on these terms; none if that takes a comparison.
+    /// Whether a configuration may replace the framework's choice on these terms, or `None` if that takes a comparison.
     pub fn allow(&self, question: &Question, terms: Terms, ours: &Configuration) -> Option<bool> {
         let ours = ours.without_times();
         let known = self.0.iter().find(|known| known.configuration == ours);
@@ -50,7 +50,8 @@ impl Errors {
     }
 }
 
-/// Whether a comparison allows its configuration to replace the framework's choice on these terms; none if that takes another.
+/// Whether a comparison allows its configuration to replace the framework's choice on these terms, or `None` if that takes
+/// another.
 fn is_allowed_by(known: &Comparison, question: &Question, terms: Terms) -> Option<bool> {
     let (chosen, storage) = (&question.chosen.algorithm, question.problem.types().storage());
     let theirs = known.own.as_ref().filter(|(own, _)| own == chosen).map(|(_, error)| *error);

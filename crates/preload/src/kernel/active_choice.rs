@@ -23,7 +23,7 @@ impl Reported {
         bytes
     }
 
-    /// The report in place of cuDNN's own answer; none if that holds.
+    /// The report in place of cuDNN's own answer, or `None` if that holds.
     pub fn replacement(self) -> Option<usize> {
         match self {
             Reported::Own(_) => None,
@@ -55,7 +55,7 @@ impl ActiveChoice {
         }
     }
 
-    /// Our configuration; none if the framework's choice runs.
+    /// Our configuration, or `None` if the framework's choice runs.
     pub fn configuration(&self) -> Option<&Arc<Configuration>> {
         match self {
             ActiveChoice::Kept | ActiveChoice::Left(_) => None,

@@ -172,7 +172,7 @@ impl Kernel {
         }
     }
 
-    /// The known choice on these terms, which need no more than the reported bytes; none if it is still to be found.
+    /// The known choice on these terms, which need no more than the reported bytes, or `None` if it is still to be found.
     pub fn within(&self, terms: Terms) -> Option<ActiveChoice> {
         let own = self.question.chosen.workspace;
         let best = self.best.get();
@@ -207,8 +207,8 @@ impl Kernel {
         self.is_captured.store(true, Ordering::Relaxed);
     }
 
-    /// Whether these terms can hold for it as for a plan made now; none for no limit at all. They cannot if the program
-    /// has a larger or smaller reported workspace than it may now have, if nobody looked for a choice under the new
+    /// Whether these terms can hold for it as for a plan made now, or `None` for no limit at all. They cannot if the
+    /// program has a larger or smaller reported workspace than it may now have, if nobody looked for a choice under the new
     /// limits, or if a graph keeps its choice.
     pub fn follows(&self, terms: Option<Terms>) -> bool {
         let Some(terms) = terms else { return false };
@@ -226,7 +226,7 @@ impl Kernel {
         is_within && is_surveyed && terms.tune == self.terms.tune && !self.is_captured()
     }
 
-    /// Its options with a part of a total; none if it runs in the program's workspace.
+    /// Its options with a part of a total, or `None` if it runs in the program's workspace.
     pub fn share(&self) -> Option<&Share> {
         self.share.as_ref()
     }
@@ -278,8 +278,8 @@ impl Kernel {
         self.layers.iter().next()?.as_deref()
     }
 
-    /// Its layer's name, otherwise a name by its convolution's order of first call, which convolutions of one shape share; none
-    /// for an unnamed kernel that was never called.
+    /// Its layer's name, otherwise a name by its convolution's order of first call, which convolutions of one shape share,
+    /// or `None` for an unnamed kernel that was never called.
     pub fn name(&self) -> Option<String> {
         let by_order = || self.place.get().map(|place| format!("conv{}", place.convolution + 1));
         self.layer().map(str::to_owned).or_else(by_order)

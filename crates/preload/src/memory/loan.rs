@@ -80,7 +80,7 @@ impl Loans {
         }
     }
 
-    /// The most that a call may need if the program gives this many bytes; none if that is no more than given.
+    /// The most that a call may need if the program gives this many bytes, or `None` if that is no more than given.
     pub fn at_most(&self, given: usize) -> Option<usize> {
         stands_for(&lock(&self.substitutes), given)
     }

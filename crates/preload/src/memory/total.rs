@@ -83,7 +83,7 @@ impl Part {
 pub struct Totals(Mutex<HashMap<usize, Arc<Mutex<Total>>>>);
 
 impl Totals {
-    /// Allocates the memory of a device, once; gives the bytes that it has, which may be others if there was a total
+    /// Allocates the memory of a device, once. Returns the bytes that it has, which may be others if there was a total
     /// before.
     ///
     /// # Errors

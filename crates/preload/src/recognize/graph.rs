@@ -76,7 +76,7 @@ fn single_convolution<N>(attributes: &Attributes<N>) -> Result<Computation, Reas
     }
 }
 
-/// The attributes of a convolution's operation; none for any other object.
+/// The attributes of a convolution's operation, or `None` for any other object.
 fn convolution<N>(object: &Object<N>) -> Option<&Attributes<N>> {
     let convolutions = [
         Kind::OPERATION_CONVOLUTION_FORWARD,

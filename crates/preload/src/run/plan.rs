@@ -27,12 +27,12 @@ fn plan(process: &Process, descriptor: BackendDescriptor) -> Option<Arc<Object>>
     (object.kind == Kind::EXECUTION_PLAN).then_some(object)
 }
 
-/// The decision about a plan; none if it was not seen.
+/// The decision about a plan, or `None` if it was not seen.
 pub fn decision_of(process: &Process, descriptor: BackendDescriptor) -> Option<Decision> {
     plan(process, descriptor)?.notes.decision.get().cloned()
 }
 
-/// Runs our configuration of a plan; none if the plan itself should run.
+/// Runs our configuration of a plan, or `None` if the plan itself should run.
 ///
 /// # Safety
 /// As `cudnnBackendExecute`'s.

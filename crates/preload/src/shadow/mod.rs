@@ -104,7 +104,7 @@ impl<N: Default> Shadows<N> {
         }
     }
 
-    /// A descriptor was finalized: the object that its attributes describe; none if its creation was not seen.
+    /// A descriptor was finalized: the object that its attributes describe, or `None` if its creation was not seen.
     pub fn finalize(&self, address: Address) -> Option<Arc<Object<N>>> {
         let mut shard = self.shard(address);
         let shadow = shard.get_mut(&address)?;
@@ -125,7 +125,7 @@ impl<N: Default> Shadows<N> {
         drop(replaced);
     }
 
-    /// The object of a descriptor; none if it was not finalized or not seen.
+    /// The object of a descriptor, or `None` if it was not finalized or not seen.
     pub fn object(&self, address: Address) -> Option<Arc<Object<N>>> {
         self.shard(address).get(&address)?.object.clone()
     }

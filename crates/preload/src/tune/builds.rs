@@ -201,12 +201,12 @@ fn is_roomy(host: &Host, device: usize) -> bool {
 struct Building {
     host: Arc<Host>,
     known: Arc<Mutex<Known>>,
-    /// By device; none where there can be none.
+    /// By device, or `None` where there can be none.
     builders: HashMap<usize, Option<Builder>>,
 }
 
 impl Building {
-    /// Builds plans; gives how long that took.
+    /// Builds plans. Returns how long that took.
     fn build(&mut self, device: usize, problem: &Problem, target: &Target) -> (Built, Duration) {
         let started = |error: CudaError| trace!("plans are not built beside the program: {error}");
         let Ok(_beside) = self.host.beside_captures() else { return (Built::Ready, Duration::ZERO) };

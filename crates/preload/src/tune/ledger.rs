@@ -165,7 +165,7 @@ impl Ledger {
 pub(super) struct Hopes<'a> {
     /// The achievements of algorithms.
     pub similar: &'a Similar,
-    /// The time of the whole mini-batch now; none if all candidates are worth a measurement.
+    /// The time of the whole mini-batch now, or `None` if all candidates are worth a measurement.
     pub now: Option<Nanos>,
 }
 

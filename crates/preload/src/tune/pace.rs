@@ -138,8 +138,8 @@ impl Pace {
         budget.limit().is_none_or(|limit| self.spent + coming < limit)
     }
 
-    /// The rest of this step's time if pending work takes this time; none if hardly anything has held it up, so that one
-    /// measurement may take as long as it takes.
+    /// The rest of this step's time if pending work takes this time, or `None` if hardly anything has held it up, so that
+    /// one measurement may take as long as it takes.
     pub fn left(&self, coming: Duration) -> Option<Duration> {
         let so_far = self.held_up() + coming;
         (so_far > IGNORED_DELAY).then(|| MAX_DELAY_PER_STEP.saturating_sub(so_far))

@@ -19,7 +19,7 @@ use super::task::CALLS;
 /// The share of the work that is tried.
 const PILOT_SHARE: f64 = 1.0 / 64.0;
 
-/// The small convolution to try first; none if the convolution itself cannot hold a step up for longer than it may be.
+/// The small convolution to try first, or `None` if the convolution itself cannot hold a step up for longer than it may be.
 pub(super) fn pilot(problem: &Problem, rates: &Rates) -> Option<Problem> {
     let calls = CALLS as u32 * Duration::from_nanos(Similar::of_unknown(problem, rates).0);
     if calls <= MAX_DELAY_PER_STEP {

@@ -21,7 +21,7 @@ pub(super) struct Room<'a> {
     pub prover: Prover<'a>,
     /// Plans that are built while the program runs.
     pub builds: &'a Builds,
-    /// For how long in all; none for as long as it takes.
+    /// For how long in all, or `None` for as long as it takes.
     pub builds_for: Option<Duration>,
     /// Whether hardly anything has held the step up yet, so that one measurement may take as long as it takes.
     pub is_untouched: bool,

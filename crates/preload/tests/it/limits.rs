@@ -7,7 +7,7 @@ use tightfit_test_support::client::{Client, Form, Run};
 const PLENTY: &[(&str, &str)] = &[("WORKSPACE", "1MiB"), ("TUNE", "heuristic")];
 const SMALL: &str = "engine=2 n=3 size=6 c=4 k=4";
 
-/// Runs the client's script; gives the outputs of its plans.
+/// Runs the client's script. Returns the outputs of its plans.
 fn script_with(steps: &str, variables: Option<&[(&str, &str)]>) -> (Run, Vec<Vec<u8>>) {
     let client = Client::new(Form::Linked, &format!("{SMALL} script={steps}"));
     let client = match variables {

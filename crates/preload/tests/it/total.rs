@@ -2,7 +2,7 @@
 
 use tightfit_test_support::client::{Client, Form, Run};
 
-/// Runs the client's network; gives the outputs of its layers.
+/// Runs the client's network. Returns the outputs of its layers.
 fn network(arguments: &str, variables: Option<&[(&str, &str)]>) -> (Run, Vec<Vec<u8>>) {
     let arguments = format!("engine=2 {arguments}");
     let client = Client::new(Form::Linked, &arguments);

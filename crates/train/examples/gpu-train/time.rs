@@ -201,7 +201,7 @@ pub struct Span {
     end: Nanos,
 }
 
-/// A computation with its time; none for a copy, nor for the upload of the mini-batch.
+/// A computation with its time, or `None` for a copy, nor for the upload of the mini-batch.
 pub fn of_layer(schedule: &Checked, place: usize, [start, end]: [Nanos; 2]) -> Option<Span> {
     match &schedule.instructions.get(place)?.action {
         Action::Compute(compute) => {

@@ -100,7 +100,7 @@ impl Job {
         }
     }
 
-    /// Takes down what a comparison has shown; gives whose it is.
+    /// Takes down what a comparison has shown. Returns whose it is.
     fn take_down(&mut self, Pending { ours, truth, compared, outputs }: Pending) -> Configuration {
         let errors = compared.into_iter().zip(truth.errors(&outputs).unwrap_or_default()).collect();
         for one in comparisons(&self.kernel.question, errors) {

@@ -170,7 +170,7 @@ impl Job {
         std::mem::take(&mut self.new_compared)
     }
 
-    /// Whether a configuration is accurate enough; none if it was not compared.
+    /// Whether a configuration is accurate enough, or `None` if it was not compared.
     fn allows(&self, ours: &Configuration) -> Option<bool> {
         self.errors.allow(&self.kernel.question, self.kernel.terms, ours)
     }
@@ -359,7 +359,7 @@ impl Job {
         room.built(self.problem(), target, if is_compiled { Notes::COMPILED } else { Notes::NONE })
     }
 
-    /// The configuration and the running choice, alternating; none if one of them cannot be set up. With the
+    /// The configuration and the running choice, alternating, or `None` if one of them cannot be set up. With the
     /// framework's choice if that is neither, to compare with, as long as there is memory for it.
     fn duel(&self, ours: Configuration, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let (question, chosen) = (&self.kernel.question, judge::own(&self.kernel.question));
@@ -379,7 +379,8 @@ impl Job {
         Some(Task { purpose: Purpose::Duel, programs, rounds, compared, outputs, expected: Nanos::ZERO })
     }
 
-    /// Takes what a task has shown; none if it failed. Begins to compute the truth where there is a faster configuration.
+    /// Takes what a task has shown, or `None` if it failed. Begins to compute the truth where there is a faster
+    /// configuration.
     pub fn receive(&mut self, task: Task, outcome: Option<Outcome>, truth: impl FnOnce(Vec<usize>) -> Option<Truth>) {
         let last = |outcome: &Outcome| outcome.times.first().and_then(|times| times.last().copied());
         let time = outcome.as_ref().and_then(last);

@@ -51,7 +51,7 @@ impl State {
         left * (self.gained + doubt) / (self.hoped + doubt) < MIN_GAIN_OF_STEP * step
     }
 
-    /// The place of the job to go on with: own choices first, then the job with the largest gain for its cost; none if
+    /// The place of the job to go on with: own choices first, then the job with the largest gain for its cost, or `None` if
     /// no job can go on. If that one can only go on at another handle, half of the step is left to it.
     pub(super) fn most_promising(
         &self,
