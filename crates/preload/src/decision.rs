@@ -37,14 +37,14 @@ impl Notes {
 /// A decision, whose workspace was reported to the program. Cheap to copy.
 #[derive(Clone, Debug)]
 pub enum Decision {
-    /// There is a kernel, which knows what runs.
+    /// A kernel, which has the choice.
     Kernel(Arc<Setup>),
     /// The framework's choice runs, because there was no question or no answer.
     Left(Reason),
 }
 
 impl Decision {
-    /// Bytes of workspace to tell the program, or `None` if the plan's own answer holds.
+    /// Bytes of workspace to report to the program, or `None` if the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
         self.kernel()?.reported().replacement()
     }
@@ -108,7 +108,7 @@ impl Setup {
         self.program.get().as_ref().map(|known| &known.program)
     }
 
-    /// Keeps what was set up on the handle.
+    /// Keeps the configuration that was set up on the handle.
     pub fn keep(&self, configuration: Arc<Configuration>, program: Arc<GuestProgram>) {
         self.program.replace(Some(Program::new((configuration, program))));
     }

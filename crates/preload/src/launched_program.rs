@@ -49,7 +49,7 @@ extern "C" fn at_end() {
 /// suppressed anyway (a shell may end without looking for the mark).
 pub fn on_first_call() {
     if let Some(number) = launched().filter(|number| *number != std::process::id() && uses_cuda(*number)) {
-        // Never through a link of somebody else. Without the mark, the launched one only says too much.
+        // Never through somebody else's link. Without the mark, the launched program only prints a needless line.
         let _ = fs::File::create_new(mark(number));
     }
 }
@@ -59,7 +59,7 @@ fn launched() -> Option<u32> {
     std::env::var(VARIABLE).ok()?.parse().ok()
 }
 
-/// The file that says that a child of this process ran a convolution. The launched process deletes it.
+/// The file that marks a convolution of a child of this process. The launched process deletes it.
 fn mark(number: u32) -> PathBuf {
     std::env::temp_dir().join(format!("tightfit-run-{number}"))
 }

@@ -27,7 +27,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Tuning goes on: the number of finished kernels, and the rest of the budget.
+    /// Shows the number of finished kernels, and the rest of the budget.
     pub fn show(&self, settings: &Settings, done: usize, all: usize, left: Option<Duration>) {
         if !prints_progress(settings) || !std::io::stderr().is_terminal() {
             return;
@@ -68,12 +68,12 @@ impl Progress {
     }
 }
 
-/// Whether this process says anything.
+/// Whether this process prints progress.
 pub fn prints_progress(settings: &Settings) -> bool {
     !settings.is_quiet && local_rank() == 0
 }
 
-/// Kernels by what became of them.
+/// Kernels by their decision.
 #[derive(Default)]
 pub struct Tally {
     divided: usize,

@@ -43,7 +43,7 @@ const SIGUSR1: c_int = 10;
 /// `SIG_DFL`
 const DEFAULT: usize = 0;
 
-/// Called when a convolution runs: from then on a report is due, and one requested by a signal is written.
+/// Called when a convolution runs: a report is due from now on, and a report requested by a signal is written.
 pub fn on_call(process: &Process) {
     process.report_state.begin(|| begin(process));
     if process.report_state.take_request() {

@@ -247,7 +247,7 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         divide,
         tune,
         budget,
-        // Under a budget, what is said is of the budget, unless details are asked for.
+        // Under a budget, messages are about the budget, unless details are asked for.
         is_quiet: flag(environment, "TIGHTFIT_QUIET")?
             || text(environment, "TIGHTFIT_BUDGET")?.is_some() && !flag(environment, "TIGHTFIT_VERBOSE")?,
         cache: Cache::default_path(|name| environment(name)),

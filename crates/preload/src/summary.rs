@@ -8,7 +8,7 @@ use crate::log;
 use crate::process::Process;
 use crate::progress::{Tally, prints_progress};
 
-/// Says what was done, when the program exits; nothing if nothing is known of any convolution.
+/// Prints the summary when the program exits, if any convolution is known.
 pub fn at_exit(process: &Process) {
     if !process.settings().is_some_and(prints_progress) {
         return;

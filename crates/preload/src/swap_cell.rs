@@ -31,7 +31,7 @@ impl<T> SwapCell<T> {
 }
 
 impl<T: PartialEq> SwapCell<T> {
-    /// Replaces the value for whoever reads it from now on.
+    /// Replaces the value for later reads.
     pub fn replace(&self, value: T) {
         self.update(|_| value);
     }

@@ -22,7 +22,7 @@ pub(super) struct Knowledge {
     pub framework_time: Option<Nanos>,
 }
 
-/// Chooses configurations, and remembers what that takes.
+/// Chooses configurations, and keeps the data for it.
 #[derive(Default)]
 pub struct Chooser {
     pub(super) cache: CacheFile,

@@ -27,7 +27,7 @@ use crate::log::trace;
 use crate::session::Session;
 use crate::settings::{Settings, Terms, Tune};
 
-/// Configurations that run on the same data at once: the most that bring back no more outputs than a course may.
+/// The most configurations that run on the same data at once: their outputs fit one buffer.
 const MAX_AT_ONCE: usize = 8;
 
 /// The comparisons on each device, read from the cache when first asked for.
@@ -35,7 +35,7 @@ const MAX_AT_ONCE: usize = 8;
 pub(super) struct Compared(Mutex<HashMap<(Device, ComparisonKey), Errors>>);
 
 impl Chooser {
-    /// The errors of a question's configurations, as far as they were compared. Under capture, no file is opened for them.
+    /// The known errors of a question's configurations. Under capture, no file is opened for them.
     pub fn errors(
         &self,
         question: &Question,
@@ -54,7 +54,7 @@ impl Chooser {
         lock(&self.compared.0).entry(key).or_insert(read).clone()
     }
 
-    /// Takes down what was compared for a question, also for later processes.
+    /// Records comparisons for a question, also for later processes.
     pub fn keep_compared(&self, question: &Question, new: Vec<Comparison>, settings: &Settings, device: &Device) {
         if new.is_empty() {
             return;
@@ -130,8 +130,8 @@ impl Chooser {
     }
 }
 
-/// The choice that runs without a comparison now: never one that is known to be less accurate, and where nothing may be
-/// worse than the framework's choice, only what is known not to be.
+/// The choice that runs without a comparison now. It is never one that is known to be less accurate. If nothing may be
+/// worse than the framework's choice, it is one that is known to be as accurate.
 pub(super) fn unless_unknown(answer: Answer, question: &Question, terms: Terms, errors: &Errors) -> Answer {
     match answer {
         Answer::Ours(ours) if terms.is_auto && errors.allow(question, terms, &ours) != Some(true) => {

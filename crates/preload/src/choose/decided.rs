@@ -129,7 +129,7 @@ impl Chooser {
         }
     }
 
-    /// Saves what another process has held up so far; called when the process ends.
+    /// Saves the results that another process has delayed; called when the process ends.
     pub fn end(&self, settings: &Settings) {
         if !self.unsaved.is_empty()
             && let Some(cache) = self.cache(settings, Tune::Measure)
@@ -148,7 +148,7 @@ impl Chooser {
         host: &Arc<Host>,
         is_capturing: bool,
     ) -> Choice {
-        // Also where the program asks for determinism: what the cache holds is the same in every run.
+        // Also if the program asks for determinism: the cache is the same in every run.
         if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
@@ -163,8 +163,8 @@ impl Chooser {
         Choice { answer, reported, is_open, framework_time: None, is_lasting: !is_capturing }
     }
 
-    /// The choice by queries alone where the framework's choice does not fit, and that is not known to be wrong; none
-    /// if no choice fits.
+    /// The choice by queries alone for a framework's choice that does not fit, unless it is known to be wrong. `None` if no
+    /// choice fits.
     pub fn guess(
         &self,
         question: &Question,

@@ -17,10 +17,11 @@ use crate::settings::{Settings, Terms};
 /// The most parts to try before any other engine: each part has its own launches, and a small batch leaves the device
 /// idle.
 const MAX_PARTS_FIRST: usize = 8;
-/// Operations that keep any device busy for far longer than launching them takes: parts as large may be more.
+/// Operations that keep any device busy for far longer than a launch takes. Parts of this size may be more than
+/// `MAX_PARTS_FIRST`.
 const LARGE_PART_OPERATIONS: f64 = 1e10;
 
-/// The configuration; none if nothing fits that is not known to be inaccurate. In this order:
+/// The first configuration that fits and is not known to be inaccurate, in this order:
 ///
 /// ```text
 /// the framework's engine       in a few parts, or in large ones

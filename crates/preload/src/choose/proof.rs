@@ -32,7 +32,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 const MAX_WAIT_OF_PLANS: Duration = Duration::from_secs(3);
 /// The longest wait of the program's end for a computation.
 const MAX_WAIT_AT_EXIT: Duration = Duration::from_secs(2);
-/// How often an answer is sought where the device or its memory fails, which says nothing of the algorithm.
+/// The number of attempts if the device or its memory fails, since that proves nothing about the algorithm.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// A device's ordinal, a small slice and an algorithm.
@@ -83,8 +83,8 @@ pub struct Prover<'a> {
 }
 
 impl Prover<'_> {
-    /// Whether an algorithm computes slices like this one right, or `None` if that is not known yet, which is then being
-    /// found out.
+    /// Whether an algorithm computes slices like this one right. If that is not known yet, starts a proof and returns
+    /// `None`.
     pub fn is_right(&self, slice: &Problem, algorithm: &Algorithm) -> Option<bool> {
         let key = (self.device, small(slice), algorithm.clone());
         match lock(&self.proofs.known).proofs.get(&key) {
@@ -123,7 +123,7 @@ impl Proofs {
         std::mem::take(&mut lock(&self.known).new)
     }
 
-    /// Asks no more: the thread gives its memory back when it is done.
+    /// Ends the proofs: the thread gives its memory back when it is done.
     pub fn end(&self) {
         self.worker.end();
     }

@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::settings::{Settings, Terms};
 
 impl Chooser {
-    /// The largest slices within the limit; none if samples fit as a whole, or if no slices do.
+    /// The largest slices within the limit. Empty if samples fit as a whole, or if no slices fit.
     pub(super) fn in_slices(
         &self,
         question: &Question,

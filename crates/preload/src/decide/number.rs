@@ -1,4 +1,4 @@
-//! Decides what runs for an algorithm number.
+//! Decides about an algorithm number.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Request {
         usize::try_from(kernel.question.chosen.workspace.0).ok()
     }
 
-    /// The kernel, decided now if it was not before; `workspace` gives the bytes that the algorithm itself needs.
+    /// The kernel, decided now if it was not before. `workspace` returns the bytes that the algorithm itself needs.
     ///
     /// # Errors
     /// The reason why it is left as it is.
@@ -106,7 +106,7 @@ impl Request {
         Ok(kernel)
     }
 
-    /// The kernel, and what to run now with these factors on addresses of this alignment.
+    /// The kernel, and the action now for these factors on addresses of this alignment.
     ///
     /// # Errors
     /// The reason why it is left as it is.

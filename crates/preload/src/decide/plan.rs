@@ -83,8 +83,8 @@ enum Source {
     Plan(BackendDescriptor),
 }
 
-/// Decides what runs for an engine that the program chose for a graph. A plan shows what the program's mode allows; a
-/// configuration does not yet.
+/// Decides about an engine that the program chose for a graph. A plan shows which arithmetic the program's mode allows; a
+/// configuration does not.
 ///
 /// # Safety
 /// The descriptors and the graph's handle are alive, and the calling thread is the one that uses the handle.

@@ -20,8 +20,8 @@ use crate::process::Process;
 use crate::reason::{Reason, failed};
 use crate::settings::{Limit, Terms};
 
-/// Prepares an execution of a kernel: changes what runs if a call or another layer asks for it, and notes a capture.
-/// If nothing is to change, takes no lock.
+/// Prepares an execution of a kernel: changes the choice if a call or another layer asks for it, and notes a capture. Takes
+/// no lock if nothing changes.
 ///
 /// # Safety
 /// `handle` is alive, on the kernel's device, and used on this thread.
@@ -34,7 +34,7 @@ pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
         layer::sharing(kernel.question.device, &kernel.question.problem);
     }
     if is_new || !kernel.is_settled(limits) {
-        // First, so that what fails is not tried at every execution.
+        // First, so that a failure is not repeated at every execution.
         kernel.set_settled(limits);
         // SAFETY: forwarded to the caller.
         if let Ok(Some(running)) = unsafe { changed(process, kernel, limits, handle) }

@@ -20,7 +20,7 @@ pub struct Performance {
     pub milliseconds: f32,
     /// Its workspace.
     pub bytes: usize,
-    /// Whether it gives the same bits every time.
+    /// Whether it has the same bits every time.
     pub determinism: c_int,
     /// Which instructions it uses.
     pub math: c_int,

@@ -122,7 +122,7 @@ macro_rules! operation {
             enqueue(workspace, bytes)
         }
 
-        /// cuDNN's function of this name: the workspace of what will run.
+        /// cuDNN's function of this name: the workspace of the choice that will run.
         ///
         /// # Safety
         /// As cuDNN's.
@@ -187,7 +187,7 @@ macro_rules! operation {
             unsafe { correct_list(AppendOnlyList { status, returned, results }, request, $is_measured, None) }
         })*
 
-        /// cuDNN's function of this name: its list with times and workspaces of what will run.
+        /// cuDNN's function of this name: its list with times and workspaces of the choices that will run.
         ///
         /// # Safety
         /// As cuDNN's.

@@ -80,7 +80,7 @@ impl Truth {
         std::thread::Builder::new().name("tightfit-compare".to_owned()).spawn(compute).map(Truth).ok()
     }
 
-    /// Known after so long.
+    /// Known after this time.
     #[cfg(test)]
     pub fn known_after(time: std::time::Duration, truth: Vec<f64>) -> Truth {
         Truth(std::thread::spawn(move || {

@@ -9,7 +9,7 @@ use crate::kernel::Question;
 use crate::log::trace;
 use crate::settings::Terms;
 
-/// The comparisons made for one question, each known again whatever time its configuration takes.
+/// The comparisons for one question, found without regard to the times of their configurations.
 #[derive(Clone, Debug, Default)]
 pub struct Errors(Vec<Comparison>);
 
@@ -19,7 +19,7 @@ impl Errors {
         Errors(known)
     }
 
-    /// Takes down a comparison.
+    /// Records a comparison.
     pub fn add(&mut self, new: Comparison) {
         let new = Comparison { configuration: new.configuration.without_times(), ..new };
         self.0.retain(|known| known.configuration != new.configuration);
@@ -99,7 +99,7 @@ pub struct Inaccurate {
 }
 
 impl Inaccurate {
-    /// Takes down the algorithms of a configuration, with the library's report about their arithmetic. Where transforms are
+    /// Records the algorithms of a configuration, with the library's report about their arithmetic. Where transforms are
     /// among them, it is these: others by the same are no better.
     fn add(&mut self, parts: Vec<(Algorithm, Notes)>) {
         let transforms: Vec<Notes> = parts.iter().filter_map(|(_, notes)| transform(*notes)).collect();
@@ -179,7 +179,7 @@ mod tests {
         };
         assert_eq!([1.9e-4, 2.1e-4].map(|error| allow(Some(1e-4), error, true)), [Some(true), Some(false)]);
         assert_eq!([1e-3, 0.1].map(|error| allow(Some(1e-4), error, false)), [Some(true), Some(false)]);
-        // The framework's choice was not compared: what errs may err as it does.
+        // The framework's choice was not compared, and may have the same error.
         assert_eq!([0.0, 1e-3].map(|error| allow(None, error, true)), [Some(true), None]);
         assert_eq!([1e-3, 0.1].map(|error| allow(None, error, false)), [Some(true), Some(false)]);
         assert_eq!(Errors::default().allow(&question, terms(true), &ours), None, "not compared");

@@ -48,7 +48,7 @@ pub struct Kernel {
     trial: Trial,
     /// The choices on other terms.
     others: Mutex<Vec<(Terms, ActiveChoice)>>,
-    /// The address of the limits that what runs was last compared with.
+    /// The address of the limits with which the choice was last compared.
     settled: AtomicUsize,
     is_captured: AtomicBool,
     share: Option<Share>,
@@ -121,7 +121,7 @@ impl Kernel {
         self.framework_time.get_or_init(|| time);
     }
 
-    /// Whether what runs is still to be found.
+    /// Whether a better choice is still to be found.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
@@ -136,7 +136,7 @@ impl Kernel {
         self.question.chosen.workspace <= self.reported.workspace()
     }
 
-    /// Runs what was found on the terms of the decision, from the next execution on; not while other limits hold.
+    /// Runs a choice that was found on the terms of the decision, from the next execution on; not while other limits hold.
     ///
     /// # Errors
     /// As [`Kernel::change`].
@@ -147,7 +147,7 @@ impl Kernel {
         if is_on_own_terms { self.change(running) } else { Ok(()) }
     }
 
-    /// Changes what runs from the next execution on; what is being executed goes on.
+    /// Changes the choice from the next execution on. A current execution continues.
     ///
     /// # Errors
     /// The workspace that it would need, if less was reported to the program: nothing changes then.
@@ -182,12 +182,12 @@ impl Kernel {
         lock(&self.others).iter().find(|(known, _)| *known == terms).map(|(_, running)| running.clone())
     }
 
-    /// Remembers what runs on these terms.
+    /// Remembers the choice on these terms.
     pub fn remember_within(&self, terms: Terms, running: ActiveChoice) {
         lock(&self.others).push((terms, running));
     }
 
-    /// Whether what runs was compared with these limits.
+    /// Whether the choice was compared with these limits.
     pub fn is_settled(&self, limits: &Limits) -> bool {
         self.settled.load(Ordering::Relaxed) == address(limits)
     }
@@ -241,7 +241,7 @@ impl Kernel {
     /// The choice has failed: from now on the framework's choice runs, whatever limits hold.
     pub fn give_up(&self) {
         self.close();
-        // It can run, or nobody would give up.
+        // It can run: otherwise the choice would not be given up.
         let failed = ActiveChoice::Left(Reason::Failed);
         let _ = self.adopt(failed.clone()).and_then(|()| self.change(failed));
     }
@@ -252,7 +252,7 @@ impl Kernel {
         self.is_open() && !self.is_captured() && self.calls() > 1 && self.goes_on()
     }
 
-    /// Whether it goes on being executed, or is the only choice for its convolution.
+    /// Whether it is still executed, or is the only choice for its convolution.
     fn goes_on(&self) -> bool {
         self.trial.goes_on() || self.calls() > MOST_TRIED
     }

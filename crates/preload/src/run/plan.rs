@@ -109,7 +109,7 @@ pub unsafe fn run_plan(
     })
 }
 
-/// Changes what runs, from the second execution on, if a test asks for it; never in a release build.
+/// Changes the choice from the second execution on, if a test asks for it; never in a release build.
 fn change_if_asked(kernel: &Kernel) {
     if cfg!(debug_assertions)
         && std::env::var_os("TIGHTFIT_TEST_CHANGE").is_some()
@@ -186,8 +186,8 @@ unsafe fn program(
     if !setup.is_on(handle) {
         return program;
     }
-    // The choice has changed since the plan was last executed. If it cannot be set up here, the earlier choice goes on, and
-    // nobody tries again.
+    // The choice has changed since the plan was last executed. If it cannot be set up here, the earlier choice stays for
+    // good.
     let fits = |program: &Arc<GuestProgram>| program.workspace() as u64 <= setup.kernel.reported().workspace().0;
     let program = program.and_then(|program| if fits(&program) { Ok(program) } else { Err(Reason::Failed) });
     let program = program.or_else(|reason| setup.last_program().cloned().ok_or(reason))?;

@@ -115,8 +115,7 @@ impl<N: Default> Shadows<N> {
         Some(object)
     }
 
-    /// Replaces what a descriptor stands for by an object without attributes: one that cuDNN made, or one of which the
-    /// notes say all.
+    /// Replaces the object of a descriptor by one without attributes: cuDNN made it, or its notes are complete.
     pub fn fill(&self, address: Address, notes: N) {
         let mut shard = self.shard(address);
         let Some(shadow) = shard.get_mut(&address) else { return };
@@ -130,7 +129,7 @@ impl<N: Default> Shadows<N> {
         self.shard(address).get(&address)?.object.clone()
     }
 
-    /// Takes the shadows of a parent process over, in a child in which nobody can hold its locks any more: a shard that
+    /// Takes over the shadows of a parent process, in a child in which nobody can hold its locks any more: a shard that
     /// another thread of the parent had locked is lost.
     pub fn adopt(&self, parent: &Shadows<N>) {
         for (own, parents) in self.0.iter().zip(&parent.0) {

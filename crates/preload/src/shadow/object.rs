@@ -59,7 +59,7 @@ pub enum Value<N> {
 const MAX_ELEMENTS: i64 = 4096;
 
 impl<N> Value<N> {
-    /// Copies the values of an attribute that cuDNN accepted; `object` gives what a descriptor stands for.
+    /// Copies the values of an attribute that cuDNN accepted. `object` returns the object of a descriptor.
     ///
     /// # Safety
     /// `array` points to `count` elements of the C type that `element` names.

@@ -112,8 +112,8 @@ impl Default for Builds {
 }
 
 impl Builds {
-    /// The state of plans on a device, which are built from now on if nobody has asked before, while building has taken less
-    /// than `limit`. Later, what is quick to build is built in place, and the rest is too late.
+    /// The state of plans on a device, which are built from now on if nobody has asked before, while building has taken
+    /// less than `limit`. Later, quick builds are made in place, and the rest is too late.
     pub fn ask(
         &self,
         (host, device): (&Arc<Host>, usize),

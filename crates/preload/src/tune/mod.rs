@@ -1,4 +1,4 @@
-//! Measures between the program's calls, and changes what runs.
+//! Measures between the program's calls, and changes the choice that runs.
 //!
 //! ```text
 //! first step     nothing: the program's own choices run, or what earlier processes decided
@@ -68,8 +68,8 @@ impl Tuner {
         !self.is_over() || kernel.is_open()
     }
 
-    /// Called before a kernel is executed: goes on measuring if it is time, and changes the choice. Returns whether
-    /// something is left new to report: the first step is over, or tuning has come to an end with something.
+    /// Called before a kernel is executed: measures if it is time, and changes the choice. Returns whether there is news to
+    /// report: the first step is over, or tuning has ended with results.
     ///
     /// # Safety
     /// `handle` is alive, on the kernel's device, and used on this thread; `plan`, if the program has one, is the kernel's,
@@ -88,7 +88,7 @@ impl Tuner {
             Err(TryLockError::WouldBlock) => return false,
         };
         state.meet(kernel);
-        // Pending results are received at any kernel's calls, also when all are closed by then.
+        // Pending results are read at calls of any kernel, even if all kernels are closed by then.
         self.is_idle.store(state.is_over(), Ordering::Relaxed);
         if state.is_over() {
             return false;

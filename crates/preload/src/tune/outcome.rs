@@ -57,8 +57,8 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
     }
 }
 
-/// Ends a job that is not done: what is being compared decides what runs, what it has measured is saved, and ranks that leave the
-/// kernel to this one stop waiting.
+/// Ends a job that is not done. A current comparison decides the choice, the measurements are saved, and ranks that leave
+/// the kernel to this one stop waiting.
 pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
     let Around { chooser, settings, .. } = *call.around;
     let found = job.settle();
@@ -79,7 +79,7 @@ pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
         run(kernel, ours);
     }
     kernel.close();
-    // Under an explicit limit, what runs may be no more than a first guess.
+    // Under an explicit limit, the running choice may only be a first guess.
     if ranks::are_several() && kernel.terms.is_auto {
         let running = kernel.running();
         let configuration =
@@ -89,7 +89,7 @@ pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
     }
 }
 
-/// Saves what a job has measured.
+/// Saves the measurements of a job.
 pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job) {
     let new = job.ledger().take_new();
     chooser.keep_measured(new, settings, job.kernel.terms.tune, &job.device);

@@ -106,13 +106,13 @@ impl Pace {
         self.since_new >= 2 * self.met
     }
 
-    /// Takes down what was spent.
+    /// Records time spent.
     pub fn spend(&mut self, time: Duration) {
         self.hold_up(self.executions, time);
         self.spent += time;
     }
 
-    /// Takes down that what was spent on the host at an execution has held up the device for another time.
+    /// Corrects the time by which host work at an execution has held up the device.
     pub fn correct(&mut self, at: u64, host: Duration, device: Duration) {
         self.hold_up(at, device.saturating_sub(host));
         self.spent = (self.spent + device).saturating_sub(host);
@@ -123,7 +123,7 @@ impl Pace {
         self.spent
     }
 
-    /// Whether this step and the budget allow more, if what is on its way will take so long.
+    /// Whether this step and the budget allow more if pending work takes this time.
     pub fn has_room(&self, coming: Duration, budget: TuneBudget) -> bool {
         self.held_up() + coming < MAX_DELAY_PER_STEP && self.is_within(coming, budget)
     }
@@ -133,7 +133,7 @@ impl Pace {
         self.held_up() + coming < MAX_DELAY_PER_STEP / 2
     }
 
-    /// Whether the budget is more than what will be spent if what is on its way takes so long.
+    /// Whether the budget is more than the time spent if pending work takes this time.
     pub fn is_within(&self, coming: Duration, budget: TuneBudget) -> bool {
         budget.limit().is_none_or(|limit| self.spent + coming < limit)
     }

@@ -20,7 +20,7 @@ const SMALL_DEVICE_RATES: [f64; 2] = [5e3, 500.0];
 const MAX_RATE_GROWTH: f64 = 1.3;
 
 impl Rates {
-    /// Takes down what a measurement reached.
+    /// Records what a measurement reached.
     pub fn add(&mut self, problem: &Problem, time: Nanos) {
         let best = self.0.entry(problem.types()).or_default();
         let nanos = time.0.max(1) as f64;

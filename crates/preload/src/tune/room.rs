@@ -23,11 +23,11 @@ pub(super) struct Room<'a> {
     pub builds: &'a Builds,
     /// For how long in all, or `None` for as long as it takes.
     pub builds_for: Option<Duration>,
-    /// Whether hardly anything has held the step up yet, so that one measurement may take as long as it takes.
+    /// Whether hardly anything has held the step up yet, so that one measurement may take any time.
     pub is_untouched: bool,
     /// Until when the library may be asked, and the measurement must be enqueued.
     pub until: Instant,
-    /// Whether time is left to try a candidate that promises nothing.
+    /// Whether time is left to try an unpromising candidate.
     pub is_thorough: bool,
 }
 

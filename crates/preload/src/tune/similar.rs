@@ -85,7 +85,7 @@ const LARGER_WORK: f64 = 4.0;
 const LARGER_WORK_GAIN: f64 = 4.0;
 
 impl Similar {
-    /// Takes down how long a call of an algorithm took.
+    /// Records how long a call of an algorithm took.
     pub fn add(&mut self, problem: &Problem, algorithm: &Algorithm, time: Nanos) {
         let (work, class) = (small(problem), class(problem, algorithm));
         let slowness = time.0 as f64 / work;
@@ -95,7 +95,7 @@ impl Similar {
         seen.work = seen.work.max(work);
     }
 
-    /// Takes down how long it took to set an algorithm up, with its first launch.
+    /// Records how long it took to set an algorithm up, with its first launch.
     pub fn add_setup(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
         Taken::add(self.setups.entry(engine(problem, algorithm)), time);
     }

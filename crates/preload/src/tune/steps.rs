@@ -37,7 +37,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Takes down an execution. Returns whether a step ends with it.
+    /// Records an execution. Returns whether a step ends with it.
     pub fn on_execution(&mut self, kernel: usize, now: Instant) -> bool {
         self.calls.entry(kernel).or_default()[1] += 1;
         self.executions[1] += 1;

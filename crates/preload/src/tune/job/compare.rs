@@ -10,10 +10,10 @@ use crate::tune::task::{Own, Purpose, Task};
 
 /// Configurations whose outputs are still to be compared.
 pub(super) struct Pending {
-    /// A faster configuration, or what runs.
+    /// A faster configuration, or the running choice.
     pub ours: Configuration,
     pub truth: Truth,
-    /// It and others that ran on the same data, and their outputs, as far as they had room.
+    /// The winner and others that ran on the same data, and the outputs of those that had room.
     pub compared: Vec<Configuration>,
     pub outputs: Vec<Vec<f32>>,
 }
@@ -36,7 +36,8 @@ impl Job {
         Some(Task { purpose: Purpose::Guess, programs, rounds: 1, compared, outputs, expected: Nanos::ZERO })
     }
 
-    /// Accepts what won, if it is known to be accurate; compares it if nobody has, with the framework's choice if that had room.
+    /// Accepts the winner if it is known to be accurate. Otherwise compares it, together with the framework's choice if
+    /// that had room.
     pub(super) fn accept(
         &mut self,
         ours: Configuration,
@@ -100,7 +101,7 @@ impl Job {
         }
     }
 
-    /// Takes down what a comparison has shown. Returns whose it is.
+    /// Records the result of a comparison. Returns its configuration.
     fn take_down(&mut self, Pending { ours, truth, compared, outputs }: Pending) -> Configuration {
         let errors = compared.into_iter().zip(truth.errors(&outputs).unwrap_or_default()).collect();
         for one in comparisons(&self.kernel.question, errors) {
@@ -122,7 +123,7 @@ impl Job {
         }
     }
 
-    /// Leaves out what is not accurate enough, with all by the same algorithms, and chooses again.
+    /// Leaves out an inaccurate configuration and all others by the same algorithms, and chooses again.
     fn reject(&mut self, ours: &Configuration) -> Stage {
         log_inaccurate(&self.kernel.question, ours);
         self.attempts += 1;

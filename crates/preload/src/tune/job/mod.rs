@@ -58,7 +58,7 @@ pub(super) struct Job {
     attempts: usize,
     /// The program's handle for it, once one is known, and how often it was executed on others since.
     handle: Option<(Handle, u32)>,
-    /// The running choice, while its outputs are being compared and the survey goes on.
+    /// The running choice, while its outputs are being compared and the survey continues.
     guess: Option<Box<Pending>>,
     /// Choices that were found wrong while they ran.
     wrong: Option<Configuration>,
@@ -71,7 +71,7 @@ pub(super) struct Job {
     wanted: Option<Wanted>,
     /// Algorithms that were tried on a small convolution first.
     piloted: HashSet<Algorithm>,
-    /// Whether what is being tried was chosen before the end of the survey, and the time of the last that was.
+    /// Whether the tried configuration was chosen before the end of the survey, and the time of the last such one.
     is_early: bool,
     early: Option<Nanos>,
     /// The cost of its measurements so far, and their number.
@@ -99,7 +99,7 @@ pub(super) enum Verdict {
 /// The next step.
 pub(super) enum Next {
     Run(Box<Task>),
-    /// This runs from now on, and the survey goes on.
+    /// This runs from now on, and the survey continues.
     Swap(Configuration),
     /// Nothing in this step, which has no room for it.
     Later,
@@ -135,7 +135,7 @@ impl Job {
         }
     }
 
-    /// Adds what was spent on it.
+    /// Adds a cost.
     pub fn spend(&mut self, time: Duration, measurements: u32) {
         self.spent = (self.spent.0 + time, self.spent.1 + measurements);
     }
@@ -175,12 +175,12 @@ impl Job {
         self.errors.allow(&self.kernel.question, self.kernel.terms, ours)
     }
 
-    /// Whether what runs was found to be wrong.
+    /// Whether the running choice was found to be wrong.
     pub fn runs_wrong(&self) -> bool {
         self.wrong.as_ref().is_some_and(|wrong| self.is_running(wrong))
     }
 
-    /// Whether a configuration runs, whatever time it takes.
+    /// Whether a configuration is the running choice, without regard to its time.
     fn is_running(&self, one: &Configuration) -> bool {
         let running = self.kernel.running();
         running.configuration().is_some_and(|now| now.without_times() == one.without_times())
@@ -196,7 +196,7 @@ impl Job {
         self.kernel.terms.limit.bytes().min(self.kernel.reported().workspace())
     }
 
-    /// Whether what comes next runs the framework's own choice, for which its plan must be at hand.
+    /// Whether the next measurement runs the framework's own choice, which needs its plan.
     pub fn needs_own(&self) -> bool {
         matches!(self.stage, Stage::Own | Stage::Guess | Stage::Duel(_))
     }
@@ -281,13 +281,13 @@ impl Job {
         }
     }
 
-    /// The framework's choice as it would run; where it does not fit the reported workspace, only to compare with it.
+    /// The framework's choice as it would run. If it does not fit the reported workspace, it only serves comparisons.
     fn own(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let program = self.own_program(session, own)?;
         Some(Task::alone(Purpose::Own, program))
     }
 
-    /// The survey, unless what runs is to be compared first, for which the kernel must be about to be executed.
+    /// The survey, unless the running choice has to be compared first, which needs the kernel's next execution.
     fn after_own(&self) -> Stage {
         if self.guessed().is_some() { Stage::Guess } else { Stage::Survey }
     }
@@ -328,7 +328,7 @@ impl Job {
         divide(self.problem(), &known, self.limit(), cost).ok().filter(is_better)
     }
 
-    /// Chooses the best configuration, or what runs.
+    /// Chooses the best configuration, which may be the running choice.
     fn choose(&mut self) {
         self.stage = match self.best() {
             Some(ours) => Stage::Duel(ours),
@@ -379,8 +379,7 @@ impl Job {
         Some(Task { purpose: Purpose::Duel, programs, rounds, compared, outputs, expected: Nanos::ZERO })
     }
 
-    /// Takes what a task has shown, or `None` if it failed. Begins to compute the truth where there is a faster
-    /// configuration.
+    /// Takes the result of a task, or `None` if it failed. Begins to compute the truth for a faster configuration.
     pub fn receive(&mut self, task: Task, outcome: Option<Outcome>, truth: impl FnOnce(Vec<usize>) -> Option<Truth>) {
         let last = |outcome: &Outcome| outcome.times.first().and_then(|times| times.last().copied());
         let time = outcome.as_ref().and_then(last);

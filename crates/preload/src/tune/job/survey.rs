@@ -68,7 +68,7 @@ impl Job {
         }
     }
 
-    /// Takes down that what stopped the survey cannot be timed.
+    /// Records that the candidate that stopped the survey cannot be timed.
     fn refuse(&mut self, wanted: Wanted, why: &dyn Display) {
         match wanted {
             Wanted::Part(problem, algorithm) => {
@@ -92,7 +92,7 @@ impl Job {
         pilot(problem, room.rates)
     }
 
-    /// Times what stopped the survey, or `None` if that needs no time or cannot be set up, which is taken down.
+    /// Times the candidate that stopped the survey. `None` if that needs no time, or cannot be set up, which is recorded.
     fn task(&mut self, wanted: Wanted, session: &mut Session) -> Option<Task> {
         let set_up = match &wanted {
             Wanted::Part(problem, algorithm) => session.guest.part(problem, algorithm).map(Some),

@@ -32,10 +32,11 @@ use crate::settings::Settings;
 const MAX_IN_FLIGHT: usize = 32;
 /// Jobs that are asked at a call and have to wait, at most.
 const MAX_WAITING_JOBS: usize = 8;
-/// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
+/// The time between two looks in the cache for decisions of other ranks, and the time after the last one when this rank
+/// takes over their share.
 const CACHE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 const RANK_TIMEOUT: Duration = Duration::from_secs(5);
-/// The host's time between two calls, with nothing enqueued, that is not looked into.
+/// Host time between two calls, with nothing enqueued, that is ignored.
 const IGNORED_HOST_TIME: Duration = Duration::from_micros(100);
 /// A measurement that holds up the host for this time is logged.
 const LOGGED_DELAY: Duration = Duration::from_millis(100);
@@ -52,7 +53,7 @@ pub(super) struct State {
     jobs: Vec<Job>,
     /// Kernels that another rank measures.
     others: Vec<Arc<Kernel>>,
-    /// When the cache last had something of theirs, and when it was last asked.
+    /// The times of their last decision in the cache, and of the last look.
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
@@ -63,7 +64,7 @@ pub(super) struct State {
     measured: u64,
     /// The number of these that are in the log.
     reported: u64,
-    /// Whether only what is on its way is waited for.
+    /// Whether only pending measurements are left.
     is_ending: bool,
     is_over: bool,
     /// Whether the first step was seen to be over.
@@ -79,8 +80,7 @@ struct Flight {
     setup: Duration,
 }
 
-/// The work between two calls, until the device is past it. Of the host's time, only the device's waiting has
-/// held the program up; what goes on while it still has the program's work has not.
+/// The work between two calls, until the device is past it. Host time only holds the program up if the device waits for it.
 struct Held {
     from: Moment,
     to: Moment,
@@ -96,7 +96,7 @@ impl State {
         self.is_over
     }
 
-    /// Whether an execution may go on with something.
+    /// Whether an execution may continue a measurement.
     pub fn has_work(&self) -> bool {
         self.pace.is_steady() || !self.flights.is_empty()
     }
@@ -106,7 +106,7 @@ impl State {
         !std::mem::replace(&mut self.has_begun, true)
     }
 
-    /// Adds what was spent on the host.
+    /// Adds time spent on the host.
     pub fn spend(&mut self, call: &Call<'_>, time: Duration) {
         self.pace.spend(time);
         call.around.chooser.spending().add(time);
@@ -117,13 +117,13 @@ impl State {
         self.pace.spent()
     }
 
-    /// Saves what was measured so far.
+    /// Saves the measurements so far.
     pub fn save(&mut self, chooser: &Chooser, settings: &Settings) {
         self.jobs.iter_mut().for_each(|job| save(chooser, settings, job));
         keep_proofs(chooser, settings);
     }
 
-    /// Takes down an execution.
+    /// Records an execution.
     pub fn meet(&mut self, kernel: &Arc<Kernel>) {
         let address = Arc::as_ptr(kernel).addr();
         let is_new = !self.steps.knows(address);
@@ -136,7 +136,7 @@ impl State {
         self.pace.on_execution(is_new, self.steps.length(), is_end_of_step);
     }
 
-    /// Reads what has ended.
+    /// Reads the results of ended measurements.
     fn receive(&mut self, call: &Call<'_>) {
         let pace = &mut self.pace;
         self.held.retain(|Held { from, to, host, at }| match to.since(from) {
@@ -243,8 +243,8 @@ impl State {
         }
     }
 
-    /// Enqueues the jobs' next measurements on the stream, while this step has room. Returns the moment before the
-    /// first job was asked; none if no job can go on here, for which nothing is enqueued.
+    /// Enqueues the jobs' next measurements on the stream, while this step has room. Returns the moment before the first
+    /// job was asked. If no job can continue here, enqueues nothing and returns `None`.
     ///
     /// # Safety
     /// As [`super::Tuner::between_calls`]; the stream belongs to the handle.
@@ -286,7 +286,7 @@ impl State {
             let prover =
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
             let (rates, similar, builds) = (&self.rates, &self.similar, call.builds);
-            // Building plans holds nothing up, but does not go on for ever either.
+            // Building plans holds nothing up, but has an end.
             let builds_for = budget.limit();
             let room = Room { rates, similar, prover, builds, builds_for, is_untouched, until, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
@@ -344,14 +344,14 @@ impl State {
         }
     }
 
-    /// A choice that is not found by now stays as it is.
+    /// A choice that is still open stays as it is.
     fn give_up(&mut self) {
         self.kernels.iter().for_each(|kernel| kernel.close());
         self.is_ending = true;
         self.is_over = self.flights.is_empty();
     }
 
-    /// Ends the jobs of kernels for which nothing is looked for any more.
+    /// Ends the jobs of kernels that are no longer tuned.
     fn leave_closed(&mut self, call: &Call<'_>, session: &mut Session) {
         while let Some(place) = self.jobs.iter().position(|job| !is_open(&job.kernel)) {
             leave(call, session, self.jobs.swap_remove(place));
@@ -364,7 +364,7 @@ impl State {
         self.steps.calls_a_step(std::ptr::from_ref(kernel).addr()) > 0.0
     }
 
-    /// Whether what a kernel runs is looked for again when it is executed.
+    /// Whether a kernel is tuned again when it is executed.
     fn rests(&self, kernel: &Kernel) -> bool {
         is_open(kernel) && !self.is_executed(kernel)
     }
@@ -386,7 +386,7 @@ impl State {
             && !self.kernels.iter().any(|kernel| self.is_due(kernel))
     }
 
-    /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.
+    /// Adds a job for each kernel that is still executed, when the kernel executed now is a new one.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
         self.others.retain(|kernel| is_open(kernel));
         let is_due = |kernel: &&Arc<Kernel>| kernel.question.device == call.device && self.is_due(kernel);
@@ -416,7 +416,7 @@ impl State {
         self.jobs.push(Job::new(kernel, device.clone(), ledger, errors, admission));
     }
 
-    /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.
+    /// Takes over the decisions of other ranks. Kernels that they leave undecided for long become jobs of this one.
     fn listen(&mut self, call: &Call<'_>, device: &Device) {
         if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < CACHE_POLL_INTERVAL) {
             return;
@@ -474,7 +474,7 @@ impl State {
     }
 }
 
-/// Whether what runs is still looked for.
+/// Whether a better choice is still looked for.
 fn is_open(kernel: &Kernel) -> bool {
     kernel.is_open() && !kernel.is_captured()
 }

@@ -32,7 +32,7 @@ impl State {
         a_call.0 as f64 * calls
     }
 
-    /// Takes down what a job that has ended could have gained, and has.
+    /// Records the possible and the real gain of a job that has ended.
     pub(super) fn learn(&mut self, job: &Job, verdict: &Verdict) {
         let Some(theirs) = job.theirs().filter(|_| job.kernel.can_run_own()) else { return };
         let ours = if let Verdict::Ours(ours) = verdict { ours.time() } else { job.now().unwrap_or(theirs) };
@@ -43,7 +43,7 @@ impl State {
         self.gained += gained;
     }
 
-    /// Whether all that is left promises too little, after what others that promised as much have gained.
+    /// Whether all remaining jobs promise too little, in view of the gains of similar ones.
     pub(super) fn is_little_left(&self) -> bool {
         let Some(step) = self.steps.time().map(|step| step.as_nanos() as f64) else { return false };
         let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
@@ -51,8 +51,8 @@ impl State {
         left * (self.gained + doubt) / (self.hoped + doubt) < MIN_GAIN_OF_STEP * step
     }
 
-    /// The place of the job to go on with: own choices first, then the job with the largest gain for its cost, or `None` if
-    /// no job can go on. If that one can only go on at another handle, half of the step is left to it.
+    /// The index of the next job: own choices first, then the largest gain for its cost. `None` if no job can continue. If
+    /// the job can only continue on another handle, half of the step is left to it.
     pub(super) fn most_promising(
         &self,
         call: &Call<'_>,
