@@ -84,7 +84,7 @@ impl Opened {
         self.backends[0].device()
     }
 
-    /// Free device memory for an arena; on a GPU, less what the libraries take.
+    /// Free device memory for an arena; on a GPU, less the memory of the libraries.
     pub fn free(&self) -> Option<Bytes> {
         let free = self.backends[0].free_memory()?;
         Some(if self.device().backend == "cuda" { free.saturating_sub(RESERVED) } else { free })

@@ -1,4 +1,4 @@
-//! Long calls: the interpreter goes on meanwhile, and Ctrl-C ends them.
+//! Long calls: the interpreter continues during them, and Ctrl-C ends them.
 //!
 //! ```text
 //! calling thread  detach |--wait--|signals?|--wait--|signals? yes: set stop|--wait--| attach, raise

@@ -26,7 +26,8 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
     Ok(Planned { plan, device: prepared.plan.device, network: prepared.network, notes: prepared.notes })
 }
 
-/// A card by its name: what a plan may take of its memory, or null for any, and its rates in bytes and operations per second, as JSON.
+/// A card by its name: the memory that a plan may take, or null for any, and its rates in bytes and operations per second,
+/// as JSON.
 #[pyfunction]
 pub fn card(name: &str) -> PyResult<String> {
     let card = NamedMachine::named(name).map_err(crate::failure::raise)?;

@@ -152,13 +152,13 @@ impl Words {
                 divide: self.divide.parse()?,
                 limits: plan::limits(budget),
                 parts: parts.clone(),
-                // Plans are compared with the time of the fastest algorithms, whatever their workspace.
+                // Plans are compared with the time of the fastest algorithms with any workspace.
                 baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
                 deterministic: self.deterministic,
                 exact_class: self.exact_class,
             })
         };
-        // On a CPU, measuring takes the same memory as the arena: workspaces get what the tensors leave.
+        // On a CPU, measuring takes the same memory as the arena: workspaces get the rest after the tensors.
         let room = opened.usable().map(|usable| usable.saturating_sub(tensors));
         let scope = match room {
             Some(room) => scope(options.budget.min(room), Some(room))?,

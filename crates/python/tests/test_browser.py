@@ -22,8 +22,8 @@ PLANS = {
     "small": "digits-net --batch 4 --budget 8MiB --policy vdnn-all",
     "wide": "resnet50 --batch 32 --budget 2GiB",
 }
-#: What a page looks like: its widths, the color behind its text, and what is wrong with the text of its pictures. Faint is text
-#: with little contrast to the shape that it is on, by the formula of the Web Content Accessibility Guidelines.
+# : What a page looks like: its widths, the color behind its text, and what is wrong with the text of its pictures. Faint is text
+# : with little contrast to the shape that it is on, by the formula of the Web Content Accessibility Guidelines.
 LOOK = """(() => {
   const wrong = [], faint = [];
   const channels = color => (color.match(/[0-9.]+/g) || []).slice(0, 3).map(Number);
@@ -92,7 +92,7 @@ def test_a_page_that_does_not_fit_is_found(window: browser.Browser, command: Cal
     for broken, said in [
         (right.replace('<meta name="viewport"', '<meta name="other"'), "on a screen of 400"),
         (right.replace("svg { display: block }", "svg { max-width: 100%; height: auto }"), "px: "),
-        # A phone shows what is wider at the width that it takes.
+        # A phone shows wider elements at their own width.
         (right.replace("div { overflow-x: auto }", ""), "on a screen of 400"),
         (right.replace(".paper { fill: #16181c }", ""), "paper of plan.html"),
     ]:
@@ -128,7 +128,7 @@ def test_the_page_of_a_report_fits_every_screen(
     check_page(window, page)
 
 
-#: What a notebook shows of a result: its text and picture, and what is behind them.
+# : What a notebook shows of a result: its text and picture, and what is behind them.
 RESULT = """(() => {
   const picture = document.images[0], cells = [...document.querySelectorAll("td, th, p")];
   return {
@@ -169,7 +169,7 @@ def check_picture(window: browser.Browser, picture: Path, tmp_path: Path) -> Non
         assert window.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} px"
     looks = {}
     for scheme in SCHEMES:
-        # All of it is in the window, where what is behind its text can be asked for.
+        # All of it is in the window, so that the elements behind its text can be found.
         window.show(picture, 2000, scheme, height=4000)
         looks[scheme] = look = window.evaluate(LOOK)
         assert not [fault for fault in look["wrong"] if fault.startswith("cut off")], look["wrong"]

@@ -72,7 +72,7 @@ def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
         ([(0, 0, 40), (0, 3, 20), (0, 0, 20), (1, 3, 20), (2, 3, 40)], 5),
         # The rest of a page is part of it.
         ([(0, 2, 5), (1, 2, 15), (2, 2, 5)], 2),
-        # Of small blocks, what there is at most.
+        # The most small blocks at any time.
         ([(0, 0, 1), (1, 2, 0.5), (2, 2, 0.25)], 1 / 20),
     ],
 )
@@ -93,7 +93,7 @@ def test_where_it_is_too_much():
         # Two that follow each other take the same block, two at once do not.
         ([60, -1, 60, -2], 5),
         ([60, 60, -1, -2], 8),
-        # The result comes before it, unless it is said where, and then lies where little has room behind it.
+        # The result is allocated before the workspace, unless its place is given. Then little has room after it.
         ([20, 0, -1], 5),
         ([0, 20, -1], 4),
         # Small ones are elsewhere.
@@ -108,7 +108,7 @@ def test_workspaces_of_operations(workspaces, pages):
 @pytest.mark.parametrize(
     ("until", "size", "changed", "pages"),
     [
-        # The input, a stay, and the rerun's two blocks, of which one goes.
+        # The input, a kept tensor, and the rerun's two blocks, of which one is freed.
         (3, 20, False, 4),
         (3, 60, False, 5),
         # The other block stays as long as it is needed, and the hole next to it is too short.

@@ -135,7 +135,7 @@ def test_crates_to_publish_contain_their_includes() -> None:
     for crate in published():
         for source in crate.glob("src/**/*.rs"):
             for target in re.findall(r'include(?:_str|_bytes)?!\(\s*"([^"]+)"', source.read_text()):
-                # Without resolving links: what a link leads to is packaged in its place.
+                # Without resolving links: the target of a link is packaged in its place.
                 path = Path(os.path.normpath(source.parent / target))
                 assert path.exists() and path.is_relative_to(crate), f"{source}: {target} is not in the package"
                 included += 1

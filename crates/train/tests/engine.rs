@@ -348,7 +348,7 @@ fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
         let losses = run(&offloading(&workload, [true; 3]), slow, true).unwrap();
         assert_eq!(losses, (truth.clone(), 2), "stream {slow} is slow");
     }
-    // Without a wait, what is slow is late: bytes meet, or stale ones are read.
+    // Without a wait, the slow stream is late: bytes are overwritten, or stale ones are read.
     for (missing, slow) in [(0, 0), (1, 1), (2, 2)] {
         let mut waits = [true; 3];
         waits[missing] = false;

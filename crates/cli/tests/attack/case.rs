@@ -1,4 +1,4 @@
-//! One input of one kind: what it is made from, what is run with it, and what came of that.
+//! One input of one kind: its source, the commands that run with it, and their results.
 
 use std::ffi::OsString;
 use std::fs;

@@ -180,7 +180,7 @@ fn at<'a>(document: &'a mut Value, pointer: &str) -> &'a mut Value {
     document.pointer_mut(pointer).unwrap()
 }
 
-/// Drops, doubles, renames or exchanges what a list or an object holds.
+/// Drops, doubles, renames or exchanges entries of a list or an object.
 fn siblings(parent: &mut Value, random: &mut Generator) {
     match parent {
         Value::Array(list) if !list.is_empty() => {

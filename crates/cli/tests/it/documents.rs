@@ -155,7 +155,7 @@ fn is_shown(shown: &str, printed: &str) -> Result<(), String> {
     }
 }
 
-/// Runs the commands of a console block, and compares what they print.
+/// Runs the commands of a console block, and compares their output.
 fn run_console(place: &Place, page: &str, block: &str) {
     for shown in block.split("$ ").skip(1) {
         let (line, expected) = shown.split_once('\n').unwrap();

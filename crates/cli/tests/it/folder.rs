@@ -57,7 +57,7 @@ impl Folder {
         self.folder.path()
     }
 
-    /// Runs the command until a line of its standard error has these words, interrupts it, and gives its outputs.
+    /// Runs the command until a line of its standard error has these words, interrupts it, and returns its outputs.
     pub fn interrupt(&self, arguments: &str, words: &str) -> (String, String) {
         let mut child = self.tightfit(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());

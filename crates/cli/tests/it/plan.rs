@@ -1,4 +1,4 @@
-//! `tightfit plan` as a person or a script meets it: words, exit codes, what it prints and writes.
+//! `tightfit plan` as a person or a script meets it: words, exit codes, output and files.
 
 use serde_json::Value;
 
@@ -261,7 +261,7 @@ fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
     assert_eq!(said(&assumed.stderr), "", "who asks for it need not be told");
     let k40 = folder.run(&format!("{vgg19} --costs k40"));
     assert!(text(&k40.stderr).contains("rates of k40"), "{}", text(&k40.stderr));
-    // Without a budget either: what the step takes with all of it resident.
+    // Also without a budget: the needs of the step with everything resident.
     let resident = folder.json("plan vgg19 --batch 128");
     assert_eq!((&resident["budget_bytes"], &resident["offloaded_bytes"]), (&Value::Null, &0.into()));
     assert!(resident["peak_bytes"].as_u64() > plan["peak_bytes"].as_u64(), "{}", resident["peak_bytes"]);
@@ -279,7 +279,7 @@ fn plan_file_requires_measurements() {
     assert!(folder.path().join("plan.json").exists() && folder.measurements() > 0);
 }
 
-/// Weights, gradients and momentum of 6.6 GiB: whatever its convolutions take, it fits no 512 MiB.
+/// Weights, gradients and momentum of 6.6 GiB: with any convolutions, it does not fit 512 MiB.
 #[test]
 fn impossible_budget_is_refused_before_measuring() {
     let folder = Folder::new();

@@ -308,7 +308,7 @@ fn inapplicable_options_are_refused_but_their_variables_are_ignored() {
     let message = text(&output.stderr);
     assert_eq!((output.status.code(), message.lines().count()), (Some(0), 2), "{message}");
     assert!(message.contains("TIGHTFIT_DEVICES") && message.contains("K80,K20Xm"), "{message}");
-    // Other commands still say what is wrong with them.
+    // Other commands still report their own errors.
     let output = place.tightfit(&["verify", "lenet"]).env("TIGHTFIT_SEED", "x").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--seed"), "{}", text(&output.stderr));

@@ -1,4 +1,4 @@
-//! Weights that `tightfit train` saves: loaded, resumed with the same bits, and kept whole whatever happens.
+//! Weights that `tightfit train` saves: loaded, resumed with the same bits, and kept whole in every case.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

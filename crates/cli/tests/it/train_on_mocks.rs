@@ -137,7 +137,7 @@ fn gpu_resumes_with_the_bits_of_uninterrupted_training() {
     }
 }
 
-/// Files of weights have one order, whatever that on the device.
+/// Files of weights have one order, which does not depend on the device's.
 #[test]
 fn weights_trained_in_one_layout_go_on_in_another() {
     let machine = Machine { folder: tempfile::tempdir().unwrap() };

@@ -367,7 +367,7 @@ impl Guest {
         self.guest_program(problem, self.backend.program_of_plan(problem, plan), [0; 3])
     }
 
-    /// Prepares what dividing a problem costs on top of its micro-batches, or `None` if that is nothing.
+    /// Prepares the extra work of dividing a problem, on top of its micro-batches. `None` if there is no such work.
     ///
     /// # Errors
     /// As [`Guest::program`].

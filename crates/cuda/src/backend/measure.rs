@@ -13,7 +13,7 @@ use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Launch, alignments, tensor_bytes};
 
-/// A micro-batch as it is timed, and what adds it up.
+/// A micro-batch as it is timed, and the steps that add it up.
 pub(super) struct TimedStep {
     /// The micro-batch.
     pub step: Step,

@@ -306,7 +306,7 @@ impl CudaBackend {
         Ok((Bytes(bytes as u64), corrected(&self.device, problem.operation(), &algorithm, notes)))
     }
 
-    /// The offers of one set of types; of what refuses the strides of a view, those on copies.
+    /// The offers of one set of types. An engine that refuses the strides of a view is offered on copies.
     fn offers_of(&mut self, problem: &Problem, wide: bool) -> Result<Vec<Offer>, CudaError> {
         let mut offers = self.offers_in(problem, wide)?;
         if problem.is_packed() {

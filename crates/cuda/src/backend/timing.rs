@@ -84,7 +84,8 @@ fn time_series(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result
     let first = span(false, 1)?;
     let hopeless = effort.best.is_some_and(|best| first > MAX_LOADING_TIME && first > best * 3);
     let mut single = if hopeless { first } else { span(false, 1)? };
-    // No call takes less than its kernels do, so the faster of the two says more; the first may have loaded something.
+    // No call takes less time than its kernels, so the faster of the two is more exact. The first may have loaded
+    // something.
     let least = single.min(first);
     if least >= MIN_JUDGED_TIME && effort.is_lost(least, MAX_SLOWDOWN) {
         return Ok((Sample { median: least, spread: 0.0, repeats: 1 }, least));

@@ -91,7 +91,8 @@ const BUFFERS_AT_ONCE: usize = 32;
 pub struct Moment(Event);
 
 impl Moment {
-    /// How long the device took from an earlier point to this one, waiting for the host included; none until it is there.
+    /// The device's time from an earlier point to this one, including waits for the host. `None` until it has passed this
+    /// point.
     ///
     /// # Errors
     /// [`CudaError::Driver`] with any error of the work before it.
@@ -225,7 +226,7 @@ impl Host {
         });
         // SAFETY: forwarded to the caller; the places are as long as the programs ask for.
         let enqueued = unsafe { trial.enqueue(&pattern, stream, &memory, (places, lengths), rounds, outputs) };
-        // Also after a failure: the stream gives it back when it has done what was enqueued.
+        // Also after a failure: the stream gives it back after the enqueued work.
         drop(memory);
         // SAFETY: forwarded to the caller.
         let marked = unsafe { trial.done.record_on(stream) };
@@ -291,7 +292,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Its result; none until all is done. Never waits.
+    /// Its result, or `None` until all is done. Never waits.
     ///
     /// # Errors
     /// [`CudaError::Driver`] with any error of the work before its end.

@@ -77,7 +77,7 @@ impl CudaBackend {
         !must_be_proven(problem) || self.proven.contains(&(*problem, family.clone()))
     }
 
-    /// Runs what would be timed once, and compares.
+    /// Runs the call once before it is timed, and compares.
     fn prove(&mut self, problem: &Problem, timed: &TimedStep, workspace: Bytes, notes: Notes) -> Result<(), CudaError> {
         let storage = problem.types().storage();
         let size = storage.size();
@@ -161,7 +161,7 @@ impl CudaBackend {
             let place = index * storage.size();
             let found = storage.decode(&read(&written.part(place..place + storage.size())?, stream)?);
             let found = found.first().map_or(f64::NAN, |&value| f64::from(value));
-            // Between the elements of a view lies what belongs to other parts.
+            // The gaps of a view belong to other parts.
             let (expected, allowed) =
                 if expected.is_nan() { (old(index), 0.0) } else { (expected, allowed.at(expected)) };
             let error = (found - expected).abs();
@@ -219,7 +219,7 @@ fn written(problem: &Problem) -> ([usize; 5], [usize; 5]) {
     ([outer, inner, spatial[0], spatial[1], spatial[2]], strides)
 }
 
-/// Flat indices between the elements of the output: what belongs to other parts.
+/// Flat indices between the elements of the output, which belong to other parts.
 fn gaps(problem: &Problem, length: usize) -> Vec<usize> {
     let (extents, strides) = written(problem);
     let mut is_gap = vec![true; length];

@@ -9,7 +9,7 @@ use crate::CudaError;
 use crate::sys::cudnn::{Cudnn, Handle, TensorDescriptor};
 use crate::sys::layers::*;
 
-/// Both tables of one library: the first says in words what went wrong.
+/// Both tables of one library. The first has the messages of errors.
 #[derive(Clone, Copy)]
 pub struct Tables<'a> {
     /// Convolutions, descriptors, messages.

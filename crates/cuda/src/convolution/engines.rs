@@ -114,7 +114,7 @@ fn engine(graph: &Graph, index: i64) -> Result<Arc<Descriptor>, CudaError> {
 /// cuDNN's report about an engine. Notes that no decision depends on are omitted.
 fn notes(engine: &Descriptor) -> Result<Notes, CudaError> {
     let notes: Vec<NumericalNote> = engine.get(Attribute::ENGINE_NUMERICAL_NOTE, MAX_NOTES)?;
-    // A version that cannot be asked says nothing of it.
+    // A version without this query has no answer.
     let conduct: Vec<BehaviorNote> = engine.get(Attribute::ENGINE_BEHAVIOR_NOTE, MAX_NOTES).unwrap_or_default();
     let is_compiled = conduct.contains(&BehaviorNote::RUNTIME_COMPILATION);
     let begun = if is_compiled { Notes::COMPILED } else { Notes::NONE };

@@ -97,7 +97,7 @@ impl Packing {
     }
 }
 
-/// The contiguous rows of a view; none if it has no gaps.
+/// The contiguous rows of a view. Empty if it has no gaps.
 fn rows(
     problem: &Problem,
     channels: usize,

@@ -1,4 +1,4 @@
-//! Configurations that run side by side give what they give alone, whichever stream is late; on the mock libraries.
+//! Configurations that run side by side have the same results as alone, whichever stream is late; on the mock libraries.
 
 use tightfit_core::backend::{Scale, Task};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Problem};

@@ -95,7 +95,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A capture in the library would forbid what other threads call.
+/// A capture in the library would forbid calls of other threads.
 #[test]
 #[ignore = "needs a CUDA device"]
 fn other_threads_go_on_while_engines_are_listed_and_measured() {

@@ -100,7 +100,7 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         run(norm.training(&in_place, &in_place, &saved, &running));
         assert!(read(&y.region, storage) == read(&in_place.region, storage), "{what}: in place");
 
-        // Of the gradient behind a ReLU, what reaches the normalization.
+        // The part of the gradient after a ReLU that reaches the normalization.
         let got = read(&y.region, storage);
         let passed = |i: usize| if relu && got[i] <= 0.0 { 0.0 } else { of(&dy, i) };
         let (mean_dy, mean_product) = (all(&|i, _| passed(i)), all(&|i, _| passed(i) * normal(i)));

@@ -17,7 +17,7 @@ use crate::reference::Data;
 
 const SCALES: [Scale; 2] = [Scale::OVERWRITE, Scale { alpha: 0.5, beta: 2.0 }];
 
-/// The whole mini-batch in slices of `size`, the edges by `edge`; none if an algorithm refuses its slices.
+/// The whole mini-batch in slices of `size`, the edges by `edge`, or `None` if an algorithm refuses its slices.
 pub fn sliced(
     backend: &mut CudaBackend,
     problem: &Problem,

@@ -1,5 +1,5 @@
-//! Measuring inside a running program: on its stream, in memory that is taken and given back behind what is measured; on the
-//! mock libraries.
+//! Measuring inside a running program: on its stream, in memory that is taken before and given back after each measurement;
+//! on the mock libraries.
 
 #![allow(non_snake_case)] // the functions' names are cuDNN's
 
@@ -141,7 +141,7 @@ fn nothing_is_waited_for_and_nothing_shown_before_the_end() {
     assert_eq!((trial.outcome().unwrap(), mocks.count("synchronizations")), (None, waits));
     assert_eq!(inside.cuda.cuStreamSynchronize(inside.stream), 0);
     assert!(trial.outcome().unwrap().is_some());
-    // One that is let go before its end keeps what it uses, and its device memory is given back by the stream.
+    // A course that is dropped before its end keeps its host memory, and the stream gives its device memory back.
     let before = mocks.count("allocations");
     // SAFETY: as in `run`.
     let trial = unsafe { inside.host.trial(0, driver::Stream(inside.stream as *mut _), course) }.unwrap();

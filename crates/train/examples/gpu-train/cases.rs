@@ -70,7 +70,7 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count as u64).map(|i| tightfit_cpu::random::uniform(key, i)).collect()
 }
 
-/// A mini-batch and labels that stay the same: a step takes as long whatever it learns.
+/// A mini-batch and labels that stay the same: the time of a step does not depend on them.
 pub fn batch(workload: &Workload<'_>) -> (Vec<f32>, Vec<u32>) {
     let layers = workload.network.layers();
     let classes = layers.last().map_or(1, |layer| layer.shape.len()) as u32;

@@ -83,7 +83,7 @@ fn while_copying<T>(
 struct Times {
     /// On the device, the mini-batch's upload included.
     step: Nanos,
-    /// Of all computations, without what lies between them.
+    /// The sum over all computations, without the gaps between them.
     kernels: Nanos,
 }
 

@@ -41,7 +41,7 @@ struct Variant {
     whole: bool,
 }
 
-/// Under a budget and under the whole card, what matters most first.
+/// Under a budget and under the whole card, the most important ones first.
 fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
     let (m, p, fit) = (Algorithms::Memory, Algorithms::Performance, Algorithms::Fit);
     let variant = |whole| {

@@ -25,7 +25,7 @@ fn ordinals(schedule: &Schedule) -> Vec<Stream> {
     order
 }
 
-/// Three steps with poison: what a stream reads too early, or after its bytes have another owner, is NaN.
+/// Three steps with poison: an early read, or a read of bytes with another owner, is NaN.
 fn steps(workload: &Workload<'_>, schedule: &Checked, machine: CudaMachine) -> Result<Vec<bits::Step>, Error> {
     let observed = Observation::of(workload, schedule)?;
     let mut engine = Engine::new(workload, &observed.schedule, machine, Solver::default(), Poison::Freed)?;

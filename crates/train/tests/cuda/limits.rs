@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The chain, with a schedule that offloads what it may.
+/// The chain, with a schedule that offloads all it may.
 fn small(options: &Options) -> (Network, Checked) {
     let network = chain();
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();

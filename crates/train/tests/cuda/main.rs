@@ -39,7 +39,7 @@ enum Division {
     Slices,
 }
 
-/// Algorithms that give the same bits in every run, with the least workspace first.
+/// Algorithms with the same bits in every run, with the least workspace first.
 fn exact(backend: &mut CudaBackend, problem: &Problem) -> Vec<(Bytes, Algorithm)> {
     let offers = backend.offers(problem).unwrap();
     let exact = |notes: &Notes| {

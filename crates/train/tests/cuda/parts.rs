@@ -1,4 +1,4 @@
-//! Plans with a stretch in two parts of the mini-batch compute what the CPU computes for the whole.
+//! Plans with a stretch in two parts of the mini-batch match the CPU's results for the whole.
 
 use tightfit_core::network::{Builder, Filters, LayerKind, Shape, Window};
 use tightfit_core::plan::step::Phase;
@@ -55,7 +55,7 @@ fn parts_agree(options: &Options) {
             let what = format!("{} {types} {}, {:?}", network.name(), layout.name(), plan.in_parts);
             assert_eq!(plan.in_parts.as_ref().map(|in_parts| in_parts.parts), Some(2), "{what}");
             assert_eq!(has_sums(&plan), network.name() == "normalized", "{what}");
-            // A graph launches what was prepared before, whatever its types.
+            // A graph launches prepared work of every type.
             let graphs: &[bool] = if types == Types::F32 { &[false, true] } else { &[false] };
             for &graph in graphs {
                 let machine = || CudaMachine::open(options, Modes { graph, ..Modes::default() }).unwrap();

@@ -79,7 +79,7 @@ fn statistics(workload: &Workload<'_>, engine: &mut Engine<CpuMachine>) -> Vec<(
     layers.map(of).collect()
 }
 
-/// The gradient of a layer's parameters, without what lies between them.
+/// The gradient of a layer's parameters, without the gaps between them.
 fn of_parameters(workload: &Workload<'_>, engine: &mut Engine<CpuMachine>, id: LayerId) -> Vec<f32> {
     let all = engine.read(NetworkTensor::WeightGradient(id)).unwrap().unwrap();
     let parameters = workload.parameters(id);
