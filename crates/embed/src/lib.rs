@@ -1,11 +1,10 @@
 //! The libraries that `tightfit run` preloads, as compressed bytes in the command: the command is then all there is to
 //! install.
 //!
-//! Cargo builds a package that is both a C library and a Rust library whole, before whatever depends on it. So the crate
-//! that uses this macro depends on `tightfit-preload` and `tightfit-preload-plain` and never names them in its code: the
-//! compiler gets the paths of their Rust libraries (`--extern`), and their C libraries lie in the same folder. Nothing
-//! is built twice, and it works on stable Rust, where one package cannot depend on the C library of another (artifact
-//! dependencies).
+//! Cargo builds a package that is both a C library and a Rust library whole, before its dependents. So the crate that uses
+//! this macro depends on `tightfit-preload` and `tightfit-preload-plain` and never names them in its code: the compiler
+//! gets the paths of their Rust libraries (`--extern`), and their C libraries lie in the same folder. Nothing is built
+//! twice, and it works on stable Rust, where one package cannot depend on the C library of another (artifact dependencies).
 //!
 //! Empty where there is nothing to embed or no use for it: when code is only checked, on processors that the libraries do
 //! not support, and in unoptimized builds, where cargo puts the libraries in the folder of the command. The feature

@@ -32,7 +32,7 @@ pub struct Capture {
     pub thread: std::thread::ThreadId,
     /// `CU_STREAM_CAPTURE_MODE_...`.
     pub mode: i32,
-    /// A forbidden call was made: the end of the capture gives no graph.
+    /// A forbidden call was made: the end of the capture returns no graph.
     pub invalid: bool,
     streams: BTreeMap<usize, Seen>,
     work: Vec<Work>,

@@ -71,8 +71,8 @@ impl Pointwise {
         2_000 + self.y.len() as u64 / 100
     }
 
-    /// Enqueues the operation on a stream, or into a graph; the addresses are those of x, b (0 without) and y, and y may be one
-    /// of the inputs.
+    /// Enqueues the operation on a stream, or into a graph. The addresses are x, b (0 without) and y, and y may be one of
+    /// the inputs.
     ///
     /// # Errors
     /// The driver's refusal.

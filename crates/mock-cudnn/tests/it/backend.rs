@@ -41,7 +41,7 @@ fn operation(client: &Client, case: &Case, operation: Operation, kinds: [i32; 3]
     client.set(node, alpha, FLOAT, &[2f32]);
     client.set(node, b, FLOAT, &[beta]);
     assert_eq!(client.finalize(node), 0);
-    // What an operation was made of may go at once.
+    // The parts of an operation may be destroyed at once.
     tensors.iter().chain([&convolution]).for_each(|&d| assert_eq!(client.dnn.cudnnBackendDestroyDescriptor(d), 0));
     node
 }

@@ -85,7 +85,7 @@ class Notes:
         return measured >= _MOST or measured >= _LEAST and seconds >= _SECONDS or seconds >= _LONGEST
 
     def write(self) -> None:
-        """Writes what was noted, once; nothing if the program trained nothing."""
+        """Writes the notes once, if the program has trained."""
         if not self.writes or not self.marks or os.getpid() != self._process:
             return
         self.writes = False
@@ -106,7 +106,7 @@ class Notes:
 
 
 def install() -> None:
-    """Notes what this process does."""
+    """Notes the steps of this process."""
     steps = os.environ.get("TIGHTFIT_COMPARE_STEPS")
     notes = Notes(os.environ["TIGHTFIT_COMPARE"], int(steps) if steps else None)
     backward = torch.autograd.backward

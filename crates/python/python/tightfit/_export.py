@@ -30,7 +30,7 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
         net = tightfit.torch.network(model, torch.randn(1, 3, 224, 224))
         tightfit.optimize(net, 256, workspace="64MiB", profile=profile)
 
-    Needs the package ``onnx``. Batch normalization and dropout stay in, whatever the mode of the model. The file has the parameters and statistics of
+    Needs the package ``onnx``. Batch normalization and dropout stay in, in every mode of the model. The file has the parameters and statistics of
     the model bit for bit. The model, with its modes, gradients and hooks, and the state of the random numbers are left as they are.
 
     Parameters
@@ -93,7 +93,7 @@ class _Tensors:
         self.saved = [(tensor, tensor.detach().clone()) for tensor in tensors.values()]
 
     def put_back(self) -> None:
-        """Undoes what a pass has written. An exporter that traces records nothing of it."""
+        """Undoes the writes of a pass. An exporter that traces does not record this."""
         tracing = torch._C._get_tracing_state()
         torch._C._set_tracing_state(None)
         try:
@@ -108,7 +108,7 @@ class _Tensors:
 
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[_Tensors]:
-    """Puts back all that a pass may change: numbers, what modules hold (modes, hooks, tensors, attributes), and random states."""
+    """Restores everything that a pass may change: numbers, the contents of modules (modes, hooks, tensors, attributes), and random states."""
     tensors = _Tensors(model)
     held = []
     for module in model.modules():

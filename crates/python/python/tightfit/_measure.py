@@ -145,7 +145,7 @@ def measure(
         Micro-batch sizes (``"undivided"``, ``"power-of-two"``, ``"all"``, ``"fit"``), and along what to divide (``"batch"``,
         ``"space"``, ``"both"``, ``"off"``).
     types, layout
-        Of a network's layer; a problem says its own.
+        For a network's layer; a problem has its own.
     backend
         ``"auto"`` (a GPU if there is one, else the CPU), ``"cpu"``, ``"cuda"``, or ``"replay"`` to answer from the cache.
     profile, cache

@@ -42,7 +42,7 @@ def plan(
     exact_class: bool = False,
     step: PathLike | None = None,
 ) -> Plan:
-    """Plans one step of a network within a memory budget: what stays, what is offloaded, what is computed again.
+    """Plans one step of a network within a memory budget: tensors stay, are offloaded, or are computed again.
 
     Computes the plan that ``tightfit plan`` computes. Other Python threads keep running, and Ctrl-C interrupts it.
 
@@ -55,7 +55,7 @@ def plan(
         Mini-batch size, in samples.
     budget
         Device memory for weights, feature maps, gradients and workspaces together; bytes, or strings such as ``"8GiB"``.
-        By default what is free on the device that is measured on, or unlimited if nothing is measured.
+        By default the free memory of the measured device, or unlimited if nothing is measured.
     policy
         ``"optimal"`` (the least time), ``"overlap"`` (offloads as few maps as the budget requires), ``"baseline"`` (keeps
         all), or a policy of the vDNN paper: ``"vdnn-all"``, ``"vdnn-conv"``, ``"vdnn-dynamic"``.

@@ -21,7 +21,7 @@ __all__ = ["Budget"]
 
 
 class Budget(lightning.Callback):
-    """Fits the network once it is on its device, before the first step, and logs what its plan does.
+    """Fits the network once it is on its device, before the first step, and logs the work of its plan.
 
     Parameters
     ----------

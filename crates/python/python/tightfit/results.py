@@ -222,7 +222,7 @@ class Verification:
 
 @dataclass(frozen=True, repr=False)
 class VerifiedKernel(Kernel):
-    """A kernel with what running it gave."""
+    """A kernel with the result of running it."""
 
     verification: Verification = field(kw_only=True)
 
@@ -443,7 +443,7 @@ def read_optimized(text: str, svg: str = "") -> Optimized:
 
 
 def read_verified(text: str, svg: str, fault: str | None) -> Verified:
-    """Reads the JSON of ``tightfit verify``, and takes a picture and what differs."""
+    """Reads the JSON of ``tightfit verify``, and takes a picture and the faults."""
     document = json.loads(text)
     document["kernels"] = tuple(
         VerifiedKernel(**{**_kernel(kernel), "verification": Verification(**kernel["verification"])})
