@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# : The names of Chromium's command, and of browsers that are built on it.
+#: The names of Chromium's command, and of browsers that are built on it.
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge"]
 
 

@@ -22,8 +22,8 @@ PLANS = {
     "small": "digits-net --batch 4 --budget 8MiB --policy vdnn-all",
     "wide": "resnet50 --batch 32 --budget 2GiB",
 }
-# : What a page looks like: its widths, the color behind its text, and what is wrong with the text of its pictures. Faint is text
-# : with little contrast to the shape that it is on, by the formula of the Web Content Accessibility Guidelines.
+#: What a page looks like: its widths, the color behind its text, and what is wrong with the text of its pictures. Faint is text
+#: with little contrast to the shape that it is on, by the formula of the Web Content Accessibility Guidelines.
 LOOK = """(() => {
   const wrong = [], faint = [];
   const channels = color => (color.match(/[0-9.]+/g) || []).slice(0, 3).map(Number);
@@ -128,7 +128,7 @@ def test_the_page_of_a_report_fits_every_screen(
     check_page(window, page)
 
 
-# : What a notebook shows of a result: its text and picture, and what is behind them.
+#: What a notebook shows of a result: its text and picture, and what is behind them.
 RESULT = """(() => {
   const picture = document.images[0], cells = [...document.querySelectorAll("td, th, p")];
   return {

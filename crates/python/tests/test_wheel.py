@@ -16,7 +16,7 @@ from tightfit import _native
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "tightfit"
 MODULE = [sys.executable, "-m", "tightfit"]
-# : A program that opens cuDNN by name, as JAX does, and says where its functions come from.
+#: A program that opens cuDNN by name, as JAX does, and says where its functions come from.
 OPENS_CUDNN = """
 import ctypes, os
 cudnn = ctypes.CDLL("libcudnn.so.9")
