@@ -118,8 +118,8 @@ def missing_paths(page: str) -> list[str]:
 
 
 def test_paths_that_the_design_names_exist() -> None:
-    page = (ROOT / "docs/design.md").read_text()
-    assert missing_paths(page) == []
+    for page in ("docs/design.md", "CONTRIBUTING.md"):
+        assert missing_paths((ROOT / page).read_text()) == [], page
     assert missing_paths("`plan/decide.py::decide`, `plan/gone.py` and `gone.rs`") == ["gone.rs", "plan/gone.py"]
 
 
