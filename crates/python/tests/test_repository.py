@@ -112,7 +112,9 @@ def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def missing_paths(page: str) -> list[str]:
     """The paths in a page that the repository lacks. A path begins at the root, or is the end of one that does."""
-    listed = [f"/{path.relative_to(ROOT)}/" for folder in ("crates", "docs", "scripts") for path in (ROOT / folder).rglob("*")]
+    folders = (".ci", ".github", "crates", "docs", "scripts")
+    paths = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    listed = [f"/{path.relative_to(ROOT)}/" for path in paths]
     named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:rs|py|sh|md))(?:::[\w.]+)?`", page))
     return sorted(name for name in named if not any(path.endswith(f"/{name.rstrip('/')}/") for path in listed))
 
