@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Prints on this machine's GPU what the first page shows: `run --budget`, `compare`, the largest mini-batch and what each share costs.
+# Prints the figures of the first page on this machine's GPU: `run --budget`, `compare`, the largest mini-batch and the
+# cost of each share.
 #
 # usage: scripts/gpu-first-page.sh OUTPUT [resnet50:256 unet3d:4 gpt2:8 ..]
 #
-# Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to OUTPUT/done.txt, so that what a time limit
-# cuts off loses nothing. PYTHON (python3) needs torch, torchvision and transformers; TIGHTFIT is the command. The extension module of tightfit is that of this
-# checkout's package, or else NATIVE (.gpu/_native.abi3.so), a release build.
+# Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to
+# OUTPUT/done.txt, so that a time limit loses nothing. PYTHON (python3) needs torch, torchvision and transformers;
+# TIGHTFIT is the command. The extension module of tightfit is this checkout's, or else NATIVE (.gpu/_native.abi3.so), a
+# release build.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 output=$1

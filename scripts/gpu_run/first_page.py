@@ -1,5 +1,5 @@
-"""A small training script for scripts/gpu-first-page.sh, which knows nothing of tightfit: MODEL BATCH [STEPS]; or with `questions`, what
-`largest_batch` and `sweep` answer, beside what is measured."""
+"""A small training script for scripts/gpu-first-page.sh, which knows nothing of tightfit: MODEL BATCH [STEPS]. With `questions`, it prints the
+answers of `largest_batch` and `sweep` next to measurements."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def build(name, batch, device="cuda"):
-    """A model, what makes its inputs for so many samples, and its loss."""
+    """A model, a function that makes its inputs for a number of samples, and its loss."""
     torch.manual_seed(0)
     if name == "resnet50":
         import torchvision
@@ -81,7 +81,7 @@ class Autocast(nn.Module):
 
 
 def peak_of(name, batch, budget=None):
-    """The peak of five steps, as measured, in bytes; None where they do not fit the GPU or the budget."""
+    """The measured peak of five steps in bytes, or None if they do not fit the GPU or the budget."""
     import tightfit.torch as tt
     from tightfit import DoesNotFit
 
@@ -110,7 +110,7 @@ def peak_of(name, batch, budget=None):
 
 
 def questions(name, batch):
-    """What is answered, and what is measured at the answers."""
+    """The answers, and measurements at the answers."""
     import tightfit.torch as tt
 
     model, make, loss_of = build(name, batch)
