@@ -133,16 +133,15 @@ impl Prepared {
         Ok(plan_until(&self.step, &self.costs, &free, stop)?.peak)
     }
 
-    /// Plans under several shares of the bytes of the network-wide baseline, as others do, too; also returns the baseline.
+    /// Plans under several shares of the bytes of [`Prepared::plain`], as others do, too; also returns these bytes.
     ///
     /// # Errors
     /// Those of [`plan::sweep`].
     pub fn sweep(&self, shares: Shares) -> Result<(Vec<Swept>, Vec<Rivals>, Bytes), Failure> {
         let bar = Bar::new(format!("planning {}", self.step.name), None);
-        let free = Options { policy: plan::Policy::Baseline, budget: Bytes::UNLIMITED, ..self.options };
+        let whole = self.plain()?;
         let flag = interrupt::current();
         let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
-        let whole = plan_until(&self.step, &self.costs, &free, stop)?.baseline;
         let budgets: Vec<Bytes> =
             shares.iter().map(|share| Bytes((u128::from(whole.0) * u128::from(share) / 100) as u64)).collect();
         let plans = plan::sweep_until(&self.step, &self.costs, &self.options, &budgets, stop)?;

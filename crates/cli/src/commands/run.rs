@@ -20,7 +20,7 @@ use tightfit_core::survey::Sizes;
 
 use super::run_budget::Budgeted;
 use super::run_report;
-use crate::failure::Failure;
+use crate::failure::{Failure, check_outputs};
 use crate::message;
 use crate::options::{AutoOrBytes, Common, RunOptions, Tune, of_environment};
 use crate::preload::{Form, Preload, find_program, python_of, supported};
@@ -43,6 +43,8 @@ const SHIPPED: &str = "TIGHTFIT_SHIPPED";
 const REPORT: &str = "TIGHTFIT_REPORT";
 /// The report of a program under a budget, which the package writes.
 const BUDGET_REPORT: &str = "TIGHTFIT_BUDGET_REPORT";
+/// The trace of a program under a budget, and the page beside it.
+const TRACE: &str = "TIGHTFIT_TRACE";
 /// The process ID of the command: the library tells it from its children by it.
 const LAUNCHED: &str = "TIGHTFIT_RUN";
 
@@ -76,6 +78,7 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     let devices = devices(common)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let tune = options.tune().map_err(Failure::Usage)?;
+    check_trace(options)?;
     let found = match preloaded(options, common) {
         // What a budget needs is Python's.
         Err(_) if options.budget().is_some() && !asks_for_cudnn(options, common) => None,
@@ -97,6 +100,9 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     if let Some(page) = &options.sweep {
         let page = if page.as_os_str() == "-" { page.clone() } else { absolute(page) };
         variables.push(("TIGHTFIT_SWEEP", page.into()));
+    }
+    if let Some(trace) = &options.trace {
+        variables.push((TRACE, absolute(trace).into()));
     }
     let report = report(options);
     if let (Some(report), true) = (&report, options.budget().is_some()) {
@@ -141,6 +147,24 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     }
     command.args(arguments).envs(variables);
     Ok((command, budgeted))
+}
+
+/// Checks that the trace and its page can be written, and that neither is another output.
+///
+/// # Errors
+/// [`Failure::Usage`] for a name that the page takes; those of [`check_outputs`].
+fn check_trace(options: &RunOptions) -> Result<(), Failure> {
+    let Some(trace) = &options.trace else { return Ok(()) };
+    if trace.extension().is_some_and(|extension| extension == "html") {
+        let better = trace.with_extension("json");
+        return Err(Failure::Usage(format!(
+            "--trace {} is the page beside the trace; name the trace itself, as in {}",
+            trace.display(),
+            better.display()
+        )));
+    }
+    let page = Some(trace.with_extension("html"));
+    check_outputs([("--report", &options.report), ("--trace", &options.trace), ("the page of --trace", &page)])
 }
 
 /// cuDNN, and the library to preload in front of it.

@@ -66,7 +66,7 @@ fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Shares of the baseline's bytes, in percent.
+/// Shares of what plain training needs, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     from: u64,
@@ -113,8 +113,8 @@ pub struct PlanOptions {
         conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes", "freeze"]
     )]
     pub step: Option<PathBuf>,
-    /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,
-    /// or 25..100:5 in steps of 5; prints one row each, beside the policy vdnn-dynamic and checkpoints
+    /// Plan under several budgets: from one share to another of what plain training needs in percent, such as 25..100, or
+    /// 25..100:5 in steps of 5; prints one row each, beside the policy vdnn-dynamic and checkpoints
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "trace"])]
     pub sweep: Option<Shares>,
     /// Draw the time of a step under each budget of a sweep

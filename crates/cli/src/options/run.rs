@@ -46,6 +46,10 @@ pub struct RunOptions {
     /// a line
     #[arg(long, env = "TIGHTFIT_COMPILE", value_parser = clap::builder::FalseyValueParser::new(), requires = "budget")]
     pub compile: bool,
+    /// Write a trace of the first 100 steps within --budget for Perfetto or chrome://tracing: phases, copies, what runs again and
+    /// memory; beside it, a page of the same name (.html) has the memory's picture (%p becomes the process ID)
+    #[arg(long, value_name = "FILE.json", env = "TIGHTFIT_TRACE", requires = "budget", conflicts_with = "sweep")]
+    pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub sizes: SizeOption,
     #[command(flatten)]

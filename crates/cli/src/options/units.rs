@@ -30,8 +30,18 @@ pub fn check_all(command: &clap::Command, given: &ArgMatches) {
 /// Warns about a size that an option or a variable of this name has.
 pub fn check(name: impl Display, text: &str) {
     if let Some(advice) = Bytes::missing_unit(text) {
-        message::warn(format_args!("{name}: {advice}"));
+        let share = if takes_share(&name.to_string(), text) {
+            format!("; for a share of what plain training needs, write {}%", text.trim())
+        } else {
+            String::new()
+        };
+        message::warn(format_args!("{name}: {advice}{share}"));
     }
+}
+
+/// Whether a number may have been meant as a share: that of a budget, of at most a hundred.
+fn takes_share(name: &str, text: &str) -> bool {
+    matches!(name, "--budget" | "TIGHTFIT_BUDGET") && text.trim().parse::<f64>().is_ok_and(|share| share <= 100.0)
 }
 
 /// The size that a variable has, if it is set and not empty.

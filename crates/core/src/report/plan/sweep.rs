@@ -21,7 +21,7 @@ pub struct Sweep<'a> {
     pub plans: &'a [Swept],
     /// Of each budget: how long a step takes as others plan it.
     pub rivals: &'a [Rivals],
-    /// The bytes that budgets are shares of: the network-wide baseline.
+    /// The bytes that budgets are shares of: the peak of a step that keeps everything, and releases what nothing reads again.
     pub whole: Bytes,
 }
 
