@@ -1,5 +1,6 @@
 """The trace that `tightfit run --trace` writes: whole whatever ends the program, and of a program that runs as without it."""
 
+import itertools
 import json
 import os
 import resource
@@ -56,7 +57,7 @@ def checked(folder, trace="run.json"):
     spans = [(tracks[event["tid"]], event) for event in events if event["ph"] == "X"]
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for _, event in spans)
     phases = sorted((event["ts"], event["ts"] + event["dur"]) for track, event in spans if track == "phases")
-    assert all(end <= begin for (_, end), (begin, _) in zip(phases, phases[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(phases))
     memory = [event["args"]["bytes"] for event in events if event["ph"] == "C"]
     assert memory and min(memory) > 1 << 20
     return about, spans
@@ -80,7 +81,7 @@ def test_phases_copies_and_reruns_are_traced_and_nothing_else_changes(slow, tmp_
         assert moved and len(moved) % 10 == 0 and sum(moved) == sum(back)
     page = (tmp_path / "run.html").read_text()
     assert page.count("<svg") == 2 and "this CPU" in page and "a budget is only rehearsed" in page
-    assert [file.name for file in tmp_path.glob("run*")] == ["run.html", "run.json"] or len(list(tmp_path.glob("run*"))) == 2
+    assert {file.name for file in tmp_path.glob("run*")} == {"run.html", "run.json"}
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -99,7 +100,9 @@ def test_whatever_ends_the_program_leaves_a_whole_trace(how, tmp_path):
 
 
 def test_a_full_disk_costs_what_does_not_fit_alone(tmp_path):
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40 << 10, 40 << 10))  # noqa: E731
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40 << 10, 40 << 10))
+
     plain, traced = start(tmp_path, 20, None), start(tmp_path, 20, preexec_fn=limit)
     (expected, _), (out, error) = plain.communicate(), traced.communicate()
     assert traced.returncode == 0 and out == expected, error

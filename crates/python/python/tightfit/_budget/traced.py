@@ -162,7 +162,8 @@ class Traced:
             return
         if record.device.type == "cuda" and waits:
             torch.cuda.synchronize(record.device)
-        ready, late = [], []
+        ready: list[Span] = []
+        late: list[Span] = []
         for span in record.spans:
             (ready if span.end.event is None or span.end.event.query() else late).append(span)
         record.spans[: len(ready) + len(late)] = late
