@@ -41,7 +41,7 @@ series() { # NUMBER MODEL:BATCH ..: those of one GPU
     for case in "${mine[@]}"; do
         model=${case%:*} batch=${case#*:}
         note "$model-run" 90 env TIGHTFIT_TRACE="$output/$model-trace.json" "${tightfit[@]}" run --budget 60% -- "$python" "$train" "$model" "$batch" 40
-        note "$model-compare" 150 "${tightfit[@]}" compare --budget 60% --steps 30 -- "$python" "$train" "$model" "$batch" 1000
+        note "$model-compare" 150 "${tightfit[@]}" compare --budget 60% --steps 20 -- "$python" "$train" "$model" "$batch" 1000
     done
     for case in "${mine[@]}"; do
         note "${case%:*}-questions" 150 "$python" "$train" questions "${case%:*}" "${case#*:}"
