@@ -2,7 +2,7 @@
 //! (0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 interrupted).
 //!
 //! Two programs start it: `tightfit` itself, and the Python package, whose `tightfit` and `python -m tightfit` call
-//! [`start`] from the extension module. There is no other interface; programs use the crates below this one.
+//! [`start`] from the extension module. Nothing else is public; programs use the crates below this one.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -37,7 +37,7 @@ pub fn check(name: impl Display, text: &str) {
     }
 }
 
-/// The share in percent that a number may have been meant as: that of a budget, of at most a hundred.
+/// The share, in percent, that a small number for a budget may mean.
 fn share(name: &str, text: &str) -> Option<f64> {
     let number: f64 = text.trim().parse().ok().filter(|number| *number <= 100.0)?;
     matches!(name, "--budget" | "TIGHTFIT_BUDGET").then_some(if number <= 1.0 { 100.0 * number } else { number })
@@ -49,7 +49,9 @@ mod tests {
 
     #[test]
     fn a_small_budget_may_be_a_share() {
-        for (text, percent) in [("60", Some(60.0)), ("0.5", Some(50.0)), ("1", Some(100.0)), ("101", None), ("60%", None)] {
+        for (text, percent) in
+            [("60", Some(60.0)), ("0.5", Some(50.0)), ("1", Some(100.0)), ("101", None), ("60%", None)]
+        {
             assert_eq!(share("--budget", text), percent, "{text}");
             assert_eq!(share("--workspace", text), None);
         }
