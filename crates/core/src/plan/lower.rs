@@ -136,6 +136,7 @@ impl Workload<'_> {
             },
             independent_samples: behavior.samples_are_independent,
             sums: sums.then_some(Nanos::ZERO),
+            workspaces: Vec::new(),
             cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Box::new(Front::empty(problem)))),
         })
     }
@@ -156,7 +157,17 @@ impl Workload<'_> {
         };
         let (name, bytes) = (self.describe(tensor), self.bytes(tensor));
         let sample_bytes = self.bytes_per_sample(tensor);
-        Tensor { name, bytes, kind: tensor.kind(), residence, is_result, groups, alias: None, sample_bytes }
+        Tensor {
+            name,
+            bytes,
+            kind: tensor.kind(),
+            residence,
+            is_result,
+            groups,
+            alias: None,
+            in_place_of: None,
+            sample_bytes,
+        }
     }
 
     fn group(&self, id: LayerId) -> Group {

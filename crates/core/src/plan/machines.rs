@@ -330,7 +330,9 @@ mod tests {
         ] {
             assert_eq!(NamedMachine::of_device(device).map(|machine| machine.name), name, "{device}");
         }
-        assert_eq!(NamedMachine::named("4090").unwrap().room(), Some(Bytes::gib(23)));
+        for (name, mib) in [("4090", 24_564), ("l4", 23_034), ("l40s", 46_068), ("t4", 15_360)] {
+            assert_eq!(NamedMachine::named(name).unwrap().room(), Some(Bytes::mib(mib - 1024)), "{name}");
+        }
         assert_eq!(NamedMachine::named("k40").unwrap().room(), None);
     }
 }

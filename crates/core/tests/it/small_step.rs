@@ -54,6 +54,7 @@ pub fn small(forward: usize, extras: Extras, next: &mut impl FnMut(u64) -> u64) 
             is_result: false,
             groups: Vec::new(),
             alias: None,
+            in_place_of: None,
             sample_bytes: None,
         });
         tensors.len() - 1
@@ -93,6 +94,7 @@ pub fn small(forward: usize, extras: Extras, next: &mut impl FnMut(u64) -> u64) 
             again,
             independent_samples: true,
             sums: None,
+            workspaces: Vec::new(),
         });
     };
     for (at, (reads, map, in_place)) in maps.iter().enumerate() {

@@ -55,6 +55,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// ```
 /// use tightfit_core::network::built_in;
 /// assert_eq!(built_in("resnet50")?.parameters(), 25_557_032);
+/// assert_eq!(built_in("ResNet50")?.name(), "resnet50");
 /// assert!(built_in("resnet51").unwrap_err().to_string().contains("resnet50"));
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
@@ -62,7 +63,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// # Errors
 /// [`Error::UnknownWord`] with the nearest names for an unknown name.
 pub fn built_in(name: &str) -> Result<Network, Error> {
-    match NETWORKS.iter().find(|(known, _, _)| *known == name) {
+    match NETWORKS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)) {
         Some((_, _, make)) => make(),
         None => {
             let mut nearest: Vec<&str> = names().map(|(known, _)| known).collect();

@@ -130,6 +130,13 @@ impl Document {
             return Err(bad("operations is empty; a step has at least one"));
         }
         let roots = self.roots()?;
+        let count = self.tensors.len();
+        let is_unknown = |tensor: &TensorObject| tensor.in_place_of.is_some_and(|before| before >= count);
+        if let Some(place) = self.tensors.iter().position(is_unknown) {
+            return Err(bad(format!(
+                "tensors[{place}].in_place_of names a tensor that does not exist; there are {count} tensors"
+            )));
+        }
         let mut tensors: Vec<Tensor> = self.tensors.iter().map(TensorObject::tensor).collect();
         let mut written: Vec<bool> = tensors.iter().map(|tensor| tensor.residence == Residence::Resident).collect();
         let mut operations = Vec::with_capacity(self.operations.len());

@@ -70,6 +70,9 @@ pub struct Tensor {
     pub groups: Vec<GroupId>,
     /// The tensor whose bytes it shares, if it is a view; operations then refer to that tensor alone.
     pub alias: Option<TensorId>,
+    /// The tensor whose bytes an operation changes in place to make this one, where a program's allocator places both; such an operation
+    /// reads it.
+    pub in_place_of: Option<TensorId>,
     /// The bytes that one sample needs; `None` if it has no samples or if that is unknown.
     pub sample_bytes: Option<Bytes>,
 }
@@ -172,6 +175,9 @@ pub struct Operation {
     /// The time of a separate call for its sums over all samples. Set if each output sample depends only on the same input sample and on these sums,
     /// as in batch normalization. The sums are the outputs without samples that it overwrites. [`Phase`] describes how it then runs in parts.
     pub sums: Option<Nanos>,
+    /// Blocks that it takes and gives back beside its results, in order, where a program's allocator places them: bytes of a block, 0 for a
+    /// result, and -1 where the first block goes. Empty if only their sum is known.
+    pub workspaces: Vec<i64>,
 }
 
 /// Whether an operation may run again within a step, and the time of a rerun.

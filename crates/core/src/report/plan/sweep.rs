@@ -21,7 +21,7 @@ pub struct Sweep<'a> {
     pub plans: &'a [Swept],
     /// For each budget: the step time of existing methods.
     pub rivals: &'a [Rivals],
-    /// The bytes that budgets are shares of: the network-wide baseline.
+    /// The bytes that budgets are shares of: the peak of a step that keeps everything, and releases what nothing reads again.
     pub whole: Bytes,
 }
 
