@@ -1,7 +1,7 @@
-//! Predicts what a step takes under given decisions: bytes at every operation, and time.
+//! Predicts the bytes at every operation and the time of a step under given decisions.
 //!
-//! It mirrors whoever carries them out: a tensor is fetched or made again when it is first needed again, unless a plan fetches it
-//! earlier, and stays until it is last needed. Reruns count with all that they hold on the way.
+//! It mirrors the program that carries them out. A tensor is fetched or recomputed when it is first needed again, unless the plan fetches it earlier,
+//! and stays until its last use. Reruns count with all tensors that they hold on the way.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use super::rerun::{Call, Impossible, leaves, made_by};
 use super::step::{EagerStep, NONE};
 use crate::plan::{TensorDecision, Treatment};
 
-/// What carrying out decisions takes.
+/// The predicted memory and time of decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Bytes on the device at most.
+    /// Peak bytes on the device.
     pub peak: i64,
-    /// The operation at which that is.
+    /// The operation at the peak.
     pub at: usize,
-    /// Bytes on the device at each operation; at one with reruns, the most that these take.
+    /// Bytes on the device at each operation, including the peak of its reruns.
     pub live: Vec<i64>,
     /// Bytes copied to the host, and held there.
     pub moved: i64,
@@ -32,13 +32,13 @@ pub struct Outcome {
     pub(super) blocks: Blocks,
 }
 
-/// What is on the device, for an allocator.
+/// The blocks on the device, for an allocator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
     pub(super) spans: Vec<Span>,
-    /// By operation, what runs again before it, in order.
+    /// By operation, the calls that rerun before it, in order.
     pub(super) reruns: BTreeMap<usize, Vec<RerunCall>>,
-    /// By the number of a block that a rerun makes, the tensor whose block it is from then on; or [`NONE`].
+    /// For each number of a block: the tensor that owns the block after the rerun, or [`NONE`].
     pub(super) stay: Vec<usize>,
 }
 
@@ -51,14 +51,14 @@ pub(super) struct Span {
     pub(super) tensor: usize,
 }
 
-/// What a rerun makes, by a number of its own.
+/// A block that a rerun allocates, with a unique number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) number: usize,
     pub(super) bytes: i64,
 }
 
-/// An operation of a rerun, or none; blocks that it copies and makes, and numbers of those that go behind it.
+/// A call of a rerun (`operation` may be `None`): the blocks that it copies and allocates, and the numbers of blocks that it releases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RerunCall {
     pub(super) operation: Option<usize>,
@@ -93,7 +93,7 @@ struct Simulator<'a> {
     blocks: Blocks,
     /// By tensor, where its last span is.
     latest: Vec<usize>,
-    /// By operation, what reruns before it hold from then on, and the most that they take.
+    /// By operation: the bytes that reruns before it hold from then on, and their peak.
     held: Vec<i64>,
     most: Vec<i64>,
     rerun_us: Vec<f64>,
@@ -164,7 +164,7 @@ impl<'a> Simulator<'a> {
         Ok(outcome)
     }
 
-    /// Adds a span; where the last one of the tensor `before` ends right before it, that goes on instead.
+    /// Adds a span, or extends the last span of the tensor `before` if it ends right before this one.
     fn lives_in(&mut self, start: usize, end: usize, tensor: usize, before: usize) {
         if end < start {
             return;
@@ -231,7 +231,7 @@ impl<'a> Simulator<'a> {
         let mut found = vec![NONE; tensors.len()];
         let mut read_at = vec![NONE; tensors.len()];
         let mut decisions: Vec<&TensorDecision> = self.decisions.iter().collect();
-        // Later tensors are rebuilt earlier; what their reruns read is needed then.
+        // Later tensors are rebuilt earlier. The reads of their reruns are needed then.
         decisions.sort_by_key(|decision| Reverse(tensors[decision.tensor].first));
         for decision in decisions {
             let tensor = decision.tensor;
@@ -255,7 +255,7 @@ impl<'a> Simulator<'a> {
             return self.step.tensors[tensor].last;
         };
         let reads = |index: &usize| self.step.operations[*index].reads.contains(&tensor);
-        (self.step.turn..next.before).rev().find(reads).unwrap_or(entry.before)
+        (self.step.backward_start..next.before).rev().find(reads).unwrap_or(entry.before)
     }
 
     fn rerun(&mut self, tensor: usize, order: usize, now: usize) -> Result<(), Impossible> {
@@ -281,7 +281,7 @@ impl<'a> Simulator<'a> {
         let mut current = self.held[now];
         let bytes = |tensors: &[usize]| -> i64 { tensors.iter().map(|&one| step.tensors[one].bytes).sum() };
         let mut found = Vec::new();
-        // The blocks that this rerun has, by tensor.
+        // The blocks that this rerun holds, by tensor.
         let mut there: Vec<(usize, usize)> = Vec::new();
         for call in step.calls(&entry.operations, &held)? {
             let operation = &step.operations[call.operation];
@@ -294,7 +294,7 @@ impl<'a> Simulator<'a> {
         for other in held {
             let Some(&(_, number)) = there.iter().find(|(one, _)| *one == other) else { continue };
             if self.alive[other].is_some_and(|end| end >= now) {
-                // What is there stays, and what was made beside it goes.
+                // The tensor on the device stays, and its rerun copy is released.
                 current -= step.tensors[other].bytes;
                 found.push(RerunCall { drops: vec![number], ..RerunCall::default() });
                 continue;
@@ -310,7 +310,7 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// The blocks of a call; `there` has those that the rerun has by tensor.
+    /// The blocks of a call; `there` has the blocks that the rerun holds, by tensor.
     fn call(&mut self, call: Call, there: &mut Vec<(usize, usize)>) -> RerunCall {
         let mut new = |tensor: usize, there: &mut Vec<(usize, usize)>| {
             let block = Block { number: self.blocks.stay.len(), bytes: self.step.tensors[tensor].bytes };
@@ -335,7 +335,7 @@ impl<'a> Simulator<'a> {
         RerunCall { operation: Some(call.operation), copies, makes, drops }
     }
 
-    /// Whether a tensor made on the way of a rerun that is planned there stays: if none of its own is planned later.
+    /// Whether a tensor computed on the way of a rerun planned there stays: yes if no rerun of the tensor itself is planned later.
     fn stays(&self, again: &TensorDecision, planned: usize, now: usize) -> bool {
         let later = again.rebuilt.iter().any(|entry| entry.before > planned);
         !later && self.step.tensors[again.tensor].last >= now
@@ -363,7 +363,7 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// One queue of copies each way, beside the operations, which are slower meanwhile.
+    /// Times the step with one queue of copies each way. Operations are slower while copies run.
     fn time(&self, outcome: &mut Outcome) {
         #[derive(Default)]
         struct Events {
