@@ -10,7 +10,7 @@
 //!
 //! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch, with `expandable_segments`. docs/results.md lists the errors of predictions.
 
-use super::simulate::{Block, Outcome, RerunCall, Span};
+use super::simulate::{Block, Prediction, RerunCall, Span};
 use super::step::{EagerStep, NONE};
 
 const BLOCK_MULTIPLE: i64 = 512;
@@ -36,7 +36,7 @@ impl Default for Sizes {
 /// Memory that the allocator has reserved before a step, in segments for large blocks that do not grow. As far as it goes, tensors that stay from
 /// step to step are in these segments.
 #[derive(Clone, Debug, Default)]
-pub struct There {
+pub struct InitialReservation {
     /// Bytes of these segments.
     pub bytes: i64,
     /// Bytes of each of their free blocks.
@@ -137,15 +137,15 @@ impl Segment {
 
 impl EagerStep {
     /// The memory that the allocator reserves for a simulated step, and the first operation at which it exceeds `most`.
-    pub fn reserved(&self, outcome: &Outcome, most: Option<i64>, there: &There) -> Reserved {
-        Replay::new(self, outcome, there).run(most)
+    pub fn reserved(&self, prediction: &Prediction, most: Option<i64>, initial: &InitialReservation) -> Reserved {
+        Replay::new(self, prediction, initial).run(most)
     }
 }
 
 /// A step, as the allocator sees it.
 struct Replay<'a> {
     step: &'a EagerStep,
-    outcome: &'a Outcome,
+    prediction: &'a Prediction,
     segment: Segment,
     small_block: i64,
     before: i64,
@@ -163,27 +163,27 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(step: &'a EagerStep, outcome: &'a Outcome, there: &There) -> Replay<'a> {
+    fn new(step: &'a EagerStep, prediction: &'a Prediction, initial: &InitialReservation) -> Replay<'a> {
         let count = step.operations.len();
         let mut found = Replay {
             step,
-            outcome,
-            segment: Segment::new(there.sizes.page, &there.free),
-            small_block: there.sizes.small,
-            before: there.bytes,
+            prediction,
+            segment: Segment::new(initial.sizes.page, &initial.free),
+            small_block: initial.sizes.small,
+            before: initial.bytes,
             needed: vec![NONE; step.tensors.len()],
-            begins: Vec::with_capacity(outcome.blocks.spans.len()),
+            begins: Vec::with_capacity(prediction.blocks.spans.len()),
             from: Vec::new(),
-            blocks: Vec::with_capacity(outcome.blocks.spans.len()),
+            blocks: Vec::with_capacity(prediction.blocks.spans.len()),
             ends: vec![NONE; count],
             small: vec![0; count + 1],
             beside: vec![0; count],
         };
-        for &(tensor, needed) in &outcome.needed {
+        for &(tensor, needed) in &prediction.needed {
             found.needed[tensor] = needed;
         }
-        let mut taken = there.bytes - there.free.iter().sum::<i64>();
-        for span in &outcome.blocks.spans {
+        let mut taken = initial.bytes - initial.free.iter().sum::<i64>();
+        for span in &prediction.blocks.spans {
             let length = length(span.bytes);
             if length <= found.small_block {
                 found.small[span.first] += length;
@@ -221,17 +221,17 @@ impl<'a> Replay<'a> {
 
     /// Fetches, reruns and then the operation itself.
     fn one(&mut self, index: usize) {
-        let (step, outcome) = (self.step, self.outcome);
+        let (step, prediction) = (self.step, self.prediction);
         let mut spans = self.begins[self.from[index]..self.from[index + 1]].to_vec();
         let writes = &step.operations[index].writes;
         let own: Vec<Span> =
             writes.iter().filter_map(|tensor| spans.iter().find(|span| span.tensor == *tensor).copied()).collect();
         spans.retain(|span| !writes.contains(&span.tensor));
-        let calls: &[RerunCall] = outcome.blocks.reruns.get(&index).map_or(&[], |calls| calls);
+        let calls: &[RerunCall] = prediction.blocks.reruns.get(&index).map_or(&[], |calls| calls);
         // Blocks of reruns that stay, with their spans.
         let mut stay: Vec<(usize, Span)> = Vec::new();
         for block in calls.iter().flat_map(|call| call.copies.iter().chain(&call.makes)) {
-            let tensor = outcome.blocks.stay[block.number];
+            let tensor = prediction.blocks.stay[block.number];
             if let Some(place) = spans.iter().position(|span| tensor != NONE && span.tensor == tensor) {
                 stay.push((block.number, spans.remove(place)));
             }

@@ -10,9 +10,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::allocator::There;
+use super::allocator::InitialReservation;
 use super::greedy::Choices;
-use super::simulate::Outcome;
+use super::simulate::Prediction;
 use super::step::EagerStep;
 use crate::plan::{TensorDecision, Treatment};
 use crate::random::split_mix;
@@ -36,7 +36,7 @@ pub struct Limits {
     /// Bytes that the allocator reserves for them.
     pub reserved: i64,
     /// Memory that the allocator has reserved before.
-    pub there: There,
+    pub initial: InitialReservation,
     /// The longest time of the search. If it suffices, the result is always the same.
     pub time: Duration,
 }
@@ -57,7 +57,7 @@ pub fn with_room(
     let closed = bases.iter().filter_map(|base| search.close(&mut choices, base));
     let others = bases[1..].iter().filter_map(|base| search.found(base.clone()));
     let begun = std::iter::once(given.clone()).chain(others).chain(closed);
-    let mut best = begun.filter(|one| search.fits(&one.outcome)).min_by(Found::compare);
+    let mut best = begun.filter(|one| search.fits(&one.prediction)).min_by(Found::compare);
     for round in 0..ROUNDS {
         if search.is_over() {
             break;
@@ -77,7 +77,7 @@ pub fn with_room(
         });
         best = best.into_iter().chain(varied.into_iter().flatten()).min_by(Found::compare);
     }
-    let given_fits = search.fits(&given.outcome);
+    let given_fits = search.fits(&given.prediction);
     best.filter(|best| !given_fits || best.compare(&given).is_lt()).map(|best| best.decisions)
 }
 
@@ -85,13 +85,13 @@ pub fn with_room(
 #[derive(Clone)]
 struct Found {
     decisions: Vec<TensorDecision>,
-    outcome: Outcome,
+    prediction: Prediction,
     over: i64,
 }
 
 impl Found {
     fn compare(&self, other: &Found) -> std::cmp::Ordering {
-        self.over.cmp(&other.over).then(self.outcome.time_us.total_cmp(&other.outcome.time_us))
+        self.over.cmp(&other.over).then(self.prediction.time_us.total_cmp(&other.prediction.time_us))
     }
 }
 
@@ -110,50 +110,50 @@ impl Search<'_> {
     }
 
     fn found(&self, decisions: Vec<TensorDecision>) -> Option<Found> {
-        let outcome = self.step.simulate(&decisions).ok()?;
-        let over = self.over(&outcome);
-        Some(Found { decisions, outcome, over })
+        let prediction = self.step.simulate(&decisions).ok()?;
+        let over = self.over(&prediction);
+        Some(Found { decisions, prediction, over })
     }
 
     /// Bytes reserved beyond the limit.
-    fn over(&self, outcome: &Outcome) -> i64 {
-        let reserved = self.step.reserved(outcome, None, &self.limits.there).bytes;
+    fn over(&self, prediction: &Prediction) -> i64 {
+        let reserved = self.step.reserved(prediction, None, &self.limits.initial).bytes;
         (reserved - self.limits.reserved).max(0)
     }
 
-    fn fits(&self, outcome: &Outcome) -> bool {
-        outcome.peak <= self.limits.budget && outcome.moved <= self.step.host
+    fn fits(&self, prediction: &Prediction) -> bool {
+        prediction.peak <= self.limits.budget && prediction.moved <= self.step.host
     }
 
     /// The operation at which a step needs too much; none if it does nowhere.
-    fn exceeded(&self, outcome: &Outcome) -> Option<usize> {
-        if outcome.peak > self.limits.budget {
-            return Some(outcome.at);
+    fn exceeded(&self, prediction: &Prediction) -> Option<usize> {
+        if prediction.peak > self.limits.budget {
+            return Some(prediction.at);
         }
-        self.step.reserved(outcome, Some(self.limits.reserved), &self.limits.there).at
+        self.step.reserved(prediction, Some(self.limits.reserved), &self.limits.initial).at
     }
 
-    fn has_room(&self, outcome: &Outcome) -> bool {
-        self.fits(outcome) && self.exceeded(outcome).is_none()
+    fn has_room(&self, prediction: &Prediction) -> bool {
+        self.fits(prediction) && self.exceeded(prediction).is_none()
     }
 
     /// Searches near these decisions for decisions that fit.
     fn close(&self, choices: &mut Choices<'_>, base: &[TensorDecision]) -> Option<Found> {
         choices.set(base);
         choices.forget_refused();
-        let mut outcome = self.step.simulate(&choices.decisions()).ok()?;
-        while let Some(at) = self.exceeded(&outcome) {
+        let mut prediction = self.step.simulate(&choices.decisions()).ok()?;
+        while let Some(at) = self.exceeded(&prediction) {
             let picked = choices.pick(at, 1);
             if picked.is_empty() || self.is_over() {
                 return None;
             }
             choices.give_up(&picked);
             match self.step.simulate(&choices.decisions()) {
-                Ok(tried) if tried.peak <= self.limits.budget.max(outcome.peak) => outcome = tried,
+                Ok(tried) if tried.peak <= self.limits.budget.max(prediction.peak) => prediction = tried,
                 _ => choices.refuse(&picked),
             }
         }
-        choices.restore(outcome, |tried| self.has_room(tried), || self.is_over());
+        choices.restore(prediction, |tried| self.has_room(tried), || self.is_over());
         self.found(choices.decisions())
     }
 
@@ -191,10 +191,10 @@ impl Search<'_> {
             let tried = tried.filter(|tried| tried.moved <= self.step.host && tried.time_us < allowed);
             let tried = tried.map(|tried| (self.over(&tried), tried));
             match tried.filter(|(over, tried)| self.worth(tried, *over) < allowed) {
-                Some((over, outcome)) => {
-                    worth = self.worth(&outcome, over);
-                    let found = Found { decisions, outcome, over };
-                    if self.fits(&found.outcome) && best.as_ref().is_none_or(|best| found.compare(best).is_lt()) {
+                Some((over, prediction)) => {
+                    worth = self.worth(&prediction, over);
+                    let found = Found { decisions, prediction, over };
+                    if self.fits(&found.prediction) && best.as_ref().is_none_or(|best| found.compare(best).is_lt()) {
                         best = Some(found);
                     }
                 }
@@ -204,16 +204,16 @@ impl Search<'_> {
         let best = best?;
         if best.over == 0 {
             choices.set(&best.decisions);
-            choices.restore(best.outcome.clone(), |tried| self.has_room(tried), || self.is_over());
+            choices.restore(best.prediction.clone(), |tried| self.has_room(tried), || self.is_over());
             return self.found(choices.decisions()).filter(|one| one.compare(&best).is_le()).or(Some(best));
         }
         Some(best)
     }
 
     /// Time of a step, plus a penalty for bytes beyond the limits.
-    fn worth(&self, outcome: &Outcome, over: i64) -> f64 {
-        let over = (outcome.peak - self.limits.budget).max(0) + over;
-        outcome.time_us + EXCESS_PENALTY * self.plain * over as f64 / self.limits.budget.max(1) as f64
+    fn worth(&self, prediction: &Prediction, over: i64) -> f64 {
+        let over = (prediction.peak - self.limits.budget).max(0) + over;
+        prediction.time_us + EXCESS_PENALTY * self.plain * over as f64 / self.limits.budget.max(1) as f64
     }
 }
 

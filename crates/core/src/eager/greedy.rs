@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::rerun::Impossible;
-use super::simulate::Outcome;
+use super::simulate::Prediction;
 use super::step::{EagerStep, NONE};
 use crate::plan::{Rebuilding, TensorDecision, Treatment};
 
@@ -24,25 +24,25 @@ const HIDING_SHARE: f64 = 0.8;
 ///
 /// # Errors
 /// If the step cannot be predicted.
-pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<TensorDecision>, Outcome), Impossible> {
+pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<TensorDecision>, Prediction), Impossible> {
     let mut choices = Choices::new(step);
-    let mut outcome = step.simulate(&[])?;
-    let (mut best, mut best_fates) = (outcome.clone(), choices.fates.clone());
-    while outcome.peak > budget {
-        let picked = choices.pick(outcome.at, outcome.live[outcome.at] - budget);
+    let mut prediction = step.simulate(&[])?;
+    let (mut best, mut best_fates) = (prediction.clone(), choices.fates.clone());
+    while prediction.peak > budget {
+        let picked = choices.pick(prediction.at, prediction.live[prediction.at] - budget);
         if picked.is_empty() {
             break;
         }
         choices.give_up(&picked);
         let tried = step.simulate(&choices.decisions())?;
-        if tried.live[outcome.at] >= outcome.live[outcome.at] {
+        if tried.live[prediction.at] >= prediction.live[prediction.at] {
             // These evictions free nothing at the operation that needs memory.
             choices.refuse(&picked);
             continue;
         }
-        outcome = tried;
-        if outcome.peak < best.peak {
-            (best, best_fates) = (outcome.clone(), choices.fates.clone());
+        prediction = tried;
+        if prediction.peak < best.peak {
+            (best, best_fates) = (prediction.clone(), choices.fates.clone());
         }
     }
     choices.fates = best_fates;
@@ -204,10 +204,10 @@ impl<'a> Choices<'a> {
     /// Restores tensors, the most expensive first, while the step stays allowed and no slower, until time is over.
     pub(super) fn restore(
         &mut self,
-        mut best: Outcome,
-        allows: impl Fn(&Outcome) -> bool,
+        mut best: Prediction,
+        allows: impl Fn(&Prediction) -> bool,
         is_over: impl Fn() -> bool,
-    ) -> Outcome {
+    ) -> Prediction {
         let cost = |one: &usize| self.candidates[*one].closure.as_ref().map_or(0.0, |(_, time)| *time);
         let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Treatment::Keep).collect();
         given.sort_by(|one, other| cost(other).total_cmp(&cost(one)).then(self.bytes(*one).cmp(&self.bytes(*other))));

@@ -19,9 +19,9 @@ mod rerun;
 mod simulate;
 mod step;
 
-pub use allocator::{Reserved, Sizes, There};
+pub use allocator::{InitialReservation, Reserved, Sizes};
 pub use anneal::{Limits, with_room};
 pub use greedy::greedy;
 pub use rerun::{Call, Impossible};
-pub use simulate::Outcome;
+pub use simulate::Prediction;
 pub use step::EagerStep;

@@ -12,7 +12,7 @@ use crate::plan::{TensorDecision, Treatment};
 
 /// The predicted memory and time of decisions.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct Prediction {
     /// Peak bytes on the device.
     pub peak: i64,
     /// The operation at the peak.
@@ -72,7 +72,7 @@ impl EagerStep {
     ///
     /// # Errors
     /// If the decisions cannot be carried out.
-    pub fn simulate(&self, decisions: &[TensorDecision]) -> Result<Outcome, Impossible> {
+    pub fn simulate(&self, decisions: &[TensorDecision]) -> Result<Prediction, Impossible> {
         for decision in decisions {
             let places = [decision.offload_after, decision.release_after, decision.prefetch_before];
             let reruns = decision.rebuilt.iter().flat_map(|one| one.operations.iter().chain([&one.before]));
@@ -129,11 +129,11 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    fn run(mut self) -> Result<Outcome, Impossible> {
+    fn run(mut self) -> Result<Prediction, Impossible> {
         let step = self.step;
         let count = step.operations.len();
         if count == 0 {
-            return Ok(Outcome::default());
+            return Ok(Prediction::default());
         }
         self.reruns()?;
         for (number, tensor) in step.tensors.iter().enumerate() {
@@ -149,19 +149,19 @@ impl<'a> Simulator<'a> {
             changes[span.last + 1] -= span.bytes;
         }
         let mut there = 0;
-        let mut outcome = Outcome { live: Vec::with_capacity(count), ..Outcome::default() };
+        let mut prediction = Prediction { live: Vec::with_capacity(count), ..Prediction::default() };
         for (index, operation) in step.operations.iter().enumerate() {
             there += changes[index];
             let live = there.max(there - self.held[index] + self.most[index]) + operation.scratch;
-            if live > outcome.peak || index == 0 {
-                (outcome.peak, outcome.at) = (live, index);
+            if live > prediction.peak || index == 0 {
+                (prediction.peak, prediction.at) = (live, index);
             }
-            outcome.live.push(live);
+            prediction.live.push(live);
         }
-        outcome.rebuilt_us = self.rerun_us.iter().sum();
-        self.time(&mut outcome);
-        outcome.blocks = self.blocks;
-        Ok(outcome)
+        prediction.rebuilt_us = self.rerun_us.iter().sum();
+        self.time(&mut prediction);
+        prediction.blocks = self.blocks;
+        Ok(prediction)
     }
 
     /// Adds a span, or extends the last span of the tensor `before` if it ends right before this one.
@@ -364,7 +364,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// Times the step with one queue of copies each way. Operations are slower while copies run.
-    fn time(&self, outcome: &mut Outcome) {
+    fn time(&self, prediction: &mut Prediction) {
         #[derive(Default)]
         struct Events {
             fetches: Vec<(usize, usize)>,
@@ -376,7 +376,7 @@ impl<'a> Simulator<'a> {
         let mut events: BTreeMap<usize, Events> = BTreeMap::new();
         for decision in self.decisions.iter().filter(|decision| decision.decision == Treatment::Offload) {
             let tensor = decision.tensor;
-            outcome.moved += step.tensors[tensor].bytes;
+            prediction.moved += step.tensors[tensor].bytes;
             if let Some(after) = decision.offload_after {
                 events.entry(after).or_default().starts.push(tensor);
             }
@@ -385,7 +385,7 @@ impl<'a> Simulator<'a> {
             }
             let needed = self.needed_from(tensor);
             if needed != NONE {
-                outcome.needed.push((tensor, needed));
+                prediction.needed.push((tensor, needed));
                 let fetched = needed.min(decision.prefetch_before.unwrap_or(NONE));
                 events.entry(fetched).or_default().fetches.push((needed, tensor));
                 events.entry(needed).or_default().needs.push(tensor);
@@ -405,7 +405,7 @@ impl<'a> Simulator<'a> {
         let mut there = vec![0.0_f64; step.tensors.len()];
         let wait = |stalled: &mut f64, now: f64, until: f64| *stalled += (until - now).max(0.0);
         for (&index, events) in &mut events {
-            let now = begins[index] + outcome.stalled_us;
+            let now = begins[index] + prediction.stalled_us;
             events.fetches.sort_by_key(|&(needed, _)| needed);
             for &(_, tensor) in &events.fetches {
                 in_free = in_free.max(now) + bytes(tensor) / step.in_rate;
@@ -413,16 +413,16 @@ impl<'a> Simulator<'a> {
                 there[tensor] = in_free;
             }
             let until = events.needs.iter().map(|&tensor| there[tensor]).fold(now, f64::max);
-            wait(&mut outcome.stalled_us, now, until);
-            let now = begins[index + 1] + outcome.stalled_us;
+            wait(&mut prediction.stalled_us, now, until);
+            let now = begins[index + 1] + prediction.stalled_us;
             for &tensor in &events.starts {
                 out_free = out_free.max(now) + bytes(tensor) / step.out_rate;
                 done[tensor] = out_free;
             }
             let until = events.waits.iter().map(|&tensor| done[tensor]).fold(now, f64::max);
-            wait(&mut outcome.stalled_us, now, until);
+            wait(&mut prediction.stalled_us, now, until);
         }
-        let copying = (outcome.moved as f64) / step.out_rate + fetched / step.in_rate;
-        outcome.time_us = now + outcome.stalled_us + (step.slowdown - 1.0) * copying;
+        let copying = (prediction.moved as f64) / step.out_rate + fetched / step.in_rate;
+        prediction.time_us = now + prediction.stalled_us + (step.slowdown - 1.0) * copying;
     }
 }
