@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::plan::{
-    Accounting, Action, Bounded, Decision, InParts, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span,
+    Accounting, Action, Attempt, Bounded, InParts, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span,
     TensorDecision,
 };
 use crate::{Bytes, Device, Nanos, Types};
@@ -215,7 +215,7 @@ impl AccountingObject {
 }
 
 impl DecisionObject<'_> {
-    fn of(decision: &Decision) -> DecisionObject<'_> {
+    fn of(decision: &Attempt) -> DecisionObject<'_> {
         DecisionObject {
             attempt: &decision.attempt,
             needed_bytes: decision.needed,
