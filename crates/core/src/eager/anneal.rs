@@ -17,12 +17,14 @@ use super::step::EagerStep;
 use crate::plan::{TensorDecision, Treatment};
 use crate::random::split_mix;
 
-/// The search runs this many rounds on this many threads. Each thread makes at most `MAX_STEPS` changes, and at most `MAX_STEPS_PER_TENSOR` per tensor.
+/// The search runs this many rounds on this many threads. Each thread makes at most `MAX_STEPS` changes, and at most
+/// `MAX_STEPS_PER_TENSOR` per tensor.
 const ROUNDS: usize = 3;
 const THREADS: usize = 8;
 const MAX_STEPS: usize = 4000;
 const MAX_STEPS_PER_TENSOR: usize = 100;
-/// Initial temperatures of the threads, as shares of the step time. `EXCESS_PENALTY` is the penalty for bytes beyond the limits, in step times per budget.
+/// Initial temperatures of the threads, as shares of the step time. `EXCESS_PENALTY` is the penalty for bytes beyond the
+/// limits, in step times per budget.
 const TEMPERATURES: [f64; 4] = [6e-3, 2e-3, 2e-2, 6e-3];
 const EXCESS_PENALTY: f64 = 3.0;
 /// Tensors smaller than 1/`MIN_TENSOR_DIVISOR` of the budget are not varied.
