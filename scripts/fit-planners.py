@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--shares", type=int, nargs="+", default=[80, 60, 50, 40, 30])
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    cost._CPU = cost._GPUS["H200"]
+    cost._CPU = cost.card_of("h200").rates
     print("network share greedy planner_1s planner_5s faster")
     for name in options.networks:
         plan = rehearsed(name)

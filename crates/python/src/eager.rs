@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tightfit_core::eager::{self, Decision, EagerStep as Step, Impossible, Limits, Outcome, Sizes, There};
+use tightfit_core::eager::{self, EagerStep as Step, Impossible, Limits, Outcome, Sizes, There};
+use tightfit_core::plan::TensorDecision;
 
-use crate::failure::bad_input;
+use crate::failure::{bad_input, raise};
 use crate::interrupt::interruptible;
 
 /// A recorded step.
@@ -24,7 +25,7 @@ impl EagerStep {
     /// Reads the text of a step file.
     #[new]
     fn new(text: &str) -> PyResult<EagerStep> {
-        Step::from_json(text).map(EagerStep).map_err(impossible)
+        Step::from_json(text).map(EagerStep).map_err(raise)
     }
 
     /// The predicted values of a step under decisions.
@@ -103,11 +104,11 @@ fn there(bytes: i64, free: Vec<i64>, sizes: Option<(i64, i64)>) -> There {
     There { bytes, free, sizes: sizes.map_or_else(Sizes::default, |(small, page)| Sizes { small, page }) }
 }
 
-fn read(decisions: &str) -> PyResult<Vec<Decision>> {
+fn read(decisions: &str) -> PyResult<Vec<TensorDecision>> {
     serde_json::from_str(decisions).map_err(|error| bad_input(format!("decisions: {error}")))
 }
 
-fn text(decisions: &[Decision]) -> String {
+fn text(decisions: &[TensorDecision]) -> String {
     serde_json::to_string(decisions).expect("decisions are plain data")
 }
 

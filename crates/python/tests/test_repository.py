@@ -57,6 +57,30 @@ def test_the_package_names_the_pythons_that_its_wheel_is_tried_on() -> None:
     assert named == tried and project["requires-python"] == f">={tried[0]}"
 
 
+def test_both_ways_to_set_up_are_tried() -> None:
+    commands = {
+        name: [step.get("run", "") for step in read(ROOT / f".github/workflows/{workflow}.yml")["jobs"][name]["steps"]]
+        for workflow, name in (("wheels", "try"), ("ci", "clone"))
+    }
+    assert "scripts/try-set-up.sh wheel wheels/*.whl" in commands["try"] and "scripts/try-set-up.sh clone" in commands["clone"]
+    script, readme = (ROOT / "scripts/try-set-up.sh").read_text(), (ROOT / "README.md").read_text()
+    for command in ("tightfit doctor --preload", "cargo run --release -- train digits-net", "--costs 4090 --assume"):
+        assert command in script and command in readme, command
+    assert "pip install ./crates/python" in readme and " install --quiet --disable-pip-version-check ./crates/python" in script
+
+
+def test_the_package_can_be_published() -> None:
+    """`uvx tightfit` needs a command of the package's name; an index shows the rest."""
+    project = tomllib.loads((ROOT / "crates/python/pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {project["name"]: "tightfit.__main__:main"}
+    assert (ROOT / "crates/python" / project["readme"]).is_file() and project["description"] and project["keywords"]
+    # A license as an expression goes with no license among the classifiers.
+    assert project["license"] == "MIT OR Apache-2.0" and len(list((ROOT / "crates/python").glob("LICENSE-*"))) == 2
+    assert not [entry for entry in project["classifiers"] if entry.startswith("License")]
+    # Links of its page must lead somewhere from an index.
+    assert not re.findall(r"\]\((?!https?:)", (ROOT / "crates/python" / project["readme"]).read_text())
+
+
 def test_binaries_come_with_every_manual_page() -> None:
     steps = read(ROOT / ".github/workflows/binaries.yml")["jobs"]["build"]["steps"]
     assert '"$tightfit" man --out "$folder/man"' in " ".join(step.get("run", "") for step in steps)

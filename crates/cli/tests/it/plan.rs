@@ -383,7 +383,12 @@ fn a_sweep_prints_a_row_for_each_budget() {
     assert_eq!(shares, [0.25, 0.5, 0.75, 1.0]);
     let steps: Vec<f64> = rows.iter().filter_map(|row| row["step_time_us"].as_f64()).collect();
     assert!(!steps.is_empty() && steps.is_sorted_by(|less, more| less >= more), "{rows:?}");
-    assert_eq!(folder.json("plan digits-net --batch 4 --assume --sweep 60..60").as_array().unwrap().len(), 1);
+    let one = folder.json("plan digits-net --batch 4 --assume --sweep 60..60");
+    let share = folder.json("plan digits-net --batch 4 --assume --budget 60%");
+    assert_eq!(one[0]["budget_bytes"], share["budget_bytes"], "a share is of one number");
+    let whole = folder.json("plan digits-net --batch 4 --assume --sweep 100..100");
+    let free = folder.json("plan digits-net --batch 4 --assume --budget unlimited");
+    assert_eq!(whole[0]["peak_bytes"], free["peak_bytes"], "all of it keeps everything");
 }
 
 #[test]

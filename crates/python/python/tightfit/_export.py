@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ._native import network as layers_of
-from .errors import BadInput
+from .errors import BadInput, FileError
 
 
 def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | None = None) -> str:
@@ -62,6 +62,10 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
     file = os.fspath(path)
     if not file.endswith(".onnx"):
         raise BadInput(f"{file}: the name of an exported network must end in .onnx")
+    if not isinstance(example, Tensor):
+        raise BadInput(f"example takes a tensor, such as torch.randn(1, 3, 224, 224), not {type(example).__name__}")
+    if not Path(file).absolute().parent.is_dir():
+        raise FileError(f"cannot write {file}: there is no folder {Path(file).parent}; make it, or name another", file)
     with _unchanged(model) as tensors, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.train()
