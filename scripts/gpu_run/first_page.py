@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 
-# A script that is tried without a GPU runs on the CPU, with the model `tiny`.
+# Without a GPU, the script runs on the CPU, with the model `tiny`.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -121,7 +121,7 @@ def peak_of(name, batch, budget=None):
 
 
 def questions(name, batch):
-    """Prints the answers, and measurements at the answers, a line each as soon as it is known."""
+    """Prints each answer, and what is measured at it, as soon as it is known."""
     import tightfit.torch as tt
 
     def say(**what):
