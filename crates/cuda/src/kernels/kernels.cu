@@ -1,5 +1,5 @@
 // Kernels that cuDNN and cuBLAS lack or run slower: the loss's gradient, dropout, gradients of biases, the solver, conversion,
-// batch normalization. Measured against cuDNN on an H200: copies of some channels 20x faster, the gradient of max pooling 2x,
+// batch normalization. Speed over cuDNN's on an H200: copies of some channels 20x, the gradient of max pooling 2x,
 // ReLU in 16 bits 2x.
 //
 // Compiled by scripts/compile-kernels.py to kernels.ptx (with PLAIN defined), kernels_norm.ptx (NORMALIZATION) and
