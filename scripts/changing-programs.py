@@ -503,7 +503,7 @@ def difference(one, other):
 
 
 def compare(seed, left_out=()):
-    """Runs a program plain and fitted; answers what came of it: equal, plain raised, fitted only raised, wrong bits, or no plan."""
+    """Runs a program plain and fitted. Returns the result: equal, plain raised, fitted only raised, wrong bits, or no plan."""
     program = Program(seed, left_out)
     rng = program.rng("plan")
     report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "strangers": 0}

@@ -1,4 +1,4 @@
-"""Measures what no backward pass reads: frozen networks and networks of ReLUs, plain and within budgets, JSON lines in OUT/unread.jsonl.
+"""Measures tensors that no backward pass reads: frozen networks and networks of ReLUs, plain and within budgets, JSON lines in OUT/unread.jsonl.
 
 The kernels of signs are checked as well, and the nodes. SMALL=1 tries it without a GPU; SECONDS_LEFT is the time after which no case begins.
 """
@@ -337,7 +337,7 @@ def case(name):
 
 
 def check_nodes():
-    """No node reads what it is said not to, on this device."""
+    """No node reads a tensor that it is listed not to read, on this device."""
     # The cases have tensors.
     torch.set_default_device(DEVICE)
     import test_fit_unread as tests
