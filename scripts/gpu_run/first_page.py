@@ -1,5 +1,5 @@
-"""A small training script for scripts/gpu-first-page.sh, which knows nothing of tightfit: MODEL BATCH [STEPS]; or with `questions`, what
-`largest_batch` and `sweep` answer, beside what is measured."""
+"""A small training script for scripts/gpu-first-page.sh, which knows nothing of tightfit: MODEL BATCH [STEPS]. With `questions`, it prints the
+answers of `largest_batch` and `sweep` next to measurements."""
 
 import json
 import sys
@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 
-# A script that is tried without a GPU runs on the CPU, with the model `tiny`.
+# Without a GPU, the script runs on the CPU, with the model `tiny`.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def build(name, batch, device=DEVICE):
-    """A model, what makes its inputs for so many samples, and its loss."""
+    """A model, a function that makes its inputs for a number of samples, and its loss."""
     torch.manual_seed(0)
     if name == "tiny":
         layers = [nn.Sequential(nn.Conv2d(3 if at == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for at in range(4)]
@@ -88,7 +88,7 @@ class Autocast(nn.Module):
 
 
 def peak_of(name, batch, budget=None):
-    """The peak of five steps, as measured, in bytes; None where they do not fit the GPU or the budget."""
+    """The measured peak of five steps in bytes, or None if they do not fit the GPU or the budget."""
     import tightfit.torch as tt
     from tightfit import DoesNotFit
 
@@ -121,7 +121,7 @@ def peak_of(name, batch, budget=None):
 
 
 def questions(name, batch):
-    """Prints what is answered, and what is measured at the answers, a line each as soon as it is known."""
+    """Prints each answer, and what is measured at it, as soon as it is known."""
     import tightfit.torch as tt
 
     def say(**what):
