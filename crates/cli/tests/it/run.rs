@@ -178,8 +178,10 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     assert_eq!(seen(&given, "TIGHTFIT_WORKSPACE").as_deref(), Some("auto"));
     let limited = run(&["--budget", "8GiB", "--workspace", "64MiB"], &[]);
     assert_eq!(seen(&limited, "TIGHTFIT_WORKSPACE").as_deref(), Some("67108864B"));
-    // Nothing is measured or exchanged while a pass may be run again.
-    assert_eq!(seen(&given, "TIGHTFIT_TUNE").as_deref(), Some("cached"));
+    // Nothing is measured or exchanged, unless the options ask for decisions of the cache.
+    assert_eq!(seen(&given, "TIGHTFIT_TUNE").as_deref(), Some("heuristic"));
+    let cached = run(&["--budget", "8GiB", "--tune", "cached"], &[]);
+    assert_eq!(seen(&cached, "TIGHTFIT_TUNE").as_deref(), Some("cached"));
     assert_eq!(seen(&run(&[], &[]), "TIGHTFIT_TUNE").as_deref(), Some("measure"));
     let guessed = run(&["--budget", "8GiB", "--tune", "heuristic"], &[]);
     assert_eq!(seen(&guessed, "TIGHTFIT_TUNE").as_deref(), Some("heuristic"));

@@ -29,6 +29,9 @@ from .record.times import Times, times_of
 
 __all__ = ["Question"]
 
+# Budgets that are tried to find one that fits with its gaps.
+_TRIES = 4
+
 
 @dataclass(eq=False)
 class Question:
@@ -105,7 +108,21 @@ class Question:
     def least(self, fitted: Fitted) -> int:
         """The least budget in bytes for which a plan is found."""
         with assuming(self.card):
-            return least_of(fitted)
+            found = least_of(fitted)
+        # A plan that was made without a limit knows no gaps between blocks. Where these count, the answer has to fit with them.
+        for _ in range(_TRIES if self._grows else 0):
+            try:
+                self._planned(found, True)
+            except DoesNotFit as error:
+                found = max(error.needed_bytes, found + 1)
+            else:
+                break
+        return found
+
+    @property
+    def _grows(self) -> bool:
+        """Whether the gaps between the allocator's blocks are predicted."""
+        return self.card is None and may_grow(self.device)
 
     @functools.cached_property
     def plain(self) -> int:
@@ -132,7 +149,7 @@ class Question:
 
     def _planned(self, budget: int, must_have_room: bool) -> Fitted:
         outside = Assumed(self.state, self.scratch, self.buckets, self.reserve, 0)
-        grows = budget < UNLIMITED and self.card is None and may_grow(self.device)
+        grows = budget < UNLIMITED and self._grows
         most, there = (most_reserved(budget), there_on(self.device)) if grows else (None, There())
         with assuming(self.card):
             fitted = make_plan(
