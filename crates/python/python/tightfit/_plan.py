@@ -30,6 +30,7 @@ def plan(
     inference: bool | None = None,
     solver: str = "sgd",
     momentum: float = 0.9,
+    freeze: str | Iterable[str] = (),
     plan_time: float | None = None,
     assume: bool | None = None,
     backend: str = "auto",
@@ -58,7 +59,7 @@ def plan(
         By default what is free on the device that is measured on, or unlimited if nothing is measured.
     policy
         ``"optimal"`` (the least time), ``"overlap"`` (offloads as few maps as the budget requires), ``"baseline"`` (keeps
-        all), or those of the vDNN paper: ``"vdnn-all"``, ``"vdnn-conv"``, ``"vdnn-dynamic"``.
+        all), or a policy of the vDNN paper: ``"vdnn-all"``, ``"vdnn-conv"``, ``"vdnn-dynamic"``.
     host_budget
         Pinned host memory for what is offloaded.
     algorithms
@@ -69,11 +70,13 @@ def plan(
     types
         ``"f32"``, ``"tf32"``, ``"f16"``, ``"f16-f32"`` or ``"bf16"``.
     costs
-        Rates for what is not measured: ``"h200"``, ``"h100"``, ``"k40"`` or ``"cpu"``; by default, those of the device.
+        Rates for what is not measured: ``"h200"``, ``"h100"``, ``"k40"`` or ``"cpu"``; by default, the rates of the device.
     inference
         Plan the forward pass only. By default, only for an ONNX model that was exported for inference.
     solver, momentum
         The solver to plan memory for: ``"sgd"`` with or without (0) momentum, or ``"adamw"``.
+    freeze
+        Beginnings of the names of layers that keep their parameters; one, or several.
     plan_time
         Seconds that ``"optimal"`` may search. By default it does a fixed amount of work, which gives the same plan each
         time.
@@ -156,6 +159,7 @@ def plan(
             "costs": costs,
             "inference": inference,
             "adamw": solver == "adamw",
+            "freeze": [freeze] if isinstance(freeze, str) else list(freeze),
             "momentum": momentum,
             "plan_time": plan_time,
             "assume": False if is_chosen else assume,
