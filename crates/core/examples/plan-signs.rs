@@ -1,17 +1,19 @@
 //! What bits of signs would save in networks: maps that going backward only ReLUs read, kept as one bit per element.
 //!
-//! `plan-signs [NETWORK:BATCH ..]`: the bytes of such maps, and how much longer a step takes in 80, 60 and 40% of the baseline's bytes,
-//! with these maps as they are, with bits instead, and with ReLUs of all inputs of a concatenation moved behind it, which
-//! computes the same and reads the concatenation instead.
+//! `plan-signs [NETWORK:BATCH ..]`: the bytes of such maps. Where they are at least 1% of the baseline's, also how much longer a step
+//! takes in 80, 60 and 40% of these bytes: with the maps as they are, with bits instead, and with the ReLUs of all inputs of a
+//! concatenation moved behind it, which computes the same numbers and reads the concatenation going backward.
 
 use tightfit_core::network::{Builder, LayerId, LayerKind};
 use tightfit_core::plan::step::{Rerun, Residence, Use};
 use tightfit_core::plan::{
-    Access, Algorithms, CostModel, Fronts, Lowered, Mode, NetworkTensor, Options, Policy, Role, Step, TensorId, Workload, plan,
+    Access, Algorithms, CostModel, Fronts, Lowered, Mode, NetworkTensor, Options, Policy, Role, Step, TensorId,
+    Workload, plan,
 };
 use tightfit_core::{Bytes, Error, Nanos, Network, Types};
 
-const NETWORKS: &str = "alexnet:256 overfeat:128 vgg16:64 googlenet:128 resnet18:128 resnet50:64 densenet40:64 densenet121:64";
+const NETWORKS: &str =
+    "alexnet:256 overfeat:128 vgg16:64 googlenet:128 resnet18:128 resnet50:64 densenet40:64 densenet121:64";
 const SHARES: [u64; 3] = [80, 60, 40];
 /// How long a search takes at most.
 const SEARCH: Nanos = Nanos(10_000_000_000);
@@ -20,7 +22,9 @@ fn main() -> Result<(), Error> {
     let named: Vec<String> = std::env::args().skip(1).collect();
     let all = NETWORKS.split(' ').map(str::to_owned).collect();
     let costs = CostModel::h200();
-    println!("network,batch,types,baseline_bytes,maps,bytes,percent,share,overhead_percent,with_bits,behind_concatenations");
+    println!(
+        "network,batch,types,baseline_bytes,maps,bytes,percent,share,overhead_percent,with_bits,behind_concatenations"
+    );
     for name in if named.is_empty() { all } else { named } {
         let (name, batch) = name.split_once(':').unwrap_or((&name, "64"));
         let network = Network::open(name)?;
@@ -37,14 +41,22 @@ fn main() -> Result<(), Error> {
             let baseline = plan(&step, &costs, &memory)?.peak.0;
             let percent = 100.0 * bytes as f64 / baseline as f64;
             let steps = [step, bits, step_of(&moved)?.0];
+            if percent < 1.0 {
+                println!("{name},{batch},{types},{baseline},{maps},{bytes},{percent:.1},,,,");
+                continue;
+            }
             for share in SHARES {
-                let options = Options { budget: Bytes(baseline / 100 * share), plan_time: Some(SEARCH), ..Options::default() };
+                let options =
+                    Options { budget: Bytes(baseline / 100 * share), plan_time: Some(SEARCH), ..Options::default() };
                 let overhead = |step| match plan(step, &costs, &options) {
                     Ok(plan) => format!("{:.1}", 100.0 * plan.overhead()),
                     Err(_) => "-".to_owned(),
                 };
                 let overheads: Vec<String> = steps.iter().map(overhead).collect();
-                println!("{name},{batch},{types},{baseline},{maps},{bytes},{percent:.1},{share},{}", overheads.join(","));
+                println!(
+                    "{name},{batch},{types},{baseline},{maps},{bytes},{percent:.1},{share},{}",
+                    overheads.join(",")
+                );
             }
         }
     }
@@ -66,7 +78,9 @@ fn with_bits(network: &Network, step: &Step, lowered: &Lowered, types: Types) ->
                 readers.push(at);
             }
         }
-        let writes = |at: &usize| step.operations[*at].uses.iter().any(|used| used.tensor.0 == id && used.access != Access::Read);
+        let writes = |at: &usize| {
+            step.operations[*at].uses.iter().any(|used| used.tensor.0 == id && used.access != Access::Read)
+        };
         let writer = (0..forward).rev().find(writes);
         let (true, true, false, Some(writer)) = (is_map, reads_signs, readers.is_empty(), writer) else { continue };
         let mut signs = step.tensors[id].clone();
@@ -77,7 +91,11 @@ fn with_bits(network: &Network, step: &Step, lowered: &Lowered, types: Types) ->
         let tensor = TensorId(step.tensors.len() - 1);
         step.operations[writer].uses.push(Use { tensor, access: Access::Write, rerun: Rerun::ReadOnly });
         for at in readers {
-            step.operations[at].uses.iter_mut().filter(|used| used.tensor.0 == id).for_each(|used| used.tensor = tensor);
+            step.operations[at]
+                .uses
+                .iter_mut()
+                .filter(|used| used.tensor.0 == id)
+                .for_each(|used| used.tensor = tensor);
         }
     }
     (step, maps, bytes)
@@ -91,13 +109,13 @@ fn behind_concatenations(network: &Network) -> Result<Network, Error> {
         layer.kind == LayerKind::Concat && layer.inputs.iter().all(is_relu)
     };
     let mut net = Builder::new(network.name());
-    let mut made: Vec<LayerId> = Vec::new();
+    let mut made: Vec<Option<LayerId>> = Vec::new();
     for (id, layer) in network.iter() {
         if is_relu(&id) && gathers(network.consumers(id)[0]) {
             made.push(made[layer.inputs[0].index()]);
             continue;
         }
-        let inputs: Vec<LayerId> = layer.inputs.iter().map(|input| made[input.index()]).collect();
+        let inputs: Vec<Option<LayerId>> = layer.inputs.iter().map(|input| made[input.index()]).collect();
         net.layer(&layer.name, layer.kind.clone(), &inputs);
         if gathers(id) {
             net.relu();
