@@ -118,7 +118,8 @@ fn behind_concatenations(network: &Network) -> Result<Network, Error> {
         let inputs: Vec<Option<LayerId>> = layer.inputs.iter().map(|input| made[input.index()]).collect();
         net.layer(&layer.name, layer.kind.clone(), &inputs);
         if gathers(id) {
-            net.relu();
+            let concatenation = net.here();
+            net.layer(format!("{}.relu", layer.name), LayerKind::Relu, &[concatenation]);
         }
         made.push(net.here());
     }
