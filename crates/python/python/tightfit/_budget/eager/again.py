@@ -111,7 +111,7 @@ class _Rerun:
         saved: list[Tensor] = []
         torch._C._set_grad_enabled(not writes)
         hooks = torch._C._autograd
-        hooks._push_saved_tensors_default_hooks(_keeper(saved) if keeps else _forget, _give)
+        hooks._push_saved_tensors_default_hooks(_keeper(saved) if keeps else _forget, _unread)
         try:
             args = [_given(value, tensors) for value in call.args]
             out = call.function(*args, **{name: _given(value, tensors) for name, value in kwargs.items()}) if kwargs else call.function(*args)
@@ -186,9 +186,9 @@ def _given(value: Any, tensors: dict[int, Tensor]) -> Any:
 
 
 def _keeper(saved: list[Tensor]) -> Any:
-    def keep(tensor: Tensor) -> Tensor:
+    def keep(tensor: Tensor) -> None:
+        # The node gets nothing: one that held its own output would be a cycle that nobody frees.
         saved.append(tensor.detach())
-        return tensor
 
     return keep
 
@@ -197,8 +197,8 @@ def _forget(tensor: Tensor) -> None:
     return None
 
 
-def _give(packed: Any) -> Any:
-    return packed
+def _unread(packed: Any) -> Any:
+    raise RuntimeError("tightfit: the graph of a rerun was read; please report this")
 
 
 # What writes the last settings of `settings`, in their order.

@@ -488,10 +488,10 @@ def _hold(builder: _Builder, dying: list[tuple[int, int]]) -> None:
         tensor = _current(builder, number)
         if tensor is not None and tensor not in used and tensor not in tensors:
             tensors.append(tensor)
-    if last["rerun"] == "never":
+    if last["rerun"] == "never" and last["name"] not in ("pack", "unpack"):
         last["reads"] += tensors
     elif tensors:
-        # A rerun of the last operation does not need them.
+        # A rerun of the last operation does not need them, and neither does autograd.
         builder.add(None, "", last["stage"], "held", reads=tensors)
 
 
