@@ -16,7 +16,7 @@ import tightfit.torch as tt
 import torch
 import torchvision
 from tightfit._budget.api import session_of
-from tightfit._budget.eager.limit import Limit
+from tightfit._budget.memory.allocator import Cap
 from tightfit._budget.memory import masks
 from tightfit._budget.plan import fitted as plans
 from tightfit._budget.plan import unread
@@ -250,8 +250,8 @@ def peak_of(model, x):
 
 def in_turns(plain, fitted, x):
     """Medians of the steps of both, which take turns, without a bound on the allocator."""
-    Limit.begin, begin = lambda *_: None, Limit.begin
-    session_of(fitted).limit.lift()
+    Cap.begin, begin = lambda *_: False, Cap.begin
+    session_of(fitted).cap.lift()
     # The copy's bytes are not the plan's fault.
     session_of(fitted).last.watch.passes = 1 << 30
     try:
@@ -259,7 +259,7 @@ def in_turns(plain, fitted, x):
             one_step(plain, x), one_step(fitted, x)
         turns = [(one_step(plain, x), one_step(fitted, x)) for _ in range(1 if SMALL else 15)]
     finally:
-        Limit.begin = begin
+        Cap.begin = begin
     host, whole = ([[round(statistics.median(turn[side][at] for turn in turns), 2) for side in (0, 1)] for at in (0, 1)])
     return {"plain_ms": whole[0], "fitted_ms": whole[1], "plain_host_ms": host[0], "fitted_host_ms": host[1]}
 

@@ -27,7 +27,7 @@ from fit_support import (
 from tightfit._budget import messages as lines
 from tightfit._budget.api import session_of
 from tightfit._budget.eager import session
-from tightfit._budget.memory.cap import beside
+from tightfit._budget.memory.allocator import beside
 from tightfit._budget.largest import largest, largest_fitting
 from tightfit._budget.memory.sizes import budget_bytes, text
 from tightfit._budget.plan.buckets import bucket_bytes

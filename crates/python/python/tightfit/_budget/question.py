@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit
-from .memory.allocator import There
-from .memory.cap import may_grow, most_reserved, reserve_of, there_on
+from .memory.allocator import There, may_grow, most_reserved, reserve_of, there_on
 from .memory.host import host_bytes
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes

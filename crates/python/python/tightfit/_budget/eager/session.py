@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ...errors import DoesNotFit
-from ..memory.cap import beside
+from ..memory.allocator import Cap, beside, room_for_gaps
 from ..memory.copies import Copies, current
 from ..memory.sizes import Share, text
 from ..messages import detail, said_if_slow, say
@@ -37,7 +37,6 @@ from ..swept import end_with_sweep
 from .backward_thread import share
 from .first_step import RealRecording
 from .hooks import Following
-from .limit import Limit
 from .offload_all import SafePass
 from .passes import Pass
 from .planner import Planner
@@ -95,7 +94,7 @@ class Session:
         self._following = Following()
         # Plans made so far.
         self._made = 0
-        self.limit = Limit(self.planner)
+        self.cap = Cap()
 
     @property
     def budget(self) -> int:
@@ -158,7 +157,7 @@ class Session:
         """Gives back what lasts beyond a pass, before the hooks go."""
         self.recover()
         self._give_recording_up(counts=False)
-        self.limit.lift()
+        self.cap.lift()
         share(self, False)
 
     def _leave_alone(self, why: str) -> None:
@@ -395,28 +394,40 @@ class Session:
             fitted.stale = True
             return
         watch.passes += 1
-        if watch.passes < WATCHED:
-            return
-        if fitted.bound is not None and not fitted.over and self.planner.crowded(fitted, max(watch.seen + watch.gap, watch.reserved)):
-            say(
-                f"{self.name} allocates at most {text(watch.seen)}, for which PyTorch's allocator reserves {text(watch.reserved)}, because of gaps "
-                f"between blocks; planning again, with {text(self.planner.gaps)} for them"
-            )
-            fitted.stale = True
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
         """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
-        if not watches(self.here.where):
+        device = self.here.where
+        if not watches(device):
             return
-        self.limit.begin(fitted, self.plans.values(), self.here.where)
+        if self.cap.begin(device, self._needed(device), fitted.watch.passes >= (WATCHED if fitted.over else 1)):
+            self._give_room(fitted, device)
         if fitted.watch.passes >= WATCHED:
             return
         if not fitted.watch.passes:
             # What others left cached is not this plan's.
             torch.cuda.empty_cache()
-        fitted.watch.start(self.planner.before(self.here.where), active is not None)
+        fitted.watch.start(self.planner.before(device), active is not None)
         if active is not None:
             active.watch = fitted.watch
+
+    def _needed(self, device: torch.device) -> int:
+        """The bytes that passes may allocate: the budget, or more where no plan that was watched had less."""
+        watched = [fitted for fitted in self.plans.values() if fitted is not None and fitted.watch.passes]
+        if watched and all(fitted.bound is None for fitted in watched) and not torch.backends.cudnn.benchmark:
+            # No plan has room for the gaps of these steps.
+            return max(self.budget, int(torch.cuda.max_memory_reserved(device)))
+        return max([self.budget, *(fitted.watch.seen for fitted in watched)])
+
+    def _give_room(self, fitted: Fitted, device: torch.device) -> None:
+        """Mends that the allocator often finds no room: by one more plan that leaves room for gaps, and then by a larger bound."""
+        line = f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU"
+        if fitted.bound is not None and not self.planner.gaps:
+            fitted.stale = True
+            self.planner.gaps = room_for_gaps(self.budget)
+            say(f"{line}; planning again, with {text(self.planner.gaps)} for gaps between blocks")
+        elif not self.cap.is_loose:
+            say(f"{line}; it may reserve {text(self.cap.loosen(self._needed(device), device))} now")
 
     def device(self, module: nn.Module | None) -> torch.device:
         """Where the model is."""
@@ -504,7 +515,7 @@ class Session:
         self._replaced.pop(signature, None)
         self.planner.host.shrink(max((bound.host_bytes for bound in self._bounds()), default=0))
         # Its first passes are watched instead: what was predicted may be too little.
-        self.limit.lift()
+        self.cap.lift()
         if (page := os.environ.get("TIGHTFIT_SWEEP")) and self.on_misfit is not None:
             end_with_sweep(fitted, self.planner.host.bytes(), self.planner.recomputes, page)
         say(fitted.brief(self.name))
@@ -526,7 +537,7 @@ class Session:
             if self.on_misfit is None:
                 raise error
             self.on_misfit(error)
-        self.limit.give_up()
+        self.cap.give_up()
         say(f"{error}. For these inputs, everything it saves is offloaded")
         self._offloaded.add(signature)
 

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from ...errors import DoesNotFit
-from ..memory.allocator import There
-from ..memory.cap import budget_for, most_reserved
+from ..memory.allocator import There, budget_for, most_reserved
 from ..memory.sizes import UNLIMITED, text
 from ..record.cost import device_name, rates_of
 from ..record.data import Step
@@ -24,9 +23,8 @@ from ..record.times import Times
 from .bound import Bound, bind, copied_bytes
 from .counts import Counts
 from .decide import Decided, decide, decide_least
-from .gaps import with_gaps
 from .liveness import Lives
-from .reserved import reserved
+from .reserved import reserved, with_gaps
 from .simulate import Outcome, simulate
 from .unread import droppable, without
 from .watch import Assumed, Watch
