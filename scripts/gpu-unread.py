@@ -19,6 +19,7 @@ from tightfit._budget.api import session_of
 from tightfit._budget.memory.allocator import Cap
 from tightfit._budget.memory import masks
 from tightfit._budget.plan import fitted as plans
+from tightfit._budget.plan import make
 from tightfit._budget.plan import unread
 from tightfit.errors import DoesNotFit
 from torch import nn
@@ -288,12 +289,12 @@ def case(name):
             tell(case=name, variant=str(budget), skipped=True)
             continue
         model.load_state_dict(state)
-        after = plans._least_unsaved, plans._unsaved
+        after = make._least_unsaved, make._unsaved
         share = 0.98 if budget == "drop" else float(str(budget).split()[0])
         size = int(plain_peak * share)
         if "without" in str(budget):
-            plans._least_unsaved = lambda step, lives, *others: (step, lives)
-            plans._unsaved = lambda step, lives, *others: (step, lives)
+            make._least_unsaved = lambda step, lives, *others: (step, lives)
+            make._unsaved = lambda step, lives, *others: (step, lives)
         sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad] or [nn.Parameter(torch.zeros(1))], lr=0.1)
         try:
             begin = time.time()
@@ -331,7 +332,7 @@ def case(name):
         except Exception as error:
             tell(case=name, variant=str(budget), budget_bytes=size, error=f"{type(error).__name__}: {str(error)[:300]}")
         finally:
-            plans._least_unsaved, plans._unsaved = after
+            make._least_unsaved, make._unsaved = after
             tt.unfit(model)
     del model, x
 

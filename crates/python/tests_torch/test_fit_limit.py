@@ -14,7 +14,6 @@ from tightfit._budget.eager import planner
 from tightfit._budget.memory import allocator
 from tightfit._budget.plan import fitted as fitted_plans
 from tightfit._budget.plan import watch
-from tightfit._budget.plan.fitted import least_of
 from tightfit._budget.plan.reserved import Reserved
 from tightfit._budget.site import tightfit_allocator
 

@@ -16,7 +16,8 @@ from .memory.allocator import There, may_grow, most_reserved, reserve_of, there_
 from .memory.host import host_bytes
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes
-from .plan.fitted import Fitted, least_of, make_plan, step_of
+from .plan.fitted import Fitted
+from .plan.make import least_of, make_plan, step_of
 from .plan.liveness import Lives
 from .plan.simulate import simulate
 from .plan.watch import Assumed

@@ -16,13 +16,13 @@ from .noting import Call, Held, Nest, Scratch, Value, settings
 from .slots import copy_of, laid_out
 
 if TYPE_CHECKING:
-    from .passes import Pass
     from .slots import Slot
+    from .unpacks import Unpacks
 
 __all__ = ["run_again"]
 
 
-def run_again(active: Pass, slot: Slot) -> None:
+def run_again(active: Unpacks, slot: Slot) -> None:
     """Makes a slot's tensor, by the calls that it needs; other given-up tensors that the plan makes with it stay as well."""
     if slot.call is None:
         raise RuntimeError(f"tightfit: saved tensor {slot.number} was lost; please report this")
@@ -45,7 +45,7 @@ def run_again(active: Pass, slot: Slot) -> None:
 
 
 class _Rerun:
-    def __init__(self, active: Pass, slot: Slot) -> None:
+    def __init__(self, active: Unpacks, slot: Slot) -> None:
         self.active = active
         self.slot = slot
         self.stay = active.bound.stay.get((slot.number, slot.round), frozenset())

@@ -17,8 +17,9 @@ from ..memory.host import pin_limits
 from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import say
 from ..plan import workspaces
-from ..plan.fitted import Fitted, make_plan, short_search, step_of, too_small
+from ..plan.fitted import Fitted
 from ..plan.liveness import Lives
+from ..plan.make import make_plan, short_search, step_of, too_small
 from ..plan.simulate import simulate
 from ..plan.watch import SPARE, Assumed, allocated, differences, tries_algorithms, watches, with_room
 from ..record.cost import bytes_of_call, rates_of
