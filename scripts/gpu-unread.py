@@ -17,9 +17,10 @@ import tightfit.torch as tt
 import torch
 import torchvision
 from tightfit._budget.api import session_of
-from tightfit._budget.eager.limit import Limit
+from tightfit._budget.memory.allocator import Cap
 from tightfit._budget.memory import masks
 from tightfit._budget.plan import fitted as plans
+from tightfit._budget.plan import make
 from tightfit._budget.plan import unread
 from tightfit.errors import DoesNotFit
 from torch import nn
@@ -273,8 +274,8 @@ def peak_of(model, x):
 
 def in_turns(plain, fitted, x, share):
     """Medians of the steps of both, which take turns, without a bound on the allocator; what begins a fitted pass; and steps that wait for none before."""
-    Limit.begin, begin = lambda *_: None, Limit.begin
-    session_of(fitted).limit.lift()
+    Cap.begin, begin = lambda *_: False, Cap.begin
+    session_of(fitted).cap.lift()
     # The copy's bytes are not the plan's fault.
     session_of(fitted).last.watch.passes = 1 << 30
     try:
@@ -287,7 +288,7 @@ def in_turns(plain, fitted, x, share):
                 turns.append((one_step(plain, x), one_step(fitted, x)))
             queued = [[in_a_row(model, x) for model in (plain, fitted)] for _ in range(1 if SMALL else 2)]
     finally:
-        Limit.begin = begin
+        Cap.begin = begin
     host, whole = ([[round(statistics.median(turn[side][at] for turn in turns), 3) for side in (0, 1)] for at in (0, 1)])
     ratios = sorted(turn[1][1] / turn[0][1] - 1 for turn in turns)
     quarters = [round(100 * ratios[len(ratios) * part // 4], 2) for part in (1, 2, 3)]
@@ -350,12 +351,12 @@ def case(name):
             tell(case=name, variant=str(budget), skipped=True)
             continue
         model.load_state_dict(state)
-        after = plans._least_unsaved, plans._unsaved
+        after = make._least_unsaved, make._unsaved
         share = 0.98 if budget == "drop" else float(str(budget).split()[0])
         size = int(plain_peak * share)
         if "without" in str(budget):
-            plans._least_unsaved = lambda step, lives, *others: (step, lives)
-            plans._unsaved = lambda step, lives, *others: (step, lives)
+            make._least_unsaved = lambda step, lives, *others: (step, lives)
+            make._unsaved = lambda step, lives, *others: (step, lives)
         sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad] or [nn.Parameter(torch.zeros(1))], lr=0.1)
         try:
             begin = time.time()
@@ -393,7 +394,7 @@ def case(name):
         except Exception as error:
             tell(case=name, variant=str(budget), budget_bytes=size, error=f"{type(error).__name__}: {str(error)[:300]}")
         finally:
-            plans._least_unsaved, plans._unsaved = after
+            make._least_unsaved, make._unsaved = after
             tt.unfit(model)
     del model, x
 

@@ -22,7 +22,7 @@ from fit_models import build
 from tightfit import DoesNotFit
 from tightfit._budget.api import session_of
 from tightfit._budget.memory.allocator import There
-from tightfit._budget.plan.fitted import least_of
+from tightfit._budget.plan.make import least_of
 from tightfit._budget.plan.reserved import reserved
 from tightfit._budget.record.times import times_of
 from torch import nn
