@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+# Inductor writes a value to memory if computing it reads more values than this, with several readers or with one.
+_READS_SHARED, _READS = 4, 8
+
 __all__ = ["Division", "Graph", "Rates", "Value", "simulate"]
 
 
@@ -210,19 +213,16 @@ class _Pass:
     def __init__(self, graph: Graph, order: list[int], held: set[int], there: Iterable[int] = ()) -> None:
         values, root = graph.values, graph.root
         mine = set(order)
-        level: dict[int, int] = {}
-        # As levels, but sums over a batch begin one, too.
+        # Kernels, and sums over a batch, begin a phase.
         phase: dict[int, int] = {}
         for place in order:
             value = values[place]
-            before = begun = 0
+            begun = 0
             for read in value.inputs:
-                if read in level:
-                    is_call = values[read].kind in ("kernel", "part")
-                    before = max(before, level[read] + is_call)
-                    begun = max(begun, phase[read] + (is_call or values[read].apart))
-            level[place] = before + (value.kind == "kernel")
+                if read in phase:
+                    begun = max(begun, phase[read] + (values[read].kind in ("kernel", "part") or values[read].apart))
             phase[place] = begun + (value.kind == "kernel")
+        stored = self._stored(graph, order, mine)
         # The last reader of each value that is written, through views.
         exists: dict[int, bool] = {}
         last: dict[int, int] = {}
@@ -230,10 +230,15 @@ class _Pass:
         ends: dict[int, int] = {}
         # The phases in which each value is read, by fused kernels. A value that is not written is computed in each of them.
         reads: dict[int, set[int]] = {}
+        called: set[int] = set()
         for place in reversed(order):
             value = values[place]
             if value.kind in ("fused", "reduction") and graph.fuses and root[place] == place and place not in held:
-                exists[place] = last.get(place, -1) >= 0 and self._far(graph, place, mine, level)
+                apart = reads.get(place, set())
+                if value.kind == "reduction" or value.apart:
+                    exists[place] = place in called or bool(apart - {phase[place]})
+                else:
+                    exists[place] = place in called or place in stored and len(apart) > 1
             else:
                 exists[place] = value.kind not in ("view", "none") and root[place] == place
             end = position[place]
@@ -246,7 +251,9 @@ class _Pass:
                 source = root[read]
                 if source != read:
                     last[source] = max(last.get(source, -1), end)
-                if value.kind != "kernel":
+                if value.kind in ("kernel", "part"):
+                    called.add(source)
+                else:
                     reads.setdefault(source, set()).update(runs_in)
         bytes_read = 0
         for source, read_in in reads.items():
@@ -260,20 +267,21 @@ class _Pass:
         self._timeline(graph, order, held, there, exists, last)
 
     @staticmethod
-    def _far(graph: Graph, place: int, mine: set[int], level: dict[int, int]) -> bool:
-        """Whether a fused value has a reader outside of its kernel."""
-        values = graph.values
-        stack = [place]
-        while stack:
-            for user in values[stack.pop()].users:
-                if user not in mine:
-                    continue
-                kind = values[user].kind
-                if kind == "view":
-                    stack.append(user)
-                elif kind in ("kernel", "part") or kind != "none" and level[user] != level[place]:
-                    return True
-        return False
+    def _stored(graph: Graph, order: list[int], mine: set[int]) -> set[int]:
+        """Fused values that Inductor writes to memory instead of computing them again for each reader: they read many values themselves."""
+        values, root = graph.values, graph.root
+        stored: set[int] = set()
+        count: dict[int, int] = {}
+        for place in order:
+            value = values[place]
+            if value.kind not in ("fused", "reduction"):
+                continue
+            read = sum(count.get(source, 1) for source in {root[one] for one in value.inputs})
+            users = sum(user in mine for user in value.users)
+            if read > (_READS_SHARED if users > 1 else _READS):
+                stored.add(place)
+            count[place] = 1 if place in stored or value.kind == "reduction" else read
+        return stored
 
     def _timeline(
         self, graph: Graph, order: list[int], held: set[int], there: Iterable[int], exists: dict[int, bool], last: dict[int, int]
