@@ -51,6 +51,8 @@ class Value:
         Time of a kernel in microseconds.
     apart
         Whether its readers run in another kernel: the sum over a batch is complete only when a kernel ends.
+    stored
+        Whether Inductor never computes it once more in each reader, as random numbers.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Value:
     saved: bool = True
     us: float = 0.0
     apart: bool = False
+    stored: bool = False
     users: list[int] = field(default_factory=list)
 
 
@@ -222,6 +225,8 @@ class _Pass:
                 if read in phase:
                     begun = max(begun, phase[read] + (values[read].kind in ("kernel", "part") or values[read].apart))
             phase[place] = begun + (value.kind == "kernel")
+        if graph.fuses:
+            order = self._together(graph, order, phase)
         stored = self._stored(graph, order, mine)
         # The last reader of each value that is written, through views.
         exists: dict[int, bool] = {}
@@ -267,6 +272,40 @@ class _Pass:
         self._timeline(graph, order, held, there, exists, last)
 
     @staticmethod
+    def _together(graph: Graph, order: list[int], phase: dict[int, int]) -> list[int]:
+        """The order of a pass in which recomputed values of one phase that read each other are computed together, by the kernel that the first needs."""
+        values = graph.values
+        leader: dict[int, int] = {}
+
+        def leading(place: int) -> int:
+            while leader[place] != place:
+                leader[place] = place = leader[leader[place]]
+            return place
+
+        for place in order:
+            value = values[place]
+            if value.backward or value.kind not in ("fused", "reduction", "view"):
+                continue
+            leader[place] = place
+            for read in value.inputs:
+                if read in leader and phase[read] == phase[place]:
+                    one, other = leading(read), leading(place)
+                    leader[max(one, other)] = min(one, other)
+        groups: dict[int, list[int]] = {}
+        for place in order:
+            if place in leader:
+                groups.setdefault(leading(place), []).append(place)
+        moved: list[int] = []
+        done: set[int] = set()
+        for place in order:
+            if place in done:
+                continue
+            members = groups.get(leading(place), [place]) if place in leader else [place]
+            moved += members
+            done.update(members)
+        return moved
+
+    @staticmethod
     def _stored(graph: Graph, order: list[int], mine: set[int]) -> set[int]:
         """Fused values that Inductor writes to memory instead of computing them again for each reader: they read many values themselves."""
         values, root = graph.values, graph.root
@@ -278,7 +317,7 @@ class _Pass:
                 continue
             read = sum(count.get(source, 1) for source in {root[one] for one in value.inputs})
             users = sum(user in mine for user in value.users)
-            if read > (_READS_SHARED if users > 1 else _READS):
+            if value.stored or read > (_READS_SHARED if users > 1 else _READS):
                 stored.add(place)
             count[place] = 1 if place in stored or value.kind == "reduction" else read
         return stored

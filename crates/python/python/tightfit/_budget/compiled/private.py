@@ -189,7 +189,7 @@ def read(joint: fx.Graph, info: Any, rates: Rates, fuses: bool) -> Graph:
             returned=node in returned and forward,
             resident=node.op == "placeholder" and node not in info.required_bw_nodes,
             rerun=rerun, saved=properties.may_be_saved(node.meta.get("val")) and node not in changed,
-            apart=properties.is_apart(node),
+            apart=properties.is_apart(node), stored=properties.is_drawn(node),
         ))  # fmt: skip
     return Graph(values, rates, fuses)
 
