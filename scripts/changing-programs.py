@@ -35,13 +35,13 @@ from tightfit._budget.record import cost  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
 from torch import nn  # noqa: E402
 
-# Changes have numbers from here on, behind those of blocks.
+# Changes have numbers from here on, after the numbers of blocks.
 CHANGES, FROZEN = 100, 99
 LIMIT_SECONDS = 300
 
 
 class Lost(Exception):
-    """What a program raises on purpose."""
+    """An exception that a program raises on purpose."""
 
 
 class Program:
@@ -392,7 +392,7 @@ ACTIONS = {
 
 
 def random_decisions(rng, built, lives, recorder):
-    """Decisions for a random part of what may be given up, as they are carried out; each is one that the planner might make."""
+    """Decisions for a random part of the tensors that may be given up, in the form that is carried out. The planner might make each of them."""
     share, reruns = rng.choice([0.3, 0.7, 1.0, 1.0]), rng.choice([0.0, 0.5, 0.8, 1.0, 1.0])
     wanted = [tensor for tensor, movable in enumerate(lives.movable) if movable and lives.saved[tensor] and lives.first_backward[tensor] >= 0]
     wanted = [tensor for tensor in wanted if rng.random() < share]
@@ -447,7 +447,7 @@ def settings(rng, sure):
         "HARMLESS_BYTES": rng.choice([64, 256, 1024, 1 << 20]),
         "SMALL_BYTES": rng.choice([64, 256, 1024, 1 << 20]),
     }
-    # Modules that import a threshold have one of their own.
+    # Modules that import a threshold have their own copy.
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("tightfit._budget.")]
     changes = [(module, name, value) for module in ours for name, value in values.items() if hasattr(module, name)]
     changes += [(decide, "HURRIED_SECONDS", (0.05, 0.05)), (decide, "FEW_SECONDS", 0.05), (decide, "PLAN_SECONDS", 0.05)]
@@ -584,7 +584,7 @@ def work():
 
 
 def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None):
-    """Runs programs in processes of their own, each within a time limit; answers their reports."""
+    """Runs each program in a separate process, within a time limit. Returns their reports."""
     waiting, reports = queue.SimpleQueue(), []
     for seed in seeds:
         waiting.put(seed)
@@ -626,7 +626,7 @@ def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None):
 
 
 def table(reports):
-    """What came of programs, as lines."""
+    """The reports of all programs, summed up in lines."""
     rows = [("programs", len(reports)), ("with something run again", sum(report["calls"] > 0 for report in reports)),
             ("with something offloaded", sum(report["fetched"] > 0 for report in reports)),
             ("with something dropped", sum(report["dropped"] > 0 for report in reports)),

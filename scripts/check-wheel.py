@@ -2,7 +2,7 @@
 """Checks a wheel before it is published: its size, that nothing in it has symbols, and the newest glibc that it needs.
 
     python scripts/check-wheel.py --glibc 2.28 --megabytes 15 wheels/tightfit-*.whl
-    python scripts/check-wheel.py --megabytes 15 --try tightfit-*.whl     # and --torch[=ENVIRONMENT]: beside PyTorch
+    python scripts/check-wheel.py --megabytes 15 --try tightfit-*.whl     # and --torch[=ENVIRONMENT]: together with PyTorch
 
 Looks at the extension module and at the libraries that it carries in compressed form. With `--try`, installs
 the wheel in a fresh environment and runs what it brings, `tightfit run` on the mock libraries of `cargo test -p tightfit

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What PyTorch's allocator would reserve for a recorded step within a budget, and the decisions for which it has room: no GPU needed.
+"""The bytes that PyTorch's allocator would reserve for a recorded step within a budget, and decisions for which it has room. Needs no GPU.
 
 usage: scripts/fit-gaps.py STEP BYTES ..
 
-STEP is a step file, as scripts/gpu-fit.sh writes them into OUTPUT/steps, or compressed (.gz). Prints a row for each budget: what decisions
-that look at allocated bytes alone allocate, reserve and cost, then the same of decisions that leave room for gaps between blocks.
+STEP is a step file, as scripts/gpu-fit.sh writes them into OUTPUT/steps, or compressed (.gz). Prints a row for each budget: the allocated and
+reserved bytes and the cost of decisions that look at allocated bytes alone, then of decisions that leave room for gaps between blocks.
 """
 
 import argparse

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What the host does for a fitted step: time of packs, unpacks and reruns, beside the step without a budget. A line of JSON each.
+"""Measures the host's work for a fitted step: time of packs, unpacks and reruns, compared with the step without a budget. Prints a line of JSON each.
 
 usage: scripts/fit-host.py [--network convnext|resnet] [--share 40] [--device cpu|cuda] [--steps 40] [--plan FILE]
 
-The networks have the layers of ConvNeXt-B and ResNet-50 but few channels, so that a step takes hardly longer than it takes to queue.
-Copies are taken to be slow, so that plans rerun operations; --copies offloads instead. With --plan, the decisions are read from FILE,
-or written there by the first run, so that two versions of the package carry out the same ones: set PYTHONPATH to each in turn.
-Times are the least of all steps. `forward_us` is what the whole forward pass takes longer than plain's, by the number of packs; `pack_us`
-and `unpack_us` have the clock's own time in them. `out_us`, `into_us` and `wait_us` are of one call each, which starts a copy or lets the
-device wait for one: on a GPU, none of them may wait itself. `rerun_us` is of one operation with all that surrounds it, `call_us` of its
-call alone; `by_operation` has the number of each and the time of its call.
+The networks have the layers of ConvNeXt-B and ResNet-50 but few channels, so that a step takes hardly longer than it takes to queue. Copies are taken
+to be slow, so that plans rerun operations; --copies offloads instead. With --plan, the decisions are read from FILE, or the first run writes them
+there. So two versions of the package can carry out the same ones: run with PYTHONPATH set to one, then to the other. Times are the least of all
+steps. `forward_us` is the added time of the whole forward pass over plain's, divided by the number of packs. `pack_us` and `unpack_us` include the
+clock's own time. `out_us`, `into_us` and `wait_us` are for one call each, which starts a copy or lets the device wait for one: on a GPU, none of them
+may wait itself. `rerun_us` is for one operation with everything around it, `call_us` for its call alone. `by_operation` has the number of each and
+the time of its call.
 """
 
 import argparse
@@ -138,12 +138,12 @@ def main():
     rates = cost.rates_of(device)
     link = 1e12 if options.copies else 1e6
     slow = cost.Rates(rates.wide, rates.narrow, rates.memory, link, rates.call_us)
-    cost._CPU = cost._GPU = slow
-    cost._GPUS.clear()
+    cost._CPU = slow
+    cost._rates_of_gpu = lambda name: slow
     if options.plan is not None:
         decide._native = Planned(options.plan)
     model = (convnext() if options.network == "convnext" else resnet()).to(device).train()
-    # With fewer samples, ResNet's gradients alone are half of what it needs beside what is resident.
+    # With fewer samples, ResNet's gradients alone are half of its need above the resident bytes.
     x = torch.randn(4 if options.network == "convnext" else 8, 3, 64, 64, device=device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
 

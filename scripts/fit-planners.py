@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Sets the greedy search of `tightfit.torch.fit` beside the joint planner: added time of a step, as the runtime's model predicts it.
+"""Compares the greedy search of `tightfit.torch.fit` with the joint planner: added time of a step, as the runtime's model predicts it.
 
 usage: scripts/fit-planners.py [--networks resnet50 vitl ..] [--shares 80 60 50 40 30] [--save FOLDER]
 
-Steps are rehearsed on a CPU with the rates of an H200, in bf16 by autocast with fused AdamW, at the sizes of docs/results.md; nothing
-runs, and libraries' workspaces count as none. On a CPU, autocast pools in f32. A row has the budget as a share of plain's peak, and the added time in % of the greedy search and of the planner after 0.4 and 5 s;
-`-` is no plan. The last word says who is faster. --save writes each step, for `tightfit plan --step`.
+Steps are rehearsed on a CPU with the rates of an H200, in bf16 by autocast with fused AdamW, at the sizes of docs/results.md. Nothing runs, and
+libraries' workspaces are not counted. On a CPU, autocast pools in f32. A row has the budget as a share of plain's peak, and the added time in % of
+the greedy search and of the planner after 0.4 and 5 s. `-` means that no plan was found. The last word names the faster one. --save writes each step,
+for `tightfit plan --step`.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main():
     parser.add_argument("--shares", type=int, nargs="+", default=[80, 60, 50, 40, 30])
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    cost._CPU = cost._GPUS["H200"]
+    cost._CPU = cost.card_of("h200").rates
     print("network share greedy planner_1s planner_5s faster")
     for name in options.networks:
         plan = rehearsed(name)

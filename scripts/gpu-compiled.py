@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compiled training steps within a byte budget, beside PyTorch's own knob, on the GPUs of one host; a JSON line for each cell.
+"""Compiled training steps within a byte budget, compared with PyTorch's own knob, on the GPUs of one host; a JSON line for each cell.
 
     python3 scripts/gpu-compiled.py --out OUTPUT [--models resnet50,convnext,gpt2] [--ways b=0.5,b=0.2,compile,eager] [--seconds 420]
 
-For each model: `eager`; `compile`; `torch.compile` with `activation_memory_budget` b, and `backend="tightfit"` in as many bytes as that took, and 2%
-more. Each cell is a process of its own with folders of its own for compiled code. `WAY+warm` is one step of a second process with the folders of
-WAY. Several cells compile side by side, so first steps take longer than alone. A cell is timed while the other processes of its GPU are stopped.
-A run resumes: cells that are in OUTPUT are left out.
+For each model: `eager`; `compile`; `torch.compile` with `activation_memory_budget` b; and `backend="tightfit"` in the bytes of the latter plus 2%.
+Each cell is a separate process with separate folders for compiled code. `WAY+warm` is one step of a second process with the folders of WAY. Several
+cells compile side by side, so first steps take longer than alone. A cell is timed while the other processes of its GPU are stopped. A run resumes:
+cells that are in OUTPUT are left out.
 """
 
 import argparse

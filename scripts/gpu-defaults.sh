@@ -3,12 +3,13 @@
 #
 # usage: scripts/gpu-defaults.sh FOLDER OUTPUT [FIRST [LAST]]
 #
-# FOLDER and OUTPUT are as in scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU; all GPUs of
-# the machine, or the first $GPUS, take lines from the list, PER_GPU (2) processes each, on separate cores, which start side by
-# side and take turns. A round (FIRST to LAST, 1 to 5 by default; ONLY is a pattern of lines) is a pair of plain and run of every
-# case, with plain second in every other round; none is begun once STOP_AFTER (480) seconds have passed. A run is timed when tuning
-# has ended, or after a minute (100 s under an explicit limit). Afterwards come pairs of DDP,
-# with several GPUs. Called again with the same OUTPUT, it goes on with the rest.
+# FOLDER and OUTPUT are as in scripts/gpu-run.sh, which this calls. Each line of `jobs` is one stage on one GPU. All
+# GPUs of the machine, or the first $GPUS, take lines from the list. Each GPU has PER_GPU (2) processes on separate
+# cores, which start side by side and take turns. A round is a pair of plain and run of every case, with plain second in
+# every other round. FIRST to LAST choose the rounds (1 to 5 by default), and ONLY is a pattern of lines. No round
+# begins after STOP_AFTER (480) seconds. A run is timed when tuning has ended, or after a minute (100 s under an
+# explicit limit). Afterwards come pairs of DDP, with several GPUs. Called again with the same OUTPUT, it goes on with
+# the rest.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export here folder=$1 output=$2 STOP_AFTER=${STOP_AFTER:-480} BEGIN=$(date +%s) GPUS=${GPUS:-$(nvidia-smi --list-gpus | wc -l)} \

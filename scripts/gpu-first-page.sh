@@ -1,37 +1,69 @@
 #!/usr/bin/env bash
-# Prints on this machine's GPU what the first page shows: `run --budget`, `compare`, the largest mini-batch and what each share costs.
+<<<<<<< HEAD
+# Prints the figures of the first page on this machine's GPU: `run --budget`, `compare`, the largest mini-batch and the
+# cost of each share.
+=======
+# Prints on this machine's GPUs what the first page shows: `run --budget`, `compare`, the largest mini-batch and what each share costs.
+>>>>>>> w4-page
 #
-# usage: scripts/gpu-first-page.sh OUTPUT [resnet50:256 unet3d:4 gpt2:8 ..]
+# usage: scripts/gpu-first-page.sh OUTPUT [resnet50:256 gpt2:8 unet3d:4 ..]
 #
+<<<<<<< HEAD
+# Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to
+# OUTPUT/done.txt, so that a time limit loses nothing. PYTHON (python3) needs torch, torchvision and transformers;
+# TIGHTFIT is the command. The extension module of tightfit is this checkout's, or else NATIVE (.gpu/_native.abi3.so), a
+# release build.
+=======
 # Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to OUTPUT/done.txt, so that what a time limit
-# cuts off loses nothing. PYTHON (python3) needs torch, torchvision and transformers; TIGHTFIT is the command. The extension module of tightfit is that of this
-# checkout's package, or else NATIVE (.gpu/_native.abi3.so), a release build.
+# cuts off loses nothing. Models are dealt to the GPUs, and each GPU runs one command at a time, until LIMIT seconds (1800) have passed. PYTHON (python3)
+# needs torch, torchvision and transformers; TIGHTFIT is the command. The extension module is that of PACKAGE (this checkout's package), or else NATIVE
+# (.gpu/_native.abi3.so), a release build. Without a GPU, the model `tiny` tries the script.
+>>>>>>> w4-page
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-output=$1
+mkdir -p "$1"
+output=$(cd "$1" && pwd)
 shift
-mkdir -p "$output"
 [ $# -gt 0 ] || set -- resnet50:256 gpt2:8 unet3d:4
-package=$here/../crates/python/python/tightfit
-[ -e "$package/_native.abi3.so" ] || cp "${NATIVE:-$here/../.gpu/_native.abi3.so}" "$package/_native.abi3.so" || exit 2
+package=${PACKAGE:-$here/../crates/python/python}
+[ -e "$package/tightfit/_native.abi3.so" ] || cp "${NATIVE:-$here/../.gpu/_native.abi3.so}" "$package/tightfit/_native.abi3.so" || exit 2
 python=${PYTHON:-python3}
 read -ra tightfit <<<"${TIGHTFIT:-$python -m tightfit}"
-export PYTHONPATH=$here/../crates/python/python PYTHONUNBUFFERED=1 TIGHTFIT_CACHE=$output/cache.db
+export PYTHONPATH=$package PYTHONUNBUFFERED=1
+gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+[ "$gpus" -gt 0 ] || gpus=1
 note() { # NAME LIMIT COMMAND ..
     local name=$1 limit=$2 begin=$SECONDS
     shift 2
+    local left=$((${LIMIT:-1800} - SECONDS))
+    [ "$left" -gt 5 ] || return 0
     echo "\$ ${*//$here\//}" >"$output/$name.txt"
-    timeout "$limit" "$@" >>"$output/$name.txt" 2>&1
+    timeout $((limit < left ? limit : left)) "$@" >>"$output/$name.txt" 2>&1
     echo "$name: exit $?, $((SECONDS - begin)) s" | tee -a "$output/done.txt"
 }
 train=$here/gpu_run/first_page.py
-for case in "$@"; do
-    model=${case%:*} batch=${case#*:}
-    note "$model-run" 90 "${tightfit[@]}" run --budget 60% -- "$python" "$train" "$model" "$batch" 40
-    note "$model-compare" 150 "${tightfit[@]}" compare --budget 60% --steps 40 -- "$python" "$train" "$model" "$batch" 1000
-    note "$model-too-small" 60 "${tightfit[@]}" run --budget 1GiB -- "$python" "$train" "$model" "$batch" 40
+series() { # NUMBER MODEL:BATCH ..: those of one GPU
+    export CUDA_VISIBLE_DEVICES=$1 TIGHTFIT_CACHE=$output/cache-$1.db
+    local number=$1 at=0 case model batch
+    local mine=()
+    shift
+    for case in "$@"; do
+        [ $((at++ % gpus)) != "$number" ] || mine+=("$case")
+    done
+    for case in "${mine[@]}"; do
+        model=${case%:*} batch=${case#*:}
+        note "$model-run" 90 env TIGHTFIT_TRACE="$output/$model-trace.json" "${tightfit[@]}" run --budget 60% -- "$python" "$train" "$model" "$batch" 40
+        note "$model-compare" 150 "${tightfit[@]}" compare --budget 60% --steps 20 -- "$python" "$train" "$model" "$batch" 1000
+    done
+    for case in "${mine[@]}"; do
+        note "${case%:*}-questions" 150 "$python" "$train" questions "${case%:*}" "${case#*:}"
+    done
+    for case in "${mine[@]}"; do
+        note "${case%:*}-too-small" 60 "${tightfit[@]}" run --budget 1GiB -- "$python" "$train" "${case%:*}" "${case#*:}" 40
+    done
+    [ "$number" != 0 ] || note compare-plain-run 120 "${tightfit[@]}" compare --steps 30 -- "$python" "$train" "${1%:*}" "${1#*:}" 1000
+}
+for ((gpu = 0; gpu < gpus; gpu++)); do
+    series "$gpu" "$@" &
 done
-note compare-plain-run 120 "${tightfit[@]}" compare --steps 40 -- "$python" "$train" "${1%:*}" "${1#*:}" 1000
-for case in "$@"; do
-    note "${case%:*}-questions" 150 "$python" "$train" questions "${case%:*}" "${case#*:}"
-done
+wait

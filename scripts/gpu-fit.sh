@@ -3,17 +3,21 @@
 #
 # usage: scripts/gpu-fit.sh OUTPUT [CASE ..]
 #
-# One process a case, with a time limit (SECONDS_EACH, 300): plain, a checkpoint a block, ours at 102, 80, 60 and 40% of plain's
-# measured peak, with --least at the least budget and 1% below it, and plain again; then `save_on_cpu`, the same on a stream of its
-# own, `torch.compile` with half of an `activation_memory_budget` (--compiled 100 50 measures both). What fails has a line that says so, and
-# same budgets. A failure has a line and loses no other. A JSON line each, written as it is measured, in
-# OUTPUT/fit.jsonl; standard error in OUTPUT/fit.log; the recorded step of each budget that is met in OUTPUT/steps. Measured times of
-# operations are kept in OUTPUT, so only a case's first budget measures. `smoke` is a small case: run it first, with PEERS="" in seconds. PYTHON
-# (python3) needs torch and torchvision. The extension module of tightfit is from this checkout's package, or else NATIVE
-# (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint offload streams
-# compile") and OPTIONS (--least, --sweep, --bits 20, --long 200, --types tf32, --benchmark, --compiled) choose what is
-# measured. With THIRD=1, all of it runs on a third of the multiprocessors of the first GPU that is visible, which NVIDIA's
-# multi-process service gives it.
+# Each case is one process with a time limit (SECONDS_EACH, 300). It runs plain, a checkpoint per block, ours at 102,
+# 80, 60 and 40% of plain's measured peak, with --least at the least budget and 1% below it, and plain again. Then come
+# `save_on_cpu`, the same on a separate stream, and `torch.compile` with half of an `activation_memory_budget`
+# (--compiled 100 50 measures both).
+#
+# A JSON line each, written as it is measured, goes to OUTPUT/fit.jsonl; a failure has a line and loses no other.
+# Standard error goes to OUTPUT/fit.log, and the recorded step of each budget that is met to OUTPUT/steps. Measured
+# times of operations are kept in OUTPUT, so only a case's first budget measures. `smoke` is a small case: run it first,
+# with PEERS="" in seconds.
+#
+# PYTHON (python3) needs torch and torchvision. The extension module of tightfit is this checkout's, or else NATIVE
+# (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint
+# offload streams compile") and OPTIONS (--least, --sweep, --bits 20, --long 200, --types tf32, --benchmark, --compiled)
+# choose the measurements. With THIRD=1, all of it runs on a third of the multiprocessors of the first visible GPU, by
+# NVIDIA's multi-process service.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 output=$1

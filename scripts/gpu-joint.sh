@@ -3,14 +3,14 @@
 #
 #   cargo build --release; scripts/gpu-joint.sh OUTPUT [NETWORK:BATCH:TYPES ..]
 #
-# For each case, lines of JSON in OUTPUT/joint.jsonl: the plan and the use in STEPS (5) steps, first
-# without a limit, then at each of SHARES (80 60 40 25) percent, or a size such as 5.5GB, then at the least budget (unless LEAST=0),
-# and right behind them PyTorch on the same network (f32 alone; scripts/gpu_train/peers.py: OUTPUT/peers.jsonl).
-# OUTPUT/CASE-SHARE.trace.json.gz has the planned and the run times of each layer, unless OPTIONS have --graph, whose layers have
-# none. TIGHTFIT (target/release/tightfit) is the command, BACKEND (cuda) where it runs; measurements of
-# this device are taken from RECORDING, if it is set. A program takes up to CASE_SECONDS (150); none is begun once STOP_AFTER
-# (500) seconds have passed. OPTIONS are passed on to `train`, such as "--sizes power-of-two", or "--check", which takes time of
-# its own.
+# For each case, lines of JSON go to OUTPUT/joint.jsonl: the plan and its use in STEPS (5) steps, first without a limit,
+# then at each of SHARES (80 60 40 25) percent, or a size such as 5.5GB, then at the least budget (unless LEAST=0).
+# Right after them comes PyTorch on the same network (f32 alone; scripts/gpu_train/peers.py: OUTPUT/peers.jsonl).
+# OUTPUT/CASE-SHARE.trace.json.gz has the planned and the run times of each layer, except with --graph, whose layers
+# have none. TIGHTFIT (target/release/tightfit) is the command, and BACKEND (cuda) its backend. Measurements of this
+# device are taken from RECORDING, if it is set. A program takes up to CASE_SECONDS (150). No program begins after
+# STOP_AFTER (500) seconds. OPTIONS are passed on to `train`, such as "--sizes power-of-two", or "--check", which takes
+# extra time.
 set -u
 cd "$(dirname "$0")/.."
 tightfit=${TIGHTFIT:-target/release/tightfit} output=$1

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What docs/papers.md takes from a GPU: whole PyTorch iterations within limits and totals, recordings, time to profile.
+# Measures the numbers of docs/papers.md that need a GPU: whole PyTorch iterations within limits and totals, recordings,
+# time to profile.
 #
 # usage: scripts/gpu-papers.sh FOLDER OUTPUT [PATTERN]
 #
-# FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or $GPUS from $FIRST_GPU (0) on,
-# take jobs from the list (those that match PATTERN); none is begun once STOP_AFTER (450) seconds have passed, and no program
-# takes longer than SECONDS_EACH (200). Each job's lines of JSON go to OUTPUT/papers.jsonl, exported recordings to
-# OUTPUT/NAME.jsonl.gz, messages to OUTPUT/NAME.log.
+# FOLDER holds the release build (tightfit, libtightfit_preload.so). All GPUs of the machine, or $GPUS from $FIRST_GPU
+# (0) on, take jobs from the list (only jobs that match PATTERN). No job begins after STOP_AFTER (450) seconds, and no
+# program takes longer than SECONDS_EACH (200). Each job's lines of JSON go to OUTPUT/papers.jsonl, exported recordings
+# to OUTPUT/NAME.jsonl.gz, messages to OUTPUT/NAME.log.
 set -u
 folder=$(cd "$1" && pwd)
 mkdir -p "$2"
@@ -15,9 +16,9 @@ scripts=$(cd "$(dirname "$0")" && pwd)
 export scripts folder output BEGIN=$(date +%s) STOP_AFTER=${STOP_AFTER:-450} SECONDS_EACH=${SECONDS_EACH:-200}
 export TIGHTFIT_PRELOAD=$folder PYTHONUNBUFFERED=1
 
-# The longest come first. NAME step "OPTIONS OF RUN, or plain" CASE .. | NAME optimize|profile ARGUMENTS ..
-# | NAME every-size LIMITS NETWORK BATCH CASE RECORDING: measures every size within the largest limit but for what is recorded, then
-# steps within each limit on that; its lines are iterations-LIMIT-all-NETWORK
+# The longest come first. NAME step "OPTIONS OF RUN, or plain" CASE .. | NAME optimize|profile ARGUMENTS .. | NAME
+# every-size LIMITS NETWORK BATCH CASE RECORDING: measures every size within the largest limit that RECORDING lacks,
+# then steps within each limit on these. Its lines are iterations-LIMIT-all-NETWORK.
 jobs() {
     networks="alexnet:256:fp32 resnet18:128:fp32 resnet50:64:fp32"
     recorded=profiles/recorded/h200
@@ -94,7 +95,7 @@ job() {
     rm -f "$output/$name.db"*
 }
 
-# line NAME EXIT_CODE: a line of JSON of what the program before printed.
+# line NAME EXIT_CODE: a line of JSON from the output of the program before.
 line() {
     [ ! -e "$output/$name.json" ] ||
         python3 "$scripts/gpu_run/job.py" "$1" "$2" $(($(date +%s) - begin)) "$output/$name.json" >>"$output/papers.jsonl"

@@ -38,7 +38,7 @@ by_default() {
     TIGHTFIT_TUNE=measure TIGHTFIT_TUNE_BUDGET=10s "$@"
 }
 
-# defaults LABEL "OPTIONS OF RUN" SCRIPT ARGUMENTS ..: the same, into a cache of its own
+# defaults LABEL "OPTIONS OF RUN" SCRIPT ARGUMENTS ..: the same, into a separate cache
 defaults() {
     TIGHTFIT_CACHE=$output/$1.db by_default under "$@"
 }
@@ -159,7 +159,7 @@ ddp_curve() { # the losses of several ranks while tuning swaps, beside plain's t
     done
 }
 
-# client FILE ARGUMENTS ..: the tests' C program, its output to FILE; says how it ended
+# client FILE ARGUMENTS ..: the tests' C program, its output to FILE. Sets `status`.
 client() {
     out=$1 && shift
     rm -f "$out"
@@ -215,7 +215,7 @@ deterministic() { # with --deterministic the same bits from run to run, whatever
 legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOLDER/client crates/test-support/client/client.c -ldl)
     places
     for operation in forward data filter; do
-        # Of two values of an option the program takes the first. Choices that are executed up to 200 times might be on trial.
+        # The program takes the first of two values of an option. Choices might be on trial until their 200th execution.
         shape="${CLIENT:-} op=$operation n=256 c=64 k=192 size=27 filter=5 pad=2 times=220"
         # In next to no workspace 5x5 filters are not transformed, and whole numbers are exact.
         # shellcheck disable=SC2086 # several options on purpose

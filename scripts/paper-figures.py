@@ -6,11 +6,11 @@ usage: scripts/paper-figures.py deepbench NETWORK:TYPES:LIMIT PROFILE .. [--oper
        scripts/paper-figures.py totals NETWORK:BATCH:TYPES[:LIMIT,..] PROFILE .. [--output FILE.svg]
        scripts/paper-figures.py layers NETWORK:BATCH:TYPES:SIZES@LIMIT,.. PROFILE .. --output FILE.svg
 
-deepbench: gain of each layer of DeepBench over its best undivided algorithm under LIMIT, by the size of its filters; layers
-that the profiles lack are counted apart. totals: all kernels under an equal limit each (WR, undivided and fit) beside the
-same memory as one total (WD, fit). layers: memory of each layer (tensors and their gradients, workspaces of the three
-operations) and its time under several limits side by side, such as undivided@512,fit@64 in MiB; the numbers are in
-docs/papers.md. The other figures are `tightfit optimize --picture`: 9 is limits, 10 is front, 12 is allotment.
+deepbench: gain of each layer of DeepBench over its best undivided algorithm under LIMIT, by the size of its filters; layers that the profiles lack
+are counted apart. totals: all kernels under an equal limit each (WR, undivided and fit), and the same memory as one total (WD, fit). layers: memory
+of each layer (tensors and their gradients, workspaces of the three operations) and its time under several limits side by side, such as
+undivided@512,fit@64 in MiB; the numbers are in docs/papers.md. The other figures are `tightfit optimize --picture`: 9 is limits, 10 is front, 12 is
+allotment.
 
 Source: Oyama et al. 2018, figures 1, 8 and 11; its arXiv version, figure 12.
 """

@@ -4,11 +4,11 @@
 usage: scripts/plan-figures.py PLAN.json .. [--performance FILE.svg] [--memory FILE.svg] [--accounting paper|ours]
        scripts/plan-figures.py --rates h200|k40 [--tightfit PATH] ..
 
-PLAN.json is what `tightfit plan .. --format json` printed, of training; with --rates, the paper's networks are planned, under every
-policy and `overlap`, within the paper's 12 GiB, and what does not fit has no bar. Performance is the time of a step with everything
-resident and the fastest algorithms over that of the plan, of the feature extraction layers alone as in the paper: what the
-classifier (from the first fully connected layer on) computes is taken off both, since it computes the same. Memory is the most
-live bytes beside what the network-wide baseline takes, in the paper's accounting or ours.
+PLAN.json is the output of `tightfit plan .. --format json` for training. With --rates, the paper's networks are planned, under every policy and
+`overlap`, within the paper's 12 GiB, and a plan that does not fit has no bar. Performance is the time of a step with everything resident and the
+fastest algorithms, over the plan's time. Both are for the feature extraction layers alone, as in the paper: the time of the classifier (from the
+first fully connected layer on) is taken off both, since it is the same. Memory is the most live bytes, compared with the network-wide baseline, in
+the paper's accounting or ours.
 
     for p in vdnn-all vdnn-conv vdnn-dynamic; do for n in vgg19 googlenet; do
         tightfit plan $n --batch 128 --budget 12GiB --policy $p --assume --format json > $n-$p.json; done; done

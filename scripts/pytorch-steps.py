@@ -3,10 +3,9 @@
 
 usage: scripts/pytorch-steps.py [--output docs/pictures/pytorch-steps.svg]
 
-Each row is a network with its types: time of a step under `tightfit run` (sizes `fit`, all measured first) over that of
-plain PyTorch without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions), VGG-16 with 512 MiB (stage
-vgg). A mark is PyTorch with its own benchmark, over the plain one of the same run (stages vgg and benchmarks). Nothing is computed
-but the ratios.
+Each row is a network with its types: the time of a step under `tightfit run` (sizes `fit`, all measured first) over plain PyTorch's. There are steps
+without any limit, with 64 MiB of workspace per kernel (stages table5 and precisions), and VGG-16 with 512 MiB (stage vgg). A mark is PyTorch with its
+own benchmark, over the plain one of the same run (stages vgg and benchmarks). Only the ratios are computed.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 
 usage: scripts/synthetic-mixed-cluster.py > profiles/synthetic-mixed-cluster.jsonl
 
-The paper (Oyama et al. 2018, IV.C) prints few times. What is printed, and what follows from it:
+The paper (Oyama et al. 2018, IV.C) prints few times. These are printed, or follow from printed ones:
 
     K20Xm at 16                          83.03 ms   printed
     750Ti at 16                         168.43 ms   printed
@@ -17,7 +17,7 @@ Everything else is INTERPOLATED by straight lines, the simplest times that give 
     K20Xm  a line through 83.03 ms at 16 and T / 2.20 at 8; from 16 on a steeper one through 122.94 ms at 22
     750Ti  24.43 + 9 n         through 168.43 ms at 16; at 2 it has to be done before T / 2.20, at 11 not before 122.94 ms
 
-So the profile tests that our split finds what theirs found; it is no evidence of how fast those devices are.
+So the profile tests that our split finds the paper's split. It is not evidence of the speed of those devices.
 """
 
 import json

@@ -1,4 +1,4 @@
-//! Gives the library cuBLAS's SONAME.
+//! Sets the library's SONAME to cuBLAS's.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

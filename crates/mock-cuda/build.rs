@@ -1,4 +1,4 @@
-//! Gives the library the driver's SONAME, by which mock-cudnn finds it among the libraries already loaded.
+//! Sets the library's SONAME to the driver's, by which mock-cudnn finds it among the libraries already loaded.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

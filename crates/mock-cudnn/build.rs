@@ -1,5 +1,5 @@
-//! Gives the library cuDNN's SONAME, and every exported symbol the version node that clients of the real one ask for.
-//! Only GNU ld knows `--default-symver`.
+//! Sets the library's SONAME to cuDNN's, and the version node of every exported symbol to the one that clients of the real
+//! library ask for. Only GNU ld knows `--default-symver`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the library to preload declares for programs.
+/// The header of the library to preload.
 const HEADER: &str = "../preload/include/tightfit.h";
 /// Names of all functions of cuDNN.
 const SYMBOLS: &str = "../preload/symbols.tsv";

@@ -4,12 +4,12 @@
 usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] [--inference] CASE
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
-Takes steps for a number of seconds, under `tightfit run --report FILE` no longer than until two seconds after a report says that all
-kernels are decided, which is when tuning ends, and plain until no step was held up; then times some more. `queue_ms` is what the
-host takes for a step, with the device's work behind it, and `library_ms` what threads of the library take meanwhile. A case per
-process, because what was tuned once stays tuned. Under torchrun, ranks train together (DistributedDataParallel), all take the steps
-of the first rank, and that one writes. With `--turn FILE`, a process that has imported everything waits for the others that name the
-file. With `--errors` and `--inference`, `error` is the output's distance from what 64-bit arithmetic gives, over the norm of that.
+Takes steps for a number of seconds. Under `tightfit run --report FILE`, it stops at the latest two seconds after a report in which all kernels are
+decided: tuning has ended then. A plain run stops when no step was held up. Then some more steps are timed. `queue_ms` is the host's time for a step,
+with the device's work behind it, and `library_ms` the time of the library's threads in the meantime. There is one case per process, because tuned
+kernels stay tuned. Under torchrun, ranks train together (DistributedDataParallel), all take the number of steps of the first rank, and that one
+writes. With `--turn FILE`, a process that has imported everything waits for the others that name the file. With `--errors` and `--inference`, `error`
+is the output's distance from the 64-bit result, over the norm of that result.
 """
 
 import argparse

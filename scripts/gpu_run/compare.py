@@ -52,7 +52,7 @@ def main():
     if len(wanted) != len(got) or not len(wanted):
         raise SystemExit(f"{sys.argv[2]} has {len(got)} numbers, {sys.argv[1]} {len(wanted)}")
     largest = float(numpy.abs(wanted).max())
-    # Not a number is no less than anything.
+    # NaN counts as an infinite difference.
     apart = float(numpy.nan_to_num(numpy.abs(wanted - got), nan=numpy.inf).max())
     pairs = dict(pair.split("=", 1) for pair in sys.argv[5:])
     line = {**pairs, "numbers": len(wanted), "largest": largest, "apart": apart, "relative": apart / (largest or 1)}

@@ -1,5 +1,5 @@
-"""A small training script for scripts/gpu-first-page.sh, which knows nothing of tightfit: MODEL BATCH [STEPS]; or with `questions`, what
-`largest_batch` and `sweep` answer, beside what is measured."""
+"""A small training script for scripts/gpu-first-page.sh, which knows nothing of tightfit: MODEL BATCH [STEPS]. With `questions`, it prints the
+answers of `largest_batch` and `sweep` next to measurements."""
 
 import json
 import sys
@@ -9,9 +9,21 @@ import torch
 from torch import nn
 
 
+<<<<<<< HEAD
 def build(name, batch, device="cuda"):
+    """A model, a function that makes its inputs for a number of samples, and its loss."""
+=======
+# A script that is tried without a GPU runs on the CPU, with the model `tiny`.
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def build(name, batch, device=DEVICE):
     """A model, what makes its inputs for so many samples, and its loss."""
+>>>>>>> w4-page
     torch.manual_seed(0)
+    if name == "tiny":
+        layers = [nn.Sequential(nn.Conv2d(3 if at == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for at in range(4)]
+        return nn.Sequential(*layers).to(device), lambda n: torch.randn(n, 3, 32, 32, device=device), lambda out: out.float().square().mean()
     if name == "resnet50":
         import torchvision
 
@@ -59,7 +71,7 @@ def train(name, batch, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     x = make(batch)
     for step in range(steps):
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             loss = loss_of(model(x))
         loss.backward()
         optimizer.step()
@@ -76,33 +88,37 @@ class Autocast(nn.Module):
         self.model = model
 
     def forward(self, x):
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             return self.model(x)
 
 
 def peak_of(name, batch, budget=None):
-    """The peak of five steps, as measured, in bytes; None where they do not fit the GPU or the budget."""
+    """The measured peak of five steps in bytes, or None if they do not fit the GPU or the budget."""
     import tightfit.torch as tt
     from tightfit import DoesNotFit
 
-    torch.cuda.empty_cache()
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.empty_cache()
     model, make, loss_of = build(name, batch)
     model = Autocast(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     if budget is not None:
         tt.fit(model, budget, optimizer=optimizer)
     x = make(batch)
-    torch.cuda.synchronize()
     most, times = 0, []
     try:
         for _ in range(12):
+            if gpu:
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
             begin = time.perf_counter()
-            torch.cuda.reset_peak_memory_stats()
             loss_of(model(x)).backward()
             optimizer.step()
             optimizer.zero_grad()
-            torch.cuda.synchronize()
-            most = int(torch.cuda.max_memory_allocated())
+            if gpu:
+                torch.cuda.synchronize()
+                most = int(torch.cuda.max_memory_allocated())
             times.append(time.perf_counter() - begin)
     except (torch.OutOfMemoryError, DoesNotFit) as error:
         return {"failed": str(error)[:200]}
@@ -110,25 +126,35 @@ def peak_of(name, batch, budget=None):
 
 
 def questions(name, batch):
-    """What is answered, and what is measured at the answers."""
+<<<<<<< HEAD
+    """The answers, and measurements at the answers."""
+=======
+    """Prints what is answered, and what is measured at the answers, a line each as soon as it is known."""
+>>>>>>> w4-page
     import tightfit.torch as tt
+
+    def say(**what):
+        print(json.dumps({"model": name, **what}), flush=True)
 
     model, make, loss_of = build(name, batch)
     model = Autocast(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    budget = "16GiB" if DEVICE == "cuda" else "16MiB"
     begin = time.time()
-    found = tt.largest_batch(model, make, "16GiB", optimizer=optimizer)
-    print(json.dumps({"model": name, "question": "largest_batch 16GiB", "answer": repr(found), "seconds": time.time() - begin}), flush=True)
+    plan = tt.plan(model, make(batch), optimizer=optimizer)
+    sweep = plan.sweep((1.0, 0.8, 0.6, 0.4))
+    say(question="sweep", batch=batch, answer=sweep._rows(), least=sweep.least, plain=sweep.plain, seconds=time.time() - begin)
+    say(measured="plain", batch=batch, **peak_of(name, batch))
+    for share in ("60%", "80%"):
+        say(measured=f"fit {share}", batch=batch, **peak_of(name, batch, share))
     begin = time.time()
-    sweep = tt.plan(model, make(batch), optimizer=optimizer).sweep((1.0, 0.8, 0.6, 0.4))
-    print(json.dumps({"model": name, "question": "sweep", "answer": sweep._rows(), "least": sweep.least, "plain": sweep.plain, "seconds": time.time() - begin}), flush=True)
+    found = tt.largest_batch(model, make, budget, optimizer=optimizer)
+    say(question=f"largest_batch {budget}", answer=found.batch, plain=found.plain_batch, said=repr(found), seconds=time.time() - begin)
     del model, optimizer
-    if found.plain_batch:
-        print(json.dumps({"model": name, "measured": f"plain at {found.plain_batch}", **peak_of(name, found.plain_batch)}), flush=True)
     if found.batch:
-        print(json.dumps({"model": name, "measured": f"fit 16GiB at {found.batch}", **peak_of(name, found.batch, '16GiB')}), flush=True)
-    for share in ("80%", "60%"):
-        print(json.dumps({"model": name, "measured": f"fit {share} at {batch}", **peak_of(name, batch, share)}), flush=True)
+        say(measured=f"fit {budget}", batch=found.batch, **peak_of(name, found.batch, budget))
+    if found.plain_batch:
+        say(measured="plain", batch=found.plain_batch, **peak_of(name, found.plain_batch))
 
 
 if __name__ == "__main__":

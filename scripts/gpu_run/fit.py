@@ -28,12 +28,12 @@ from tightfit._budget.record.times import times_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-# Steps within a budget until nothing is planned or bounded anew.
+# Steps within a budget until no plan or bound changes any more.
 SETTLING = 40
 
 
 class Streams(torch.autograd.graph.saved_tensors_hooks):
-    """Moves what is saved to pinned memory and back, all above 1 KiB that is no parameter, on a stream beside the computation.
+    """Moves saved tensors to pinned memory and back on a separate stream, except parameters and tensors under 1 KiB.
 
     The last five that are on their way out stay on the device. Source: torchtune's OffloadActivations with `use_streams`.
     """
@@ -93,7 +93,7 @@ class Case:
         self.x = x.cuda().to(memory_format=layout)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, fused=True)
         self.plain_ms = self.expected = None
-        # What is around each forward pass.
+        # The context around each forward pass.
         self.around = contextlib.nullcontext
 
     def forward(self):
@@ -144,7 +144,7 @@ class Case:
         return found
 
     def run_long(self, share, session):
-        """Many steps: what device and host grow by, after the first tenth, and pinned memory over what is planned."""
+        """Runs many steps: the growth of device and host memory after the first tenth, and pinned memory over the plan's."""
         def now():
             torch.cuda.synchronize()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -195,7 +195,7 @@ class Case:
                 self.step()
             gc.collect()
             torch.cuda.synchronize()
-            # What programs see, which give nothing back themselves.
+            # The reserved bytes of a program that gives nothing back itself.
             figures["untrimmed_bytes"] = torch.cuda.memory_reserved()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
@@ -219,10 +219,10 @@ class Case:
                 waited.append((1e3 * (time.perf_counter() - begin), 1e3 * (queued - begin)))
             waiting, host = map(statistics.median, zip(*waited, strict=True))
             figures.update(waiting_ms=round(waiting, 2), host_ms=round(host, 2))
-            # What the allocator asks the driver for in steady state, a step.
+            # The allocator's calls of the driver in steady state, per step.
             asked = ("num_device_alloc", "num_device_free", "num_alloc_retries", "num_sync_all_streams")
             figures["allocator"] = {name: (after.get(name, 0) - before.get(name, 0)) / (self.count + 1) for name in asked}
-            # Of what is reserved: each pool, what was asked for before rounding, and gaps between blocks, at most.
+            # Peaks of the reserved bytes: each pool, the requested bytes before rounding, and gaps between blocks.
             parts = ("reserved_bytes.small_pool", "reserved_bytes.large_pool", "requested_bytes.all", "inactive_split_bytes.large_pool")
             figures["reserved"] = {name: after.get(f"{name}.peak", 0) for name in parts}
             figures.update(
@@ -259,7 +259,7 @@ class Case:
         self.around = contextlib.nullcontext
 
     def compiled(self, share):
-        """Compiled as a whole, with a share of what would be saved: 100 is compiled and no more."""
+        """Compiled as a whole, with a share of the saved bytes: 100 compiles only."""
         from torch._functorch import config
 
         with config.patch(activation_memory_budget=share / 100):
@@ -285,7 +285,7 @@ class Case:
         torch.cuda.empty_cache()
 
     def within(self, share, budget):
-        """Measures training within a budget; returns the plan, or None where there is none."""
+        """Measures training within a budget. Returns the plan, or None if there was no plan."""
         self.last = {}
         tt.fit(self.model, budget, optimizer=self.optimizer, loss=self.loss, recompute=self.recompute)
         session = session_of(self.model)
@@ -370,7 +370,7 @@ class Case:
         begin = time.perf_counter()
         least = least_of(fitted)
         self.tell("least", {"bytes": least, "search_s": round(time.perf_counter() - begin, 2)})
-        # What a plan leaves for gaps between blocks.
+        # Free the bytes that a plan leaves for gaps between blocks.
         del fitted
         gc.collect()
         self.within("least", least)
@@ -423,14 +423,14 @@ def main():
         fitted = None
         for share in (102, *options.shares):
             fitted = case.within(share, plain["peak_bytes"] * share // 100) or fitted
-        # What is measured once, not for every budget of the sweep.
+        # Measured once, not for every budget of the sweep.
         case.plain_trace, case.long = None, 0
         if options.sweep and fitted is not None:
             case.sweep(plain["peak_bytes"], least_of(fitted))
         if options.least and fitted is not None:
             case.least(fitted)
     case.measure("plain again")
-    # Those that may take minutes to compile or to move come last: a time limit loses nothing else.
+    # Peers that may take minutes to compile or to move come last: a time limit loses nothing else.
     if "offload" in options.peers:
         case.offloaded("offload", functools.partial(torch.autograd.graph.save_on_cpu, pin_memory=True))
     if "streams" in options.peers:

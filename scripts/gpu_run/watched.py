@@ -3,9 +3,10 @@
 
 usage: [tightfit run .. --] python scripts/gpu_run/watched.py OUTPUT STEPS PROGRAM.py ARGUMENT ..
 
-`peak_bytes` is the most that torch's allocator had allocated at any time, `reserved_bytes` the most that it had reserved; `step_ms` is the
-median time from one update to the next over the second half of them, waiting for nothing; `retries` is how often torch's allocator found no
-room in that half, gave back what it had cached and tried again; `weights` tells the weights after the last one. A program that sets no seed gets one. Of several processes by torchrun, the first writes.
+`peak_bytes` is the most that torch's allocator had allocated at any time, `reserved_bytes` the most that it had reserved. `step_ms` is the median
+time from one update to the next over the second half of them, without waiting. `retries` counts how often torch's allocator found no room in that
+half, gave back its cached bytes and tried again. `weights` is a hash of the weights after the last update. A program that sets no seed gets one. With
+several processes by torchrun, the first writes.
 """
 
 import json

@@ -162,8 +162,8 @@ def whole_card() -> str:
         f"With the whole card as budget, {' and '.join(line['policies'])} move nothing and match the oracle to "
         f"{line['off_percent_at_most']}% ({named(faster['case'])} {faster['variant']}\nis {faster['percent']}% faster) wherever they "
         f"were run: all but {', '.join(map(named, line['not_run']))} and VGG-216.\n"
-        f"Within 12 GiB, steps under all(m) take {min(slower):.0f} to {max(slower):.0f} times as long as the oracle's. VGG-516 moves "
-        f"2 x {moved:.0f} GiB beside {computing:.1f} s\nof computing, {2 * moved / computing:.0f} GiB/s.\n"
+        f"Within 12 GiB, steps under all(m) take {min(slower):.0f} to {max(slower):.0f} times the oracle's time. VGG-516 moves "
+        f"2 x {moved:.0f} GiB during {computing:.1f} s\nof computing: {2 * moved / computing:.0f} GiB/s.\n"
     )
 
 

@@ -23,13 +23,13 @@ const SHARE: f64 = 0.0075;
 /// From this load on, measuring shares the processor.
 const BUSY: f64 = 1.0;
 
-/// The memory that measuring may take: all but an eighth of what is available. None if the system does not report what
+/// The memory that measuring may take: all but an eighth of the available memory. None if the system does not report what
 /// is available.
 pub fn usable() -> Option<Bytes> {
     host_memory::free().map(|free| Bytes(free.bytes.0 / 8 * 7))
 }
 
-/// What is about to be measured.
+/// The measurements that come next.
 pub struct Work<'a> {
     /// Name of the network.
     pub network: &'a str,

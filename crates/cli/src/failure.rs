@@ -77,7 +77,7 @@ impl Failure {
         self.code()
     }
 
-    /// What failed, with each cause on its own line.
+    /// The failure, with each cause on its own line.
     pub fn text(&self) -> String {
         match self {
             Failure::Usage(text) | Failure::Wrong(text) | Failure::TooLarge(text) | Failure::Stopped(text) => {

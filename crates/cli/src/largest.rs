@@ -14,7 +14,7 @@ use crate::progress::Bar;
 /// The same options, with the largest mini-batch that fits; says which that is, and which keeps everything.
 ///
 /// # Errors
-/// [`Failure::Usage`] without a budget in bytes; otherwise those of planning, as where a single sample does not fit.
+/// [`Failure::Usage`] without a budget in bytes; otherwise the errors of planning, as where a single sample does not fit.
 pub fn with_largest(planning: &Planning, network: &Network, goal: Goal, common: &Common) -> Result<Planning, Failure> {
     let of = |samples| Planning { batch: Some(Batch::Samples(samples)), ..planning.clone() };
     let one = assumed_of(&of(1), network, goal, common)?.0;

@@ -23,7 +23,7 @@ pub struct Opened {
 /// Opens a built-in network or a file.
 ///
 /// # Errors
-/// Those of [`Network::open`].
+/// The errors of [`Network::open`].
 pub fn open(name: &str) -> Result<Opened, Failure> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| ["py", "sh", "ipynb"].iter().any(|known| extension == *known)) {
@@ -39,10 +39,10 @@ pub fn open(name: &str) -> Result<Opened, Failure> {
 }
 
 impl Opened {
-    /// The weights in the file, unless random ones are wanted or there is no file.
+    /// The weights in the file, unless random ones are wanted or no file is given.
     ///
     /// # Errors
-    /// Those of [`Model::weights`], with what to do without them.
+    /// The errors of [`Model::weights`], with what to do without them.
     pub fn weights(&self, random: bool) -> Result<Option<Vec<Numbers>>, Failure> {
         match &self.model {
             Some(model) if !random => model
@@ -54,10 +54,10 @@ impl Opened {
     }
 }
 
-/// What layers of an ONNX model share and train as one; notes it, and the parameters that the file computes.
+/// The parameters that layers of an ONNX model share; notes them, and the parameters that the file computes.
 ///
 /// # Errors
-/// Those of [`Model::shared`].
+/// The errors of [`Model::shared`].
 pub fn shared(opened: &Opened) -> Result<Vec<Shared>, Failure> {
     let Some(model) = &opened.model else { return Ok(Vec::new()) };
     let shared = model.shared()?;

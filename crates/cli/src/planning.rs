@@ -28,7 +28,7 @@ const BATCH: usize = 32;
 /// How much slower a plan is than another where that is worth a note.
 const NOTABLY: f64 = 1.05;
 
-/// What a plan is for.
+/// The goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// Training, by a solver that has momentum or not, or by AdamW with two moments.
@@ -49,7 +49,7 @@ impl Goal {
     }
 }
 
-/// Refuses a momentum beside a solver that has none.
+/// Refuses a momentum with a solver that has none.
 ///
 /// # Errors
 /// [`Failure::Usage`] with both options.
@@ -69,7 +69,7 @@ pub struct Prepared {
     pub options: Options,
 }
 
-/// What to plan.
+/// The request for a plan.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub planning: &'a Planning,
@@ -85,7 +85,7 @@ impl Request<'_> {
     /// measuring anything.
     ///
     /// # Errors
-    /// Those of [`check_budget`], of [`foresee`] and of measuring; [`Failure::Usage`] without a mini-batch, without a
+    /// The errors of [`check_budget`], of [`foresee`] and of measuring; [`Failure::Usage`] without a mini-batch, without a
     /// budget if the device does not report one, and for `--layout nhwc` in 32 bits; [`Error::BadNetwork`] for a layout
     /// that the network does not allow; [`Error::BadOption`] for algorithms under a policy that chooses them.
     pub fn prepare(&self, session: &mut Session) -> Result<Prepared, Failure> {
@@ -107,17 +107,17 @@ impl Request<'_> {
 /// Prepares a recorded step; the machine of the file counts unless the options name other rates.
 ///
 /// # Errors
-/// Those of [`plan::Prepared::recorded`], and of the options.
+/// The errors of [`plan::Prepared::recorded`], and of the options.
 pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Device), Failure> {
     let room = || options(planning, Some(room(planning)));
     split(plan::Prepared::recorded(path, planning.costs.as_deref(), room)?, planning)
 }
 
 impl Prepared {
-    /// The same, with the bytes of a budget that is a share of what a step takes that keeps everything.
+    /// The same, with a budget in bytes in place of a share of the memory of a step that keeps everything.
     ///
     /// # Errors
-    /// Those of [`plan()`].
+    /// The errors of [`plan()`].
     fn within(mut self, planning: &Planning) -> Result<Prepared, Failure> {
         if let Some(Budget::Share(share)) = planning.budget {
             self.options.budget = share.of(self.plain()?);
@@ -133,16 +133,15 @@ impl Prepared {
         Ok(plan_until(&self.step, &self.costs, &free, stop)?.peak)
     }
 
-    /// Plans under several shares of the bytes of the network-wide baseline, as others do, too; also returns the baseline.
+    /// Plans under several shares of the bytes of [`Prepared::plain`], as others do, too; also returns these bytes.
     ///
     /// # Errors
-    /// Those of [`plan::sweep`].
+    /// The errors of [`plan::sweep`].
     pub fn sweep(&self, shares: Shares) -> Result<(Vec<Swept>, Vec<Rivals>, Bytes), Failure> {
         let bar = Bar::new(format!("planning {}", self.step.name), None);
-        let free = Options { policy: plan::Policy::Baseline, budget: Bytes::UNLIMITED, ..self.options };
+        let whole = self.plain()?;
         let flag = interrupt::current();
         let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
-        let whole = plan_until(&self.step, &self.costs, &free, stop)?.baseline;
         let budgets: Vec<Bytes> =
             shares.iter().map(|share| Bytes((u128::from(whole.0) * u128::from(share) / 100) as u64)).collect();
         let plans = plan::sweep_until(&self.step, &self.costs, &self.options, &budgets, stop)?;
@@ -151,10 +150,10 @@ impl Prepared {
         Ok((plans, rivals, whole))
     }
 
-    /// Searches for the plan, with a progress bar, and says so if the default policy has a clearly faster one.
+    /// Searches for the plan, with a progress bar; notes it if the default policy has a clearly faster one.
     ///
     /// # Errors
-    /// Those of [`plan()`].
+    /// The errors of [`plan()`].
     pub fn plan(&self) -> Result<Plan, Failure> {
         let Prepared { step, costs, options } = self;
         drawn_up(step, costs, options)
@@ -204,7 +203,7 @@ pub fn assumed_of(
     split(plan::Prepared::assumed(&workload, planning.costs.as_deref(), room)?, planning)
 }
 
-/// What a plan that measures nothing may take if no budget is given: what the named card has room for.
+/// The budget of a plan that measures nothing, if none is given: the room of the named card.
 fn room(planning: &Planning) -> Bytes {
     let named = planning.costs.as_deref().and_then(|name| NamedMachine::named(name).ok());
     let Some((card, room)) = named.and_then(|card| Some((card, card.room()?))) else { return Bytes::UNLIMITED };
@@ -291,7 +290,7 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
     })
 }
 
-/// The rates that the options name, or else those of the device.
+/// The rates that the options name, or else the device's.
 fn costs(planning: &Planning, device: &Device) -> Result<CostModel, Failure> {
     match CostModel::of_device(planning.costs.as_deref(), device)? {
         Some(costs) => Ok(costs),

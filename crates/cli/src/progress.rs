@@ -40,7 +40,7 @@ pub fn about(time: Duration) -> String {
     format!("{count} {name}{}", if count == 1.0 { "" } else { "s" })
 }
 
-/// What is being done, and how much of it is finished.
+/// The work, and the part of it that is finished.
 #[derive(Clone, Debug, Default)]
 struct Status {
     what: String,
@@ -120,12 +120,12 @@ pub struct Measuring {
     bar: Bar,
     /// If several layers share a problem, the first layer's name.
     names: HashMap<Problem, String>,
-    /// What measuring takes as foreseen, if it is.
+    /// The foreseen time of measuring, if it is known.
     expected: Option<Forecast>,
     at: Mutex<At>,
 }
 
-/// What a survey is at.
+/// The problem that a survey is at.
 #[derive(Default)]
 struct At {
     what: String,
@@ -165,7 +165,7 @@ impl Progress for Measuring {
 
     fn done(&self, share: f64) {
         self.change(|at| {
-            // What was foreseen tells problems that take long for their operations from others, and those in the cache.
+            // The foreseen times separate slow problems, fast ones, and problems in the cache.
             at.share = match (&self.expected, at.problem.take()) {
                 (Some(expected), Some(problem)) => {
                     at.passed = at.passed + expected.times.get(&problem).copied().unwrap_or_default();

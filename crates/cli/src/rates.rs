@@ -20,7 +20,7 @@ const ENOUGH: f64 = 4e8;
 /// share.
 const LONG: Nanos = Nanos(10_000_000);
 
-/// What makes algorithms fast or slow: the operation, and whether the filter has one element.
+/// The properties that make algorithms fast or slow: the operation, and whether the filter has one element.
 type Kind = (Operation, bool);
 
 /// Operations per second.
@@ -60,7 +60,7 @@ impl Rates {
             kinds.entry(kind(problem)).or_default().push(problem);
         }
         let mut kinds: Vec<Vec<&Problem>> = kinds.into_values().collect();
-        // Those with most work first, in case that there is no time for all.
+        // The largest come first, in case time runs out.
         let work = |problems: &[&Problem]| problems.iter().map(|problem| problem.flops()).sum::<f64>();
         kinds.sort_by(|a, b| work(b).total_cmp(&work(a)));
         for mut problems in kinds {
@@ -84,7 +84,7 @@ fn kind(problem: &Problem) -> Kind {
     (problem.operation(), problem.convolution().filter() == [1, 1, 1])
 }
 
-/// A problem with just so many samples that it is enough for a rate.
+/// A problem with just enough samples for a rate.
 fn small(problem: &Problem) -> Option<Problem> {
     let samples = (ENOUGH * problem.batch() as f64 / problem.flops().max(1.0)) as usize;
     problem.with_batch(samples.clamp(1, problem.batch())).ok()

@@ -1,4 +1,4 @@
-//! What a command works with: backends, the cache, and the flag that asks it to stop.
+//! The means of a command: backends, the cache, and the flag that asks it to stop.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Session {
     /// Opens what the options name.
     ///
     /// # Errors
-    /// Those of the backend and of the cache; [`Failure::Usage`] for an unknown backend.
+    /// The errors of the backend and of the cache; [`Failure::Usage`] for an unknown backend.
     pub fn open(common: &Common) -> Result<Session, Failure> {
         Session::with(backends(common)?, common)
     }
@@ -34,7 +34,7 @@ impl Session {
     /// Continues with backends that are already open.
     ///
     /// # Errors
-    /// Those of the cache.
+    /// The errors of the cache.
     pub fn with(mut backends: Vec<Box<dyn Backend>>, common: &Common) -> Result<Session, Failure> {
         // Measurements recorded elsewhere do not belong in this machine's cache.
         let cache = if is_replay(common) { None } else { open_cache(common)? };
@@ -69,7 +69,7 @@ pub fn env<'a>(cache: &'a Option<Cache>, stop: &'a AtomicBool, progress: &'a dyn
 /// The backends that the options name: at least one, all of the same kind.
 ///
 /// # Errors
-/// Those of the backend; [`Failure::Usage`] for an unknown one.
+/// The errors of the backend; [`Failure::Usage`] for an unknown one.
 pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     let cpu = || -> Vec<Box<dyn Backend>> { vec![Box::new(CpuBackend::new(common.threads))] };
     match common.backend.as_str() {
@@ -118,10 +118,10 @@ pub fn must_try_engines(common: &Common, why_not: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was recorded: in the files of `--backend replay:FILE`, or else in the cache.
+/// The recorded measurements: in the files of `--backend replay:FILE`, or else in the cache.
 ///
 /// # Errors
-/// Those of reading; [`Failure::Usage`] without a cache.
+/// The errors of reading; [`Failure::Usage`] without a cache.
 pub fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
     if let Some(files) = common.backend.strip_prefix("replay:") {
         if files.split(',').any(str::is_empty) {
@@ -142,7 +142,7 @@ pub fn recordings(common: &Common) -> Result<Vec<Recording>, Failure> {
     Ok(Cache::open_read_only(&path)?.recordings()?)
 }
 
-/// The network or recorded program of this name. Looks at recordings only for a name that is no network's.
+/// The network or recorded program of this name. Looks at recordings only for a name that no network has.
 ///
 /// # Errors
 /// As [`Model::find`].

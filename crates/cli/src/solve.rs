@@ -15,7 +15,7 @@ use crate::session::{Session, env, model, must_support, report_spent};
 /// The convolutions that the options select.
 ///
 /// # Errors
-/// Those of finding the network; [`Failure::Usage`] without a mini-batch, if the network states none.
+/// The errors of finding the network; [`Failure::Usage`] without a mini-batch, if the network states none.
 pub fn selection(options: &SelectionOptions, common: &Common) -> Result<Selection, Failure> {
     let model = model(&options.network, common)?;
     if let (None, Model::Network(network)) = (options.batch, &model)
@@ -34,10 +34,10 @@ pub fn selection(options: &SelectionOptions, common: &Common) -> Result<Selectio
     })
 }
 
-/// What the options ask to optimize.
+/// The request in the options.
 ///
 /// # Errors
-/// As [`selection`], and those of the limit and the sizes.
+/// As [`selection`], and the errors of the limit and the sizes.
 pub fn request(options: &RequestOptions, common: &Common) -> Result<Request, Failure> {
     let limit = options.bound.limit()?;
     Ok(Request {

@@ -101,6 +101,7 @@ impl Maker {
             is_result: false,
             groups: Vec::new(),
             alias: None,
+            in_place_of: None,
             sample_bytes: None,
         };
         let used = |tensor: usize, access: Access| Use { tensor: TensorId(tensor), access, rerun: Rerun::Same };
@@ -127,6 +128,7 @@ impl Maker {
             again,
             independent_samples: true,
             sums: None,
+            workspaces: Vec::new(),
         };
         let mut operations: Vec<Operation> = Vec::with_capacity(2 * count);
         for (at, (reads, micros, _, _)) in self.forward.iter().enumerate() {

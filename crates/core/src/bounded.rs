@@ -14,13 +14,13 @@ use crate::{Bytes, Error};
 /// How compressed content begins.
 const PACKED: [u8; 2] = [0x1f, 0x8b];
 
-/// Opens a file; if it is compressed, decompresses it while reading. A name that ends in `.gz` says nothing about the content.
+/// Opens a file; if it is compressed, decompresses it while reading. The content decides, not a name that ends in `.gz`.
 ///
 /// Rejects named pipes, because opening one waits for a writer that may never come. Reads pipes that are already open,
 /// such as the shell's `<(..)`.
 ///
 /// # Errors
-/// Those of opening it; [`io::ErrorKind::InvalidInput`] for a named pipe.
+/// An error of opening it; [`io::ErrorKind::InvalidInput`] for a named pipe.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let is_open = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| path.starts_with(folder));
     if !is_open && std::fs::metadata(path)?.file_type().is_fifo() {
@@ -34,7 +34,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 /// The whole text of a file, decompressed as by [`open`].
 ///
 /// # Errors
-/// Those of reading it; [`io::ErrorKind::InvalidData`] if it is not UTF-8 or longer than `most`.
+/// An error of reading it; [`io::ErrorKind::InvalidData`] if it is not UTF-8 or longer than `most`.
 pub(crate) fn read_text(path: &Path, most: Bytes) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.take(most.0.saturating_add(1)).read_to_string(&mut text)?;
@@ -58,7 +58,7 @@ pub(crate) fn read_document<T>(
     };
     let text = read_text(path, most);
     let text = text.map_err(|error| {
-        // Other reasons, such as that there is no file, say enough.
+        // Other errors, such as a missing file, explain themselves.
         let is_damaged =
             matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput);
         let what = if is_damaged { "cannot be read; it may be truncated" } else { "cannot be read" };
@@ -85,7 +85,7 @@ impl<R: BufRead> Lines<R> {
     /// The next line, without its end; none after the last.
     ///
     /// # Errors
-    /// Those of reading; [`io::ErrorKind::InvalidData`] for a line that is not UTF-8 or too long.
+    /// An error of reading; [`io::ErrorKind::InvalidData`] for a line that is not UTF-8 or too long.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<&str>> {
         self.line.clear();
         let bound = self.most_line.0.saturating_add(1);
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_there_may_be_truncated() {
+    fn a_missing_file_is_not_called_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plan.json.gz");
         let said = |path: &Path| read_document(path, Bytes::mib(1), "plan", |_| Ok(())).unwrap_err().to_string();

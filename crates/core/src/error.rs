@@ -1,10 +1,10 @@
-//! The errors of this crate: facts that a caller can match, and a message that says what to do.
+//! The errors of this crate: facts that a caller can match, and a message with a remedy.
 
 use std::path::PathBuf;
 
 use crate::{Bytes, Problem};
 
-/// What failed, on what, by how much, and what to try; causes stay in [`std::error::Error::source`].
+/// The failure, its object, its extent, and a remedy; causes stay in [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,14 +13,14 @@ pub enum Error {
     BadSize {
         /// The input.
         text: String,
-        /// Sizes that can be read: those that it may mean, or examples.
+        /// Readable sizes: possible meanings of the input, or examples.
         instead: String,
     },
 
     /// A word that is not one of those allowed.
     #[error("`{word}` is not one of the {what}: {}", known.join(", "))]
     UnknownWord {
-        /// What kind of word was expected.
+        /// The kind of word that was expected.
         what: &'static str,
         /// The input.
         word: String,
@@ -38,7 +38,7 @@ pub enum Error {
     /// A name that matches more than one thing.
     #[error("`{word}` matches {} {what}: {}; use a more specific name", known.len(), known.join(", "))]
     Ambiguous {
-        /// What kind of name it is.
+        /// The kind of name.
         what: &'static str,
         /// The input.
         word: String,
@@ -46,7 +46,7 @@ pub enum Error {
         known: Vec<String>,
     },
 
-    /// Recordings of several devices where those of one are needed.
+    /// Recordings of several devices instead of one.
     #[error("a replay needs recordings from one device, but these are from {}", devices.join(" and "))]
     SeveralDevices {
         /// The devices.
@@ -65,7 +65,7 @@ pub enum Error {
     BadLine {
         /// The line as given.
         line: String,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
 
@@ -83,7 +83,7 @@ pub enum Error {
         network: String,
         /// The layer.
         layer: String,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
 
@@ -96,16 +96,16 @@ pub enum Error {
         node: String,
         /// Its operator, quoted.
         operator: String,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
 
     /// A document in the wrong form.
     #[error("cannot be read as a {document}: {what}")]
     BadDocument {
-        /// What it should be.
+        /// The expected kind of document.
         document: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
 
@@ -116,7 +116,7 @@ pub enum Error {
         list: String,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         source: Box<Error>,
     },
@@ -180,11 +180,11 @@ pub enum Error {
         layer: String,
         /// The least budget of any policy.
         least: Bytes,
-        /// Bytes that no plan needs less than, if a longer search might find one that needs far less than `needed`.
+        /// A proven minimum, if a longer search might find a plan far below `needed`.
         proven: Option<Bytes>,
     },
 
-    /// A network whose tensors alone exceed the budget under the policy, which is known without measuring anything.
+    /// A network whose tensors alone exceed the budget under the policy. No measurement is needed to know this.
     #[error(
         "{network} needs at least {} under {policy} before any workspace, but the budget is {}; memory peaks at {layer}: \
          raise the budget above that{}, or use a smaller mini-batch",
@@ -230,7 +230,7 @@ pub enum Error {
         step: String,
         /// The operation or tensor.
         operation: String,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
 
@@ -261,7 +261,7 @@ pub enum Error {
     NoSplit {
         /// The mini-batch to split.
         mini_batch: usize,
-        /// The most samples below it that measured sizes add up to; 0 if there are none.
+        /// The largest smaller mini-batch that measured sizes add up to; 0 if none do.
         largest: usize,
     },
 
@@ -281,7 +281,7 @@ pub enum Error {
     Backend {
         /// Which backend.
         backend: String,
-        /// What it was doing, on what.
+        /// Its action, with the object.
         what: String,
         /// The error underneath, if there is one.
         #[source]
@@ -293,7 +293,7 @@ pub enum Error {
     DeviceLost {
         /// Which backend.
         backend: String,
-        /// What it was doing, on what.
+        /// Its action, with the object.
         what: String,
         /// The error underneath, if there is one.
         #[source]
@@ -305,7 +305,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The fault, and a remedy.
         what: String,
         /// The error underneath, if there is one.
         #[source]
@@ -317,7 +317,7 @@ pub enum Error {
     Interrupted,
 }
 
-/// The mini-batch that measured sizes do add up to, if there is one.
+/// The largest mini-batch that measured sizes add up to, if any.
 fn instead(largest: usize) -> String {
     match largest {
         0 => "; ".to_owned(),
@@ -325,7 +325,7 @@ fn instead(largest: usize) -> String {
     }
 }
 
-/// The reasons if there are any; otherwise what to do.
+/// The reasons, or a remedy if none are known.
 fn advice(batch: usize, reasons: &[String]) -> String {
     match reasons {
         [] => format!("; measure it first with `tightfit profile NETWORK --batch {batch}`"),
@@ -333,7 +333,7 @@ fn advice(batch: usize, reasons: &[String]) -> String {
     }
 }
 
-/// The least budget, or that of the smallest plan found with what is proven.
+/// The least budget, or the smallest plan's budget with the proven minimum.
 fn at_least(needed: Bytes, proven: Option<Bytes>) -> String {
     let needed = needed.rounded_up();
     match proven {
@@ -342,12 +342,12 @@ fn at_least(needed: Bytes, proven: Option<Bytes>) -> String {
     }
 }
 
-/// Advice to plan for longer, where that may help.
+/// Advice to plan for longer, if that may help.
 fn longer(proven: Option<Bytes>) -> &'static str {
     if proven.is_none() { "" } else { ", or search longer with --plan-time, which may find a plan that needs less" }
 }
 
-/// Advice to use a policy that needs less, if there is one.
+/// Advice to use a policy that needs less memory, if one does.
 fn cheaper(needed: Bytes, least: Bytes) -> String {
     if least >= needed {
         return String::new();

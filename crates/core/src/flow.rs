@@ -1,4 +1,4 @@
-//! Least cuts of directed graphs with whole numbers as capacities.
+//! Minimum cuts of directed graphs with integer capacities.
 //!
 //! **Source**: flow by levels, Dinic 1970.
 
@@ -47,7 +47,7 @@ impl Flow {
         }
     }
 
-    /// Sends as much flow as the arcs allow. Returns how much was sent: the capacity of the least cut.
+    /// Sends as much flow as the arcs allow. Returns the amount, which is the capacity of the minimum cut.
     ///
     /// - Cost: O(nodes² × arcs) at worst; close to linear on the graphs of steps.
     pub fn fill(&mut self) -> i128 {
@@ -111,7 +111,7 @@ impl Flow {
                     self.arcs[*arc as usize ^ 1].left += least;
                 }
                 flow = flow.saturating_add(least);
-                // The search goes on from the start of the first full arc.
+                // The search continues from the start of the first full arc.
                 let Some(full) = path.iter().position(|arc| self.arcs[*arc as usize].left == 0) else { return flow };
                 node = self.arcs[path[full] as usize ^ 1].to;
                 path.truncate(full);

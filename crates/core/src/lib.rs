@@ -26,7 +26,7 @@
 //! Features: `cache` (SQLite, needs a C compiler), `onnx` (networks from ONNX files) and `tables` (text for a terminal),
 //! all on by default.
 //!
-//! The folders form layers; each imports only from those above it in this list:
+//! The folders form layers, and each imports only from those above it:
 //!
 //! ```text
 //! quantity, words, bounded, output,   basics: bytes, times, names, reading and writing files,

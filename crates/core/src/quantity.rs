@@ -72,8 +72,8 @@ impl Bytes {
         self.rounded(|tenths_of_bytes, unit| (tenths_of_bytes + 4) / unit)
     }
 
-    /// As it is printed, but with the tenths of the unit that `round` makes of ten times the bytes; reading a size rounds it to
-    /// the nearest byte, so half a byte too little is enough.
+    /// As displayed, but with the tenths of the unit that `round` computes from ten times the bytes. Reading a size rounds it to the nearest byte, so
+    /// half a byte too little is enough.
     fn rounded(self, round: impl Fn(u128, u128) -> u128) -> String {
         let (name, unit) = self.unit();
         if self == Bytes::UNLIMITED || self.0.is_multiple_of(unit) {
@@ -88,8 +88,8 @@ impl Bytes {
         UNITS[..4].iter().find(|(_, unit)| self.0 >= *unit).copied().unwrap_or(("B", 1))
     }
 
-    /// What to tell somebody who wrote a limit or a budget as a number of bytes so small that another unit must have been
-    /// meant; none for zero, 1 MiB or more, and whatever has a unit.
+    /// A hint for a limit or a budget that is written as such a small number of bytes that another unit must have been meant. `None` for zero, for 1
+    /// MiB or more, and for any text with a unit.
     pub fn missing_unit(text: &str) -> Option<String> {
         let text = text.trim();
         let has_unit = text.contains(|letter: char| !letter.is_ascii_digit() && letter != '.');
@@ -172,8 +172,8 @@ impl FromStr for Bytes {
     }
 }
 
-/// What to write instead of text that is no size: with the bare letter of a unit, what it may mean, in units that say it (`8M`
-/// is 8 MiB to some programs and 8 MB to others); otherwise examples.
+/// A replacement for text that is not a size. For the bare letter of a unit, its possible meanings in full units (`8M` is 8 MiB to some programs and
+/// 8 MB to others); otherwise examples.
 fn instead(text: &str) -> String {
     let text = text.trim();
     let letter = text.chars().last().unwrap_or_default();

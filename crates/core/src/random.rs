@@ -1,4 +1,4 @@
-//! Numbers that look random and repeat.
+//! Reproducible pseudorandom numbers.
 
 /// The next number of the SplitMix64 generator (Steele, Lea and Flood 2014): 64 well mixed bits from a counter.
 pub(crate) fn split_mix(state: &mut u64) -> u64 {

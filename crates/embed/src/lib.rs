@@ -1,15 +1,12 @@
-//! The libraries that `tightfit run` preloads, as compressed bytes in the command: the command is then all there is to
-//! install.
+//! The libraries that `tightfit run` preloads, as compressed bytes in the command, so that only the command has to be installed.
 //!
-//! Cargo builds a package that is both a C library and a Rust library whole, before whatever depends on it. So the crate
-//! that uses this macro depends on `tightfit-preload` and `tightfit-preload-plain` and never names them in its code: the
-//! compiler gets the paths of their Rust libraries (`--extern`), and their C libraries lie in the same folder. Nothing
-//! is built twice, and it works on stable Rust, where one package cannot depend on the C library of another (artifact
-//! dependencies).
+//! If a package is both a C library and a Rust library, cargo builds both before any dependent. So the crate that uses this macro depends on
+//! `tightfit-preload` and `tightfit-preload-plain` and never names them in its code: the compiler gets the paths of their Rust libraries
+//! (`--extern`), and their C libraries are in the same folder. Nothing is built twice. Stable Rust has no other way to depend on the C library of
+//! another package (artifact dependencies).
 //!
-//! Empty where there is nothing to embed or no use for it: when code is only checked, on processors that the libraries do
-//! not support, and in unoptimized builds, where cargo puts the libraries in the folder of the command. The feature
-//! `unoptimized` embeds them there as well.
+//! Empty if nothing can be embedded or used: when code is only checked, on processors that the libraries do not support, and in unoptimized builds,
+//! whose libraries cargo puts in the folder of the command. The feature `unoptimized` embeds them even then.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -82,7 +79,7 @@ fn parse(text: &str) -> TokenStream {
     TokenStream::from_str(text).unwrap_or_default()
 }
 
-/// Puts the contents in place of the word that stands for them.
+/// Replaces the placeholder word by the contents.
 fn filled(stream: TokenStream, contents: &mut impl Iterator<Item = Vec<u8>>) -> TokenStream {
     let fill = |tree| match tree {
         TokenTree::Group(group) => {

@@ -49,7 +49,7 @@ pub struct Product {
     pub c: Matrix,
     /// Factor of the product.
     pub alpha: f32,
-    /// Factor of what c held; 0 does not read it.
+    /// Factor of the old content of c; 0 does not read it.
     pub beta: f32,
     /// Whether f32 is read as tf32.
     pub tf32: bool,

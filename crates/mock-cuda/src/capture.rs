@@ -19,7 +19,7 @@ thread_local! {
     static THREAD_MODE: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Sets the calling thread's mode; gives the one before.
+/// Sets the calling thread's mode. Returns the one before.
 pub fn exchange_mode(mode: i32) -> i32 {
     THREAD_MODE.replace(mode)
 }
@@ -32,7 +32,7 @@ pub struct Capture {
     pub thread: std::thread::ThreadId,
     /// `CU_STREAM_CAPTURE_MODE_...`.
     pub mode: i32,
-    /// A forbidden call was made: the end of the capture gives no graph.
+    /// A forbidden call was made: the end of the capture returns no graph.
     pub invalid: bool,
     streams: BTreeMap<usize, Seen>,
     work: Vec<Work>,

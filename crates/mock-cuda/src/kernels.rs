@@ -1,5 +1,5 @@
-//! The kernels that a program brings, on the CPU: a module's text is only looked through for names, and each name
-//! stands for a function here. They compute what tightfit-cuda's `kernels.cu` says, in its order.
+//! The kernels that a program brings, on the CPU: a module's text is only looked through for names, and each name stands
+//! for a function here. They compute the same as tightfit-cuda's `kernels.cu`, in its order.
 
 use std::sync::Arc;
 
@@ -90,8 +90,7 @@ impl Array {
     }
 
     fn read<T: Copy>(&self, i: usize) -> T {
-        // SAFETY: whoever holds the array asks for elements within the length that it held, of a type as long as that
-        // said.
+        // SAFETY: the holder of the array asks for elements within the length that it held, of a type as long as that said.
         unsafe { (self.at as *const T).add(i).read_unaligned() }
     }
 

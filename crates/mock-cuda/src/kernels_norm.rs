@@ -42,7 +42,7 @@ impl Planes {
         if lanes == 0 || lanes > 256 {
             return Err(Code::INVALID_VALUE);
         }
-        // Every channel has a thread, and packs do not go beyond what is next to each other.
+        // Every channel has a thread, and packs only have adjacent elements.
         let (beside, reached) = if last { (channels, lanes * pack) } else { (area, 256 / lanes) };
         if !beside.is_multiple_of(pack) || launch.grid[0] * reached < channels {
             return Err(Code::INVALID_VALUE);

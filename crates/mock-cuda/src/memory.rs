@@ -10,7 +10,7 @@
 //! taken 6, given back; taken 4      of the pool's 6, in use: 6
 //! given back; a wait                in use: 0, or the bytes that the pool keeps
 //! ```
-//! Whoever works on a block holds it, so that a block freed too early makes the next access fail, never the process.
+//! Work on a block holds it. So the next access to a block that was freed too early fails, and never the process.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct Block {
     pool: Option<usize>,
 }
 
-// SAFETY: a block only owns memory; whoever reads or writes it orders the accesses, as with any device memory.
+// SAFETY: a block only owns memory; its readers and writers order their accesses, as with any device memory.
 unsafe impl Send for Block {}
 // SAFETY: as above; `&Block` gives out nothing but the range.
 unsafe impl Sync for Block {}
@@ -95,7 +95,7 @@ impl Memory {
         self.take(len, place, limit, None)
     }
 
-    /// The same from a pool, what was given back to it first.
+    /// The same from a pool, which first reuses returned blocks.
     ///
     /// # Errors
     /// As [`Memory::allocate`]; [`Code::INVALID_HANDLE`] for no pool.
@@ -146,7 +146,7 @@ impl Memory {
     /// The live block that holds the whole range.
     ///
     /// # Errors
-    /// [`Code::ILLEGAL_ADDRESS`] if there is none.
+    /// [`Code::ILLEGAL_ADDRESS`] without one.
     pub fn hold(&self, address: usize, len: usize) -> Result<Arc<Block>, Code> {
         let (base, block) = self.blocks.range(..=address).next_back().ok_or(Code::ILLEGAL_ADDRESS)?;
         match (address - base).checked_add(len) {
@@ -175,7 +175,7 @@ impl Memory {
     /// Forgets a pool, with all that was given back to it.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] if there is none.
+    /// [`Code::INVALID_VALUE`] without one.
     pub fn remove_pool(&mut self, handle: usize) -> Result<(), Code> {
         self.pools.remove(&handle).map(|_| ()).ok_or(Code::INVALID_VALUE)
     }
@@ -183,7 +183,7 @@ impl Memory {
     /// From now on a wait leaves a pool this number of bytes.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] if there is none.
+    /// [`Code::INVALID_VALUE`] without one.
     pub fn keep(&mut self, handle: usize, bytes: u64) -> Result<(), Code> {
         self.pools.get_mut(&handle).ok_or(Code::INVALID_VALUE)?.kept = bytes;
         Ok(())
@@ -192,7 +192,7 @@ impl Memory {
     /// Leaves a pool this number of the bytes that went back to it.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] if there is none.
+    /// [`Code::INVALID_VALUE`] without one.
     pub fn trim(&mut self, handle: usize, bytes: u64) -> Result<(), Code> {
         let pool = self.pools.get_mut(&handle).ok_or(Code::INVALID_VALUE)?;
         pool.idle = pool.idle.min(bytes);
@@ -221,7 +221,7 @@ impl Memory {
         self.peak
     }
 
-    /// Forgets every block of a device; says how many there were.
+    /// Forgets every block of a device. Returns their number.
     pub fn forget(&mut self, device: usize) -> u64 {
         let before = self.blocks.len();
         self.blocks.retain(|_, b| b.place != Place::Device(device));

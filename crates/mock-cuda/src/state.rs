@@ -189,7 +189,7 @@ impl State {
         if disturbed { Err(Code::CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Starts a stream of a device; gives its handle.
+    /// Starts a stream of a device. Returns its handle.
     ///
     /// # Errors
     /// [`Code::OUT_OF_MEMORY`] if the system gives no thread.
@@ -223,10 +223,10 @@ impl State {
         self.captures.iter_mut().find(|(_, c)| c.includes(stream)).map(|(&id, c)| (id, c))
     }
 
-    /// Gives work to a stream, or to the capture it is part of.
+    /// Adds work to a stream, or to the capture that it is part of.
     ///
-    /// Work of the default stream waits for what every blocking stream of the device was given before, and what those are
-    /// given later waits for it.
+    /// Work of the default stream waits for all earlier work of every blocking stream of the device, and all later work of
+    /// these streams waits for it.
     ///
     /// # Errors
     /// [`Code::INVALID_HANDLE`]; the context's lasting error; [`Code::CAPTURE_INVALIDATED`].
@@ -271,7 +271,7 @@ impl State {
         }
     }
 
-    /// Live objects of a kind, bytes in use, and what else tests count; see README.md for the names.
+    /// Live objects of a kind, bytes in use, and other counts for tests; README.md has the names.
     pub fn count(&self, kind: &str) -> Option<u64> {
         use crate::memory::Place;
         let devices = || (0..control::description().devices).map(|d| self.memory.bytes(Place::Device(d)));

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::control;
 use crate::error::Code;
 
-/// A piece of work: what it does, and how long it takes in virtual time. It may run many times, once per graph launch.
+/// A piece of work: its function, and its virtual time. It may run many times, once per graph launch.
 #[derive(Clone)]
 pub struct Work {
     /// Runs on the stream's thread.
@@ -140,7 +140,7 @@ impl Stream {
         clock::host_waited_until(queue.now);
     }
 
-    /// No more will come: the thread ends when it has done what is there.
+    /// No more work will come: the thread ends after the present work.
     pub fn close(&self) {
         lock(&self.queue).closed = true;
         self.changed.notify_all();
@@ -169,7 +169,7 @@ impl Stream {
         }
     }
 
-    /// Does one item; gives the virtual time of its end. After a lasting error, work is passed over but marks are still
+    /// Does one item. Returns the virtual time of its end. After a lasting error, work is passed over but marks are still
     /// reached, so nobody waits for ever.
     fn carry_out(&self, item: Item, begin: u64) -> u64 {
         match item {

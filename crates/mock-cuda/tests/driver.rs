@@ -66,7 +66,7 @@ fn a_copy_from_pageable_memory_may_be_overtaken() {
     cuda.begin();
     let (stream, a) = (cuda.stream(), cuda.allocate(64));
     let host = [7u8; 64];
-    // All work begins late, that of the default stream too; the call returns before.
+    // All work begins late, also on the default stream. The call returns before.
     cuda.tightfitMockCudaDelay(u64::MAX, 50_000);
     cuda.cuMemcpyHtoD_v2(a, host.as_ptr().cast(), 64);
     cuda.tightfitMockCudaDelay(0, 0);
@@ -284,7 +284,7 @@ fn a_graph_never_keeps_pageable_memory() {
     assert_eq!(cuda.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
 }
 
-/// In a child process, whose environment says what the driver is; the name makes it the only test run there.
+/// In a child process, whose environment describes the driver. The name makes it the only test that runs there.
 #[test]
 fn the_environment_describes_the_driver() {
     const CHILD: &str = "TIGHTFIT_MOCK_TEST_CHILD";

@@ -4,7 +4,7 @@ use std::ptr;
 
 use tightfit_test_support::driver::{Cuda, cuda};
 
-/// Calls every function of the driver once or more; gives each answer by name.
+/// Calls every function of the driver once or more. Returns each answer by name.
 fn program(cuda: &Cuda) -> Vec<(&'static str, i32)> {
     let mut answers = Vec::new();
     macro_rules! step {

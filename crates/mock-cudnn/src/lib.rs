@@ -2,9 +2,9 @@
 //! mock-cuda's streams.
 //!
 //! Two ways in, as in cuDNN: the legacy algorithms, and the backend API with engines, heuristics and plans. Both lead to
-//! the same methods, which differ as real ones do: in workspace, in what they refuse, in the order and precision of their
-//! sums, in whether two runs agree. Tests steer it by `tightfitMockCudnn...` functions or environment variables
-//! (README.md). Signatures and constants were checked against the headers of cuDNN 9.19.
+//! the same methods, which differ as real ones do: in workspace, in the problems that they refuse, in the order and
+//! precision of their sums, in whether two runs agree. Tests steer it by `tightfitMockCudnn...` functions or environment
+//! variables (README.md). Signatures and constants were checked against the headers of cuDNN 9.19.
 //!
 //! `tensor` memory layout · `number` storage and rounding · `problem` one convolution · `method` what each engine needs and
 //! refuses · `compute` the loops · `launch` onto a stream · `legacy`, `backend` the two interfaces · `layers` the other

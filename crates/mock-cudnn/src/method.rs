@@ -1,4 +1,4 @@
-//! The ways to compute a convolution: what each refuses, needs, and says of its arithmetic.
+//! The ways to compute a convolution: the problems that each refuses, its workspace, and notes on its arithmetic.
 //!
 //! Workspace against mini-batch, the reason why dividing pays:
 //! ```text
@@ -104,7 +104,7 @@ impl Choice {
     /// Whether the method computes the problem.
     ///
     /// # Errors
-    /// A status of the not-supported category that says what it refuses.
+    /// A status of the not-supported category that names the refusal.
     pub fn check(self, problem: &Problem) -> Result<(), Status> {
         let p = problem;
         let [a, b] = p.inputs().map(|t| t.data_type);

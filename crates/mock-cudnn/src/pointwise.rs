@@ -41,7 +41,7 @@ pub struct Pointwise {
     pub mode: Mode,
     /// First input.
     pub x: Tensor,
-    /// Second input; none for identity.
+    /// Second input, or `None` for identity.
     pub b: Option<Tensor>,
     /// Output.
     pub y: Tensor,
@@ -71,8 +71,8 @@ impl Pointwise {
         2_000 + self.y.len() as u64 / 100
     }
 
-    /// Enqueues the operation on a stream, or into a graph; the addresses are those of x, b (0 without) and y, and y may be one
-    /// of the inputs.
+    /// Enqueues the operation on a stream, or into a graph. The addresses are x, b (0 without) and y, and y may be one of
+    /// the inputs.
     ///
     /// # Errors
     /// The driver's refusal.

@@ -90,7 +90,7 @@ impl<T: Settings> Control<T> {
         lock(self.state()).settings.count(kind)
     }
 
-    /// Counts a call; gives the status that a test asked it to answer with.
+    /// Counts a call. Returns the status that a test asked it to answer with.
     pub fn on_call<S: Status>(&self, name: &'static str) -> Option<S> {
         lock(self.state()).injection.on_call(name).map(S::of)
     }

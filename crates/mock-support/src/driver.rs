@@ -76,7 +76,7 @@ pub fn check() -> Result<(), Unreachable> {
     driver().map(|_| ())
 }
 
-/// Waits for the device, with whatever that does to captures.
+/// Waits for the device, with the same effect on captures as the real driver.
 pub fn synchronize() {
     if let Ok(driver) = driver() {
         // SAFETY: it takes nothing.

@@ -50,7 +50,7 @@ impl Injection {
         self.failures.push(Failure { name, left: nth.max(1), status });
     }
 
-    /// Counts a call; gives the status it must answer with, if it is one that fails.
+    /// Counts a call. Returns the status it must answer with, if it is one that fails.
     pub fn on_call(&mut self, name: &'static str) -> Option<i32> {
         *self.calls.entry(name).or_default() += 1;
         let mut answer = None;

@@ -21,7 +21,7 @@ impl<T> Table<T> {
         Table { base, slots: Vec::new(), free: Vec::new() }
     }
 
-    /// Adds an object; gives its handle.
+    /// Adds an object. Returns its handle.
     pub fn insert(&mut self, object: T) -> usize {
         let index = self.free.pop().unwrap_or(self.slots.len());
         if index == self.slots.len() {

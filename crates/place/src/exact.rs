@@ -17,7 +17,7 @@ pub(super) struct Lowest {
     pub(super) offsets: Option<Vec<i32>>,
     /// Its height, in units.
     pub(super) height: i32,
-    /// The least possible height as far as proven, in units.
+    /// The proven lower bound on the height, in units.
     pub(super) bound: i32,
 }
 
@@ -36,8 +36,8 @@ const STEP: i32 = 8;
 /// Seed of the random factors.
 const SEED: u64 = 0x9e37_79b9_7f4b_16c0;
 
-/// Looks for placements below this `height`, until no lower one exists, one is no higher than `enough`, this number of
-/// visits is over, or `is_over` returns true.
+/// Looks for placements below this `height`. Stops when no lower one exists, when one reaches `enough`, after this number of visits, or when
+/// `is_over` returns true.
 pub(super) fn lowest(
     instance: &Instance,
     height: i32,
@@ -54,8 +54,8 @@ pub(super) fn lowest(
         if best.bound >= best.height || best.height <= enough || fit.visits >= max_visits || is_over() {
             break;
         }
-        // Most searches aim for the least height that may be possible, some for one that is a little below the best. These
-        // go on as long as they succeed.
+        // Most searches aim for the least height that may be possible. Some aim for a height a little below the best, and continue while they
+        // succeed.
         let step = 1 + (best.height - best.bound) / STEP;
         let limit = if descends || search % AIM == AIM - 1 { best.height - step } else { best.bound };
         let limit = limit.max(enough.min(best.height - 1));
@@ -111,7 +111,7 @@ impl Lessons<'_> {
     }
 }
 
-/// The random factors, and how far they differ.
+/// The number and the spread of the random factors.
 const FACTOR: u64 = 64;
 const SPREAD: usize = 5;
 

@@ -218,8 +218,7 @@ impl<'a> Fit<'a> {
         })
     }
 
-    /// Places a block as the next one of a frame; returns the first of the parts to go on with, `None` if it cannot
-    /// lead to a placement.
+    /// Places a block as the next one of a frame. Returns the first of the parts to continue with, or `None` if the block cannot lead to a placement.
     fn try_block(&mut self, frame: usize, block: u32, prefer: &mut dyn Prefer) -> Option<usize> {
         let part = self.frames[frame].part;
         let Part { start, len, next, ranks, .. } = part;
@@ -473,7 +472,7 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// A number for a block at a least offset; sums of them tell apart the states of a part.
+/// A number for a block at a least offset; sums of these numbers distinguish the states of a part.
 fn mixed(block: u32, least: i32) -> u64 {
     let state = (u64::from(block) << 32 | u64::from(least as u32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

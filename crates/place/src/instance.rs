@@ -10,7 +10,7 @@
 use super::life::Life;
 use super::skyline::Stay;
 
-/// The most units an arena may have: sums of two offsets stay within 32 bits.
+/// The largest arena in units: sums of two offsets stay within 32 bits.
 const MAX_UNITS: u64 = 1 << 29;
 
 /// The most pairs of blocks that may be in each other's way.
@@ -48,8 +48,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// The instance of these lifetimes, sorted by begin, with the ends that `stays` gives them; `None` if it is too
-    /// large for the search.
+    /// The instance of these lifetimes, sorted by begin, with ends adjusted by `stays`; `None` if it is too large for the search.
     pub(super) fn new(lives: &[Life], stays: &[Stay]) -> Option<Instance> {
         let unit = lives.iter().fold(0, |unit, life| divisor(unit, life.bytes)).max(1);
         let total: u64 = lives.iter().map(|life| life.bytes / unit).try_fold(0_u64, u64::checked_add)?;

@@ -33,7 +33,7 @@ pub use life::{Clock, Life, STREAMS, is_known};
 pub use skyline::{Effort, is_tight};
 use skyline::{Packing, Stay};
 
-/// Whether a search is to end, whatever work is left. Each of its loops asks.
+/// Whether a search is to end regardless of the remaining work. Each of its loops asks.
 pub type IsOver<'a> = &'a dyn Fn() -> bool;
 
 /// Visits per block below which an exact search is not begun.
@@ -59,7 +59,7 @@ pub fn place(lives: &[Life], effort: Effort, is_over: IsOver) -> Placement {
     place_within(lives, effort, effort.exact_visits(), None, is_over)
 }
 
-/// The same, but any placement of at most this height will do, and the search goes on until it finds one or gives up.
+/// Like [`place`], but accepts any placement of at most height `most`, and searches until it finds one or gives up.
 pub fn place_below(lives: &[Life], most: u64, effort: Effort, is_over: IsOver) -> Placement {
     place_within(lives, effort, effort.exact_visits() / 3, Some(most), is_over)
 }

@@ -92,7 +92,7 @@ struct Stretch {
     floor: u64,
 }
 
-/// A search for places that can go on later.
+/// A search for offsets that can be continued later.
 pub(super) struct Packing<'a> {
     search: Search<'a>,
     orders: Vec<Vec<usize>>,
@@ -325,7 +325,7 @@ impl<'a> Search<'a> {
 pub(super) struct Random(u64);
 
 impl Random {
-    /// A generator; the same seed gives the same numbers.
+    /// A generator; equal seeds give equal numbers.
     pub(super) fn new(seed: u64) -> Random {
         Random(seed.max(1))
     }

@@ -1,8 +1,9 @@
-//! What the library adds to a program in which nothing is divided, on the mocks: `cargo bench -p tightfit-preload`.
+//! The time that the library adds to a program in which nothing is divided, on the mocks: `cargo bench -p
+//! tightfit-preload`.
 //!
-//! Each figure is the least of several runs of the C client, each with and without the library in turn. Executions are such as
-//! the mock refuses at once, so that calls are timed and not convolutions. The last column has a cache of 78 000 measurements,
-//! a recorded profile, in which the convolution is looked up: there what is executed is ours, in one piece.
+//! Each figure is the least of several runs of the C client, alternately with and without the library. The mock refuses
+//! these executions at once, so calls are timed and not convolutions. The last column has a cache of 78 000 measurements, a
+//! recorded profile, in which the convolution is looked up: there our configuration runs, in one piece.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +18,7 @@ const CALLS: usize = 20_000;
 const PROBLEM: &str = "n=16 c=64 k=192 size=27 filter=5 pad=2 engine=1 bench=";
 const PROFILE: &str = "../../profiles/recorded/h200-2026-11-21.jsonl.gz";
 
-/// What the client timed, by its words.
+/// The client's timings, by its words.
 const ROWS: [(&str, &str, f64); 10] = [
     ("cudnnBackendExecute", "execute", 1.0),
     ("a variant pack made and destroyed", "pack", 1.0),
@@ -37,7 +38,7 @@ fn main() {
     let cache = Cache::open(&file).expect("a cache");
     let profile = Path::new(env!("CARGO_MANIFEST_DIR")).join(PROFILE);
     for mut recording in Recording::read(&profile).expect("a profile") {
-        // What the mocks call themselves under the name of the profile's device.
+        // The mocks' versions, under the name of the profile's device.
         recording.device.library = "cudnn 9.19.0 / cuda 13.0".to_owned();
         cache.import(&recording).expect("room for a profile");
     }

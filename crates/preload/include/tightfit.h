@@ -33,15 +33,15 @@ enum {
  *                                      a convolution first runs), cached or heuristic
  *            The value `default` takes back what a call set.
  * layers     the names of `count` layers, as tightfitSetLayer gives them; null, with a count of 0, for all convolutions.
- *            What is set for a layer comes before what is set for all, and that before the environment's settings.
+ *            The setting of a layer comes before the setting for all, and both before the environment's.
  *
- * A convolution that was planned before keeps the bytes of workspace that the program was told; what runs for it becomes
- * smaller where it can. Layers with equal convolutions on one thread share the least of their limits, because frameworks
+ * A convolution that was planned before keeps the workspace that was reported to the program, and runs in less where it
+ * can. Layers with equal convolutions on one thread share the least of their limits, because frameworks
  * keep one plan for them. A total that is in use on a device keeps its size there.
  *
  * Returns how many convolutions (one operation of one shape on one device each) were planned before and cannot follow:
- * the program was told more, or less than the new limit allows, other sizes or another mode would have to be tried, or a
- * CUDA graph has captured them. Less than 0: nothing was changed, and tightfitLastError says why. */
+ * more was reported to the program, or less than the new limit allows, other sizes or another mode would have to be tried,
+ * or a CUDA graph has captured them. Less than 0: nothing was changed, and tightfitLastError returns the reason. */
 int tightfitSetLimits(const char *settings, const char *const *layers, int count);
 
 /* Describes the last error of tightfitSetLimits on the calling thread, in one line; empty if there was none. The text is

@@ -7,10 +7,10 @@ use tightfit_cuda::GuestProgram;
 use tightfit_cuda::sys::cudnn::Handle;
 
 use crate::kernel::Kernel;
-use crate::latest::Latest;
 use crate::reason::Reason;
 use crate::recognize::Graph;
 use crate::shadow;
+use crate::swap_cell::SwapCell;
 
 /// Facts about a descriptor, with the conclusions from them.
 pub type Object = shadow::Object<Notes>;
@@ -20,7 +20,7 @@ pub type Shadows = shadow::Shadows<Notes>;
 /// The conclusion from an object.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// The graph that it is or leads to; none if it has none.
+    /// The graph that it is or leads to, or `None` if it has none.
     pub graph: OnceLock<Option<Arc<Graph>>>,
     /// The decision about a plan when it was finalized, or about an engine's configuration when its workspace was
     /// queried, which binds any plan made from it.
@@ -37,16 +37,16 @@ impl Notes {
 /// A decision, whose workspace was reported to the program. Cheap to copy.
 #[derive(Clone, Debug)]
 pub enum Decision {
-    /// There is a kernel, which knows what runs.
+    /// A kernel, which has the choice.
     Kernel(Arc<Setup>),
     /// The framework's choice runs, because there was no question or no answer.
     Left(Reason),
 }
 
 impl Decision {
-    /// Bytes of workspace to tell the program; none if the plan's own answer holds.
+    /// Bytes of workspace to report to the program, or `None` if the plan's own answer holds.
     pub fn workspace(&self) -> Option<usize> {
-        self.kernel()?.told().replacement()
+        self.kernel()?.reported().replacement()
     }
 
     /// The kernel decided about.
@@ -64,7 +64,7 @@ pub struct Setup {
     pub kernel: Arc<Kernel>,
     handle: usize,
     /// The last setup on the handle; a kernel may run something else by now.
-    program: Latest<Option<Program>>,
+    program: SwapCell<Option<Program>>,
 }
 
 /// A configuration with its setup.
@@ -88,7 +88,7 @@ impl PartialEq for Program {
 impl Setup {
     /// A kernel on a handle, and its configuration set up there if it has one.
     pub fn new(kernel: Arc<Kernel>, handle: Handle, program: Option<(Arc<Configuration>, Arc<GuestProgram>)>) -> Setup {
-        Setup { kernel, handle: handle.0 as usize, program: Latest::new(program.map(Program::new)) }
+        Setup { kernel, handle: handle.0 as usize, program: SwapCell::new(program.map(Program::new)) }
     }
 
     /// Whether it is for this handle.
@@ -96,7 +96,8 @@ impl Setup {
         self.handle == handle.0 as usize
     }
 
-    /// A configuration as it was set up on the handle; none if it was not. Takes no lock, because every execution asks.
+    /// A configuration as it was set up on the handle, or `None` if it was not. Takes no lock, because every execution
+    /// asks.
     pub fn program(&self, configuration: &Arc<Configuration>) -> Option<&Arc<GuestProgram>> {
         let Program { configuration: known, program } = self.program.get().as_ref()?;
         Arc::ptr_eq(known, configuration).then_some(program)
@@ -107,7 +108,7 @@ impl Setup {
         self.program.get().as_ref().map(|known| &known.program)
     }
 
-    /// Keeps what was set up on the handle.
+    /// Keeps the configuration that was set up on the handle.
     pub fn keep(&self, configuration: Arc<Configuration>, program: Arc<GuestProgram>) {
         self.program.replace(Some(Program::new((configuration, program))));
     }

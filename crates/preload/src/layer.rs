@@ -1,8 +1,8 @@
-//! Names of layers, set by a program's hooks. The name that is current on a thread when a convolution is first planned
-//! becomes its name in the report and in the program's layers in the cache.
+//! Names of layers, set by a program's hooks. A convolution takes the name that is current on the thread when it is first
+//! planned. The report and the cache show it.
 //!
-//! Frameworks keep the plans of a thread by shape, so layers with equal convolutions share one: each thread knows for
-//! which layers it planned a convolution.
+//! Frameworks keep the plans of a thread by shape, so layers with equal convolutions share one. Each thread keeps the
+//! layers for which it planned a convolution.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char};
 
 use tightfit_core::Problem;
 
-/// A layer; none for convolutions that the program did not name.
+/// A layer, or `None` for convolutions that the program did not name.
 pub type Layer = Option<String>;
 
 thread_local! {

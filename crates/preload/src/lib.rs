@@ -5,7 +5,7 @@
 //! program    trampolines   functions that are only forwarded   .
 //!            exports       all others: the C functions          \
 //!            run           carries a decision out               > forward -> the real libcudnn.so.9
-//!            report, summary, launched   what was done          /
+//!            report, summary, launched_program   what was done  /
 //!            decide        plans and algorithm numbers         '
 //!            process       the one state, made of the parts below
 //!            tune          measures between the program's calls, and changes choices
@@ -28,39 +28,39 @@
 #![cfg(target_arch = "x86_64")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod append_only_list;
 mod choose;
 mod decide;
 mod decision;
-mod duty;
 mod exports;
 mod forward;
 mod judge;
 mod kernel;
-mod latest;
-mod launched;
+mod launched_program;
 mod layer;
 mod limits;
-mod list;
-mod loaded;
 mod lock;
 mod log;
 mod memory;
 mod original;
 mod panics;
-mod pipe;
 mod process;
+mod process_libraries;
 mod program;
+mod progress;
 mod ranks;
 mod reason;
 mod recognize;
 mod report;
+mod report_state;
 mod run;
 mod session;
 mod settings;
 mod shadow;
+mod sigpipe;
 mod summary;
+mod swap_cell;
 mod torch;
 mod trampolines;
 mod tune;
-mod voice;
 mod worker;

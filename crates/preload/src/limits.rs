@@ -36,7 +36,7 @@ impl Limits {
         self.layers.values().chain([&self.all]).any(|own| own.limit.is_some())
     }
 
-    /// The limit of a layer's convolutions; none if nothing limits them.
+    /// The limit of a layer's convolutions, or `None` if nothing limits them.
     pub fn terms(&self, settings: &Settings, layer: Option<&str>) -> Option<Terms> {
         let layer = layer.and_then(|name| self.layers.get(name)).copied().unwrap_or_default();
         Some(Terms {
@@ -82,7 +82,7 @@ impl Limits {
     }
 }
 
-/// The settings of a call. Each is none where it stays, and `Some(None)` where a more general one is to hold.
+/// The settings of a call. `None` keeps a setting, and `Some(None)` lets a more general one hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     limit: Option<Option<Limit>>,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn a_wrong_setting_is_named_with_the_allowed_ones() {
         for (text, words) in [
             ("", &["\"\"", "name=value"][..]),
             ("64MiB", &["64MiB", "name=value"]),

@@ -4,7 +4,7 @@ use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::OnceLock;
 
-use crate::pipe::shielded;
+use crate::sigpipe::without_sigpipe;
 
 /// Whether `TIGHTFIT_LOG` requests a line per decision. Outside of the process's state, because creating the state may
 /// log; guarded by its own cell and never changed.
@@ -13,12 +13,12 @@ static VERBOSE: OnceLock<bool> = OnceLock::new();
 /// Writes a line.
 pub fn line(text: Arguments<'_>) {
     // If writing fails, there is nowhere left to report it.
-    let _ = shielded(|| std::io::stderr().write_all(format!("tightfit: {text}\n").as_bytes()));
+    let _ = without_sigpipe(|| std::io::stderr().write_all(format!("tightfit: {text}\n").as_bytes()));
 }
 
 /// Writes part of a line, for a terminal.
 pub fn part(text: Arguments<'_>) {
-    let _ = shielded(|| std::io::stderr().write_all(text.to_string().as_bytes()));
+    let _ = without_sigpipe(|| std::io::stderr().write_all(text.to_string().as_bytes()));
 }
 
 /// Whether `TIGHTFIT_LOG` requests a line per decision.

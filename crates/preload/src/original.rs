@@ -29,7 +29,7 @@ pub struct Original {
 }
 
 impl Original {
-    /// Finds and opens it; none without one, which is reported.
+    /// Finds and opens it, or `None` without one, which is reported.
     pub fn find() -> Option<Original> {
         let mut tried = Vec::new();
         for path in places() {
@@ -43,7 +43,7 @@ impl Original {
         None
     }
 
-    /// The address of a function; none if the library lacks it.
+    /// The address of a function, or `None` if the library lacks it.
     pub fn symbol(&self, name: &CStr) -> Option<usize> {
         // SAFETY: only the address is taken; who calls it knows the signature.
         let found = unsafe { self.library.get::<*const ()>(name.to_bytes_with_nul()) };
@@ -55,7 +55,7 @@ impl Original {
         &self.path
     }
 
-    /// Driver and cuDNN for our own work; none if they cannot be opened, which is reported.
+    /// Driver and cuDNN for our own work, or `None` if they cannot be opened, which is reported.
     pub fn host(&self) -> Option<Host> {
         let opened = load::cudnn_of_program(&self.path).map(Arc::new).and_then(Host::open);
         opened.map_err(|error| warn!("leaving every convolution unchanged: {error}")).ok()
@@ -73,7 +73,7 @@ fn open(path: &Path) -> Result<Library, String> {
     }
 }
 
-/// Where the file that contains an address is mapped; none if no file does.
+/// Where the file that contains an address is mapped, or `None` if no file does.
 fn file_base(address: *const c_void) -> Option<usize> {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::log::trace;
 
-/// Runs our part of a call and catches panics; none if it panicked.
+/// Runs our part of a call and catches panics, or `None` if it panicked.
 pub fn catch_panics<T>(part: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(part)).map_err(|_| trace!("a decision panicked; passing the call through")).ok()
 }

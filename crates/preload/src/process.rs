@@ -15,13 +15,12 @@
 //! ```
 //!
 //! The map of totals is released before a device's total is locked. Waiting for a backend has a time limit, because the
-//! thread that measures may need what the waiting one has yet to enqueue; nobody waits for a session, since only one
-//! thread at a time uses a handle. The choice of a kernel and the settings of calls (`Latest`) are read without a lock, and
-//! replaced under one under which nothing is taken; counts and the duty to report take no lock.
-//! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any
-//! of these locks is held; filling one takes no lock of this list, except that a decision about a configuration is made
-//! before its cell is filled. Locks inside other crates (the host's contexts, SQLite's) are taken last and released
-//! before anything here is.
+//! thread that measures may need work that the waiting one has yet to enqueue. Nobody waits for a session, since only one
+//! thread at a time uses a handle. The choice of a kernel and the settings of calls (`SwapCell`) are read without a lock.
+//! They are replaced under a lock under which no other is taken. Counts and the state of the report take no lock.
+//! Cells that are filled once (settings, libraries, cache file, conclusions about a descriptor) may be filled while any of
+//! these locks is held. Filling one takes no lock of this list; a decision about a configuration is made before its cell is
+//! filled. Locks inside other crates (the host's contexts, SQLite's) are taken last and released first.
 
 use std::path::Path;
 use std::ptr::null_mut;
@@ -33,25 +32,25 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 
 use crate::choose::Chooser;
 use crate::decision::Shadows;
-use crate::duty::Duty;
 use crate::kernel::{Kernel, Kernels};
-use crate::latest::Latest;
 use crate::limits::{Change, Limits};
 use crate::memory::{Loans, Totals};
 use crate::original::Original;
+use crate::progress::Progress;
 use crate::reason::Counts;
+use crate::report_state::ReportState;
 use crate::session::Sessions;
 use crate::settings::{self, Settings};
+use crate::swap_cell::SwapCell;
 use crate::tune::{Around, Tuner};
-use crate::voice::Voice;
 
 /// The state of a process: parts that guard themselves. A part's own documentation says how.
 #[derive(Default)]
 pub struct Process {
     settings: OnceLock<Option<Settings>>,
     /// The settings of the program's calls.
-    pub limits: Latest<Limits>,
-    /// Whether a call ever set a limit. From then on plans may have been told less than cuDNN asks for.
+    pub limits: SwapCell<Limits>,
+    /// Whether a call ever set a limit. From then on, less may have been reported for plans than cuDNN asks for.
     is_limited: AtomicBool,
     original: OnceLock<Option<Arc<Original>>>,
     host: OnceLock<Option<Arc<Host>>>,
@@ -74,9 +73,9 @@ pub struct Process {
     /// The calls that were passed through.
     pub counts: Counts,
     /// The messages to the user about tuning.
-    pub voice: Voice,
+    pub progress: Progress,
     /// The report.
-    pub duty: Duty,
+    pub report_state: ReportState,
 }
 
 /// The state. It needs no lock because it is only replaced as a whole: null until the first call, and a new one in a forked
@@ -137,10 +136,12 @@ impl Process {
     fn of_child(parent: &Process) -> Process {
         let child = Process {
             settings: parent.settings.clone(),
-            limits: Latest::new(parent.limits.get().clone()),
+            limits: SwapCell::new(parent.limits.get().clone()),
             is_limited: AtomicBool::new(parent.is_limited.load(Ordering::Relaxed)),
             original: parent.original.clone(),
-            is_severed: parent.is_severed || parent.duty.is_begun() || matches!(parent.host.get(), Some(Some(_))),
+            is_severed: parent.is_severed
+                || parent.report_state.is_begun()
+                || matches!(parent.host.get(), Some(Some(_))),
             ..Process::default()
         };
         if !child.is_severed {
@@ -149,12 +150,12 @@ impl Process {
         child
     }
 
-    /// The environment's settings; none if every convolution is to be left unchanged.
+    /// The environment's settings, or `None` if every convolution is to be left unchanged.
     pub fn settings(&self) -> Option<&Settings> {
         self.settings.get_or_init(settings::of_environment).as_ref().filter(|_| !self.is_severed)
     }
 
-    /// Why no call can set limits here; none if calls can.
+    /// Why no call can set limits here, or `None` if calls can.
     pub fn why_off(&self) -> Option<&'static str> {
         if self.is_severed {
             return Some("this process was forked from one that had used the GPU; its convolutions are left unchanged");
@@ -177,7 +178,7 @@ impl Process {
         self.settings().is_some_and(is_limited)
     }
 
-    /// The real library; none without one, which is reported once.
+    /// The real library, or `None` without one, which is reported once.
     pub fn original(&self) -> Option<&Original> {
         self.original.get_or_init(|| Original::find().map(Arc::new)).as_deref()
     }
@@ -196,16 +197,16 @@ impl Process {
             return;
         }
         let (Some(settings), Some(host)) = (self.settings(), self.host()) else { return };
-        let Process { chooser, sessions, kernels, voice, .. } = self;
-        let around = Around { settings, host, chooser, sessions, kernels, voice };
+        let Process { chooser, sessions, kernels, progress, .. } = self;
+        let around = Around { settings, host, chooser, sessions, kernels, progress };
         // SAFETY: forwarded to the caller.
         if unsafe { self.tuner.between_calls(&around, kernel, handle, plan) } {
             // A program that is killed leaves one.
-            self.duty.request();
+            self.report_state.request();
         }
     }
 
-    /// Driver and cuDNN for our own work; none if they cannot be opened, which is reported once.
+    /// Driver and cuDNN for our own work, or `None` if they cannot be opened, which is reported once.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.host.get_or_init(|| self.original()?.host().map(Arc::new)).as_ref()
     }
@@ -256,14 +257,14 @@ mod tests {
                 && !child.is_severed
         }));
         // Once the parent has run a convolution, its child leaves all alone, and so do that child's own children.
-        parent.duty.begin(|| parent.duty.take_over());
-        let is_idle = || process().is_severed && process().why_off().is_some() && !process().duty.is_own();
+        parent.report_state.begin(|| parent.report_state.take_over());
+        let is_idle = || process().is_severed && process().why_off().is_some() && !process().report_state.is_own();
         assert!(is_right_in_child(|| {
             taken();
             is_idle() && process().shadows.object(64).is_none() && is_right_in_child(is_idle)
         }));
         drop(held);
-        assert!(std::ptr::eq(process(), parent) && parent.duty.is_own());
+        assert!(std::ptr::eq(process(), parent) && parent.report_state.is_own());
         parent.shadows.destroy(64);
         // A report under a limit holds after the limit was taken back.
         parent.set_limits(&Change::read("workspace=default").unwrap(), None);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_has_the_name_of_what_runs() {
+    fn a_program_is_named_after_its_executable_or_script() {
         for (line, expected) in [
             ("/opt/bin/server --port 1", "server"),
             ("/usr/bin/python3 -u examples/train.py --model a.py", "train.py"),

@@ -15,7 +15,7 @@ const VARIABLES: [(&str, &str); 4] = [
 /// The variables for how many processes a job has on all machines.
 const SIZES: [&str; 4] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"];
 
-/// This process's number and how many there are; 0 of 1 if nothing says otherwise.
+/// This process's number and the number of processes; 0 of 1 by default.
 fn place() -> (u64, u64) {
     place_in(&variable)
 }
@@ -48,7 +48,7 @@ fn are_in(number: &dyn Fn(&str) -> Option<u64>) -> bool {
     place_in(number).1 > 1 || SIZES.iter().any(|name| number(name) > Some(1))
 }
 
-/// Whether it is for this process to measure a convolution; each is measured by one, which is the same wherever this is asked.
+/// Whether this process measures a convolution. Each is measured by one process, and all processes agree on it.
 pub fn is_own(problem: &Problem) -> bool {
     let (rank, size) = place();
     number(problem) % size == rank
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_is_what_the_launcher_says() {
+    fn the_place_comes_from_the_launcher() {
         let among = |pairs: &'static [(&str, u64)]| {
             move |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
         };

@@ -13,18 +13,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tightfit_core::{Candidate, Nanos, output};
 
-use crate::kernel::{Kernel, Running};
-use crate::launched;
-use crate::loaded;
+use crate::kernel::{ActiveChoice, Kernel};
+use crate::launched_program;
 use crate::log::warn;
-use crate::pipe::shielded;
 use crate::process::{Process, existing};
+use crate::process_libraries;
 use crate::program;
 use crate::settings::{Limit, Settings};
+use crate::sigpipe::without_sigpipe;
 use crate::summary;
 
 /// How long the program waits at exit for the reader of a report that goes to a pipe.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
@@ -43,13 +43,13 @@ const SIGUSR1: c_int = 10;
 /// `SIG_DFL`
 const DEFAULT: usize = 0;
 
-/// Called when a convolution runs: from then on a report is due, and one requested by a signal is written.
+/// Called when a convolution runs: a report is due from now on, and a report requested by a signal is written.
 pub fn on_call(process: &Process) {
-    process.duty.begin(|| begin(process));
-    if process.duty.take_request() {
+    process.report_state.begin(|| begin(process));
+    if process.report_state.take_request() {
         write(process);
     }
-    if process.tuner.is_building() && loaded::are_more() {
+    if process.tuner.is_building() && process_libraries::have_grown() {
         // SAFETY: the handler only waits, and lives as long as the process: nobody unloads cuDNN.
         unsafe { atexit(end_builds) };
     }
@@ -59,7 +59,7 @@ pub fn on_call(process: &Process) {
 extern "C" fn end_builds() {
     // Nothing may unwind into the C library.
     let _ = std::panic::catch_unwind(|| {
-        if let Some(process) = existing().filter(|process| process.duty.is_own()) {
+        if let Some(process) = existing().filter(|process| process.report_state.is_own()) {
             process.tuner.finish_builds();
         }
     });
@@ -67,8 +67,8 @@ extern "C" fn end_builds() {
 
 fn begin(process: &Process) {
     let Some(settings) = process.settings() else { return };
-    process.duty.take_over();
-    launched::on_first_call();
+    process.report_state.take_over();
+    launched_program::on_first_call();
     // SAFETY: both handlers only touch atomics or write files, and live as long as the process: nobody unloads cuDNN.
     unsafe {
         atexit(at_exit);
@@ -85,14 +85,14 @@ fn begin(process: &Process) {
 
 extern "C" fn on_signal(_: c_int) {
     if let Some(process) = existing() {
-        process.duty.request();
+        process.report_state.request();
     }
 }
 
 extern "C" fn at_exit() {
     // Nothing may unwind into the C library.
     let _ = std::panic::catch_unwind(|| {
-        if let Some(process) = existing().filter(|process| process.duty.is_own()) {
+        if let Some(process) = existing().filter(|process| process.report_state.is_own()) {
             if let Some(settings) = process.settings() {
                 process.tuner.save(&process.chooser, settings);
             }
@@ -105,9 +105,9 @@ extern "C" fn at_exit() {
 
 fn write(process: &Process) {
     let Some(path) = process.settings().and_then(Settings::report_path) else { return };
-    let written = serde_json::to_vec_pretty(&json(process))
-        .map_err(|error| error.to_string())
-        .and_then(|text| shielded(|| output::write_within(&path, &text, PATIENCE)).map_err(|error| error.chain()));
+    let written = serde_json::to_vec_pretty(&json(process)).map_err(|error| error.to_string()).and_then(|text| {
+        without_sigpipe(|| output::write_within(&path, &text, MAX_WAIT)).map_err(|error| error.chain())
+    });
     if let Err(error) = written {
         warn!("could not write the report: {error}");
     }
@@ -126,7 +126,7 @@ fn json(process: &Process) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "cudnn": process.original_path().map(|path| path.to_string_lossy()),
-        "device": process.duty.device(),
+        "device": process.report_state.device(),
         "kernels": kernels.iter().map(|kernel| kernel_json(process, kernel, limit)).collect::<Vec<_>>(),
         "passed_through": passed,
         "totals": totals(process, &kernels, planned_only),
@@ -182,7 +182,7 @@ fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Val
         })
     };
     let (ours, decision) = match kernel.running() {
-        Running::Ours(configuration) | Running::Shared(configuration) => (
+        ActiveChoice::Ours(configuration) | ActiveChoice::Shared(configuration) => (
             json!({
                 "configuration": configuration.parts().iter().map(part).collect::<Vec<_>>(),
                 "time_us": micros(Some(configuration.time())),
@@ -190,8 +190,8 @@ fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Val
             }),
             if configuration.is_divided() { "divided" } else { "replaced" },
         ),
-        Running::Left(reason) => (own_choice(kernel), reason.words()),
-        Running::Kept => (own_choice(kernel), "kept"),
+        ActiveChoice::Left(reason) => (own_choice(kernel), reason.words()),
+        ActiveChoice::Kept => (own_choice(kernel), "kept"),
     };
     let mut value = json!({
         "name": kernel.name(),
@@ -212,7 +212,7 @@ fn kernel_json(process: &Process, kernel: &Kernel, of_all: Option<Limit>) -> Val
             let (name, bytes) = named(limit);
             value[name] = bytes;
         }
-        value["told_workspace_bytes"] = json!(kernel.told().workspace().0);
+        value["told_workspace_bytes"] = json!(kernel.reported().workspace().0);
     }
     value
 }

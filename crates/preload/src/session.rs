@@ -1,8 +1,7 @@
-//! The program's handles, each with the programs built on it. Only one thread at a time uses a handle, so nobody ever
-//! waits for its lock, which only proves this to the compiler.
+//! The program's handles, each with the programs built on it. Only one thread at a time uses a handle, so nobody ever waits
+//! for its lock. The lock only proves this to the compiler.
 //!
-//! Nothing built is ever dropped: a captured graph keeps using the kernels of the plans it was recorded from, and its end
-//! is not announced.
+//! Nothing built is ever dropped: a captured graph keeps using the kernels of its plans, and nobody announces its end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -75,8 +74,8 @@ impl Sessions {
 }
 
 impl Session {
-    /// A configuration of a question's convolution set up on this handle; none if it cannot be, for example for its alignment,
-    /// which is logged. A refused setup is asked for once.
+    /// A configuration of a question's convolution set up on this handle, or `None` if it cannot be, for example for its
+    /// alignment, which is logged. A refused setup is asked for once.
     pub fn set_up(&mut self, question: &Question, configuration: &Configuration) -> Option<Arc<GuestProgram>> {
         if self.is_refused(question, configuration) {
             return None;

@@ -1,5 +1,5 @@
-//! Reads the settings from the environment. An invalid value is reported on standard error, and every convolution is
-//! left unchanged. Paths may be any bytes. Calls of the program can change some of them (`limits`).
+//! Reads the settings from the environment. An invalid value is reported on standard error, and every convolution is left
+//! unchanged. Paths may be any bytes. The program's calls can change some settings (`limits`).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -131,8 +131,8 @@ pub enum Shipped {
 /// The settings read from the environment variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `TIGHTFIT_WORKSPACE` or `TIGHTFIT_TOTAL_WORKSPACE`; none if neither is set: nothing is changed then until a call
-    /// sets a limit.
+    /// `TIGHTFIT_WORKSPACE` or `TIGHTFIT_TOTAL_WORKSPACE`, or `None` if neither is set: nothing is changed then until a
+    /// call sets a limit.
     pub limit: Option<Limit>,
     /// `TIGHTFIT_SIZES`, or its old name `TIGHTFIT_POLICY`.
     pub sizes: Sizes,
@@ -144,11 +144,11 @@ pub struct Settings {
     pub budget: TuneBudget,
     /// `TIGHTFIT_QUIET`: nothing is said of tuning.
     pub is_quiet: bool,
-    /// `TIGHTFIT_CACHE`; none for `none`, or without a folder for it.
+    /// `TIGHTFIT_CACHE`, or `None` for `none`, or without a folder for it.
     pub cache: Option<PathBuf>,
     /// `TIGHTFIT_SHIPPED`: a file, or `none`.
     pub shipped: Shipped,
-    /// `TIGHTFIT_DEVICES`: convolutions on other devices are left unchanged; none for all devices.
+    /// `TIGHTFIT_DEVICES`: convolutions on other devices are left unchanged, or `None` for all devices.
     pub devices: Option<Vec<usize>>,
     /// `TIGHTFIT_EXACT_CLASS`: use only algorithms of the same numerical class as the framework's choice.
     pub is_exact_class: bool,
@@ -175,7 +175,7 @@ impl Settings {
     }
 }
 
-/// The settings of the environment; none if `TIGHTFIT_OFF` is set or a value is invalid, which is reported.
+/// The settings of the environment, or `None` if `TIGHTFIT_OFF` is set or a value is invalid, which is reported.
 pub fn of_environment() -> Option<Settings> {
     let environment = |name: &str| std::env::var_os(name);
     if set(&environment, "TIGHTFIT_SIZES").is_none() && set(&environment, "TIGHTFIT_POLICY").is_some() {
@@ -247,7 +247,7 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
         divide,
         tune,
         budget,
-        // Under a budget, what is said is of the budget, unless details are asked for.
+        // Under a budget, messages are about the budget, unless details are asked for.
         is_quiet: flag(environment, "TIGHTFIT_QUIET")?
             || text(environment, "TIGHTFIT_BUDGET")?.is_some() && !flag(environment, "TIGHTFIT_VERBOSE")?,
         cache: Cache::default_path(|name| environment(name)),
@@ -263,7 +263,7 @@ fn read(environment: Environment<'_>) -> Result<Option<Settings>, String> {
     }))
 }
 
-/// The value of a variable; none if it is unset or empty.
+/// The value of a variable, or `None` if it is unset or empty.
 fn set(environment: Environment<'_>, name: &str) -> Option<OsString> {
     environment(name).filter(|value| !value.is_empty())
 }

@@ -6,14 +6,14 @@ use tightfit_core::{Bytes, Nanos};
 use crate::kernel::Kernel;
 use crate::log;
 use crate::process::Process;
-use crate::voice::{Tally, speaks};
+use crate::progress::{Tally, prints_progress};
 
-/// Says what was done, when the program exits; nothing if nothing is known of any convolution.
+/// Prints the summary when the program exits, if any convolution is known.
 pub fn at_exit(process: &Process) {
-    if !process.settings().is_some_and(speaks) {
+    if !process.settings().is_some_and(prints_progress) {
         return;
     }
-    process.voice.clear();
+    process.progress.clear();
     let (called, _) = process.kernels.called();
     let mut times = Times::default();
     called.iter().for_each(|kernel| times.add(kernel));
@@ -25,7 +25,8 @@ pub fn at_exit(process: &Process) {
     let spent = cost.time.0 as f64 * 1e-9;
     let goes_on = !process.tuner.is_over() && called.iter().any(|kernel| kernel.is_open());
     let so_far = if goes_on { " so far" } else { "" };
-    let tuned = if process.voice.has_told() { String::new() } else { format!("; tuned for {spent:.1} s{so_far}") };
+    let tuned =
+        if process.progress.has_reported_end() { String::new() } else { format!("; tuned for {spent:.1} s{so_far}") };
     let shipped = match cost.shipped {
         0 => String::new(),
         shipped => format!(", {} with a shipped decision", shipped),
@@ -36,7 +37,7 @@ pub fn at_exit(process: &Process) {
     }
 }
 
-/// By how much a limit makes a kernel slower than the program's own choice; none if that fits, or nothing is known.
+/// By how much a limit makes a kernel slower than the program's own choice, or `None` if that fits, or nothing is known.
 fn slowed_down(kernel: &Kernel) -> Option<Slower> {
     let (ours, theirs) = (kernel.running().configuration()?.time(), kernel.framework_time()?);
     let is_known = ours > Nanos::ZERO && theirs > Nanos::ZERO && !kernel.can_run_own();

@@ -1,4 +1,4 @@
-//! The requests of PyTorch's switches, where the program has PyTorch loaded.
+//! PyTorch's switches, if the program has PyTorch loaded.
 
 use std::ffi::c_void;
 

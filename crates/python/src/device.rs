@@ -44,10 +44,10 @@ pub struct Opened {
 }
 
 impl Words {
-    /// Opens the device: that of the recordings, if there are any.
+    /// Opens the device: the recordings' device, if there are any.
     ///
     /// # Errors
-    /// Those of the backend and of the cache; [`Error::UnknownWord`] for another backend.
+    /// Errors of the backend and of the cache; [`Error::UnknownWord`] for another backend.
     pub fn open(&self, recordings: Option<&[Recording]>) -> Result<Opened, Error> {
         if let Some(recordings) = recordings {
             let chosen = match &self.device {
@@ -69,7 +69,7 @@ impl Words {
         Ok(Opened { backends: vec![backend], cache: self.open_cache()?, is_fallback })
     }
 
-    /// The named cache, else the command's; none for `none`.
+    /// The named cache, else the command's, or `None` for `none`.
     fn open_cache(&self) -> Result<Option<Cache>, Error> {
         let path = Cache::default_path(|name| match (name, &self.cache) {
             ("TIGHTFIT_CACHE", Some(named)) => Some(named.clone()),
@@ -84,13 +84,13 @@ impl Opened {
         self.backends[0].device()
     }
 
-    /// Free device memory for an arena; on a GPU, less what the libraries take.
+    /// Free device memory for an arena; on a GPU, less the memory of the libraries.
     pub fn free(&self) -> Option<Bytes> {
         let free = self.backends[0].free_memory()?;
         Some(if self.device().backend == "cuda" { free.saturating_sub(RESERVED) } else { free })
     }
 
-    /// What a survey runs in, without progress.
+    /// The environment of a survey without progress.
     pub fn env<'a>(cache: &'a Option<Cache>, stop: &'a AtomicBool) -> Env<'a> {
         Env { cache: cache.as_ref().map(|cache| cache as &dyn Store), stop, progress: &Silent }
     }
@@ -101,10 +101,10 @@ impl Opened {
         Some(Bytes(free.bytes.0 / 8 * 7))
     }
 
-    /// Rejects measuring on the CPU that takes more memory than may be used, with `beside` in addition to its buffers.
+    /// Rejects measuring on the CPU that takes more memory than may be used. `beside` is taken in addition to its buffers.
     ///
     /// # Errors
-    /// [`Error::Backend`] with both sizes; those of [`forecast`].
+    /// [`Error::Backend`] with both sizes; errors of [`forecast`].
     pub fn check_memory(
         &mut self,
         problems: &[Problem],

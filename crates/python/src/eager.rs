@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tightfit_core::eager::{self, Decision, EagerStep as Step, Impossible, Limits, Outcome, Sizes, There};
+use tightfit_core::eager::{self, EagerStep as Step, Impossible, Limits, Outcome, Sizes, There};
+use tightfit_core::plan::TensorDecision;
 
-use crate::failure::bad_input;
+use crate::failure::{bad_input, raise};
 use crate::interrupt::interruptible;
 
 /// A recorded step.
@@ -24,16 +25,17 @@ impl EagerStep {
     /// Reads the text of a step file.
     #[new]
     fn new(text: &str) -> PyResult<EagerStep> {
-        Step::from_json(text).map(EagerStep).map_err(impossible)
+        Step::from_json(text).map(EagerStep).map_err(raise)
     }
 
-    /// What decisions take.
+    /// The predicted values of a step under decisions.
     fn simulate(&self, decisions: &str) -> PyResult<Values> {
         self.outcome(decisions).map(values)
     }
 
-    /// Bytes that PyTorch's allocator reserves under decisions, and the operation at which that is first more than `most`. It has
-    /// reserved `bytes` before, of which the blocks `free` are free; `sizes` are the largest small block and a page, if they are others.
+    /// The bytes that PyTorch's allocator reserves under decisions, and the first operation at which this is more than
+    /// `most`. Before the step, `bytes` are reserved, and the blocks `free` of them are free. `sizes` are the largest small
+    /// block and a page, if they differ from the defaults.
     fn reserved(
         &self,
         decisions: &str,
@@ -46,13 +48,13 @@ impl EagerStep {
         Ok((found.bytes, found.at))
     }
 
-    /// Decisions of a greedy search for a budget, and what they take.
+    /// The decisions of a greedy search for a budget, and their predicted values.
     fn greedy(&self, py: Python<'_>, budget: i64) -> PyResult<(String, Values)> {
         let found = interruptible(py, |_| Ok(eager::greedy(&self.0, budget)))?;
         found.map(|(decisions, outcome)| (text(&decisions), values(outcome))).map_err(impossible)
     }
 
-    /// Decisions for which the allocator has room, from some to begin with; none if none are better than the first.
+    /// Searches from `bases` for decisions for which the allocator has room. Returns `None` if nothing beats the first.
     #[expect(clippy::too_many_arguments, reason = "named in Python")]
     fn with_room(
         &self,
@@ -76,7 +78,7 @@ impl EagerStep {
         self.0.closure(tensor).map(<[usize]>::to_vec).map_err(impossible)
     }
 
-    /// What a rerun of some operations reads and does not make.
+    /// The tensors that a rerun of these operations reads and does not make.
     fn leaves(&self, operations: Vec<usize>) -> PyResult<Vec<usize>> {
         self.0.leaves(&operations).map_err(impossible)
     }
@@ -102,11 +104,11 @@ fn there(bytes: i64, free: Vec<i64>, sizes: Option<(i64, i64)>) -> There {
     There { bytes, free, sizes: sizes.map_or_else(Sizes::default, |(small, page)| Sizes { small, page }) }
 }
 
-fn read(decisions: &str) -> PyResult<Vec<Decision>> {
+fn read(decisions: &str) -> PyResult<Vec<TensorDecision>> {
     serde_json::from_str(decisions).map_err(|error| bad_input(format!("decisions: {error}")))
 }
 
-fn text(decisions: &[Decision]) -> String {
+fn text(decisions: &[TensorDecision]) -> String {
     serde_json::to_string(decisions).expect("decisions are plain data")
 }
 

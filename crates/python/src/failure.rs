@@ -19,7 +19,7 @@ const ARGUMENTS: [(&str, &str); 4] = [
     ("--divide off", "divide=\"off\""),
 ];
 
-/// The exception that says what the error says.
+/// The exception with the error's message.
 pub fn raise(error: Error) -> PyErr {
     let replace = |message: String, (option, argument): &(&str, &str)| message.replace(option, argument);
     let message = ARGUMENTS.iter().fold(error.chain(), replace);

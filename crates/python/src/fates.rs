@@ -1,4 +1,4 @@
-//! What becomes of each tensor of a plan, and the facts that say why.
+//! The fate of each tensor of a plan, and the facts that explain it.
 //!
 //! ```text
 //! tensor   == read by conv1 forward |------- idle -------| read by conv1 backward-filter ==
@@ -83,7 +83,7 @@ pub fn json(plan: &Plan) -> String {
         let copies = times.copies.get(&index).copied();
         let decision = decisions.get(&index);
         let rebuilt = decision.iter().flat_map(|of| &of.rebuilt).flat_map(|of| of.operations.iter().copied());
-        // What lives in the forward pass alone is computed again for others, without a decision of its own.
+        // A tensor that lives only in the forward pass has no decision; it is recomputed for others.
         let made_again = times.writers.get(&index).into_iter().flatten().copied();
         let rebuilt: BTreeSet<usize> = if decision.is_some() { rebuilt.collect() } else { made_again.collect() };
         let fate = match (fates.get(&index), decision.map(|of| of.decision)) {

@@ -1,4 +1,4 @@
-//! Long calls: the interpreter goes on meanwhile, and Ctrl-C ends them.
+//! Long calls: the interpreter continues during them, and Ctrl-C ends them.
 //!
 //! ```text
 //! calling thread  detach |--wait--|signals?|--wait--|signals? yes: set stop|--wait--| attach, raise
@@ -17,10 +17,10 @@ use crate::failure::raise;
 /// How long Ctrl-C may go unnoticed.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Does `work` without the interpreter lock, on a thread of its own, while this one looks for signals.
+/// Does `work` without the interpreter lock on a separate thread, while this one looks for signals.
 ///
-/// On Ctrl-C the flag is set, and what Python's handler raised is raised once the work has ended: at once where it looks
-/// at the flag, else when it is done.
+/// Ctrl-C sets the flag. The exception of Python's handler is raised when the work has ended: at once if the work looks at
+/// the flag, else when it is done.
 ///
 /// # Errors
 /// The exceptions of the work's errors; `KeyboardInterrupt`.

@@ -1,10 +1,16 @@
-//! The part of the Python package that is Rust: thin functions over `tightfit-core` that take plain values and give JSON,
-//! and the `tightfit` command.
+//! The Rust part of the Python package: thin functions over `tightfit-core` that take plain values and return JSON, and the
+//! `tightfit` command.
 //!
 //! ```text
 //! tightfit/*.py (names, docstrings, types) -> tightfit._native (this) -> tightfit-core
 //!                                          <- JSON text, the same that the command prints
 //! tightfit/__main__.py                     -> run_command             -> tightfit, with the libraries that `run` preloads
+//!
+//! measure, profile, solve, verify   convolutions: `tightfit.measure`, `Profile`, `optimize`, `verify`
+//! prepare, plan, planned, fates     `tightfit.plan`, plans of recorded steps, and the fate of each tensor
+//! eager, flow                       for `tightfit._budget`: the simulator of eager steps; least cuts of compiled graphs
+//! mixed                             mini-batches for unequal devices
+//! device, failure, interrupt        shared by these: the device of a call, exceptions, Ctrl-C
 //! ```
 //!
 //! Everything that can take long releases the interpreter lock and stops on Ctrl-C (`interrupt`).
@@ -27,7 +33,7 @@ mod profile;
 mod solve;
 mod verify;
 
-/// What `tightfit/*.py` is built on.
+/// The native module under `tightfit/*.py`.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Measuring one convolution's candidates: what `tightfit profile` does for one kernel.
+//! Measures one convolution's candidates, as `tightfit profile` does for one kernel.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,7 +15,7 @@ use crate::device::{self, Opened};
 use crate::interrupt::interruptible;
 use crate::profile::Recordings;
 
-/// Python's words for what to measure.
+/// Python's words for a measurement.
 #[derive(FromPyObject)]
 pub struct Words {
     /// A problem's line, or else a network.
@@ -59,7 +59,7 @@ impl Words {
         let limit = Bytes(self.workspace);
         let scope = Scope {
             divide: self.divide.parse()?,
-            // Every algorithm on the whole mini-batch as well, whatever the sizes.
+            // Every algorithm on the whole mini-batch as well, for all sizes.
             baseline: Some(limit),
             deterministic: self.deterministic,
             exact_class: self.exact_class,

@@ -26,7 +26,8 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
     Ok(Planned { plan, device: prepared.plan.device, network: prepared.network, notes: prepared.notes })
 }
 
-/// A card by its name: what a plan may take of its memory, or null for any, and its rates in bytes and operations per second, as JSON.
+/// A card by its name: the memory that a plan may take, or null for any, and its rates in bytes and operations per second,
+/// as JSON.
 #[pyfunction]
 pub fn card(name: &str) -> PyResult<String> {
     let card = NamedMachine::named(name).map_err(crate::failure::raise)?;
@@ -44,9 +45,9 @@ pub fn card(name: &str) -> PyResult<String> {
     Ok(serde_json::Value::Object(known).to_string())
 }
 
-/// The plan of a step file's text under a budget in bytes, as the JSON of a plan file; none if none is found. Programs run
-/// whole operations, so none runs in parts of the mini-batch. Without `seconds` the planner does a fixed amount of work, which
-/// gives the same plan each time.
+/// The plan of a step file's text under a budget in bytes, as the JSON of a plan file, or `None` if none is found. Programs
+/// run whole operations, so none runs in parts of the mini-batch. Without `seconds` the planner does a fixed amount of
+/// work, which gives the same plan each time.
 #[pyfunction]
 pub fn plan_step(py: Python<'_>, step: String, budget: u64, seconds: Option<f64>) -> PyResult<Option<String>> {
     interruptible(py, |stop| {

@@ -19,11 +19,11 @@ pub struct Planned {
     pub plan: Plan,
     pub device: Device,
     pub network: Option<Network>,
-    /// What the user should know about the result.
+    /// Notes for the user about the result.
     pub notes: Vec<String>,
 }
 
-/// What unpickling calls, and with what.
+/// A function and its arguments, which unpickling calls.
 type Reduced<'py> = (Bound<'py, PyAny>, (String, [String; 3], usize));
 
 #[pymethods]
@@ -42,7 +42,7 @@ impl Planned {
         report::table(&self.plan, &self.device, Terminal::default())
     }
 
-    /// What becomes of each tensor, as a JSON list of objects.
+    /// The fate of each tensor, as a JSON list of objects.
     fn tensors(&self) -> String {
         fates::json(&self.plan)
     }
@@ -92,7 +92,7 @@ impl Planned {
     }
 }
 
-/// The inverse of what a pickle keeps of [`Planned`].
+/// Restores a pickled [`Planned`].
 #[pyfunction]
 pub fn restore_planned(py: Python<'_>, content: &str, names: [String; 3], threads: usize) -> PyResult<Planned> {
     let [backend, name, library] = names;

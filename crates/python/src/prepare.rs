@@ -60,7 +60,7 @@ pub struct Words {
 pub struct Prepared {
     pub plan: plan::Prepared,
     pub network: Option<Network>,
-    /// What the user should know about the result.
+    /// Notes for the user about the result.
     pub notes: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl Words {
     /// Measures the convolutions, looks them up, or assumes them.
     ///
     /// # Errors
-    /// Those of the network, the options, the device and of measuring.
+    /// Errors of the network, the options, the device and of measuring.
     pub fn prepare(&self, recordings: Option<&[Recording]>, stop: &AtomicBool) -> Result<Prepared, Error> {
         let momentum = Hyperparameter::Momentum.check("momentum", self.momentum)?;
         if let Some(path) = &self.step {
@@ -152,13 +152,13 @@ impl Words {
                 divide: self.divide.parse()?,
                 limits: plan::limits(budget),
                 parts: parts.clone(),
-                // Plans are compared with the time of the fastest algorithms, whatever their workspace.
+                // Plans are compared with the time of the fastest algorithms with any workspace.
                 baseline: Some(free.map_or(Bytes::UNLIMITED, |free| free.max(budget))),
                 deterministic: self.deterministic,
                 exact_class: self.exact_class,
             })
         };
-        // On a CPU, measuring takes the same memory as the arena: workspaces get what the tensors leave.
+        // On a CPU, measuring takes the same memory as the arena: workspaces get the rest after the tensors.
         let room = opened.usable().map(|usable| usable.saturating_sub(tensors));
         let scope = match room {
             Some(room) => scope(options.budget.min(room), Some(room))?,

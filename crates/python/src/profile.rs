@@ -1,4 +1,4 @@
-//! Networks, and what was measured of them, as JSON.
+//! Networks and their measurements, as JSON.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::interrupt::interruptible;
 #[pyclass(frozen, module = "tightfit._native")]
 pub struct Recordings(pub Vec<Recording>);
 
-/// What unpickling calls, and with what.
+/// A function and its arguments, which unpickling calls.
 type Reduced<'py> = (Bound<'py, PyAny>, (Vec<Bound<'py, PyBytes>>,));
 
 #[pymethods]
@@ -105,7 +105,7 @@ impl Recordings {
     }
 }
 
-/// The inverse of what a pickle keeps of [`Recordings`].
+/// Restores pickled [`Recordings`].
 #[pyfunction]
 pub fn restore_recordings(py: Python<'_>, parts: Vec<Vec<u8>>) -> PyResult<Recordings> {
     interruptible(py, |_| {
@@ -114,7 +114,7 @@ pub fn restore_recordings(py: Python<'_>, parts: Vec<Vec<u8>>) -> PyResult<Recor
     })
 }
 
-/// The cache that the command uses too; none where it goes without.
+/// The cache that the command uses too, or `None` where it goes without.
 #[pyfunction]
 pub fn default_cache() -> Option<PathBuf> {
     Cache::default_path(|name| std::env::var_os(name))
@@ -128,7 +128,8 @@ fn read(path: &Path) -> Result<Vec<Recording>, tightfit_core::Error> {
     }
 }
 
-/// Takes caches and recorded profiles into one cache, which is made where there is none; gives how many measurements.
+/// Merges caches and recorded profiles into one cache, and creates the cache if it does not exist. Returns the number of
+/// measurements.
 #[pyfunction]
 pub fn merge(py: Python<'_>, cache: PathBuf, files: Vec<PathBuf>) -> PyResult<usize> {
     interruptible(py, |_| {

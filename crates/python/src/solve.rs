@@ -1,4 +1,4 @@
-//! Optimizing a network's convolutions from what is recorded: the command's `optimize --backend replay:FILE`.
+//! Optimizes a network's convolutions from recordings: the command's `optimize --backend replay:FILE`.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,7 +15,7 @@ use crate::failure::raise;
 use crate::interrupt::interruptible;
 use crate::profile::Recordings;
 
-/// What to optimize, and the recordings that answer.
+/// A request to optimize, and the recordings that answer it.
 struct Question {
     request: Request,
     replay: Replay,
@@ -53,7 +53,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// What to optimize; a name that is no network's is that of a program among the recordings.
+    /// The request. A name that is not a network's names a program among the recordings.
     pub fn request(&self, recordings: &[Recording]) -> Result<Request, Error> {
         let operations: Result<Vec<Operation>, Error> = self.operations.iter().map(|word| word.parse()).collect();
         let selection = Selection {

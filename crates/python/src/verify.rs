@@ -13,7 +13,7 @@ use crate::device::{self, Opened};
 use crate::interrupt::interruptible;
 use crate::solve::{self, picture};
 
-/// Python's words for what to compare with what.
+/// Python's words for a comparison.
 #[derive(FromPyObject)]
 pub struct Words {
     #[pyo3(item)]
@@ -30,8 +30,8 @@ pub struct Words {
     on: device::Words,
 }
 
-/// The network's kernels, each with its configuration and what running it gave, as the command's JSON; the picture that
-/// `optimize` draws; and what differs too much, as a sentence.
+/// The network's kernels, each with its configuration and its result, as the command's JSON; the picture that `optimize`
+/// draws; and a sentence about results that differ too much.
 #[pyfunction]
 pub fn verify(py: Python<'_>, words: solve::Words, how: Words) -> PyResult<(String, String, Option<String>)> {
     interruptible(py, |stop| how.verify(&words, stop))

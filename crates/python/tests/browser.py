@@ -14,7 +14,7 @@ NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find() -> str | None:
-    """The browser to use: that of TIGHTFIT_BROWSER, or the first that the PATH has."""
+    """The browser to use: TIGHTFIT_BROWSER's, or the first one on PATH."""
     named = os.environ.get("TIGHTFIT_BROWSER")
     return named or next((found for name in NAMES if (found := shutil.which(name))), None)
 
@@ -25,7 +25,7 @@ class Browser:
     def __init__(self, binary: str, profile: Path) -> None:
         (self._theirs_in, self._to), (self._from, self._theirs_out) = os.pipe(), os.pipe()
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
-        # The browser reads from descriptor 3 and writes to 4, wherever the pipes are here.
+        # The browser reads from descriptor 3 and writes to 4, which are other numbers here.
         shell = f'exec "$@" 3<&{self._theirs_in} 4>&{self._theirs_out}'
         self._process = subprocess.Popen(
             ["bash", "-c", shell, "bash", binary, *options, "about:blank"],
@@ -58,7 +58,7 @@ class Browser:
 
     def show(self, file: Path, width: int, scheme: str, height: int = 900) -> None:
         """Opens a file in a window of this size, for a user who prefers this color scheme (light or dark)."""
-        # A phone gives pages the width that they ask for.
+        # A phone uses the width that a page asks for.
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._events.clear()

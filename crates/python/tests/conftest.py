@@ -1,4 +1,4 @@
-"""What the tests share: the repository's recorded profiles, and the command to compare with."""
+"""Shared fixtures: the repository's recorded profiles, and the command to compare with."""
 
 import os
 import subprocess

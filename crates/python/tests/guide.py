@@ -1,4 +1,4 @@
-"""The Python blocks of the README and the guide, and the list of those that no test runs."""
+"""The Python blocks of the README and the guide, and the list of blocks that no test runs."""
 
 from pathlib import Path
 
@@ -20,6 +20,6 @@ def needs_torch(code: str) -> bool:
 
 
 def shown(code: str) -> list[str]:
-    """What the code says it prints: comments in the form of an object."""
+    """The output that the code claims: comments in the form of an object."""
     comments = [line.split("  # ")[-1].strip() for line in code.splitlines() if "  # " in line]
     return [comment for comment in comments if comment.startswith("<")]

@@ -1,4 +1,4 @@
-"""The graphs of ``onnx_graphs``: every operator that runs, with the attributes that it honors and those that are refused."""
+"""The graphs of ``onnx_graphs``: every operator that runs, with attributes that it honors and attributes that it refuses."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ def resizes() -> list[Case]:
         given = {name: known[name] for name in inputs if name}
         made = [node("Resize", "f", *inputs, **attributes)]
         if "z" in inputs:
-            # As PyTorch exports extents: those of the samples and channels are the input's.
+            # As PyTorch exports extents: the samples and channels come from the input.
             ends = [
                 node("Slice", "shape", "first", "second", outputs=("same",)),
                 node("Concat", "same", "z", outputs=("sizes",), axis=0),

@@ -69,7 +69,7 @@ def model(case: Case, head: bool) -> onnx.ModelProto:
 
 
 def extents(case: Case) -> list[int]:
-    """Those of ``r``, by ONNX's own inference of shapes, for two samples."""
+    """The extents of ``r`` for two samples, by ONNX's own shape inference."""
     made = model(case, head=False)
     if "ceil_mode" in case.name:
         # Before version 22, inference counts windows that begin in the padding, and implementations do not.

@@ -1,6 +1,6 @@
 """Pages and pictures in a real browser: phones and wide screens, light and dark.
 
-Skipped where there is no Chromium; ``apt-get install chromium`` brings one, TIGHTFIT_BROWSER names another.
+Skipped without Chromium. ``apt-get install chromium`` installs it, and TIGHTFIT_BROWSER names another browser.
 """
 
 import json
@@ -92,7 +92,7 @@ def test_a_page_that_does_not_fit_is_found(window: browser.Browser, command: Cal
     for broken, said in [
         (right.replace('<meta name="viewport"', '<meta name="other"'), "on a screen of 400"),
         (right.replace("svg { display: block }", "svg { max-width: 100%; height: auto }"), "px: "),
-        # A phone shows what is wider at the width that it takes.
+        # A phone shows wider elements at their own width.
         (right.replace("div { overflow-x: auto }", ""), "on a screen of 400"),
         (right.replace(".paper { fill: #16181c }", ""), "paper of plan.html"),
     ]:
@@ -169,7 +169,7 @@ def check_picture(window: browser.Browser, picture: Path, tmp_path: Path) -> Non
         assert window.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"wider than {width} px"
     looks = {}
     for scheme in SCHEMES:
-        # All of it is in the window, where what is behind its text can be asked for.
+        # All of it is in the window, so that the elements behind its text can be found.
         window.show(picture, 2000, scheme, height=4000)
         looks[scheme] = look = window.evaluate(LOOK)
         assert not [fault for fault in look["wrong"] if fault.startswith("cut off")], look["wrong"]

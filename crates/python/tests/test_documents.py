@@ -1,4 +1,4 @@
-"""Tables in the documents that scripts print from what was measured."""
+"""Tables in the documents that scripts print from measured lines."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def check_results(page: pathlib.Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
-def test_tables_of_the_results_are_what_was_measured() -> None:
+def test_tables_of_the_results_equal_the_measurements() -> None:
     checked = check_results(ROOT / "docs/results.md")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -38,13 +38,13 @@ def test_a_number_of_the_results_that_was_not_measured_is_found(tmp_path: pathli
     assert checked.stdout.startswith("budgets\n")
 
 
-def test_the_picture_of_plans_is_what_was_measured(tmp_path: pathlib.Path) -> None:
+def test_the_picture_of_plans_equals_the_measurements(tmp_path: pathlib.Path) -> None:
     printed("scripts/joint-picture.py", str(tmp_path / "drawn.svg"))
     assert (tmp_path / "drawn.svg").read_text() == (ROOT / "docs/pictures/joint-plan.svg").read_text()
 
 
 def lacking(folder: pathlib.Path) -> list[str]:
-    """What the lines of measured files do not say: `FILE: FIELD` for a line without it."""
+    """The fields that lines of measured files lack: `FILE: FIELD` for each line without it."""
     reader = f"""
 import json, pathlib, sys
 sys.path.insert(0, "scripts")
@@ -65,7 +65,7 @@ for path in sorted(pathlib.Path({str(folder)!r}).glob("*.jsonl")):
     return found
 
 
-def test_every_measured_line_says_what_ran_and_where() -> None:
+def test_every_measured_line_names_its_command_and_device() -> None:
     measured = ROOT / "docs/measured"
     assert len(list(measured.glob("*.jsonl"))) >= 7
     assert lacking(measured) == []
@@ -93,7 +93,7 @@ SLOW = {"mucudnn-variables", "vdnn-memory-ours", "vdnn-figure-13-h200", "summary
 
 
 @pytest.mark.long
-def test_replayed_numbers_of_the_papers_are_what_their_commands_print() -> None:
+def test_replayed_numbers_of_the_papers_equal_their_commands() -> None:
     page = ROOT / "docs/papers.md"
     tables = set(re.findall(r"<!-- table (\S+) -->", page.read_text()))
     assert tables > SLOW

@@ -40,12 +40,12 @@ def operation(name="aten.relu", **fields):
 
 
 def tensor(size, **fields):
-    """Of so many MiB."""
+    """A temporary tensor of ``size`` MiB."""
     return {"bytes": int(size * MIB), "residence": "temporary", **fields}
 
 
 def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
-    """For tensors that each live from one operation to another, of so many MiB, and what operations take beside these."""
+    """The bytes reserved for tensors of given MiB, which live from one operation to another, and for workspaces of operations."""
     data = {"operations": [operation(reads=[], writes=[]) for _ in range(operations)], "tensors": [tensor(size) for _, _, size in spans]}
     for number, (first, last, _) in enumerate(spans):
         data["operations"][first]["writes"].append(number)
@@ -58,11 +58,11 @@ def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
 @pytest.mark.parametrize(
     ("spans", "pages"),
     [
-        # What goes makes room for what comes.
+        # A freed block makes room for a later one.
         ([(0, 0, 20), (1, 2, 20)], 1),
         # A hole between two blocks is too short.
         ([(0, 0, 20), (0, 2, 20), (1, 2, 40)], 4),
-        # Holes beside each other join.
+        # Adjacent holes join.
         ([(0, 0, 20), (0, 0, 20), (0, 2, 20), (1, 2, 40)], 3),
         ([(0, 1, 20), (0, 0, 20), (0, 2, 20), (2, 2, 40)], 3),
         # The shortest hole that is long enough: the 60 find theirs afterwards.
@@ -70,13 +70,13 @@ def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
         # The last hole grows, and is taken last.
         ([(0, 3, 20), (0, 0, 40), (1, 3, 20), (2, 3, 40)], 4),
         ([(0, 0, 40), (0, 3, 20), (0, 0, 20), (1, 3, 20), (2, 3, 40)], 5),
-        # What is left of a page is part of it.
+        # The rest of a page is part of it.
         ([(0, 2, 5), (1, 2, 15), (2, 2, 5)], 2),
-        # Of small blocks, what there is at most.
+        # The most small blocks at any time.
         ([(0, 0, 1), (1, 2, 0.5), (2, 2, 0.25)], 1 / 20),
     ],
 )
-def test_what_is_reserved(spans, pages):
+def test_reserved_pages(spans, pages):
     assert reserved_for(5, spans) == (pages * PAGE, None)
 
 
@@ -88,19 +88,19 @@ def test_where_it_is_too_much():
 @pytest.mark.parametrize(
     ("workspaces", "pages"),
     [
-        # It is gone behind the operation, in whose hole is room for what comes.
+        # The workspace is freed after the operation, and a later block fits into its hole.
         ([60, -1], 5),
         # Two that follow each other take the same block, two at once do not.
         ([60, -1, 60, -2], 5),
         ([60, 60, -1, -2], 8),
-        # The result comes before it, unless it is said where, and then lies where little has room behind it.
+        # The result is allocated before the workspace, unless its place is given. Then little has room after it.
         ([20, 0, -1], 5),
         ([0, 20, -1], 4),
         # Small ones are elsewhere.
         ([1, -1], 4.05),
     ],
 )
-def test_what_an_operation_takes_beside_its_results(workspaces, pages):
+def test_workspaces_of_operations(workspaces, pages):
     spans = [(0, 3, 20), (1, 3, 20), (2, 2, 40)]
     assert reserved_for(4, spans, workspaces={1: workspaces}).bytes == pages * PAGE
 
@@ -108,10 +108,10 @@ def test_what_an_operation_takes_beside_its_results(workspaces, pages):
 @pytest.mark.parametrize(
     ("until", "size", "changed", "pages"),
     [
-        # The input, a stay, and the rerun's two blocks, of which one goes.
+        # The input, a kept tensor, and the rerun's two blocks, of which one is freed.
         (3, 20, False, 4),
         (3, 60, False, 5),
-        # The other stays as long as it is needed, and what is beside it is too short.
+        # The other block stays as long as it is needed, and the hole next to it is too short.
         (4, 20, False, 4),
         (4, 40, False, 6),
         # A rerun in place takes one.
@@ -119,7 +119,7 @@ def test_what_an_operation_takes_beside_its_results(workspaces, pages):
         (4, 40, True, 5),
     ],
 )
-def test_what_a_rerun_takes(until, size, changed, pages):
+def test_reserved_pages_of_a_rerun(until, size, changed, pages):
     tensors = [tensor(20, residence="resident"), *(tensor(20) for _ in range(3)), tensor(size)]
     tensors[2]["in_place_of"] = 1 if changed else None
     operations = [
@@ -136,7 +136,7 @@ def test_what_a_rerun_takes(until, size, changed, pages):
     assert reserved(Lives({"operations": operations, "tensors": tensors}), {2: rerun}).bytes == pages * PAGE
 
 
-def test_what_is_there_already():
+def test_blocks_reserved_before_the_step():
     there = There(7 * PAGE, (2 * PAGE, PAGE))
     resident = [(0, 2, 40), (0, 2, 40)]
     # Two of the four pages that are taken are the first, the others the second. A third one is not there yet.
@@ -148,7 +148,7 @@ def test_what_is_there_already():
 
 
 @pytest.mark.parametrize("path", STEPS, ids=lambda path: path.name.split(".")[0])
-def test_what_a_gpu_reserved_for_plain_steps_is_predicted(path):
+def test_reserved_bytes_of_plain_steps_on_a_gpu_are_predicted(path):
     """Within 2%, on the whole GPU in bf16; `docs/measured/budget.jsonl` has it."""
     lives = Lives(json.loads(gzip.decompress(path.read_bytes())))
     case = path.name.split(".")[0].replace("-", ":")
@@ -220,7 +220,7 @@ def test_no_more_is_moved_than_the_host_holds(fine):
     assert decided.fits and best is not decided and best.outcome.host <= 1000
 
 
-def test_what_bounds_all_plans_bounds_those_that_have_room(fine):
+def test_the_bound_of_all_plans_holds_for_plans_with_room(fine):
     found, budget, decided = decided_for("unet")
     decided.bound_us = decided.outcome.time_us / 1.1
     best = searched(found, budget, decided, reserved(found.lives, decided.decisions).bytes - 1)

@@ -8,7 +8,7 @@ PLAIN = [(page, code) for page, code in blocks() if not needs_torch(code)]
 
 
 @pytest.mark.parametrize(("page", "code"), PLAIN, ids=[f"{page}-{number}" for number, (page, _) in enumerate(PLAIN)])
-def test_blocks_run_and_print_what_they_say(page, code, monkeypatch, capsys) -> None:
+def test_blocks_run_and_print_the_shown_output(page, code, monkeypatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
     exec(compile(code, page, "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out

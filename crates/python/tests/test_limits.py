@@ -11,7 +11,7 @@ import tightfit
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Writes down what it is told; the layer "held" holds three convolutions that cannot follow.
+# Prints its arguments; the layer "held" has three convolutions that cannot follow.
 LISTENER = r"""
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ const char *tightfitLastError(void) { return "the words of the library"; }
 
 
 def run(program: str, **environment: str) -> list[str]:
-    """What a program printed, line by line."""
+    """The output of a program, line by line."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TIGHTFIT_")}
     done = subprocess.run(
         [sys.executable, "-c", "import tightfit\n" + program],
@@ -71,7 +71,7 @@ def test_a_call_says_something():
             tightfit.set_limits(**call)
 
 
-def test_the_library_hears_what_is_set(listener):
+def test_settings_reach_the_library(listener):
     program = (
         "print(tightfit.set_limits(workspace=1024, sizes='all'), flush=True)\n"
         "print(tightfit.set_limits(total_workspace='1 GiB'), flush=True)\n"
@@ -93,7 +93,7 @@ def test_the_library_hears_what_is_set(listener):
     ]
 
 
-def test_the_preloaded_library_names_what_is_allowed(preload):
+def test_the_preloaded_library_names_allowed_settings(preload):
     program = (
         "print(tightfit.set_limits(workspace='64MiB', sizes='fit', tune='measure', layers=['conv1']))\n"
         "print(tightfit.set_limits(total_workspace=1 << 30))\n"

@@ -1,4 +1,4 @@
-"""One convolution's candidates: measured on the CPU, or answered from what was recorded."""
+"""The candidates of one convolution: measured on the CPU, or answered from recordings."""
 
 import signal
 import subprocess
@@ -78,20 +78,20 @@ def test_a_missing_gpu_is_an_error_of_the_backend(monkeypatch):
     assert tightfit.measure(PROBLEM, sizes="undivided", cache="none", threads=1).backend == "cpu", "auto"
 
 
-def test_what_cannot_fit_in_memory_is_refused_before_it_begins():
+def test_a_measurement_that_cannot_fit_is_refused_before_it_begins():
     with pytest.raises(tightfit.BackendError, match="nothing was measured"):
         tightfit.measure("forward n1048576 c64 h224 w224 k64 r3 s3 pad1 f32", **HERE)
 
 
 def kept(cache):
-    """What is in a cache that another process may be creating."""
+    """The contents of a cache that another process may be creating."""
     try:
         return tightfit.Profile.open(cache).rows()
     except tightfit.FileError:
         return []
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path):
+def test_ctrl_c_keeps_measurements(tmp_path):
     """Every size of a larger convolution takes long; the signal comes in the middle."""
     cache = tmp_path / "cache.db"
     program = f"""

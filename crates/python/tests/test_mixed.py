@@ -107,7 +107,7 @@ def test_a_mini_batch_without_end_is_refused(mixed):
 
 
 def test_ctrl_c_ends_a_long_split():
-    """Every batch of 2^20 samples on two devices: hours of work, so it only ends because it is told to."""
+    """Every batch of 2^20 samples on two devices: hours of work, so it only ends because it is interrupted."""
     script = (
         "import signal, tightfit\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"

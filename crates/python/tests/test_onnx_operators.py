@@ -1,5 +1,5 @@
-"""Every operator of ONNX that the reader takes: its table against ONNX's definition, and what is computed against another
-implementation. Needs onnx; ONNX Runtime is compared with too where it is installed."""
+"""Every operator of ONNX that the reader takes: its table against ONNX's definition, and its results against another implementation. Needs onnx.
+ONNX Runtime is compared with too, where it is installed."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_operators_of_versions_that_have_them_not_are_refused(tmp_path):
         assert f"{operator} is an operator of versions" in refusal(one_node(operator, version), path)
 
 
-def test_every_attribute_of_what_runs_is_in_a_graph_that_is_compared():
+def test_every_attribute_that_runs_is_in_a_compared_graph():
     cases = onnx_cases.cases()
     given = {(node.op_type, attribute.name) for case in cases for node in case.nodes for attribute in node.attribute}
     running = {row["operator"] for row in rows() if row["kind"] == "operator" and row["read"] == "runs"}
@@ -245,7 +245,7 @@ def binary() -> str:
 
 
 def references(made: onnx.ModelProto, samples: np.ndarray) -> dict[str, np.ndarray | Exception]:
-    """What other implementations compute, or why they do not."""
+    """The results of other implementations, or the reasons why there are none."""
 
     def runtime() -> np.ndarray:
         options = onnxruntime.SessionOptions()

@@ -328,7 +328,7 @@ PREDICT = ("predict", "net.onnx", "x.png", "--batch", "1", "--backend", "cpu", "
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_predict_computes_what_the_reference_does(tmp_path, name):
+def test_predict_equals_the_reference(tmp_path, name):
     model, x = written(tmp_path, *WHOLE[name])
     run = tightfit(tmp_path, *PREDICT)
     assert run.returncode == 0, run.stderr

@@ -42,7 +42,7 @@ def test_the_recorded_gain_of_dividing(profile):
         assert kernel.workspace_bytes == max(part.workspace_bytes for part in kernel.configuration) <= 64 << 20
 
 
-def test_fronts_hold_what_nobody_beats(profile):
+def test_points_of_a_front_are_unbeaten(profile):
     front = tightfit.front(NETWORK, "conv2", "forward", BATCH, profile=profile)
     assert (front.layer, front.operation) == ("conv2", "forward")
     assert len(front.points) > 3
@@ -123,7 +123,7 @@ def test_results_become_frames(profile):
     assert frame["time_us"].sum() == pytest.approx(found.time_us)
 
 
-def test_the_version_is_that_of_the_package():
+def test_the_version_equals_the_package_s():
     from importlib.metadata import version
 
     assert tightfit.__version__ == version("tightfit")

@@ -31,7 +31,7 @@ def small():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_assumed_plans_are_those_of_the_command(policy, command):
+def test_assumed_plans_equal_the_command_s(policy, command):
     arguments = "plan lenet --batch 64 --budget 16MiB --assume --format json --policy".split()
     assert tightfit.plan("lenet", 64, budget="16MiB", assume=True, policy=policy).to_dict() == json.loads(command(*arguments, policy))
 
@@ -46,13 +46,13 @@ def test_assumed_plans_are_those_of_the_command(policy, command):
         ({"algorithms": "memory", "divide": "off", "host_budget": "1GiB"}, "--algorithms memory --divide off --host-budget 1GiB"),
     ],
 )
-def test_options_mean_what_the_command_s_mean(options, words, command):
+def test_options_mean_the_same_as_the_command_s(options, words, command):
     arguments = f"plan lenet --batch 64 --budget 16MiB --assume --format json {words}"
     assert tightfit.plan("lenet", 64, budget="16MiB", assume=True, **options).to_dict() == json.loads(command(*arguments.split()))
 
 
 @pytest.mark.parametrize("sizes", ["undivided", "fit"])
-def test_replayed_plans_are_those_of_the_command(sizes, profile, recorded, command, tmp_path):
+def test_replayed_plans_equal_the_command_s(sizes, profile, recorded, command, tmp_path):
     """The document, the table, the columns, the page, and the file, byte for byte."""
     ours = tightfit.plan("alexnet-1col", 256, budget="2GiB", sizes=sizes, profile=profile)
     arguments = ["plan", "alexnet-1col", "--batch", "256", "--budget", "2GiB", "--sizes", sizes, "--backend", f"replay:{recorded}"]
@@ -99,7 +99,7 @@ def test_every_tensor_has_a_fate_and_a_reason(small):
     assert (weights.fate, weights.why) == ("kept", "stays on the device between steps")
 
 
-def test_recomputed_tensors_say_what_runs_again():
+def test_recomputed_tensors_name_the_operations_that_run_again():
     found = tightfit.plan("densenet121", 64, budget="3GiB", assume=True)
     again = [of for of in found.tensors if of.fate == "recomputed"]
     assert again and found.recomputed_us > 0

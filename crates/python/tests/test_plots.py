@@ -93,7 +93,7 @@ def every(profile, mixed):
     }
 
 
-def test_titles_are_those_of_the_svg_pictures(profile, mixed):
+def test_titles_equal_the_svg_pictures(profile, mixed):
     whole = tightfit.optimize(workspace="64MiB", profile=profile, **SOURCE).svg()
     kernel = tightfit.front(layer="conv2", profile=profile, **SOURCE).svg()
     for name, axes in every(profile, mixed).items():
@@ -115,7 +115,7 @@ def colors(svg):
     return {name: color for color, name in re.findall(r'fill="(#\w+)"[^>]*><title>([^<:]+)</title>', svg)}
 
 
-def test_colors_are_those_of_the_svg_pictures(profile, recorded, mixed, command, tmp_path):
+def test_colors_equal_the_svg_pictures(profile, recorded, mixed, command, tmp_path):
     drawn_here = every(profile, mixed)
     operations = {line.get_label().split(" ")[0]: line.get_color() for line in drawn_here["allotment"].lines}
     theirs = colors(tightfit.optimize(total_workspace="120MiB", profile=profile, **SOURCE).svg())

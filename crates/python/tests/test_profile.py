@@ -76,7 +76,7 @@ def _count(profile):
     return len(profile.rows())
 
 
-def test_what_is_no_pickled_profile_is_refused():
+def test_other_pickles_are_refused():
     with pytest.raises(tightfit.BadInput, match="line 1"):
         _native.restore_recordings([b"no profile"])
 

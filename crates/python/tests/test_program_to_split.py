@@ -28,7 +28,7 @@ exec "$(dirname "$0")/bin/client" "$@"
 
 @pytest.fixture
 def machine(tmp_path):
-    """The environment of a machine with two mock GPUs, and a program beside its cuDNN; what `cargo test` built."""
+    """The environment of a machine with two mock GPUs, and a program next to its cuDNN, from the build of `cargo test`."""
     libraries = {name: BUILT / f"deps/libtightfit_{name}.so" for name in ["mock_cuda", "mock_cudnn", "preload"]}
     clients = sorted(BUILT.glob("build/tightfit-test-support-*/out/Linked"), key=lambda path: path.stat().st_mtime)
     command = Path(os.environ.get("TIGHTFIT_COMMAND", BUILT / "tightfit"))
@@ -92,7 +92,7 @@ def test_a_program_is_recorded_optimized_split_and_drawn(machine, tmp_path):
     assert tightfit.Profile.open(tmp_path / "program_to_split.db").rows() == profile.rows(), "the second run measures nothing"
 
 
-def test_what_cannot_be_is_said_in_one_line(machine, tmp_path):
+def test_impossible_requests_end_in_one_line(machine, tmp_path):
     program = ["./client", "engine=2", "n=2"]
     for arguments, variables, said in [
         (["./client", "idle=1"], {}, "./client ran no convolution on GPU 0"),

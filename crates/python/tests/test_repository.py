@@ -1,4 +1,4 @@
-"""What the repository says to machines: workflows, issue forms, and the citation."""
+"""Files of the repository that tools and readers rely on: workflows, issue forms, the citation, and paths in the design."""
 
 import os
 import re
@@ -57,6 +57,30 @@ def test_the_package_names_the_pythons_that_its_wheel_is_tried_on() -> None:
     assert named == tried and project["requires-python"] == f">={tried[0]}"
 
 
+def test_both_ways_to_set_up_are_tried() -> None:
+    commands = {
+        name: [step.get("run", "") for step in read(ROOT / f".github/workflows/{workflow}.yml")["jobs"][name]["steps"]]
+        for workflow, name in (("wheels", "try"), ("ci", "clone"))
+    }
+    assert "scripts/try-set-up.sh wheel wheels/*.whl" in commands["try"] and "scripts/try-set-up.sh clone" in commands["clone"]
+    script, readme = (ROOT / "scripts/try-set-up.sh").read_text(), (ROOT / "README.md").read_text()
+    for command in ("tightfit doctor --preload", "cargo run --release -- train digits-net", "--costs 4090 --assume"):
+        assert command in script and command in readme, command
+    assert "pip install ./crates/python" in readme and " install --quiet --disable-pip-version-check ./crates/python" in script
+
+
+def test_the_package_can_be_published() -> None:
+    """`uvx tightfit` needs a command of the package's name; an index shows the rest."""
+    project = tomllib.loads((ROOT / "crates/python/pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {project["name"]: "tightfit.__main__:main"}
+    assert (ROOT / "crates/python" / project["readme"]).is_file() and project["description"] and project["keywords"]
+    # A license as an expression goes with no license among the classifiers.
+    assert project["license"] == "MIT OR Apache-2.0" and len(list((ROOT / "crates/python").glob("LICENSE-*"))) == 2
+    assert not [entry for entry in project["classifiers"] if entry.startswith("License")]
+    # Links of its page must lead somewhere from an index.
+    assert not re.findall(r"\]\((?!https?:)", (ROOT / "crates/python" / project["readme"]).read_text())
+
+
 def test_binaries_come_with_every_manual_page() -> None:
     steps = read(ROOT / ".github/workflows/binaries.yml")["jobs"]["build"]["steps"]
     assert '"$tightfit" man --out "$folder/man"' in " ".join(step.get("run", "") for step in steps)
@@ -77,7 +101,7 @@ def test_the_citation_names_both_papers_and_this_version() -> None:
     assert f'version = "{citation["version"]}"' in (ROOT / "Cargo.toml").read_text()
 
 
-def test_the_picture_of_the_first_page_shows_what_was_measured(tmp_path: Path) -> None:
+def test_the_picture_of_the_first_page_shows_measured_numbers(tmp_path: Path) -> None:
     output = tmp_path / "first-page.svg"
     subprocess.run([sys.executable, ROOT / "scripts/first-page-picture.py", ROOT / "docs/measured", output], check=True)
     drawn = output.read_text()
@@ -92,7 +116,7 @@ def test_the_picture_of_tuned_convolutions_shows_the_results(tmp_path: Path) -> 
     assert output.read_text() == (ROOT / "docs/pictures/pytorch-steps.svg").read_text()
     rows = [line.split("\t") for line in lines]
     assert ["VGG-16 b256, 512 MiB", "fp32", "424.0", "302.0", "354.0", "424.0"] in rows
-    # Each with PyTorch's own benchmark, and plain beside it.
+    # Each row has PyTorch's own benchmark and the plain time.
     assert all(len(row) == 6 for row in rows)
     assert {row[1] for row in rows} == {"fp32", "tf32", "bf16"}
 
@@ -103,11 +127,26 @@ def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for page in [ROOT / "crates/python/README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]:
         for block in page.read_text().split("```python\n")[1:]:
             code = block.split("```")[0]
-            # What needs PyTorch runs in tests_torch/test_guide_torch.py.
+            # Blocks that need PyTorch run in tests_torch/test_guide_torch.py.
             if code.startswith("import tightfit\n"):
                 exec(compile(code, str(page), "exec"), {})
                 ran += 1
     assert ran >= 2
+
+
+def missing_paths(page: str) -> list[str]:
+    """The paths in a page that the repository lacks. A path begins at the root, or is the end of one that does."""
+    folders = (".ci", ".github", "crates", "docs", "scripts")
+    paths = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    listed = [f"/{path.relative_to(ROOT)}/" for path in paths]
+    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:rs|py|sh|md))(?:::[\w.]+)?`", page))
+    return sorted(name for name in named if not any(path.endswith(f"/{name.rstrip('/')}/") for path in listed))
+
+
+def test_paths_that_the_design_names_exist() -> None:
+    for page in ("docs/design.md", "CONTRIBUTING.md"):
+        assert missing_paths((ROOT / page).read_text()) == [], page
+    assert missing_paths("`plan/decide.py::decide`, `plan/gone.py` and `gone.rs`") == ["gone.rs", "plan/gone.py"]
 
 
 def published() -> list[Path]:
@@ -116,13 +155,13 @@ def published() -> list[Path]:
     return [path.parent for path in manifests if "publish = false" not in path.read_text()]
 
 
-def test_crates_to_publish_contain_what_they_include() -> None:
+def test_crates_to_publish_contain_their_includes() -> None:
     included = 0
     assert {"cli", "core", "embed", "preload", "preload-plain"} <= {crate.name for crate in published()}
     for crate in published():
         for source in crate.glob("src/**/*.rs"):
             for target in re.findall(r'include(?:_str|_bytes)?!\(\s*"([^"]+)"', source.read_text()):
-                # Without resolving links: what a link leads to is packaged in its place.
+                # Without resolving links: the target of a link is packaged in its place.
                 path = Path(os.path.normpath(source.parent / target))
                 assert path.exists() and path.is_relative_to(crate), f"{source}: {target} is not in the package"
                 included += 1

@@ -67,7 +67,7 @@ def test_a_notebook_shows_a_table_and_the_picture(name, results):
     page = Page(html)
     assert not page.open and page.words[0] == repr(results[name])
     assert 2 <= page.rows <= 25
-    # Colors are those of the notebook, dark or light; the picture has a background of its own.
+    # Colors are the notebook's, dark or light; the picture has its own background.
     assert "color" not in re.sub(r'src="[^"]*"', "", html) and "<style" not in html
     has_picture = name not in ("split", "profile", "network", "networks")
     assert len(page.pictures) == has_picture
@@ -149,7 +149,7 @@ def test_names_cannot_break_a_page(tmp_path):
     assert Page(html).pictures and "<script" not in html
 
 
-def test_without_pandas_the_error_says_what_to_install(recorded):
+def test_without_pandas_the_error_names_the_package_to_install(recorded):
     program = f"""
         import sys
         sys.modules["pandas"] = None

@@ -1,6 +1,6 @@
 """`tightfit run --budget` reaches the program's Python however it is started, or says that it does not.
 
-Where torch and what fits its models would be, packages stand in that print a line: the ways of starting Python are tested, not the fitting.
+Stand-in packages replace torch and the fitting code and print a line: the ways of starting Python are tested, not the fitting.
 """
 
 import os
@@ -79,7 +79,7 @@ def folder(tmp_path, python):
 
 
 def run(folder, python, command, **variables):
-    """What a command prints under a budget, its lines on standard error after the first, and how it ends."""
+    """The output of a command under a budget, its lines on standard error after the first, and its exit code."""
     command = [str(python) if word == "python" else word for word in command.split()]
     environment = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "TIGHTFIT_CACHE": "none", "TIGHTFIT_QUIET": "0", "PYTHONPATH": "", **variables}
     # Where no cuDNN is found, which a budget does not need.
@@ -164,7 +164,7 @@ def test_a_budget_that_is_not_applied_says_so(command, said, python, folder):
     ("env -i python -", "from standard input"),
     ("/usr/bin/env no-python-of-this-name x.py", "no-python-of-this-name"),
 ])
-def test_what_cannot_be_reached_is_refused_before_it_starts(command, said, python, folder):
+def test_an_unreachable_python_is_refused_before_it_starts(command, said, python, folder):
     out, err, code = run(folder, python, command)
     assert out == [] and code != 0 and said in " ".join(err), err
 

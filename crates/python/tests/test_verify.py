@@ -1,4 +1,4 @@
-"""Running what the optimizers choose: the command's document, and what an exception or a fault says."""
+"""Running the optimizers' choices: the command's document, and the text of an exception or a fault."""
 
 import json
 import pickle
@@ -20,14 +20,14 @@ def shape(value):
 
 
 @pytest.mark.parametrize(("bound", "limit"), [("workspace", "64KiB"), ("total_workspace", "256KiB")])
-def test_the_document_is_that_of_the_command(bound, limit, command, tmp_path):
+def test_the_document_equals_the_command_s(bound, limit, command, tmp_path):
     network = ["lenet", "--batch", "4", "--layers", "conv1,conv2", "--backend", "cpu", "--threads", "1"]
     option, cache = "--" + bound.replace("_", "-"), tmp_path / "cache.db"
     expected = json.loads(command("verify", *network, option, limit, "--cache", str(cache), "--format", "json"))
     found = tightfit.verify("lenet", 4, **{bound: limit}, layers=["conv1", "conv2"], **{**HERE, "cache": cache})
     assert found.passed and found.fault is None
     document = json.loads(json.dumps(found.to_dict()))
-    # What the command measured is in the cache, so the choices are the same, and the random numbers are.
+    # The command's measurements are in the cache, so the choices are the same, and so are the random numbers.
     for name in ("kernels", "side_by_side"):
         assert shape(document[name]) == shape(expected.get(name, [])), name
     errors = [name for name in vars(found.kernels[0].verification) if "error" in name]
@@ -38,7 +38,7 @@ def test_the_document_is_that_of_the_command(bound, limit, command, tmp_path):
     assert absent - {"fault", "side_by_side"} == {name for name in absent if document[name] is None and name != "fault"}
 
 
-def test_rows_are_those_of_the_command(command):
+def test_rows_equal_the_command_s(command):
     network = ["lenet", "--batch", "2", "--layers", "conv2", "--backend", "cpu", "--threads", "1", "--cache", "none"]
     header = command("verify", *network, "--workspace", "64KiB", "--format", "csv").splitlines()[0]
     found = tightfit.verify("lenet", 2, layers=["conv2"], workspace="64KiB", **HERE)

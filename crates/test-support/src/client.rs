@@ -47,8 +47,7 @@ pub fn install(form: Form, path: &Path) {
 /// Runs its arguments on a terminal, and passes on their output.
 const ON_TERMINAL: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
 
-/// Gives up root's right to write read-only files, for the next execution. A user who may not give it up does not have
-/// it either.
+/// Drops root's right to write read-only files, for the next execution. A user who may not drop it does not have it either.
 fn drop_override() -> io::Result<()> {
     /// `PR_CAPBSET_DROP`
     const DROP: c_int = 24;
@@ -68,7 +67,7 @@ pub struct Run {
     pub words: String,
     /// Its standard error.
     pub errors: String,
-    /// Its exit code; none if a signal ended it.
+    /// Its exit code, or `None` if a signal ended it.
     pub code: Option<i32>,
     /// The output tensor; empty if it got none.
     pub output: Vec<f32>,
@@ -154,7 +153,7 @@ impl Client {
         self.run_keeping().0
     }
 
-    /// Runs it, and gives its folder with what else is in it.
+    /// Runs it, and returns its folder.
     pub fn run_keeping(self) -> (Run, TempDir) {
         let (cuda, cudnn, folder) = (library("mock_cuda"), library("mock_cudnn"), installed());
         let output = self.folder.path().join("output");

@@ -18,7 +18,7 @@ const IMAGES: u32 = 256;
 /// Images of a mini-batch.
 const BATCH: usize = 32;
 
-/// A source that is read by so many threads.
+/// A source that is read by this number of threads.
 struct By(Images, usize);
 
 impl Source for By {

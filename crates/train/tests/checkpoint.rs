@@ -79,7 +79,7 @@ fn damaged_files_are_refused_or_read_never_a_panic() {
     checkpoint::save(&path, &workload, &Names::of(&network), &kept, &progress(1)).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
-    // Changed where it lies: thousands of files written anew would wait for the disk.
+    // Changed in place: writing thousands of files would wait for the disk.
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     for length in (0..header + 9).chain([whole.len() - 1]).rev() {
         file.set_len(length as u64).unwrap();

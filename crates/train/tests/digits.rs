@@ -1,4 +1,4 @@
-//! A small network learns real digits, whatever the plan.
+//! A small network learns real digits under every plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ fn assumed(workload: &Workload<'_>, schedule: &Schedule) -> Checked {
 }
 
 #[test]
-fn the_same_mini_batch_is_learned_by_heart() {
+fn overfits_one_mini_batch() {
     let networks = [Network::open("digits-net").unwrap(), fork_and_join(), residual()];
     for network in &networks {
         let workload = Workload::new(network, 8, Types::F32, Mode::Training).unwrap();
@@ -119,7 +119,7 @@ fn frozen_layers_stay_and_the_others_train_as_before() {
     }
 }
 
-/// What a computation is in the network.
+/// The layer pass that a computation carries out.
 fn pass_of(workload: &Workload<'_>, compute: &Compute) -> LayerPass {
     workload.lower().unwrap().passes[compute.operation.0].clone()
 }
@@ -216,7 +216,7 @@ fn convolutions_in_slices_of_a_sample_learn_the_same() {
 }
 
 #[test]
-fn inference_takes_over_what_was_learned() {
+fn inference_takes_over_the_learned_weights() {
     let network = residual();
     let training = Workload::new(&network, 8, Types::F32, Mode::Training).unwrap();
     let mut learner = engine(&training, &everything_resident(&training, "implicit-gemm", 8));
@@ -280,7 +280,7 @@ fn first_convolution(workload: &Workload<'_>, schedule: &Schedule) -> usize {
 }
 
 /// Sends the input map to the host right after it was written, and fetches it back to other bytes before the first
-/// convolution reads it, each on its own stream; `waits` says which of the three waits are there.
+/// convolution reads it, each on a separate stream. `waits` selects which of the three waits exist.
 fn offloading(workload: &Workload<'_>, waits: [bool; 3]) -> Schedule {
     let mut schedule = everything_resident(workload, "direct", 2);
     let tensor = |block: &Block| match block.holds {
@@ -348,7 +348,7 @@ fn copies_on_slow_streams_change_nothing_and_missing_waits_are_errors() {
         let losses = run(&offloading(&workload, [true; 3]), slow, true).unwrap();
         assert_eq!(losses, (truth.clone(), 2), "stream {slow} is slow");
     }
-    // Without a wait, what is slow is late: bytes meet, or stale ones are read.
+    // Without a wait, the slow stream is late: bytes are overwritten, or stale ones are read.
     for (missing, slow) in [(0, 0), (1, 1), (2, 2)] {
         let mut waits = [true; 3];
         waits[missing] = false;

@@ -1,4 +1,4 @@
-//! Three training steps from the weights of an ONNX file against those that PyTorch took from them in 64 bits
+//! Three training steps from the weights of an ONNX file, compared with PyTorch's steps from the same weights in 64 bits
 //! (`scripts/export-onnx.py --small`).
 
 use std::path::Path;

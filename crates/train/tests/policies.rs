@@ -56,7 +56,7 @@ fn planned(
     policy: Policy,
     budget: Bytes,
 ) -> Result<Plan, tightfit_core::Error> {
-    // A stretch in parts gives other bits (see `parts.rs`), so dividing is allowed only where kernels need it.
+    // A stretch in parts has other bits (see `parts.rs`), so dividing is allowed only where kernels need it.
     let divide = workload.problems().unwrap().iter().any(|problem| kernels.front(problem).whole.is_empty());
     let asked = Asked { policy, algorithms: Algorithms::Memory, divide, budget, ..Asked::default() };
     plan(&workload.step(kernels, &CostModel::cpu()).unwrap(), &CostModel::cpu(), &asked)
@@ -199,7 +199,7 @@ fn recomputed_maps_train_alike() {
         let truth =
             run(&workload, &everything_resident(&workload, ALGORITHM, BATCH), [Duration::ZERO; Stream::ALL.len()]);
         let kernels = kernels(&workload, BATCH);
-        // Copies so slow that what can run again does.
+        // Copies so slow that everything that can run again does.
         let costs = CostModel { offload_rate: 1e7, prefetch_rate: 1e7, both_rate: 1e7, ..CostModel::cpu() };
         let under = |budget| {
             let asked = Asked { policy: Policy::Optimal, divide: false, budget, ..Asked::default() };
@@ -319,7 +319,7 @@ fn a_source_is_predicted_once_and_in_order() {
         (scores, probabilities)
     };
     let (scores, all) = run(&mut engine, usize::MAX);
-    // 599 samples: the last mini-batch is filled up, and what fills it is not counted.
+    // 599 samples: the last mini-batch is filled up, and the filling is not counted.
     assert_eq!(scores.iter().map(|score| score.samples).collect::<Vec<_>>(), [[64; 9].as_slice(), &[23]].concat());
     assert_eq!((all.len(), Score::of(&scores).samples), (5990, 599));
     let (first, some) = run(&mut engine, 2);

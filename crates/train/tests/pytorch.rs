@@ -1,4 +1,4 @@
-//! Three training steps against those that PyTorch took in 64 bits (`scripts/record-pytorch.py`).
+//! Three training steps compared with PyTorch's in 64 bits (`scripts/record-pytorch.py`).
 
 use tightfit_core::Types;
 use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};

@@ -38,7 +38,7 @@ fn sgd(learning_rate: f32, momentum: f32, weight_decay: f32) -> Rule {
     Rule::Sgd(Sgd { learning_rate, momentum, weight_decay })
 }
 
-/// What is kept after these steps from equal numbers, and before them.
+/// The kept tensors before and after `steps` steps from equal numbers.
 fn train(
     workload: &Workload<'_>,
     schedule: &Schedule,
@@ -102,7 +102,7 @@ fn the_gradients_of_all_uses_are_added_and_statistics_move_for_each() {
         }
     }
     assert_eq!(of(&together, one), of(&together, other));
-    // What is not shared stays apart.
+    // Layers that are not shared stay apart.
     let apart = ["s1.1x1", "s2.1x1"].map(|name| together[&NetworkTensor::Weights(layer(&network, name))].clone());
     assert_ne!(apart[0], apart[1]);
 }
@@ -140,7 +140,7 @@ fn copies_stay_equal_with_any_solver_and_with_branches_side_by_side() {
 }
 
 #[test]
-fn what_has_another_length_is_refused() {
+fn sharing_tensors_of_different_lengths_is_refused() {
     let network = sums();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     let schedule = everything_resident(&workload, ALGORITHM, BATCH);

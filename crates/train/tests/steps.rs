@@ -17,8 +17,8 @@ use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Poison, Solver, replace_weights};
 
-/// Largest difference of a loss from 64-bit arithmetic: a share of it, or so many times that of PyTorch in 32 bits. Batch
-/// normalization over few positions magnifies what 32 bits round.
+/// Largest difference of a loss from 64-bit arithmetic: a share of it, or a multiple of PyTorch's difference in 32 bits.
+/// Batch normalization over few positions magnifies rounding.
 const NEAR: f64 = 1e-3;
 const AS_NEAR: f64 = 2.0;
 

@@ -1,4 +1,4 @@
-//! Weights of torchvision's networks give torchvision's outputs, and go back under the names that they came by.
+//! Weights of torchvision's networks lead to torchvision's outputs, and are saved under their original names.
 //!
 //! Needs a Python with torch and torchvision, named in `TIGHTFIT_TORCH_PYTHON`:
 //!

@@ -23,18 +23,18 @@ torch.manual_seed(1)
 more = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {}
 net = getattr(torchvision.models, name)(weights=None, num_classes=CLASSES, **more).train()
 for module in net.modules():
-    # What is random differs between the two.
+    # Random layers would differ between PyTorch and tightfit.
     if isinstance(module, torch.nn.Dropout):
         module.p = 0.0
     if isinstance(module, torchvision.ops.StochasticDepth):
         module.p = 0.0
-    # At its first value of 1, so many branches add up that what 32 bits round in a step decides the loss after it.
+    # At its first value of 1, the sum of many branches lets the rounding of one step decide the loss of the next.
     if hasattr(module, "bn3"):
         module.bn3.weight.data.fill_(0.2)
     # With its first value of 1e-6, ConvNeXt's branches would change nothing.
     if hasattr(module, "layer_scale"):
         module.layer_scale.data.uniform_(0.1, 0.3)
-# The same in every step, so that the loss falls by what was learned.
+# The same samples in every step, so that the loss falls by learning.
 samples = (torch.rand(BATCH, 3, SIZE, SIZE) * 4 - 2).repeat(STEPS, 1, 1, 1, 1)
 labels = torch.arange(BATCH).repeat(STEPS, 1)
 state = copy.deepcopy(net.state_dict())

@@ -28,7 +28,7 @@ const FEWEST: usize = 5;
 const FILE: &str = "TIGHTFIT_COMPARE";
 const STEPS: &str = "TIGHTFIT_COMPARE_STEPS";
 
-/// What a program did.
+/// The measurements of a run.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 struct Ran {
     /// Of each step after the first ones, in ms.
@@ -81,7 +81,7 @@ fn tightfit(options: &CompareOptions, path: &OsString, common: &Common) -> Resul
     ran
 }
 
-/// Runs a command, and reads what our module noted. What it prints is shown with `-v`; otherwise, its last lines where it fails.
+/// Runs a command, and reads the notes of our module. With `-v`, the program's output is shown; otherwise, its last lines if it fails.
 fn noted(
     mut command: Command,
     path: &OsString,
@@ -130,7 +130,7 @@ fn noted(
     }
 }
 
-/// Shows the lines of ours among what a program wrote.
+/// Shows tightfit's lines in the program's output.
 fn ours_of(said: &str, options: &RunOptions) {
     if !options.quiet {
         said.lines().filter(|line| line.starts_with("tightfit: ")).for_each(message::say);
@@ -145,7 +145,7 @@ fn read(file: &PathBuf) -> Option<Ran> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Verdict {
     word: &'static str,
-    /// The time of a step under tightfit over that of plain, and between what and what it is.
+    /// The step's time under tightfit divided by plain's, and the bounds of this ratio.
     ratio: f64,
     least: f64,
     most: f64,
@@ -191,13 +191,13 @@ impl Median {
 /// How the losses of two runs compare.
 #[derive(Clone, Debug, PartialEq)]
 enum Losses {
-    /// Equal to the bit, so many.
+    /// This number of losses, all equal to the bit.
     Equal(usize),
-    /// From this loss on (counted from 1) they differ, at most by so large a part.
+    /// The losses differ from this one on (counted from 1), at most by this part of their value.
     Differ { from: usize, by: f64, of: usize },
     /// Plain does not repeat itself.
     Unknown,
-    /// There are none.
+    /// No loss was seen.
     None,
 }
 

@@ -14,7 +14,7 @@ use crate::options::{CompletionsOptions, ManOptions, definition};
 /// Prints the completions of a shell.
 ///
 /// # Errors
-/// Those of printing.
+/// The errors of printing.
 pub fn completions(options: &CompletionsOptions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut definition(), "tightfit", &mut script);
@@ -24,7 +24,7 @@ pub fn completions(options: &CompletionsOptions) -> Result<(), Failure> {
 /// Prints the page of the command, or of a subcommand; or writes all of them to a folder.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown subcommand; those of printing and writing.
+/// [`Failure::Usage`] for an unknown subcommand; the errors of printing and writing.
 pub fn man(options: &ManOptions) -> Result<(), Failure> {
     // `help` has no page, and is not listed as one.
     let mut all = definition().disable_help_subcommand(true);

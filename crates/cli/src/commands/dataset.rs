@@ -1,4 +1,4 @@
-//! The data that `train`, `predict` and `test` read, and what they say about it.
+//! The data that `train`, `predict` and `test` read, and the notes on it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub struct Labeled<'a> {
     pub name: &'a str,
     /// The data to test with, if it is apart.
     pub test: Option<&'a str>,
-    /// What is done to the pixels.
+    /// The changes to the pixels.
     pub pixels: &'a PixelOptions,
     /// The shape of a sample.
     pub sample: Shape,
@@ -30,7 +30,7 @@ impl Labeled<'_> {
     /// Opens the data, and that to test with.
     ///
     /// # Errors
-    /// Those of [`data::open`], [`data::open_test`] and [`Dataset::normalized`].
+    /// The errors of [`data::open`], [`data::open_test`] and [`Dataset::normalized`].
     pub fn open(&self) -> Result<Dataset, Failure> {
         let &Labeled { name, test, pixels, sample, classes, seed } = self;
         let mut opened = data::open(name, sample, classes, seed)?;
@@ -61,7 +61,7 @@ impl Labeled<'_> {
 /// Opens images without labels, with the pixels that the options ask for.
 ///
 /// # Errors
-/// Those of [`data::open_unlabeled`] and [`Dataset::normalized`].
+/// The errors of [`data::open_unlabeled`] and [`Dataset::normalized`].
 pub fn open_images(paths: &[PathBuf], pixels: &PixelOptions, sample: Shape) -> Result<Dataset, Failure> {
     let name = match paths {
         [path] => path.display().to_string(),

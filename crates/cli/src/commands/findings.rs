@@ -22,7 +22,7 @@ pub struct Finding {
     pub detail: String,
     /// Where it is.
     pub path: Option<String>,
-    /// What to do about it.
+    /// The next step for the user.
     pub advice: String,
 }
 

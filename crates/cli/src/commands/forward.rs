@@ -30,7 +30,7 @@ const CHOICES: &str = "use a smaller --batch to measure less; `tightfit plan --i
 /// Mini-batches of synthetic data if the options do not say: they never end.
 const SYNTHETIC: u64 = 100;
 
-/// What a command makes of the mini-batches.
+/// The use of the mini-batches.
 pub trait Report {
     /// Takes one mini-batch, whose first sample has this number.
     fn take(&mut self, job: &Job<'_>, first: usize, prediction: &Prediction<'_>);
@@ -38,7 +38,7 @@ pub trait Report {
     /// Prints what was taken; `peak` is the most device memory in use.
     ///
     /// # Errors
-    /// Those of standard output.
+    /// The errors of standard output.
     fn print(&self, job: &Job<'_>, peak: Bytes) -> Result<(), Failure>;
 }
 
@@ -68,7 +68,7 @@ pub struct Done {
 /// makes; `what` is the command's verb.
 ///
 /// # Errors
-/// Those of the options, the files, planning and running.
+/// The errors of the options, the files, planning and running.
 pub fn run<R: Report>(
     what: &str,
     options: &ForwardOptions,
@@ -141,7 +141,7 @@ impl Job<'_> {
         self.dataset.test.as_ref().unwrap_or(&self.dataset.train)
     }
 
-    /// Number of mini-batches: as requested, or those of the data.
+    /// Number of mini-batches: as requested, or all of the data.
     fn batches(&self) -> u64 {
         let all = (self.source().len() as u64).div_ceil(self.plan.batch as u64);
         let default = if self.is_synthetic() { SYNTHETIC } else { all };
@@ -191,7 +191,7 @@ impl Job<'_> {
         }
     }
 
-    /// What ran where, for people.
+    /// The network, the device and the plan, for people.
     pub fn head(&self, peak: Bytes) -> String {
         let Plan { network, batch, types, options, baseline, .. } = self.plan;
         let what = [

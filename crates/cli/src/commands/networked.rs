@@ -1,4 +1,4 @@
-//! What `train` and `predict` share: the network's ends, the device, the plan in a file, times, and memory.
+//! Shared by `train` and `predict`: the network's ends, the device, the plan in a file, times, and memory.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tightfit_train::{Engine, Machine};
 
 use crate::failure::Failure;
 
-/// What goes into a network, and what comes out.
+/// The input and the output of a network.
 pub struct Ends {
     /// The shape of a sample.
     pub sample: Shape,
@@ -51,7 +51,7 @@ pub fn must_compute(device: &Device, graph: bool, what: &str) -> Result<(), Fail
 /// The plan in a file with its network, if it is for these layers, this mode and this device.
 ///
 /// # Errors
-/// Those of [`Plan::read`]; [`Failure::Usage`] for a plan for something else.
+/// The errors of [`Plan::read`]; [`Failure::Usage`] for a plan for something else.
 pub fn read_plan(path: &Path, network: &Network, mode: Mode, device: &Device) -> Result<(Network, Plan), Failure> {
     let (planned, plan) = Plan::read(path)?;
     if planned.layers() != network.layers() {

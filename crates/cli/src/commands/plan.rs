@@ -129,7 +129,7 @@ fn write_out(
     first([printed, written, drawn, traced])
 }
 
-/// What to plan for: what the options say, otherwise training, but inference for a model that was exported for it.
+/// The goal of the plan: by the options, or else training, or inference for a model that was exported for it.
 fn goal(options: &PlanOptions, name: &str, opened: &Opened) -> Result<Goal, Failure> {
     let for_inference = opened.model.as_ref().is_some_and(|model| model.is_for_inference());
     if options.inference || for_inference && !options.training {
@@ -148,7 +148,7 @@ fn goal(options: &PlanOptions, name: &str, opened: &Opened) -> Result<Goal, Fail
 /// The backends to measure on. `None`, with a note, if there is only a CPU and `--measure` is not set.
 ///
 /// # Errors
-/// Those of the backend; [`Failure::Usage`] for `--out` with a plan that would not be measured.
+/// The errors of the backend; [`Failure::Usage`] for `--out` with a plan that would not be measured.
 fn measured_by(options: &PlanOptions, common: &Common) -> Result<Option<Vec<Box<dyn Backend>>>, Failure> {
     let backends = backends(common)?;
     let is_cpu = backends.first().is_some_and(|backend| backend.device().backend == "cpu");

@@ -33,7 +33,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
 /// The most probable classes of every sample.
 struct Predictions {
     top: usize,
-    /// The names of the classes, as far as they have names: those that the weights were trained on, or the data's.
+    /// The names of the classes, as far as they have names: from the training of the weights, or from the data.
     names: Vec<String>,
     samples: Vec<Predicted>,
 }
@@ -62,7 +62,7 @@ impl Predictions {
         for sample in &self.samples {
             let label = sample.label.map(|label| name_or_number(labels, label as usize));
             for (rank, &(class, probability)) in sample.top.iter().enumerate() {
-                // What is the same in all rows of a sample stands in the first.
+                // Values that all rows of a sample share are in the first row.
                 let once = |text: &str| if rank == 0 { text.to_owned() } else { String::new() };
                 let mut row = vec![
                     once(&sample.name),
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(most_probable(&probabilities, 3), [(1, 0.4), (3, 0.4), (0, 0.1)]);
         assert_eq!(most_probable(&probabilities, 1), [(1, 0.4)]);
         assert_eq!(most_probable(&probabilities, 9).len(), 4);
-        // What is not a number is not hidden behind those that are.
+        // NaN comes first, so that no number hides it.
         assert!(most_probable(&[0.5, f32::NAN], 1)[0].1.is_nan());
     }
 }

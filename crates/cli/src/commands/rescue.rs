@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::options::Common;
 use crate::session::cache_path;
 
-/// Writes a file that takes about `needed` bytes to the first folder that takes it: that of the cache, or that for
+/// Writes a file that takes about `needed` bytes to the first folder that takes it: the folder of the cache, or the one for
 /// temporary files. Returns the lines that tell the user where it is, or why it is nowhere.
 pub fn elsewhere(path: &Path, needed: Bytes, common: &Common, write: impl Fn(&Path) -> Result<(), Failure>) -> String {
     let cache = cache_path(common).and_then(|cache| cache.parent().map(Path::to_owned));
@@ -46,7 +46,7 @@ fn written(
     // A folder that nobody else can have made, so that no link waits under the file's name.
     make(&own).map_err(|error| Failure::Wrong(format!("{}: {error}", own.display())))?;
     write(&other).inspect_err(|_| {
-        // What is left of it is an empty folder, and the write's own error matters more.
+        // Only an empty folder is left, and the write's error matters more.
         let _ = fs::remove_dir(&own);
     })?;
     Ok(other)

@@ -20,7 +20,7 @@ use tightfit_core::survey::Sizes;
 
 use super::run_budget::Budgeted;
 use super::run_report;
-use crate::failure::Failure;
+use crate::failure::{Failure, check_outputs};
 use crate::message;
 use crate::options::{AutoOrBytes, Common, RunOptions, Tune, of_environment};
 use crate::preload::{Form, Preload, find_program, python_of, supported};
@@ -29,9 +29,9 @@ use crate::session::{cache_path, device_numbers};
 /// Which workspace is limited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// That of each kernel.
+    /// The workspace of each kernel.
     PerKernel(AutoOrBytes),
-    /// That of all kernels of a GPU.
+    /// The workspace of all kernels of a GPU together.
     Total(Bytes),
 }
 
@@ -43,7 +43,9 @@ const SHIPPED: &str = "TIGHTFIT_SHIPPED";
 const REPORT: &str = "TIGHTFIT_REPORT";
 /// The report of a program under a budget, which the package writes.
 const BUDGET_REPORT: &str = "TIGHTFIT_BUDGET_REPORT";
-/// The process ID of the command: the library tells it from its children by it.
+/// The trace of a program under a budget; its page has the same name.
+const TRACE: &str = "TIGHTFIT_TRACE";
+/// The process ID of the command: the library recognizes the command among its children by it.
 const LAUNCHED: &str = "TIGHTFIT_RUN";
 
 pub fn run(options: &RunOptions, common: &Common) -> Result<(), Failure> {
@@ -76,8 +78,9 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     let devices = devices(common)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let tune = options.tune().map_err(Failure::Usage)?;
+    check_trace(options)?;
     let found = match preloaded(options, common) {
-        // What a budget needs is Python's.
+        // A budget needs only Python.
         Err(_) if options.budget().is_some() && !asks_for_cudnn(options, common) => None,
         found => Some(found?),
     };
@@ -98,6 +101,9 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
         let page = if page.as_os_str() == "-" { page.clone() } else { absolute(page) };
         variables.push(("TIGHTFIT_SWEEP", page.into()));
     }
+    if let Some(trace) = &options.trace {
+        variables.push((TRACE, absolute(trace).into()));
+    }
     let report = report(options);
     if let (Some(report), true) = (&report, options.budget().is_some()) {
         variables.push((BUDGET_REPORT, report.into()));
@@ -116,7 +122,7 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
         variables.push((REPORT, report.into()));
     }
     if !options.quiet {
-        // What a budget does, the package says once it has planned.
+        // The package describes the plan once it is made.
         if options.budget().is_none() {
             message::say(format_args!("tightfit: {}", brief(options, limit, tune)));
         }
@@ -141,6 +147,24 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     }
     command.args(arguments).envs(variables);
     Ok((command, budgeted))
+}
+
+/// Checks that the trace and its page can be written, and that neither is another output.
+///
+/// # Errors
+/// [`Failure::Usage`] for a name that the page takes; the errors of [`check_outputs`].
+fn check_trace(options: &RunOptions) -> Result<(), Failure> {
+    let Some(trace) = &options.trace else { return Ok(()) };
+    if trace.extension().is_some_and(|extension| extension == "html") {
+        let better = trace.with_extension("json");
+        return Err(Failure::Usage(format!(
+            "--trace {} is the page beside the trace; name the trace itself, as in {}",
+            trace.display(),
+            better.display()
+        )));
+    }
+    let page = Some(trace.with_extension("html"));
+    check_outputs([("--report", &options.report), ("--trace", &options.trace), ("the page of --trace", &page)])
 }
 
 /// cuDNN, and the library to preload in front of it.
@@ -196,7 +220,7 @@ fn report(options: &RunOptions) -> Option<PathBuf> {
 /// The limit from the command line, or else from the environment, or else the default.
 ///
 /// # Errors
-/// [`Failure::Usage`] if the environment names two, or one that is not UTF-8; those of reading a size.
+/// [`Failure::Usage`] if the environment names two, or one that is not UTF-8; the errors of reading a size.
 fn limit(options: &RunOptions) -> Result<Limit, Failure> {
     match (options.workspace, options.total_workspace) {
         (Some(each), _) => return Ok(Limit::PerKernel(each)),
@@ -263,7 +287,7 @@ fn variables(
     Ok(variables)
 }
 
-/// What the loader preloads: our library, then what it did before.
+/// The list for the loader: our library, then the libraries that were preloaded before.
 ///
 /// # Errors
 /// [`Failure::Wrong`] for a path that the loader cannot read.
@@ -287,7 +311,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Files of which one is there where a GPU may be used: those of the driver, and of WSL.
+/// Files of the driver and of WSL; one of them exists where a GPU may be used.
 const GPU: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"];
 
 /// Whether a program may find a GPU here, or a library that stands for one.
@@ -295,7 +319,7 @@ fn has_gpu() -> bool {
     std::env::var_os("TIGHTFIT_CUDA").is_some() || GPU.iter().any(|file| Path::new(file).exists())
 }
 
-/// What is being done, in few words.
+/// The first line, in few words.
 fn brief(options: &RunOptions, limit: Limit, tune: Tune) -> String {
     if std::env::var_os("TIGHTFIT_OFF").is_some_and(|value| value == "1") {
         return "switched off by TIGHTFIT_OFF".to_owned();
@@ -323,7 +347,7 @@ fn brief(options: &RunOptions, limit: Limit, tune: Tune) -> String {
     }
 }
 
-/// What is being done, on one line, with all settings and paths.
+/// The first line with `-v`: all settings and paths.
 fn summary(
     options: &RunOptions,
     common: &Common,

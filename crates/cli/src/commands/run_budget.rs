@@ -2,7 +2,7 @@
 //!
 //! The Python package does the work (`tightfit/_budget`), so it must be installed where torch is. We first ask the command's Python, with the
 //! same options and variables, whether it reads us. If it does not (`-I`, `-E`, `-S`, `env -i`), our program starts in it and runs the
-//! user's. A process beside the command watches all that the command starts, and reports a budget that was not applied.
+//! user's. Another process watches all that the command starts, and reports a budget that was not applied.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -19,22 +19,22 @@ use crate::options::RunBudget;
 use crate::preload::{Environment, PythonCall, find_program, python_of};
 
 const SITE: &str = "tightfit/_budget/site/sitecustomize.py";
-/// Runs a program where Python reads no `sitecustomize` of ours.
+/// Runs a program in a Python that does not read our `sitecustomize`.
 const PROGRAM: &str = "tightfit_program.py";
 /// Watches the command.
 const WATCH: &str = "tightfit_watch.py";
 /// The file in which processes note how far they have come.
 const MET: &str = "TIGHTFIT_MET";
-/// What a Python is asked: whether it has read us.
+/// The question to a Python: whether it has read us.
 const QUESTION: &str = "import sys; print('tightfit_start' in sys.modules)";
 
 /// A command that runs within its budget.
 pub(super) struct Budgeted {
-    /// The command: that of the user, or one that starts it.
+    /// The user's command, or one that starts it.
     pub command: Vec<OsString>,
     /// The environment variables to add for it.
     pub variables: Vec<(&'static str, OsString)>,
-    /// The Python of the command, and the folder of what it reads.
+    /// The Python of the command, and the folder of the files that it reads.
     python: PathBuf,
     site: PathBuf,
 }
@@ -138,7 +138,7 @@ fn with_others(site: &Path) -> OsString {
 fn package(call: Option<&PythonCall>, command: &[OsString]) -> Result<(PathBuf, PathBuf), Failure> {
     let named = call.map(|call| call.python.clone()).or_else(|| python_of(command));
     let Some(python) = named else {
-        // What a script starts is not known before it does.
+        // The programs that a script starts are not known before it runs.
         let program = command.first().map_or_else(Default::default, |word| word.to_string_lossy());
         // The package's own command runs in its Python.
         let own = std::env::args_os().next().filter(|word| is_python(word));

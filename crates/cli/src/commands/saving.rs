@@ -24,7 +24,7 @@ pub struct Position {
 }
 
 impl Job<'_> {
-    /// The position after so many steps of this run, counted from the beginning of the run that it continues.
+    /// The position after this number of steps of this run, counted from the beginning of the run that it continues.
     pub fn position(&self, steps: u64) -> Position {
         let (step, samples) = self.start.progress().map_or((0, 0), |progress| (progress.step, progress.samples));
         Position { step: step + steps, samples: samples + steps * self.plan.batch as u64 }
@@ -60,16 +60,16 @@ impl Job<'_> {
     /// Checks before the first step that the disk has room for the run, if the options name a file.
     ///
     /// # Errors
-    /// Those of [`output::check_room`].
+    /// The errors of [`output::check_room`].
     pub fn check_room(&self, workload: &Workload<'_>) -> Result<(), Failure> {
         let Some(path) = &self.options.save else { return Ok(()) };
         Ok(output::check_room(path, checkpoint::size(workload, &self.names))?)
     }
 
-    /// Saves the run after so many of its steps, if the options name a file.
+    /// Saves the run after this number of its steps, if the options name a file.
     ///
     /// # Errors
-    /// Those of reading the device and of writing the file; the previous file stays then.
+    /// The errors of reading the device and of writing the file; the previous file stays then.
     pub fn save<M: Machine>(&self, engine: &mut Engine<M>, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
         let Some(path) = &self.options.save else { return Ok(()) };
         self.write(path, &engine.kept()?, workload, steps)
@@ -79,11 +79,11 @@ impl Job<'_> {
         Ok(checkpoint::save(path, workload, &self.names, kept, &self.progress(steps))?)
     }
 
-    /// Saves what an engine kept when there is no later save: if the file cannot be written, beside the cache or in the
+    /// Saves what an engine kept when there is no later save: if the file cannot be written, in the folder of the cache or in the
     /// folder for temporary files.
     ///
     /// # Errors
-    /// Those of writing the file, also if the run was saved elsewhere: the message says where.
+    /// The errors of writing the file, also if the run was saved elsewhere: the message says where.
     pub fn save_last(&self, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
         let Some(path) = &self.options.save else { return Ok(()) };
         let Err(failure) = self.write(path, kept, workload, steps) else { return Ok(()) };
@@ -92,7 +92,7 @@ impl Job<'_> {
         Err(Failure::Wrong(format!("{}\n{saved}", failure.text())))
     }
 
-    /// Saves a run that `ended` after so many of its steps, and says where if it was interrupted. Does not save weights
+    /// Saves a run that `ended` after this number of steps, and names the file if it was interrupted. Does not save weights
     /// that a failure may have spoiled. A run that was interrupted and could not be saved has failed.
     pub fn conclude<M: Machine>(
         &self,

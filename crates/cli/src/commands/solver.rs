@@ -11,7 +11,7 @@ use crate::planning::must_be_of_sgd;
 /// The factor of a schedule by steps.
 const DECAY: f32 = 0.1;
 
-/// The update rule, if the plan has memory for what it keeps.
+/// The update rule, if the plan has memory for its state.
 ///
 /// # Errors
 /// [`Failure::Usage`] for options that do not go together, or not with the plan.
@@ -62,7 +62,7 @@ pub fn check_schedule(options: &TrainOptions) -> Result<(), Failure> {
     }
 }
 
-/// The learning rate over a run of so many steps.
+/// The learning rate over a run of this number of steps.
 pub fn learning_rate(options: &TrainOptions, rule: &Rule, steps: u64) -> LearningRate {
     let decay = match options.schedule {
         ScheduleName::Constant => Decay::Constant,

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::message;
 use crate::model::{Opened, listed};
 
-/// What files of weights call the layers of a network.
+/// The names of a network's layers in files of weights.
 pub fn names(opened: &Opened) -> Names {
     opened.model.as_ref().map_or_else(|| Names::of(&opened.network), Names::of_model)
 }
@@ -33,7 +33,7 @@ impl Start {
     /// Reads what the options name: weights to load, a run to resume, or else the ONNX model unless `random`.
     ///
     /// # Errors
-    /// Those of reading the file or the model; [`Failure::Usage`] for a file to resume that has no position.
+    /// The errors of reading the file or the model; [`Failure::Usage`] for a file to resume that has no position.
     pub fn read(load: Option<&Path>, resume: Option<&Path>, opened: &Opened, random: bool) -> Result<Start, Failure> {
         if let Some(path) = load {
             return Ok(Start::File(path.to_owned(), Checkpoint::read(path)?));
@@ -62,7 +62,7 @@ impl Start {
     /// The names of the classes that the weights were trained on, if they are known.
     pub fn classes(&self) -> Vec<String> {
         match self {
-            // Files of other programs have metadata of their own.
+            // Files of other programs have other metadata.
             Start::File(_, checkpoint) => {
                 checkpoint.progress().ok().flatten().map_or_else(Vec::new, |found| found.classes)
             }
@@ -93,7 +93,7 @@ impl Start {
     /// tensors of a file that the network does not have.
     ///
     /// # Errors
-    /// Those of the file: tensors that are missing or have another shape.
+    /// The errors of the file: tensors that are missing or have another shape.
     pub fn apply<M: Machine>(
         &self,
         engine: &mut Engine<M>,
@@ -127,7 +127,7 @@ impl Start {
         }
     }
 
-    /// What reports call the weights; `network` is the network's name or path.
+    /// The name of the weights in reports; `network` is the network's name or path.
     pub fn name(&self, network: &str) -> String {
         match self {
             Start::Random => "random".to_owned(),

@@ -129,9 +129,9 @@ pub struct Job<'a> {
     planning: Option<Nanos>,
     pub start: Start,
     pub names: Names,
-    /// What layers share and train as one.
+    /// The parameters that layers share.
     pub shared: Vec<Shared>,
-    /// Seed of the initial weights, of dropout and of the order of the data: that of a resumed run, if there is one.
+    /// Seed of the initial weights, of dropout and of the order of the data: the seed of the run that is resumed, if there is one.
     pub seed: u64,
     pub dataset: Dataset,
     device: Device,
@@ -158,7 +158,7 @@ impl Job<'_> {
         Modes { graph, trace: trace.is_some(), watch: check }
     }
 
-    /// Number of steps: as requested, or those of the epochs.
+    /// Number of steps: as requested, or by the epochs.
     pub fn steps(&self) -> u64 {
         self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(self.epoch()))
     }
@@ -168,7 +168,7 @@ impl Job<'_> {
         (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64)
     }
 
-    /// The step to stop for a test at, after so many steps: the end of the epoch, or of the run if it has no test after
+    /// The step to stop for a test at, after this number of steps: the end of the epoch, or of the run if it has no test after
     /// each epoch.
     fn next_stop(&self, step: u64) -> u64 {
         let end = (step / self.epoch() + 1) * self.epoch();
@@ -400,7 +400,7 @@ impl Job<'_> {
     }
 }
 
-/// What a run has done so far.
+/// The progress of a run.
 struct Run {
     begin: Instant,
     outcomes: Vec<Outcome>,

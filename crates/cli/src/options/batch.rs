@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A mini-batch size as it is given to `plan`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch {
-    /// So many samples.
+    /// This number of samples.
     Samples(usize),
     /// As many as fit in the budget.
     Max,

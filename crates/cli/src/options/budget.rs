@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use tightfit_core::{Bytes, Error};
 
-/// A share in percent of what a step takes that keeps everything.
+/// A share, in percent, of the memory of a step that keeps everything.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share(f64);
 
 impl Share {
-    /// This share of so many bytes.
+    /// This share of `whole`.
     pub fn of(self, whole: Bytes) -> Bytes {
         Bytes((whole.0 as f64 * self.0 / 100.0) as u64)
     }
@@ -49,10 +49,10 @@ impl fmt::Display for Budget {
     }
 }
 
-/// What `run` fits models into.
+/// The budget of `run`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RunBudget {
-    /// What is free on the GPU.
+    /// All memory that is free on the GPU.
     Auto,
     /// A size or a share.
     Given(Budget),

@@ -10,7 +10,7 @@ pub struct CacheOptions {
     pub action: CacheAction,
 }
 
-/// What to do with the cache.
+/// The action on the cache.
 #[derive(Subcommand)]
 pub enum CacheAction {
     /// List the devices and how many measurements and decisions each one has
@@ -41,7 +41,7 @@ pub enum CacheAction {
     },
     /// Delete measurements
     Clear {
-        /// Delete only those of devices whose name contains this text
+        /// Delete only measurements of devices whose name contains this text
         #[arg(long, value_name = "TEXT", value_parser = part_of_a_name)]
         device: Option<String>,
     },

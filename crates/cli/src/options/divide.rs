@@ -19,7 +19,7 @@ pub struct DivideOption {
 }
 
 impl DivideOption {
-    /// What the option says, or the default.
+    /// The value of the option, or the default.
     pub fn get(&self) -> Divide {
         self.divide.unwrap_or_default()
     }

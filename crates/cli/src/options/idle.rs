@@ -6,7 +6,7 @@ use clap::{ArgMatches, Command, CommandFactory};
 
 use super::Options;
 
-/// What computes, measures or draws random numbers, and so has no effect on commands that only show what there is.
+/// Options of commands that compute, measure or draw random numbers; commands that only show something ignore them.
 const OF_WORK: [&str; 10] = [
     "backend",
     "types",

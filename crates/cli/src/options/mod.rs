@@ -40,7 +40,7 @@ pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
 pub use units::of_environment;
 pub use workspace::WorkspaceOptions;
 
-/// Train in the GPU memory you have, and ask before what that takes.
+/// Train in the GPU memory you have, and ask first how much a model needs.
 #[derive(Parser)]
 #[command(name = "tightfit", version = version(), propagate_version = true, after_help = examples::ALL)]
 pub struct Options {
@@ -227,7 +227,7 @@ pub struct ProfileOptions {
     pub workspace: Vec<Bytes>,
 }
 
-/// What to optimize, and within which limit.
+/// The network to optimize, and the limit.
 #[derive(Args)]
 pub struct RequestOptions {
     #[command(flatten)]
@@ -250,7 +250,7 @@ pub struct OptimizeOptions {
     /// Draw the result to an SVG file
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-    /// What to draw [default: front for a single kernel, allotment with --total-workspace, otherwise layers]
+    /// The picture to draw [default: front for a single kernel, allotment with --total-workspace, otherwise layers]
     #[arg(long, value_enum, requires = "plot")]
     pub picture: Option<Picture>,
 }

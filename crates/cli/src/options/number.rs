@@ -8,7 +8,7 @@ use clap::builder::TypedValueParser;
 use tightfit_core::Problem;
 use tightfit_core::network::Hyperparameter;
 
-/// Parses a whole number of this range; one that ends at the largest number has no limit of its own.
+/// Parses a whole number of this range; a range that ends at the largest number has no upper limit.
 pub fn whole<T>(range: RangeInclusive<u64>) -> impl TypedValueParser<Value = T>
 where
     T: TryFrom<u64> + Clone + Send + Sync + 'static,
@@ -30,7 +30,7 @@ pub fn samples() -> impl TypedValueParser<Value = usize> {
 /// Reads a mini-batch size.
 ///
 /// # Errors
-/// What may be given instead.
+/// The words that may be given instead.
 pub fn read_samples(text: &str) -> Result<usize, String> {
     let samples = text.parse::<usize>().ok().filter(|samples| (1..=Problem::MOST_SAMPLES).contains(samples));
     samples.ok_or_else(|| format!("write a whole number from 1 to {}", Problem::MOST_SAMPLES))

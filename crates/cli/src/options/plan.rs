@@ -1,4 +1,4 @@
-//! The options of `plan`, and those that `train` and `predict` plan by.
+//! The options of `plan`, and the planning options of `train` and `predict`.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use tightfit_core::{Bytes, Nanos};
 
 use super::{Batch, Budget, DivideOption, SolverName, number};
 
-/// What to plan for.
+/// The goal of the plan.
 #[derive(Args, Clone)]
 pub struct Planning {
     /// Mini-batch size; for `plan`, max is the largest that fits in the budget [default: 32]
@@ -25,7 +25,7 @@ pub struct Planning {
     #[arg(long, value_name = "SIZE", default_value = "unlimited", env = "TIGHTFIT_HOST_BUDGET")]
     pub host_budget: Bytes,
     /// Which feature maps to keep, offload or compute again: optimal (what makes a step fastest), overlap (offloads as
-    /// few as the budget requires), baseline (keeps all), or those of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
+    /// few as the budget requires), baseline (keeps all), or a policy of the vDNN paper: vdnn-all, vdnn-conv, vdnn-dynamic
     #[arg(long, value_name = "POLICY", default_value_t)]
     pub policy: plan::Policy,
     /// Keep the parameters of all layers whose names begin with PREFIX, which may be given several times; such layers need no
@@ -42,7 +42,7 @@ pub struct Planning {
     pub algorithms: Option<Algorithms>,
     #[command(flatten)]
     pub divide: DivideOption,
-    /// Whether branches of a network may run side by side on streams of their own, where that is faster on the device; only
+    /// Whether branches of a network may run side by side on separate streams, where that is faster on the device; only
     /// the policy optimal does this
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off)]
     pub lanes: bool,
@@ -66,7 +66,7 @@ fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Shares of the baseline's bytes, in percent.
+/// Shares of what plain training needs, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
     from: u64,
@@ -113,8 +113,8 @@ pub struct PlanOptions {
         conflicts_with_all = ["batch", "inference", "training", "solver", "momentum", "assume", "measure", "sizes", "freeze"]
     )]
     pub step: Option<PathBuf>,
-    /// Plan under several budgets: from one share to another of the network-wide baseline in percent, such as 25..100,
-    /// or 25..100:5 in steps of 5; prints one row each, beside the policy vdnn-dynamic and checkpoints
+    /// Plan under several budgets: from one share to another of what plain training needs in percent, such as 25..100, or
+    /// 25..100:5 in steps of 5; prints one row each, with the policy vdnn-dynamic and checkpoints for comparison
     #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["budget", "out", "trace"])]
     pub sweep: Option<Shares>,
     /// Draw the time of a step under each budget of a sweep

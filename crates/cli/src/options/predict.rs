@@ -7,7 +7,7 @@ use clap::Args;
 use super::number;
 use super::train::ModelOptions;
 
-/// What runs, and how.
+/// The options of a forward pass.
 #[derive(Args)]
 pub struct ForwardOptions {
     #[command(flatten)]

@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// An error about an option or a command that does not exist, with what may have been meant in place of what has similar letters.
+/// An error about an unknown option or command, with the likely meaning in place of words of similar letters.
 fn with_advice(mut error: Error, command: &Command, arguments: &[OsString]) -> Error {
     let kinds = [ContextKind::Suggested, ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand];
     let (written, built) = match error.kind() {
@@ -105,7 +105,7 @@ fn with_variable(mut error: Error, command: &Command, arguments: &[OsString]) ->
         .filter(|option| option.to_string() == written)
         .find_map(|option| Some((option.get_id().clone(), option.get_env().filter(|name| is_set(name))?.to_owned())));
     let Some((id, variable)) = named else { return error };
-    // What the command line says stays wrong without the variable.
+    // The command line is wrong even without the variable.
     let silent = |option: Arg| if *option.get_id() == id { option.env(None) } else { option };
     let without = command.clone().mut_args(silent).mut_subcommands(|command| command.mut_args(silent));
     let again = without.try_get_matches_from(arguments).err();

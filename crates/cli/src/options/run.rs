@@ -13,7 +13,7 @@ use super::{DivideOption, RunBudget, SizeOption};
 
 #[derive(Args)]
 pub struct RunOptions {
-    /// Workspace limit per kernel: auto for what the program's own choice asks for (with --budget, for what goes best with
+    /// Workspace limit per kernel: auto for the workspace of the program's own choice (with --budget, for the workspace that fits
     /// the plan), or a size such as 512MiB
     /// [default: auto] [env: TIGHTFIT_WORKSPACE]
     #[arg(long, value_name = "SIZE", conflicts_with = "total_workspace")]
@@ -23,7 +23,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,
     /// GPU memory for PyTorch models, weights and optimizer included: saved activations are kept, offloaded to host memory,
-    /// or recomputed; 60% for a share of what the model needs without a budget, auto for all that is free
+    /// or recomputed; 60% for a share of the model's memory without a budget, auto for all that is free
     #[arg(long, value_name = "SIZE", env = "TIGHTFIT_BUDGET")]
     pub budget: Option<RunBudget>,
     /// Whether activations may be recomputed with --budget; --recompute=false only keeps or offloads them
@@ -38,7 +38,7 @@ pub struct RunOptions {
         action = clap::ArgAction::Set
     )]
     pub recompute: bool,
-    /// Print what less memory costs: the predicted time of a step under shares of what the model needs, down to the least; then end
+    /// Print the cost of less memory: the predicted time of a step under shares of the model's memory, down to the least; then end
     /// the program before its first step. FILE.html gets the picture
     #[arg(long, value_name = "FILE.html", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub sweep: Option<PathBuf>,
@@ -46,6 +46,10 @@ pub struct RunOptions {
     /// a line
     #[arg(long, env = "TIGHTFIT_COMPILE", value_parser = clap::builder::FalseyValueParser::new(), requires = "budget")]
     pub compile: bool,
+    /// Write a trace of the first 100 steps within --budget for Perfetto or chrome://tracing: phases, copies, reruns and
+    /// memory; a page of the same name (.html) has the picture of the memory (%p becomes the process ID)
+    #[arg(long, value_name = "FILE.json", env = "TIGHTFIT_TRACE", requires = "budget", conflicts_with = "sweep")]
+    pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub sizes: SizeOption,
     #[command(flatten)]
@@ -76,7 +80,7 @@ pub struct RunOptions {
 pub struct CompareOptions {
     #[command(flatten)]
     pub run: RunOptions,
-    /// Steps to measure, after the first eight [default: as many as take 5 s, from 20 to 200, within a minute]
+    /// Steps to measure, after the first eight [default: the steps of 5 s, at least 20 and at most 200, within a minute]
     #[arg(long, value_name = "K", value_parser = super::number::whole::<u64>(5..=100_000))]
     pub steps: Option<u64>,
 }
@@ -100,7 +104,7 @@ impl RunOptions {
         self.budget.or(self.sweep.is_some().then(RunBudget::all))
     }
 
-    /// How configurations are chosen. Under a budget, none may change between a forward pass and what is computed again of it, and
+    /// How configurations are chosen. Under a budget, none may change between a forward pass and its reruns, and
     /// nothing is measured outside the budget.
     ///
     /// # Errors
@@ -124,7 +128,7 @@ impl RunOptions {
 /// A limit per kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoOrBytes {
-    /// What the program's own choice asks for.
+    /// The workspace that the program's own choice asks for.
     Auto,
     /// A size.
     Bytes(Bytes),

@@ -18,7 +18,7 @@ pub struct SizeOption {
 }
 
 impl SizeOption {
-    /// The sizes that the command line names, else those of the environment, else `fit`. Warns about an old name.
+    /// The sizes that the command line names, else the environment's, else `fit`. Warns about an old name.
     ///
     /// # Errors
     /// As [`sizes`].
@@ -30,7 +30,7 @@ impl SizeOption {
     }
 }
 
-/// The sizes given, else those of the environment, else `fit`.
+/// The sizes given, else the environment's, else `fit`.
 ///
 /// # Errors
 /// [`Failure::Usage`] if the environment names no sizes that exist.

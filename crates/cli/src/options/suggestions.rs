@@ -1,8 +1,8 @@
-//! What somebody may have meant by an option or a command that does not exist.
+//! The likely meaning of an option or a command that does not exist.
 
 use clap::Command;
 
-/// Names of other tools, and what they are called here.
+/// Names from other tools, and their names here.
 const OPTIONS: [(&str, &str); 8] = [
     ("--lr", "--learning-rate"),
     ("--bs", "--batch"),

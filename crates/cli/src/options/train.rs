@@ -1,4 +1,4 @@
-//! Options of `train`, and what it shares with `predict` and `test`.
+//! Options of `train`, and options that it shares with `predict` and `test`.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub enum ScheduleName {
     Cosine,
 }
 
-/// What runs, in which memory, and on which pixels.
+/// The network, its memory and its pixels.
 #[derive(Args)]
 pub struct ModelOptions {
     /// Built-in network (see `tightfit networks`), ONNX model (.onnx) or network file (.json)

@@ -30,7 +30,31 @@ pub fn check_all(command: &clap::Command, given: &ArgMatches) {
 /// Warns about a size that an option or a variable of this name has.
 pub fn check(name: impl Display, text: &str) {
     if let Some(advice) = Bytes::missing_unit(text) {
-        message::warn(format_args!("{name}: {advice}"));
+        let share = share(&name.to_string(), text)
+            .map(|share| format!("; for a share of what plain training needs, write {share}%"))
+            .unwrap_or_default();
+        message::warn(format_args!("{name}: {advice}{share}"));
+    }
+}
+
+/// The share, in percent, that a small number for a budget may mean.
+fn share(name: &str, text: &str) -> Option<f64> {
+    let number: f64 = text.trim().parse().ok().filter(|number| *number <= 100.0)?;
+    matches!(name, "--budget" | "TIGHTFIT_BUDGET").then_some(if number <= 1.0 { 100.0 * number } else { number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_budget_may_be_a_share() {
+        for (text, percent) in
+            [("60", Some(60.0)), ("0.5", Some(50.0)), ("1", Some(100.0)), ("101", None), ("60%", None)]
+        {
+            assert_eq!(share("--budget", text), percent, "{text}");
+            assert_eq!(share("--workspace", text), None);
+        }
     }
 }
 

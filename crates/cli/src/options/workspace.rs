@@ -7,14 +7,14 @@ use tightfit_core::candidate::Limit;
 use super::units;
 use crate::failure::Failure;
 
-/// What bounds the workspace: exactly one of the three. Environment variables count if the command line has none.
+/// The limit of the workspace: exactly one of the three. Environment variables count if the command line has none.
 #[derive(Args)]
 #[group(multiple = false)]
 pub struct WorkspaceOptions {
     /// Workspace limit per kernel, such as 64MiB [env: TIGHTFIT_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub workspace: Option<Bytes>,
-    /// Total workspace, divided among all kernels to minimize their total time; every kernel gets a part of its own (under
+    /// Total workspace, divided among all kernels to minimize their total time; every kernel gets its own part (under
     /// `run`, kernels of equal shape share one) [env: TIGHTFIT_TOTAL_WORKSPACE]
     #[arg(long, value_name = "SIZE")]
     pub total_workspace: Option<Bytes>,

@@ -28,7 +28,7 @@ const INFORMATIVE: &[u8] = b"Vh?";
 const DEPTH: usize = 4;
 
 impl PythonCall {
-    /// Reads a command; `None` if its first program is none that is known to be a Python.
+    /// Reads a command; `None` if its first program is not known to be a Python.
     pub fn read(command: &[OsString]) -> Option<PythonCall> {
         PythonCall::read_within(command, DEPTH)
     }
@@ -38,7 +38,7 @@ impl PythonCall {
         let at = if is_named(first, "env") { after_env(command)? } else { 0 };
         let python = command.get(at)?;
         if !load::is_python(python) {
-            // A script without `env` before it is what the kernel makes of its first line.
+            // A script without `env` before it runs as the kernel reads its first line.
             let expanded = (at == 0).then(|| expanded(command)).flatten()?;
             return depth.checked_sub(1).and_then(|depth| PythonCall::read_within(&expanded, depth));
         }
@@ -83,7 +83,7 @@ fn after_env(command: &[OsString]) -> Option<usize> {
     None
 }
 
-/// Splits the words after a Python into its options and the program; `None` if there is no program to run.
+/// Splits the words after a Python into its options and the program; `None` without a program to run.
 fn of_python(words: &[OsString]) -> Option<(Vec<OsString>, Vec<OsString>)> {
     let (mut options, mut at) = (Vec::new(), 0);
     while let Some(word) = words.get(at) {

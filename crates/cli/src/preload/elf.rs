@@ -1,4 +1,4 @@
-//! Reads a shared library's file for its name, the libraries it needs, where it searches for them, and what it exports.
+//! Reads a shared library's file for its name, the libraries it needs, its search paths, and its exports.
 //! Loads and runs nothing, so a GPU library can be judged on a machine without a GPU.
 //!
 //! Supports only x86-64 Linux: ELF, 64 bits, little-endian. Source: the System V ABI, chapters 4 and 5.
@@ -15,7 +15,7 @@ const SONAME: u64 = 14;
 const RPATH: u64 = 15;
 const RUNPATH: u64 = 29;
 
-/// What a shared library declares.
+/// The declarations of a shared library.
 #[derive(Debug, Default)]
 pub struct Elf {
     /// The name by which the loader knows it once loaded.
@@ -39,7 +39,7 @@ struct Section {
 
 impl Elf {
     /// # Errors
-    /// Those of reading the file; [`ErrorKind::InvalidData`] if it is not a 64-bit ELF file, or is truncated.
+    /// The errors of reading the file; [`ErrorKind::InvalidData`] if it is not a 64-bit ELF file, or is truncated.
     pub fn read(path: &Path) -> Result<Elf> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();

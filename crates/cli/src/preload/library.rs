@@ -1,6 +1,6 @@
 //! Finds the library to preload, and chooses between its two forms.
 //!
-//! The first form carries cuDNN's own name, so it replaces cuDNN for clients that link it and for those that open it by
+//! The first form carries cuDNN's own name, so it replaces cuDNN for clients that link it and for clients that open it by
 //! name; for that, it must have every function of the real library. If the real library has more, only the form without
 //! the name is safe: it is found by clients that link cuDNN, such as PyTorch.
 
@@ -107,8 +107,8 @@ fn compare(ours: &Path, real: &Path) -> Result<Vec<String>, Failure> {
     Ok(real_read.exports.into_iter().filter(lacks).collect())
 }
 
-/// Finds a form: in the variable's place if set, otherwise beside this program, in `../lib/tightfit` or in `../lib`; or
-/// else writes the one that the command carries, into the variable's folder or that of the user's cache.
+/// Finds a form: in the variable's place if set, otherwise in this program's folder, in `../lib/tightfit` or in `../lib`; or
+/// else writes the one that the command carries, into the variable's folder or the folder of the user's cache.
 ///
 /// # Errors
 /// [`Failure::Wrong`] with every place searched and what to do; one naming the folder that cannot be written.
@@ -116,7 +116,7 @@ fn find(form: Form) -> Result<PathBuf, Failure> {
     let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let places: Vec<PathBuf> = match &named {
         Some(folder) if folder.is_dir() => vec![folder.join(form.file())],
-        // A file is the named form; the other form is beside it.
+        // A file is the named form; the other form is in the same folder.
         Some(file) => match form {
             Form::Named => vec![file.clone()],
             Form::Plain => vec![file.with_file_name(form.file())],
@@ -154,7 +154,7 @@ fn find(form: Form) -> Result<PathBuf, Failure> {
     Err(Failure::Wrong(format!("{} was not found{advice}. Looked at:{looked}", form.file())))
 }
 
-/// Writes a carried library into `folder`, or else into that of the user's cache.
+/// Writes a carried library into `folder`, or else into the folder of the user's cache.
 ///
 /// # Errors
 /// [`Failure::Wrong`] naming the folder that cannot be written, and the variable.

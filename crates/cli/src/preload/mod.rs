@@ -1,4 +1,4 @@
-//! What `run` and `doctor --preload` look for: our library, cuDNN, and the Python interpreter that a command starts.
+//! Searches of `run` and `doctor --preload`: our library, cuDNN, and the Python interpreter that a command starts.
 
 mod call;
 mod carried;

@@ -1,5 +1,4 @@
-//! The good files that inputs are made from. What was measured is replaced, so that every run has
-//! the same files.
+//! The good files that inputs are made from. Recorded values replace measured ones, so that every run has the same files.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -90,7 +89,7 @@ impl Bench {
     }
 }
 
-/// The losses of a training that was told as JSON.
+/// The losses of a training that printed JSON.
 pub fn losses(told: &str) -> Option<Vec<f64>> {
     let told: Value = serde_json::from_str(told).ok()?;
     told["losses"].as_array()?.iter().map(Value::as_f64).collect()

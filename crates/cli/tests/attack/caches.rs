@@ -1,5 +1,5 @@
-//! Caches: damaged bytes, journals of other caches, tables that are not what they were. A refused cache stays as it is, and
-//! a good one is not harmed by merging a bad one.
+//! Caches: damaged bytes, journals of other caches, changed tables. A refused cache stays as it is, and a good one is not
+//! harmed by merging a bad one.
 
 use rusqlite::Connection;
 
@@ -8,7 +8,7 @@ use super::case::Case;
 use super::mutate;
 use super::recordings::measurements;
 
-/// What another program, or a person, may do to the tables.
+/// Changes that another program, or a person, may make to the tables.
 const SQL: [&str; 40] = [
     "UPDATE measurement SET time_ns = 0",
     "UPDATE measurement SET time_ns = -1",
@@ -80,7 +80,7 @@ pub fn attack(case: &mut Case) {
     case.run("cache clear --device nothing --cache m.db");
 }
 
-/// Makes `m.db`; says whether a journal lies beside it.
+/// Makes `m.db`. Returns whether it comes with a journal.
 fn damage(case: &mut Case) -> bool {
     let mut bytes = case.bench.bytes("good.db");
     // The first inputs have each statement once.
@@ -122,11 +122,11 @@ fn damage(case: &mut Case) -> bool {
     }
 }
 
-/// Runs a statement on the tables of `m.db`. One that they refuse leaves what there was, which is an input too.
+/// Runs a statement on the tables of `m.db`. A refused statement leaves the file unchanged, which is an input too.
 fn change(case: &Case, sql: &str) {
     let connection = Connection::open(case.folder().join("m.db")).unwrap();
     let _ = connection.execute_batch(sql);
-    // Otherwise the journal would hold what was done, until another connection comes.
+    // Otherwise the journal would hold the changes until another connection comes.
     let _ = connection.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()));
 }
 

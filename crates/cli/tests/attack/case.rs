@@ -1,4 +1,4 @@
-//! One input of one kind: what it is made from, what is run with it, and what came of that.
+//! One input of one kind: its source, the commands that run with it, and their results.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use super::{caches, data, environment, lists, networks, outputs, plans, recordin
 /// Makes an input of a kind and runs commands with it.
 type Attack = fn(&mut Case);
 
-/// Every kind of input by its name, with what is done with one.
+/// Every kind of input by its name, with its attack.
 pub const KINDS: [(&str, Attack); 10] = [
     ("networks", networks::attack),
     ("lists", lists::attack),
@@ -39,7 +39,7 @@ pub struct Case<'a> {
     pub tally: Tally,
 }
 
-/// What came of inputs of a kind.
+/// The results of all inputs of a kind.
 #[derive(Default)]
 pub struct Tally {
     pub inputs: u64,
@@ -122,7 +122,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// The command line with what it was started under, long words cut.
+/// The command line with its environment, long words cut.
 fn shown(arguments: &[OsString], setup: &Setup) -> String {
     let word = |word: &OsString| -> String {
         let word = format!("{:?}", word.to_string_lossy());

@@ -20,19 +20,19 @@ const CPU_SECONDS: u64 = 10;
 const IDLE: Duration = Duration::from_secs(25);
 /// Address space, which also has the stacks of a thousand threads in it.
 const ADDRESS_SPACE_KIB: u64 = 4 << 20;
-/// The most memory that may be resident, whatever the input.
+/// The most memory that may be resident for any input.
 pub const RESIDENT_KIB: u64 = 1 << 20;
-/// Lines of the longest message. The causes of an error are lines of their own, and a wrong option comes with the usage.
+/// Lines of the longest message. Each cause of an error is a separate line, and a wrong option comes with the usage.
 const MESSAGE_LINES: usize = 24;
 const SIGXCPU: i32 = 24;
 
-/// What was wrong with how a child ended.
+/// A fault in the way that a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Panic,
-    /// Ended by a signal of its own, as when memory cannot be had.
+    /// Ended by a signal that nobody sent, for example for want of memory.
     Abort,
-    /// Waits for what never comes.
+    /// Waits forever.
     Hang,
     /// Works without end.
     TimeOut,
@@ -44,7 +44,7 @@ pub enum Trouble {
     Harm,
 }
 
-/// What a child is started with beside its arguments.
+/// The environment and redirections of a child.
 #[derive(Clone, Default)]
 pub struct Setup {
     pub variables: Vec<(OsString, OsString)>,
@@ -118,7 +118,8 @@ impl Running {
         let mut stopped = false;
         let (mut worked, mut since) = (0, Instant::now());
         let status = loop {
-            // Short runs are looked at often: what a child takes between the last look and its end goes unseen.
+            // Short runs are looked at often, since memory that a child takes between the last look and its end is not
+            // seen.
             let elapsed = self.started.elapsed();
             std::thread::sleep(Duration::from_millis(if elapsed < Duration::from_millis(200) { 2 } else { 10 }));
             self.peak_kib = self.peak_kib.max(most_resident(self.child.id()));
@@ -158,7 +159,7 @@ impl Ending {
         self.status.success()
     }
 
-    /// What is wrong with this end of a command whose standard error could be `written`.
+    /// The fault of a command's end, if any. `written`: its standard error could be written.
     pub fn trouble(&self, written: bool) -> Option<Trouble> {
         let panicked = self.stderr.contains("panicked at") || self.stderr.contains("stack backtrace");
         match (self.status.code(), self.status.signal()) {

@@ -1,4 +1,4 @@
-//! Folders of data to train on: broken pictures, heads that promise what is not there, and what is no file.
+//! Folders of data to train on: broken pictures, headers that promise more than the file has, and names that are not files.
 
 use std::fs;
 use std::process::Command;

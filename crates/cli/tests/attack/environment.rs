@@ -46,7 +46,7 @@ pub fn attack(case: &mut Case) {
     let mut setup = Setup::default();
     for _ in 0..=case.random.below(3) {
         let name = *case.random.pick(&VARIABLES);
-        // What is no option is a file or folder by this name, in the case's own folder.
+        // A value that is not an option names a file or folder in the case's own folder.
         setup = setup.with(name, value(case));
     }
     let recorded = case.bench.path("lenet.jsonl").display().to_string();

@@ -36,9 +36,9 @@ use case::{Case, KINDS, Tally};
 /// Inputs of each kind in the ordinary test.
 const FEW: [u64; KINDS.len()] = [10, 10, 24, 8, 32, 54, 30, 24, 6, 16];
 
-/// What the environment asks of the long test.
+/// The request of the environment to the long test.
 enum Asked {
-    /// This many inputs, of all kinds in turn.
+    /// This many inputs, alternating between all kinds.
     Inputs(u64),
     /// These inputs of the kind at this place in [`KINDS`].
     Of(usize, Range<u64>),
@@ -90,7 +90,7 @@ fn attack(inputs: &[(usize, u64)]) {
     assert!(all.faults.is_empty(), "{} faults, each printed above", all.faults.len());
 }
 
-/// The first inputs of every kind, so many of each, the kinds in turn.
+/// The first inputs of every kind, `counts` of each, alternating between kinds.
 fn in_turn(counts: [u64; KINDS.len()]) -> Vec<(usize, u64)> {
     let most = counts.into_iter().max().unwrap_or(0);
     let all = (0..most).flat_map(|number| (0..KINDS.len()).map(move |kind| (kind, number)));

@@ -157,7 +157,7 @@ pub fn json(document: &mut Value, random: &mut Generator) {
     match random.below(8) {
         0..=2 => *at(document, &place) = scalar(random),
         3 => {
-            // The neighbor of a number is nearer to what may be accepted than any edge.
+            // The neighbor of a number is nearer to an accepted value than any edge.
             let near = at(document, &place).as_u64().map(|number| match random.below(4) {
                 0 => number.wrapping_add(1),
                 1 => number.wrapping_sub(1),
@@ -180,7 +180,7 @@ fn at<'a>(document: &'a mut Value, pointer: &str) -> &'a mut Value {
     document.pointer_mut(pointer).unwrap()
 }
 
-/// Drops, doubles, renames or exchanges what a list or an object holds.
+/// Drops, doubles, renames or exchanges entries of a list or an object.
 fn siblings(parent: &mut Value, random: &mut Generator) {
     match parent {
         Value::Array(list) if !list.is_empty() => {

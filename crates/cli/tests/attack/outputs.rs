@@ -1,4 +1,4 @@
-//! Outputs that are no plain files, streams that cannot be written, disks that are full. What is there stays of its kind,
+//! Outputs that are not plain files, streams that cannot be written, disks that are full. Existing things keep their kind,
 //! an old file stays whole, and no part of a new one is left.
 
 use std::fs::{self, FileType};
@@ -81,7 +81,8 @@ fn command(case: &mut Case, output: &str) -> String {
     case.random.pick(&commands).clone()
 }
 
-/// Puts in the folder what `output` is named after. Devices are made here: a mistake must not cost the system its own.
+/// Creates the thing that `output` is named after in the folder. Devices are made here: a mistake must not cost the system
+/// its own.
 fn make(folder: &Path, output: &str) {
     let path = folder.join(output);
     let run = |program: &str, arguments: &[&str]| {

@@ -28,7 +28,7 @@ const SIZES: [&str; 14] = [
 ];
 const LISTS: [&str; 8] = ["", ",", "K80,", "0,0", "K80,K80,K20Xm,K80", "forward,forward", "conv1,,conv2", "-1"];
 
-/// What an option takes.
+/// The kind of value of an option.
 #[derive(Clone, Copy)]
 enum Kind {
     Number,
@@ -39,7 +39,7 @@ enum Kind {
     Cache,
 }
 
-/// A command that succeeds, and options of it with what they take. `{name}` is a good file.
+/// A command that succeeds, and its options with their kinds of values. `{name}` is a good file.
 const COMMANDS: [(&str, &[(&str, Kind)]); 12] = [
     ("networks lenet", &[("", Kind::Input), ("--format", Kind::Word)]),
     (
@@ -145,7 +145,7 @@ fn good(case: &Case, word: &str) -> String {
     }
 }
 
-/// Gives an option this value, in place of the one it has. An option without a name is the command's last plain word, and
+/// Sets an option to this value, in place of its old one. An option without a name is the command's last plain word, and
 /// `--backend replay:` is the file of a replay.
 fn set(words: &mut Vec<OsString>, option: &str, value: OsString) {
     let (name, mut whole) = match option.split_once(' ') {
@@ -185,7 +185,7 @@ fn value(case: &mut Case, kind: Kind) -> OsString {
     }
 }
 
-/// The name of something in the case's folder that is no file as expected, or of `others`.
+/// The name of an unexpected thing in the case's folder, or of one of `others`.
 fn file(case: &mut Case, others: &[&str]) -> OsString {
     let folder = case.folder().to_owned();
     let at = |name: &str| folder.join(name);

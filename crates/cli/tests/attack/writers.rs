@@ -17,7 +17,7 @@ use super::generator::Generator;
 
 const WRITERS: u64 = 8;
 
-/// What the writers did.
+/// Counts of the writers' work.
 #[derive(Debug, Default)]
 pub struct Count {
     pub processes: AtomicU64,
@@ -44,7 +44,7 @@ pub fn write(turns: u64) -> Count {
     count
 }
 
-/// One process: an import of its own measurement, at times killed; now and then a reader or a merge.
+/// One process, which is sometimes killed: an import of a new measurement, or now and then a reader or a merge.
 fn take_turn(
     folder: &TempDir,
     writer: u64,
@@ -92,7 +92,7 @@ fn take_turn(
         reported.lock().unwrap().insert(name);
     }
     if is_killed {
-        // What was reported before the look must be seen by it; what comes during it may be.
+        // The look must find every import that was reported before it, and may find later ones.
         let before = reported.lock().unwrap().clone();
         let cache = folder.path().join("c.db");
         let missing: Vec<String> = before.difference(&measured(&cache)).cloned().collect();
@@ -100,7 +100,7 @@ fn take_turn(
     }
 }
 
-/// The algorithms that a cache has measurements of, after its integrity was looked at; none where there is no cache yet.
+/// The algorithms with measurements in a cache, after an integrity check. Empty if the cache does not exist yet.
 fn measured(cache: &Path) -> HashSet<String> {
     let Ok(connection) = Connection::open_with_flags(cache, OpenFlags::SQLITE_OPEN_READ_WRITE) else {
         return HashSet::new();

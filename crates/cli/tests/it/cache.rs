@@ -1,4 +1,4 @@
-//! What the cache keeps from one command to the next, and what is said of a damaged one.
+//! The cache keeps results from one command to the next, and a damaged one is reported.
 
 use std::fs;
 use std::process::Command;
@@ -66,7 +66,7 @@ fn caches_can_be_exported_imported_and_merged() {
         two.path().join("cache.db").display()
     ));
     assert_eq!(merged.measurements(), one.measurements());
-    // Files beside a cache are not the cache's own.
+    // Files next to a cache are not part of it.
     let beside = ["cache.surveyed", "cache.turn"].map(|name| merged.path().join(name));
     beside.iter().for_each(|file| fs::write(file, "one").unwrap());
     assert!(merged.succeed("cache clear").contains("deleted"));
@@ -100,13 +100,13 @@ fn decisions_are_exported_and_imported_beside_measurements() {
     assert!(imported.contains(" measurements and 1 decision from 1 device"), "{imported}");
     assert!(imported.contains("new_decisions"), "{imported}");
     assert_eq!(row(&two), row(&one));
-    // What the cache has stays, from files and from caches.
+    // Entries of the cache stay when files and caches are merged into it.
     alter(&two, "UPDATE decision SET framework_ns = 60");
     let [file, cache] = [&file, &one.path().join("cache.db")].map(|path| path.display().to_string());
     two.succeed(&format!("cache import {file}"));
     two.succeed(&format!("cache merge {cache}"));
     assert_eq!(row(&two), ("null".to_owned(), Some(60)));
-    // Only what is unfinished gives way, to what is finished.
+    // Only an unfinished decision is replaced, and only by a finished one.
     let counts = |command: &str| {
         let imported = &json(&two.succeed(&format!("{command} --format json")))[0];
         let of = |name: &str| imported[format!("{name}_decisions")].as_u64().unwrap();
@@ -239,7 +239,7 @@ fn a_replay_of_several_devices_asks_for_one() {
 }
 
 #[test]
-fn a_new_cache_where_none_can_be_is_said_of_the_folder() {
+fn a_folder_that_cannot_have_a_cache_is_named() {
     let message = Folder::new().fail("optimize lenet --batch 2 --workspace 1MiB --backend cpu --cache /sys/new.db", 1);
     assert!(message.contains("cannot be created in the folder /sys") && !message.contains("read-only"), "{message}");
 }

@@ -7,7 +7,7 @@
 //! ```text      output that the text around it explains
 //! ```
 //!
-//! A page runs from top to bottom in a folder of its own, in a home without a cache. `python train.py` is a C program that
+//! A page runs from top to bottom in a separate folder, in a home without a cache. `python train.py` is a C program that
 //! convolves on the mock cuDNN.
 
 use std::collections::BTreeSet;
@@ -129,8 +129,8 @@ impl Place {
     }
 }
 
-/// Whether these lines are what was printed: all of it, but for what stands at `..`. A line that ends in `..` says how it
-/// begins. Nothing shown is nothing claimed.
+/// Whether these lines were printed. `..` stands for any lines, and a line that ends in `..` shows only its beginning. An
+/// empty block claims nothing.
 fn is_shown(shown: &str, printed: &str) -> Result<(), String> {
     let mut printed = printed.lines();
     let mut skips = shown.is_empty();
@@ -155,7 +155,7 @@ fn is_shown(shown: &str, printed: &str) -> Result<(), String> {
     }
 }
 
-/// Runs the commands of a console block, and compares what they print.
+/// Runs the commands of a console block, and compares their output.
 fn run_console(place: &Place, page: &str, block: &str) {
     for shown in block.split("$ ").skip(1) {
         let (line, expected) = shown.split_once('\n').unwrap();
@@ -190,7 +190,7 @@ fn check_page(path: &Path, page: &str) {
                     }
                 }
             }
-            // Those that do not run are in the list, which the Python tests check.
+            // The Python tests check the list of blocks that do not run.
             "python" => drop(named.remove(block.lines().next().unwrap())),
             "text" => {}
             _ => panic!("{page_name}: no test knows blocks of {language:?}; write console, sh, python or text"),

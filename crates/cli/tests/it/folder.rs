@@ -1,4 +1,4 @@
-//! The command, run in a folder of its own with nothing of this machine's settings and none of its GPUs.
+//! The command, run in an empty folder without this machine's settings and GPUs.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What a command says on standard error, without the lines on its progress, which come after some seconds.
+/// The messages of a command on standard error, without its lines of progress, which come after some seconds.
 pub fn said(stderr: &[u8]) -> String {
     let is_progress = |line: &&str| line.ends_with(" so far") || line.ends_with(" left");
     text(stderr).lines().filter(|line| !is_progress(line)).map(|line| line.to_owned() + "\n").collect()
@@ -48,7 +48,7 @@ impl Folder {
         Folder { folder: tempfile::tempdir().unwrap(), variables: &[("TIGHTFIT_THREADS", "1")] }
     }
 
-    /// The command is told to use the CPU, with two threads.
+    /// The command uses the CPU, with two threads.
     pub fn on_cpu() -> Folder {
         Folder { variables: &[("TIGHTFIT_BACKEND", "cpu"), ("TIGHTFIT_THREADS", "2")], ..Folder::new() }
     }
@@ -57,7 +57,7 @@ impl Folder {
         self.folder.path()
     }
 
-    /// Runs the command until a line of its standard error has these words, interrupts it, and gives its outputs.
+    /// Runs the command until a line of its standard error has these words, interrupts it, and returns its outputs.
     pub fn interrupt(&self, arguments: &str, words: &str) -> (String, String) {
         let mut child = self.tightfit(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());
@@ -107,7 +107,7 @@ impl Folder {
         text(&output.stdout)
     }
 
-    /// What a command that must succeed prints as JSON.
+    /// Runs a command that must succeed and parses its JSON.
     pub fn json(&self, arguments: &str) -> Value {
         json(&self.succeed(&format!("{arguments} --format json")))
     }

@@ -72,7 +72,7 @@ fn a_full_disk_loses_nothing() {
     let folder = Folder::new();
     folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
     let before = folder.measurements();
-    // Files may not grow past 60 KiB: what a full disk is to a program, without filling one.
+    // Files may not grow past 60 KiB, which a program sees as a full disk.
     let limited = |arguments: &str| {
         let script = format!("trap '' XFSZ; ulimit -f 60; exec \"$tightfit\" {arguments}");
         folder.shell(&script).output().unwrap()

@@ -1,6 +1,6 @@
-//! The command as a person or a script meets it: words, exit codes, messages, what it writes, and what survives bad luck.
+//! The command as a person or a script meets it: words, exit codes, messages, written files, and recovery from bad luck.
 //!
-//! `folder` and `place` are what the tests run it in; every other module is named after a command or a subject.
+//! `folder` and `place` run the command; every other module is named after a command or a subject.
 
 mod folder;
 mod place;

@@ -49,7 +49,7 @@ fn every_way_to_divide_one_sample_is_right() {
             assert!(!is_sliced || !["batch", "off"].contains(&divide), "{divide}: {kernel}");
         }
     }
-    // Slices are measured beside what is measured without.
+    // Slices are measured in addition to measurements without them.
     fs::write(folder.path().join("other.txt"), "other c16 h56 w40 k16 r3 s3 pad1\n").unwrap();
     for (option, divide, is_new) in [
         ("--divide off", "off", true),

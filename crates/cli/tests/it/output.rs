@@ -1,4 +1,4 @@
-//! What the command writes, where it is no plain file, where it fails, and where nobody reads what is said.
+//! Outputs that are not plain files, outputs that fail, and readers that stop reading.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Models from ONNX files: what is planned by default, and what it says of a model that it cannot take.
+//! Models from ONNX files: plans by default, and messages about models that cannot be read.
 
 use std::io::Read;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn a_model_exported_for_inference_is_planned_for_it_unless_asked_otherwise() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_named_with_its_layers() {
+fn an_untrainable_model_is_refused_with_the_names_of_its_layers() {
     let folder = Folder::on_cpu();
     unpack(folder.path(), "unet.script", "unet.onnx");
     unpack(folder.path(), "resnet50.script", "resnet50.onnx");
@@ -79,7 +79,7 @@ fn gates_activations_and_layer_normalizations_train_on_the_cpu() {
 }
 
 #[test]
-fn the_guide_says_what_runs() {
+fn the_guide_lists_the_layers_that_run() {
     let guide = std::fs::read_to_string(format!("{ROOT}/docs/guide/own-models.md")).unwrap();
     let rows: Vec<Vec<&str>> = guide
         .lines()

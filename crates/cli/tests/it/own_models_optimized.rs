@@ -19,8 +19,8 @@ fn kernels(model: &Path) -> Vec<Kernel> {
     Selection::new(Network::open(&model.display().to_string()).unwrap(), Some(BATCH)).kernels().unwrap()
 }
 
-/// A profile of these convolutions on a device that does not exist, in nanoseconds. One algorithm is slow and needs no workspace; the
-/// other is twice as fast and needs as much as its input has.
+/// A profile of these convolutions on a device that does not exist, in nanoseconds. One algorithm is slow and needs no
+/// workspace. The other is twice as fast and needs as many bytes as its input has.
 fn profile(kernels: &[Kernel]) -> String {
     let device = json!({"device": {"backend": "cuda", "name": "Made-up GPU", "library": "cudnn", "threads": 0}});
     let mut lines = vec![json!({"format": "tightfit-profile", "version": 1}), device];

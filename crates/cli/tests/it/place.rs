@@ -13,7 +13,7 @@ pub const NEWER: &str = "int cudnnCreate(void) { return 0; } int cudnnNewThing(v
 pub const OURS: &str = "int cudnnCreate(void) { return 0; } int cudnnGetVersion(void) { return 91900; } \
                     void tightfitSetLayer(const char *name) { (void)name; }";
 
-/// A virtual environment with cuDNN's wheel, and our library in a folder of its own.
+/// A virtual environment with cuDNN's wheel, and our library in a separate folder.
 pub struct Place {
     folder: TempDir,
 }
@@ -34,7 +34,7 @@ impl Place {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        // What the command prints has no links in it.
+        // The command prints paths without symbolic links.
         fs::canonicalize(self.folder.path()).unwrap().join(name)
     }
 
@@ -77,7 +77,7 @@ impl Place {
         command
     }
 
-    /// Runs `script` through `run` with options, cuDNN being that of the fake environment.
+    /// Runs `script` through `run` with options, with cuDNN from the fake environment.
     pub fn run(&self, options: &str, script: &str) -> Output {
         let cudnn = self.cudnn().display().to_string();
         let mut arguments: Vec<&str> = vec!["run", "--cudnn", &cudnn];
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-/// What the command saw of a variable; `None` if it was not set.
+/// The value of a variable as the command saw it; `None` if it was not set.
 pub fn seen(output: &Output, name: &str) -> Option<String> {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let environment = text(&output.stdout);

@@ -3,9 +3,9 @@
 use crate::folder::Folder;
 
 #[test]
-fn what_is_planned_runs_in_less_than_training_takes() {
+fn a_planned_prediction_needs_less_than_training() {
     let folder = Folder::on_cpu();
-    // Other policies do not run layers in parts of the mini-batch, and so do not reach the least bytes of those that do.
+    // Only `optimal` runs layers in parts of the mini-batch, so other policies cannot reach the least bytes of such plans.
     let options = "digits-net --batch 32 --budget 8MiB --data digits --divide off";
     let predicted = folder.json(&format!("predict {options} --check"));
     let of = |key: &str| predicted[key].as_u64().unwrap();
@@ -55,7 +55,7 @@ fn plans_for_inference_are_carried_out_and_others_refused() {
 }
 
 #[test]
-fn interrupted_runs_report_what_was_done() {
+fn interrupted_runs_report_their_progress() {
     let folder = Folder::on_cpu();
     let predict = "predict digits-net --batch 1 --budget 8MiB --data synthetic --batches 65536 -v";
     let (output, rest) = folder.interrupt(predict, "mini-batch 3:");

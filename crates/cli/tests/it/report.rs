@@ -1,4 +1,4 @@
-//! `tightfit report`: what it shows of reports, and what it says of everything else.
+//! `tightfit report`: its view of reports, and its message about any other file.
 
 use std::fs;
 
@@ -155,7 +155,7 @@ fn several_reports_follow_one_another() {
 }
 
 #[test]
-fn picture_leaves_out_what_was_not_measured_and_says_so() {
+fn a_picture_names_the_missing_measurements() {
     let mut bare = sample();
     bare["kernels"] = json!([]);
     let folder = with(&[("a.json", &sample()), ("bare.json", &bare)]);
@@ -225,7 +225,7 @@ fn each_missing_or_impossible_field_is_named() {
 }
 
 #[test]
-fn what_is_no_report_is_named_with_what_to_do() {
+fn a_file_that_is_not_a_report_is_refused_with_the_next_step() {
     let folder = with(&[("good.json", &sample())]);
     let path = folder.path();
     fs::create_dir(path.join("folder")).unwrap();

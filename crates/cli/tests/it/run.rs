@@ -1,4 +1,4 @@
-//! `tightfit run`: what the command is given, what passes through, which form of the library is chosen, and what is said where
+//! `tightfit run`: the environment of the command, what it passes through, the form of the library, and the message when
 //! something is missing.
 
 use std::ffi::OsStr;
@@ -210,7 +210,7 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     for options in [&["--workspace", "64MiB"][..], &["--cudnn", &cudnn]] {
         assert_eq!(without(options).status.code(), Some(1), "{options:?}");
     }
-    // The report is that of the budget, which the package writes.
+    // The package writes the budget's report.
     let reported = without(&["--report", "run-%p.json"]);
     let report = place.path("preload").join("run-%p.json").display().to_string();
     assert_eq!(seen(&reported, "TIGHTFIT_BUDGET_REPORT"), Some(report));
@@ -218,7 +218,7 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
     for (given, passed) in [("60%", "60%"), ("62.5 %", "62.5%")] {
         assert_eq!(seen(&without(&["--budget", given]), "TIGHTFIT_BUDGET").as_deref(), Some(passed));
     }
-    // What the budget does, the package says.
+    // The package, not the command, prints the lines about the budget.
     assert_eq!(text(&given.stderr), "");
     assert_eq!(seen(&run(&["--budget", "8GiB", "-v"], &[]), "TIGHTFIT_VERBOSE").as_deref(), Some("1"));
 }
@@ -308,7 +308,7 @@ fn inapplicable_options_are_refused_but_their_variables_are_ignored() {
     let message = text(&output.stderr);
     assert_eq!((output.status.code(), message.lines().count()), (Some(0), 2), "{message}");
     assert!(message.contains("TIGHTFIT_DEVICES") && message.contains("K80,K20Xm"), "{message}");
-    // Other commands still say what is wrong with them.
+    // Other commands still report their own errors.
     let output = place.tightfit(&["verify", "lenet"]).env("TIGHTFIT_SEED", "x").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--seed"), "{}", text(&output.stderr));
@@ -387,7 +387,7 @@ fn a_report_exists_before_the_command_runs() {
     let output = place.tightfit(&echo).env("TIGHTFIT_REPORT", &bad).output().unwrap();
     assert_eq!(text(&output.stdout), "started\n");
     assert!(text(&output.stderr).contains(&bad), "{}", text(&output.stderr));
-    // A command that is not there leaves an earlier report alone, and what is no file is not waited for.
+    // A missing command leaves an earlier report alone, and the command does not wait for a report that is not a file.
     fs::write(&report, "kept").unwrap();
     let path = report.display().to_string();
     let output = place.tightfit(&["run", "--cudnn", &cudnn, "--report", &path, "--", "no-such-program"]).output();

@@ -1,5 +1,5 @@
 //! `tightfit run` with the real preload library, over the mock libraries, under a C program that knows nothing of it: the
-//! program's convolution is divided, and what was measured is in the cache that the other commands read.
+//! program's convolution is divided, and its measurements are in the cache that the other commands read.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -206,7 +206,7 @@ fn program_on_cuda_without_convolutions_ends_with_a_line() {
     assert_eq!(said(&["--quiet"], &idle, true), none);
     assert_eq!(said(&[], &["./client", "engine=2", "n=4"], true), none, "it ran one");
     assert_eq!(said(&[], &idle, false), none, "no program for a GPU");
-    // A parent, which waits for its child: that says nothing itself, and what it runs counts.
+    // A parent that waits for its child prints nothing itself, and the child's convolutions count.
     let parent =
         |arguments: &str, with_cuda| said(&[], &["bash", "-c", &format!("./client {arguments}; :")], with_cuda);
     assert_eq!(parent("idle=1", false), none);

@@ -1,4 +1,4 @@
-//! Weights that `tightfit train` saves: loaded, resumed with the same bits, and kept whole whatever happens.
+//! Weights that `tightfit train` saves: loaded, resumed with the same bits, and kept whole in every case.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -105,7 +105,7 @@ fn saved_weights_predict_and_train_on() {
     assert_eq!(predicted["weights"], "net.safetensors");
     assert_eq!(predicted["accuracy"], trained["test_accuracy"]);
     assert!(predicted["accuracy"].as_f64().unwrap() > 0.8, "{predicted}");
-    // A new run from these weights: its first loss is far below that of ten equal classes, ln 10.
+    // A new run from these weights: its first loss is far below ln 10, the loss of ten equal classes.
     let tuned = folder.json(&format!("{TRAIN} --steps 1 --load net.safetensors"));
     assert!(tuned["loss"].as_f64().unwrap() < 1.0 && tuned["steps_before"] == 0, "{tuned}");
 }
@@ -188,7 +188,7 @@ fn written(folder: &Folder, name: &str, header: &Value, data: &[u8]) -> PathBuf 
 }
 
 #[test]
-fn files_that_do_not_fit_are_refused_with_what_is_wrong() {
+fn files_that_do_not_fit_are_refused_with_the_reason() {
     let folder = planned();
     folder.succeed(&format!("{TRAIN} --steps 1 --save net.safetensors"));
     let whole = bytes(&folder, "net.safetensors");
@@ -365,7 +365,7 @@ fn images_without_labels_are_predicted_with_the_names_of_the_classes() {
     assert_eq!(rows.next(), Some("sample,rank,class,name,probability,label"));
     assert!(rows.next().unwrap().starts_with("more/0.png,1,0,black,"));
     assert!(rows.next().unwrap().starts_with("more/0.png,2,") && rows.next().is_none());
-    // Labels are shown beside what is predicted, and a class without a name is a number.
+    // Labels are shown next to predictions, and a class without a name is a number.
     let labeled = folder.succeed(&predict("--data own"));
     assert!(labeled.contains("label") && labeled.contains("accuracy 100.00% (12 of 12)"), "{labeled}");
     let digits = folder.json(&predict("--data digits --batches 1"));

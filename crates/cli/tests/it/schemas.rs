@@ -1,4 +1,4 @@
-//! `docs/output.md` has a schema of each command's JSON and CSV, which are what the commands print.
+//! The schemas in `docs/output.md` match the JSON and CSV that the commands print.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +74,7 @@ fn is_for_programs(name: &str) -> bool {
 }
 
 #[test]
-fn names_for_people_are_told_from_those_for_programs() {
+fn names_for_people_differ_from_names_for_programs() {
     assert!(
         ["time_us", "[].f32", "kernels[].workspace_bytes", "bytes_by_kind.weight-gradients"].map(is_for_programs)
             == [true; 4]
@@ -117,7 +117,7 @@ fn missing_numbers_are_null_in_lists() {
     );
 }
 
-/// Commands that print no results of their own, in no format.
+/// Commands that print no results in any format.
 const WITHOUT_RESULTS: [&str; 4] = ["run", "completions", "man", "help"];
 
 #[test]
@@ -125,7 +125,7 @@ fn every_command_with_results_has_a_section() {
     let page = std::fs::read_to_string(format!("{ROOT}/docs/output.md")).unwrap();
     let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let help = text(&Place::new().shell("tightfit --help").stdout);
-    // By purpose, each with a line of its own.
+    // By purpose, one line each.
     let list = help.split("Usage:").nth(1).unwrap().split("\nOptions:\n").next().unwrap();
     let names: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
     assert!(names.len() >= 14 && names.contains(&"plan"), "{names:?}");

@@ -31,7 +31,7 @@ fn uneven_split_in_every_format() {
         "{csv}"
     );
 
-    // The same from a cache; and what cannot be says what can.
+    // The same from a cache; and an impossible request names the possible ones.
     folder.succeed(&format!("cache import {CLUSTER}"));
     let cached = folder.succeed("split --batch 32 --devices K80,K80,K20Xm --network resnet18 --format json");
     assert_eq!(json(&cached), found);

@@ -9,7 +9,7 @@ use tightfit_test_support::libraries::library;
 
 use crate::folder::{TIGHTFIT, clean};
 
-/// A folder with a cache, and a device of so many bytes.
+/// A folder with a cache, and a device with a given number of bytes.
 struct Machine {
     folder: TempDir,
 }
@@ -19,7 +19,7 @@ impl Machine {
         self.run_with(memory, arguments, "digits-net --batch 2 --divide off")
     }
 
-    /// Runs with this in place of the network and what is planned.
+    /// Runs the command with `what` in place of the default network and options.
     fn run_with(&self, memory: u64, arguments: &str, what: &str) -> Output {
         let mut command = clean(TIGHTFIT);
         for (name, mock) in [("CUDA", "mock_cuda"), ("CUDNN", "mock_cudnn"), ("CUBLAS", "mock_cublas")] {
@@ -41,7 +41,7 @@ impl Machine {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What it says where it does not fit.
+    /// The message of a run that does not fit.
     fn refused(&self, memory: u64, arguments: &str) -> String {
         let output = self.run(memory, arguments);
         let message = String::from_utf8(output.stderr).unwrap();
@@ -51,7 +51,7 @@ impl Machine {
 }
 
 #[test]
-fn what_runs_on_the_cpu_alone_is_refused_with_the_next_step() {
+fn cpu_only_layers_are_refused_with_the_next_step() {
     let machine = Machine { folder: tempfile::tempdir().unwrap() };
     let gated = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/recorded/gated.script.onnx");
     for command in ["train", "predict"] {
@@ -137,7 +137,7 @@ fn gpu_resumes_with_the_bits_of_uninterrupted_training() {
     }
 }
 
-/// Files of weights have one order, whatever that on the device.
+/// Files of weights have one order, which does not depend on the device's.
 #[test]
 fn weights_trained_in_one_layout_go_on_in_another() {
     let machine = Machine { folder: tempfile::tempdir().unwrap() };

@@ -1,4 +1,4 @@
-//! The words of the command line: which count, and what is said of wrong and impossible ones.
+//! The words of the command line: which one counts, and the messages about wrong and impossible ones.
 
 use std::fs;
 
@@ -98,7 +98,7 @@ fn a_wrong_variable_is_named_and_an_empty_one_is_none() {
         let (code, message) = run((variable, ""), plan);
         assert_eq!(code, Some(0), "{variable}: {message}");
     }
-    // The command line counts, and what is wrong there is not of the variable.
+    // The command line counts, and an error there does not name the variable.
     assert_eq!(run(("TIGHTFIT_BATCH", "zz"), plan).0, Some(0));
     let (code, message) = run(("TIGHTFIT_BATCH", "zz"), "plan lenet --batch yy --assume");
     assert!(code == Some(2) && message.contains("'yy'") && !message.contains("TIGHTFIT_BATCH"), "{message}");
@@ -231,7 +231,7 @@ fn examples_of_the_help_are_accepted() {
         assert!(wide.is_empty(), "{command}: lines that wrap {wide:#?}");
     }
     assert!(examples >= 28, "{examples}");
-    // Those of planning and of looking run as they are.
+    // Examples that plan or look something up run as they are.
     for line in [
         "networks vgg16",
         "plan vgg19 --batch 128 --budget 8GiB --assume",

@@ -19,7 +19,7 @@ use crate::{Backend, Bytes, Configuration, DivisionCost, Error, Problem};
 pub(super) struct Choice {
     /// In the order of the given kernels.
     pub kernels: Vec<OptimizedKernel>,
-    /// Upper bound on how far the time is from the optimum; see [`Allotment::gap`](crate::optimize::Allotment::gap).
+    /// Upper bound on the relative distance of the time from the optimum; see [`Allotment::gap`](crate::optimize::Allotment::gap).
     pub gap: f64,
     /// Why the search for an allotment ended, if there was one.
     pub stop: Option<Stop>,

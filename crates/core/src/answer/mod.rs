@@ -1,4 +1,5 @@
-//! The main entry points, `optimize`, `profile` and `verify`, and their result: a network's kernels with their configurations.
+//! The main entry points, `optimize`, `profile` and `verify`, and their result: a network's kernels with their configurations (`optimized`). `choose`
+//! picks the configurations.
 
 mod choose;
 mod optimize;

@@ -14,7 +14,7 @@ use crate::profile::{Admission, Selection};
 use crate::survey::{Divide, Env, Scope, Sizes};
 use crate::{Backend, Error, Nanos};
 
-/// What to optimize, under which limit.
+/// The kernels to optimize, and the limit.
 ///
 /// [`Request::new`] fills in the defaults; change the fields to differ from them.
 #[derive(Clone, Debug, PartialEq)]

@@ -33,7 +33,7 @@ pub struct OptimizedKernel {
     pub layer: String,
     /// The convolution at the whole mini-batch.
     pub problem: Problem,
-    /// The fastest undivided configuration within the limit, or why there is none.
+    /// The fastest undivided configuration within the limit, or the reason for having none.
     pub undivided: Result<Configuration, NotUndivided>,
     /// The chosen configuration.
     pub configuration: Configuration,
@@ -44,7 +44,7 @@ pub struct OptimizedKernel {
 }
 
 impl OptimizedKernel {
-    /// Speedup over undivided; `None` if there is no undivided configuration or the time is zero.
+    /// Speedup over undivided; `None` without an undivided configuration or for a time of zero.
     pub fn speedup(&self) -> Option<f64> {
         speedup(self.undivided.as_ref().ok()?.time(), self.configuration.time())
     }
@@ -87,7 +87,7 @@ pub struct Optimized {
     pub limit: Limit,
     /// The kernels, in training order.
     pub kernels: Vec<OptimizedKernel>,
-    /// (time - bound) / bound: upper bound on how far the time is from the optimum; 0 if proven optimal.
+    /// (time - bound) / bound: upper bound on the relative distance from the optimum; 0 if proven optimal.
     pub gap: f64,
     /// Why the search for an allotment (WD) ended.
     pub stop: Option<Stop>,
@@ -122,8 +122,7 @@ impl Optimized {
         self.limit.combine(self.kernels.iter().map(|kernel| kernel.configuration.workspace()))
     }
 
-    /// The total workspace of an allotment, and with how much WR and one workspace are at least as fast; `None` under
-    /// other limits.
+    /// The total workspace of an allotment, and the workspaces with which WR and one workspace are at least as fast. `None` under other limits.
     pub fn needs(&self) -> Option<Needs> {
         let (Limit::Total(_), false) = (self.limit, self.groups.is_empty()) else { return None };
         let kernels: Option<Vec<_>> =
@@ -131,7 +130,7 @@ impl Optimized {
         needs(&kernels?, &self.groups)
     }
 
-    /// Total measured time of all kernels; `None` if some kernel was not run, or there are no kernels.
+    /// Total measured time of all kernels; `None` if some kernel was not run, or without kernels.
     pub fn measured_time(&self) -> Option<Nanos> {
         if self.kernels.is_empty() {
             return None;

@@ -1,7 +1,7 @@
-//! `verify`: runs the chosen configurations, and says which results differ too much.
+//! `verify`: runs the chosen configurations, and reports the results that differ too much.
 //!
 //! ```text
-//! Optimized -> verify: each kernel, divided and undivided, beside 64-bit arithmetic -> faults: what no rounding explains
+//! Optimized -> verify: each kernel, divided and undivided, against 64-bit arithmetic -> faults that no rounding explains
 //!                      and under one total, kernels of a group at the same time
 //! ```
 
@@ -18,7 +18,7 @@ use crate::{Bytes, Device, Error, Problem, Types};
 pub struct Check {
     /// Outputs per kernel to compare with 64-bit arithmetic.
     pub outputs: usize,
-    /// What the inputs are.
+    /// The distribution of the inputs.
     pub values: Values,
     /// How results are scaled.
     pub scale: Scale,
@@ -44,8 +44,7 @@ impl Check {
     }
 }
 
-/// Memory for comparing a kernel: its tensors, the divided and undivided outputs of two runs each, and both again in 64
-/// bits.
+/// Memory for comparing a kernel: its tensors, the outputs of two divided and two undivided runs, and both outputs in 64 bits.
 pub fn compared(problem: &Problem) -> Bytes {
     problem.tensor_bytes() + Bytes::of(problem.output_len(), 4 * 4 + 2 * 8)
 }
@@ -56,7 +55,7 @@ pub fn compared(problem: &Problem) -> Bytes {
 /// Calls `progress` with the place of each kernel before it runs.
 ///
 /// # Errors
-/// [`Error::Interrupted`] once `stop` is set; those of the backend.
+/// [`Error::Interrupted`] once `stop` is set; the errors of the backend.
 pub fn verify(
     optimized: &mut Optimized,
     backend: &mut dyn Backend,
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_explains_is_no_fault() {
+    fn rounding_errors_are_no_fault() {
         assert_eq!(fault(&samples::verified(), Values::Real), None);
         assert_eq!(fault(&samples::alexnet(), Values::Real), None, "nothing was run");
     }
@@ -176,7 +175,7 @@ mod tests {
         let said = fault(&optimized, Values::Real).unwrap();
         let name = format!("{} {} by 5.0e-1", kernel.layer, kernel.problem.operation());
         assert!(said.starts_with(&format!("results differ too much from 64-bit arithmetic: {name}")), "{said}");
-        // As is one that is no number.
+        // An infinite difference is named too.
         assert!(fault(&off_by(f64::INFINITY), Values::Real).unwrap().contains("by inf"));
     }
 

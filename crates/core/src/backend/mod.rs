@@ -1,4 +1,5 @@
-//! The interface of all backends: list algorithms, report their workspaces and times, and run configurations.
+//! The interface of all backends: list algorithms, report their workspaces and times, and run configurations. `task` has the inputs and results of a
+//! run.
 
 mod task;
 
@@ -26,8 +27,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The more specific of two descriptions of one device; none if they describe two. Libraries are listed in order,
-    /// separated by ` / `, and older recordings list fewer of them.
+    /// The more specific of two descriptions of one device; `None` if they describe different devices. Libraries are listed in order, separated by `
+    /// / `, and older recordings list fewer of them.
     ///
     /// ```
     /// use tightfit_core::Device;
@@ -104,7 +105,7 @@ impl Effort {
     /// The most that the gaps between the kernels of a single call add to its time.
     pub const LAUNCH_GAPS: Nanos = Nanos(50_000);
 
-    /// Whether the time of a single call, without the gaps that it may have, is over `margin` times the bound.
+    /// Whether the time of a single call, without idle time within it, is over `margin` times the bound.
     ///
     /// ```
     /// use tightfit_core::{Nanos, backend::Effort};
@@ -122,7 +123,7 @@ pub trait Backend: Send {
     /// The device that its measurements are valid for.
     fn device(&self) -> &Device;
 
-    /// Free bytes of device memory; none if there is no device, or it does not report them.
+    /// Free bytes of device memory; `None` without a device, or if it does not report them.
     fn free_memory(&self) -> Option<Bytes> {
         None
     }
@@ -150,7 +151,7 @@ pub trait Backend: Send {
         None
     }
 
-    /// From now on, leaves a measurement unfinished once the flag is set, where it can: calls of a device run to their end.
+    /// From now on, stops a measurement once the flag is set, if it can. Calls already on a device run to their end.
     fn stop_on(&mut self, _stop: &Arc<AtomicBool>) {}
 
     /// Times one algorithm on one (micro-)batch, on random data.
@@ -160,8 +161,8 @@ pub trait Backend: Send {
     /// [`Error::Interrupted`] if it was left ([`Backend::stop_on`]).
     fn measure(&mut self, problem: &Problem, algorithm: &Algorithm, effort: &Effort) -> Result<Measurement, Error>;
 
-    /// What dividing costs on top of the micro-batches: scratch that lives through the whole configuration, and time
-    /// spent once. Zero for most problems.
+    /// The cost of dividing in addition to the micro-batches: scratch that lives through the whole configuration, and time spent once. Zero for most
+    /// problems.
     ///
     /// # Errors
     /// [`Error::Backend`] if the cost must be measured and that fails.

@@ -41,11 +41,11 @@ impl Candidate {
 /// One call of the library in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What it computes, and where that lies in the whole tensors.
+    /// The part that it computes, and its position in the whole tensors.
     pub part: Part,
     /// The library's algorithm.
     pub algorithm: Algorithm,
-    /// Whether it adds to what the calls before it wrote, as all but the first of backward-filter do.
+    /// Whether it adds to the results of earlier calls. All but the first call of backward-filter do.
     pub adds: bool,
 }
 
@@ -116,7 +116,7 @@ impl Configuration {
         configuration
     }
 
-    /// The same without times, by which it is known again however long it takes.
+    /// The configuration without times, to compare configurations regardless of time.
     pub fn without_times(&self) -> Configuration {
         let part = |part: &Candidate| Candidate { time: Nanos::ZERO, ..part.clone() };
         let cost = DivisionCost { time: Nanos::ZERO, ..self.cost };
@@ -128,7 +128,7 @@ impl Configuration {
         &self.parts
     }
 
-    /// Whether there are two or more calls: micro-batches or slices.
+    /// Whether it makes two or more calls: micro-batches or slices.
     pub fn is_divided(&self) -> bool {
         self.parts.len() > 1 || self.is_sliced()
     }
@@ -138,9 +138,9 @@ impl Configuration {
         self.parts.iter().any(|part| part.algorithm.slices().is_some())
     }
 
-    /// The library's calls in order: the samples of the parts one after another, those of a sliced part range by range.
-    /// Numbers of samples that larger powers of two divide come first, so that each part begins at a multiple of the power
-    /// of its own, and is as aligned in memory.
+    /// The library's calls in order: the samples of the parts one after another, and the ranges of a sliced part one after another. Numbers of
+    /// samples that larger powers of two divide come first. Each part then begins at a multiple of the power of two in its size, and has that
+    /// alignment in memory.
     ///
     /// # Errors
     /// [`Error::BadProblem`] if the parts do not add up to the mini-batch of `problem`, or slices are not its own.
@@ -197,8 +197,8 @@ impl Configuration {
 }
 
 impl fmt::Display for Configuration {
-    /// Writes equal neighbors once: `2 x 100 fft + 56 gemm`. Slices stand in parentheses after their samples, and alone
-    /// if they are the whole mini-batch: `2 x 1 (16 x d2 fft)`, `16 x d2 fft`.
+    /// Writes equal neighbors once: `2 x 100 fft + 56 gemm`. Slices are in parentheses after their samples. If they are the whole mini-batch, they
+    /// appear alone: `2 x 1 (16 x d2 fft)`, `16 x d2 fft`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = self.parts.chunk_by(|a, b| a.micro_batch == b.micro_batch && a.algorithm == b.algorithm);
         let text: Vec<String> = runs

@@ -34,8 +34,7 @@ impl Limit {
         }
     }
 
-    /// The limits under which `fit` looks for sizes: the limit itself, or M, M/2, M/4, .. for a total M, because each
-    /// kernel's share is not known yet.
+    /// The limits for which `fit` looks for sizes: the limit itself, or M, M/2, M/4, .. for a total M, because each kernel's share is not known yet.
     pub fn ladder(self) -> Vec<Bytes> {
         match self {
             Limit::PerKernel(bytes) | Limit::One(bytes) => vec![bytes],

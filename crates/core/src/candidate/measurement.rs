@@ -18,11 +18,11 @@ use crate::{Bytes, Candidate, Nanos};
 #[serde(from = "String", into = "String")]
 pub struct Algorithm {
     name: Arc<str>,
-    // What the name says; it adds nothing to equality and order.
+    // Parsed from the name; not part of equality and order.
     slices: Option<Arc<Slices>>,
 }
 
-/// What the names of algorithms on copies begin with.
+/// The prefix of names of algorithms on copies.
 pub const ON_COPIES: &str = "packed:";
 
 impl Algorithm {
@@ -37,7 +37,7 @@ impl Algorithm {
         &self.name
     }
 
-    /// The slices, if it is no single algorithm of a library.
+    /// The slices, unless it is a single algorithm of a library.
     pub fn slices(&self) -> Option<&Slices> {
         self.slices.as_deref()
     }
@@ -52,7 +52,7 @@ impl Algorithm {
         self.name.starts_with(ON_COPIES)
     }
 
-    /// The library's algorithms: itself, or those of its slices. One may be listed more than once.
+    /// The library's algorithms: itself, or the algorithms of its slices. One may be listed more than once.
     pub fn plain(&self) -> impl Iterator<Item = &Algorithm> {
         let own = self.slices.is_none().then_some(self);
         own.into_iter().chain(self.slices.iter().flat_map(|slices| slices.algorithms()))
@@ -109,7 +109,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// What a library reports about an algorithm, as a set: its arithmetic, and how it is set up.
+/// A library's notes on an algorithm, as a set: its arithmetic and its setup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Notes(pub u32);
@@ -185,7 +185,7 @@ pub struct Measurement {
     pub spread: f64,
     /// Number of repeats behind the median.
     pub repeats: u32,
-    /// What the library reports about its arithmetic.
+    /// The library's notes on its arithmetic.
     pub notes: Notes,
 }
 

@@ -1,4 +1,4 @@
-//! The choices for a kernel and their costs: algorithms, measurements, configurations, and workspace limits.
+//! The choices for a kernel and their costs: algorithms and `measurement`s, `configuration`s (possibly in `slices`), and the workspace `limit`.
 
 mod configuration;
 mod limit;

@@ -1,4 +1,4 @@
-//! Slices: a block of samples computed in ranges along one spatial axis, each by an algorithm of its own.
+//! Slices: a block of samples computed in ranges along one spatial axis, each with a separate algorithm.
 //!
 //! ```text
 //! d2 fft + 14 x d2 winograd + d2 fft      16 ranges of 2 along d; those at the edges take another algorithm
@@ -34,7 +34,7 @@ impl Slices {
     /// Slices of these extents along `dimension`, in order, each with the library's algorithm that computes it.
     ///
     /// # Errors
-    /// [`Error::BadOption`] if there are fewer than two, one is empty or itself sliced, or they have over 2^31 positions.
+    /// [`Error::BadOption`] for fewer than two slices, for an empty or itself sliced one, or for over 2^31 positions.
     pub fn new(dimension: Dimension, slices: impl IntoIterator<Item = (usize, Algorithm)>) -> Result<Slices, Error> {
         let mut runs: Vec<Run> = Vec::new();
         for (extent, algorithm) in slices {
@@ -83,7 +83,7 @@ impl Slices {
         self.runs.iter().map(|run| &run.algorithm)
     }
 
-    /// Equal neighbors in order: how many, the extent of each, and their algorithm.
+    /// Runs of equal neighbors in order: their number, the extent of each, and their algorithm.
     pub fn runs(&self) -> impl Iterator<Item = (usize, usize, &Algorithm)> {
         self.runs.iter().map(|run| (run.times, run.extent, &run.algorithm))
     }

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::allocator::There;
-use super::decision::{Decision, Fate};
 use super::greedy::Choices;
 use super::simulate::Outcome;
 use super::step::EagerStep;
+use crate::plan::{TensorDecision, Treatment};
 use crate::random::split_mix;
 
 /// Decisions are varied this often in turn, by so many threads at once, in so many steps each, and at most so many for each tensor.
@@ -48,9 +48,9 @@ pub struct Limits {
 pub fn with_room(
     step: &EagerStep,
     limits: &Limits,
-    bases: &[Vec<Decision>],
+    bases: &[Vec<TensorDecision>],
     stop: &AtomicBool,
-) -> Option<Vec<Decision>> {
+) -> Option<Vec<TensorDecision>> {
     let end = Instant::now() + limits.time;
     let plain = step.simulate(&[]).ok()?.time_us;
     let search = Search { step, limits, plain, stop, end };
@@ -86,7 +86,7 @@ pub fn with_room(
 /// Decisions, what they take, and how many bytes are reserved beyond what may be.
 #[derive(Clone)]
 struct Found {
-    decisions: Vec<Decision>,
+    decisions: Vec<TensorDecision>,
     outcome: Outcome,
     over: i64,
 }
@@ -111,7 +111,7 @@ impl Search<'_> {
         Instant::now() > self.end || self.stop.load(Ordering::Relaxed)
     }
 
-    fn found(&self, decisions: Vec<Decision>) -> Option<Found> {
+    fn found(&self, decisions: Vec<TensorDecision>) -> Option<Found> {
         let outcome = self.step.simulate(&decisions).ok()?;
         let over = self.over(&outcome);
         Some(Found { decisions, outcome, over })
@@ -140,7 +140,7 @@ impl Search<'_> {
     }
 
     /// What is near these decisions, and has room.
-    fn close(&self, choices: &mut Choices<'_>, base: &[Decision]) -> Option<Found> {
+    fn close(&self, choices: &mut Choices<'_>, base: &[TensorDecision]) -> Option<Found> {
         choices.set(base);
         choices.forget_refused();
         let mut outcome = self.step.simulate(&choices.decisions()).ok()?;
@@ -160,7 +160,7 @@ impl Search<'_> {
     }
 
     /// Anneals these decisions; the best that are within the budget.
-    fn vary(&self, base: &[Decision], warmth: f64, seed: u64) -> Option<Found> {
+    fn vary(&self, base: &[TensorDecision], warmth: f64, seed: u64) -> Option<Found> {
         let mut choices = Choices::new(self.step);
         choices.set(base);
         let large = choices.large(self.limits.budget / PART);
@@ -175,13 +175,14 @@ impl Search<'_> {
             }
             let before = choices.fates.clone();
             for _ in 0..random.pick(&[1, 1, 2]) {
-                let given: Vec<usize> = large.iter().copied().filter(|&one| choices.fates[one] != Fate::Keep).collect();
+                let given: Vec<usize> =
+                    large.iter().copied().filter(|&one| choices.fates[one] != Treatment::Keep).collect();
                 let one =
                     if given.is_empty() || random.share() < 0.5 { random.pick(&large) } else { random.pick(&given) };
                 let known = choices.fates[one];
-                let ways = [Fate::Keep, Fate::Offload, Fate::Recompute].into_iter();
+                let ways = [Treatment::Keep, Treatment::Offload, Treatment::Recompute].into_iter();
                 let ways =
-                    ways.filter(|&fate| fate != known && (fate != Fate::Recompute || choices.is_rebuildable(one)));
+                    ways.filter(|&fate| fate != known && (fate != Treatment::Recompute || choices.is_rebuildable(one)));
                 choices.fates[one] = random.pick(&ways.collect::<Vec<_>>());
             }
             let warm = warmth * self.plain * (1.0 - turn as f64 / steps as f64);

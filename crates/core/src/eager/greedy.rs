@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::decision::{Decision, Fate, Rebuilt};
 use super::rerun::Impossible;
 use super::simulate::Outcome;
 use super::step::{EagerStep, NONE};
+use crate::plan::{Rebuilding, TensorDecision, Treatment};
 
 /// How long keeping again may take.
 const IMPROVE: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const BESIDE: f64 = 0.8;
 ///
 /// # Errors
 /// If the step cannot be predicted.
-pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<Decision>, Outcome), Impossible> {
+pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<TensorDecision>, Outcome), Impossible> {
     let mut choices = Choices::new(step);
     let mut outcome = step.simulate(&[])?;
     let (mut best, mut best_fates) = (outcome.clone(), choices.fates.clone());
@@ -70,7 +70,7 @@ pub(super) struct Choices<'a> {
     candidates: Vec<Candidate>,
     /// Candidates in the order in which they are first made, the last first.
     from_last: Vec<usize>,
-    pub(super) fates: Vec<Fate>,
+    pub(super) fates: Vec<Treatment>,
     /// Fates that free nothing.
     refused: Vec<[bool; 2]>,
 }
@@ -110,7 +110,7 @@ impl<'a> Choices<'a> {
         from_last.sort_by_key(|&one| Reverse(step.tensors[candidates[one].tensor].first));
         Choices {
             step,
-            fates: vec![Fate::Keep; candidates.len()],
+            fates: vec![Treatment::Keep; candidates.len()],
             refused: vec![[false; 2]; candidates.len()],
             candidates,
             from_last,
@@ -118,11 +118,11 @@ impl<'a> Choices<'a> {
     }
 
     /// The fates of these decisions.
-    pub(super) fn set(&mut self, decisions: &[Decision]) {
-        self.fates.fill(Fate::Keep);
+    pub(super) fn set(&mut self, decisions: &[TensorDecision]) {
+        self.fates.fill(Treatment::Keep);
         for decision in decisions {
             if let Ok(place) = self.candidates.binary_search_by_key(&decision.tensor, |one| one.tensor) {
-                self.fates[place] = decision.fate;
+                self.fates[place] = decision.decision;
             }
         }
     }
@@ -141,17 +141,17 @@ impl<'a> Choices<'a> {
         self.step.tensors[self.candidates[one].tensor].bytes
     }
 
-    pub(super) fn give_up(&mut self, picked: &[(usize, Fate)]) {
+    pub(super) fn give_up(&mut self, picked: &[(usize, Treatment)]) {
         for &(one, fate) in picked {
             self.fates[one] = fate;
         }
     }
 
     /// Keeps these again, for good.
-    pub(super) fn refuse(&mut self, picked: &[(usize, Fate)]) {
+    pub(super) fn refuse(&mut self, picked: &[(usize, Treatment)]) {
         for &(one, fate) in picked {
-            self.fates[one] = Fate::Keep;
-            self.refused[one][usize::from(fate == Fate::Offload)] = true;
+            self.fates[one] = Treatment::Keep;
+            self.refused[one][usize::from(fate == Treatment::Offload)] = true;
         }
     }
 
@@ -161,23 +161,23 @@ impl<'a> Choices<'a> {
     }
 
     /// What to give up next at an operation that needs so many bytes too many.
-    pub(super) fn pick(&self, at: usize, mut excess: i64) -> Vec<(usize, Fate)> {
+    pub(super) fn pick(&self, at: usize, mut excess: i64) -> Vec<(usize, Treatment)> {
         let step = self.step;
         let link = step.out_rate.min(step.in_rate);
-        let offloaded = (0..self.fates.len()).filter(|&one| self.fates[one] == Fate::Offload);
+        let offloaded = (0..self.fates.len()).filter(|&one| self.fates[one] == Treatment::Offload);
         let mut moved: i64 = offloaded.map(|one| self.bytes(one)).sum();
         let hidden = BESIDE * step.begins[step.turn] * link;
-        let mut found: Vec<(f64, usize, Fate)> = Vec::new();
+        let mut found: Vec<(f64, usize, Treatment)> = Vec::new();
         for (one, candidate) in self.candidates.iter().enumerate() {
             let tensor = &step.tensors[candidate.tensor];
-            if self.fates[one] != Fate::Keep || tensor.last_forward >= at || at >= tensor.first_backward {
+            if self.fates[one] != Treatment::Keep || tensor.last_forward >= at || at >= tensor.first_backward {
                 continue;
             }
             let [no_rerun, no_copy] = self.refused[one];
-            let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Fate::Recompute));
+            let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Treatment::Recompute));
             let is_hidden = ((moved + tensor.bytes) as f64) < hidden;
             let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN } else { SEEN };
-            let copy = (!no_copy && moved + tensor.bytes <= step.host).then_some((copy, Fate::Offload));
+            let copy = (!no_copy && moved + tensor.bytes <= step.host).then_some((copy, Treatment::Offload));
             let cheaper = rerun.into_iter().chain(copy).min_by(|one, other| one.0.total_cmp(&other.0));
             if let Some((cost, fate)) = cheaper {
                 found.push((cost / tensor.bytes.max(1) as f64, one, fate));
@@ -186,7 +186,7 @@ impl<'a> Choices<'a> {
         found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         let mut picked = Vec::new();
         for (_, one, fate) in found {
-            if fate == Fate::Offload {
+            if fate == Treatment::Offload {
                 if moved + self.bytes(one) > step.host {
                     continue;
                 }
@@ -209,13 +209,13 @@ impl<'a> Choices<'a> {
         is_over: impl Fn() -> bool,
     ) -> Outcome {
         let cost = |one: &usize| self.candidates[*one].closure.as_ref().map_or(0.0, |(_, time)| *time);
-        let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Fate::Keep).collect();
+        let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Treatment::Keep).collect();
         given.sort_by(|one, other| cost(other).total_cmp(&cost(one)).then(self.bytes(*one).cmp(&self.bytes(*other))));
         for one in given {
             if is_over() {
                 break;
             }
-            let fate = std::mem::replace(&mut self.fates[one], Fate::Keep);
+            let fate = std::mem::replace(&mut self.fates[one], Treatment::Keep);
             match self.step.simulate(&self.decisions()) {
                 Ok(tried) if tried.time_us <= best.time_us && allows(&tried) => best = tried,
                 _ => self.fates[one] = fate,
@@ -225,18 +225,18 @@ impl<'a> Choices<'a> {
     }
 
     /// The choices in the form of a plan file.
-    pub(super) fn decisions(&self) -> Vec<Decision> {
+    pub(super) fn decisions(&self) -> Vec<TensorDecision> {
         let needs = self.needs();
         let mut found = Vec::new();
         for (one, candidate) in self.candidates.iter().enumerate() {
-            let (Fate::Recompute, Some((operations, _))) = (self.fates[one], &candidate.closure) else { continue };
-            found.push(Decision {
+            let (Treatment::Recompute, Some((operations, _))) = (self.fates[one], &candidate.closure) else { continue };
+            found.push(TensorDecision {
                 tensor: candidate.tensor,
-                fate: Fate::Recompute,
+                decision: Treatment::Recompute,
                 offload_after: None,
                 release_after: Some(self.step.tensors[candidate.tensor].last_forward),
                 prefetch_before: None,
-                rebuilt: vec![Rebuilt { before: needs[one], operations: operations.clone() }],
+                rebuilt: vec![Rebuilding { before: needs[one], operations: operations.clone() }],
             });
         }
         self.transfers(&needs, &mut found);
@@ -249,7 +249,7 @@ impl<'a> Choices<'a> {
         let mut needs: Vec<usize> = self.candidates.iter().map(first_backward).collect();
         // Later tensors are rebuilt earlier; what their reruns read is needed then.
         for &one in &self.from_last {
-            if self.fates[one] == Fate::Recompute {
+            if self.fates[one] == Treatment::Recompute {
                 for &read in &self.candidates[one].reads {
                     needs[read] = needs[read].min(needs[one]);
                 }
@@ -260,11 +260,12 @@ impl<'a> Choices<'a> {
 
     /// Times of copies: out at once, one after another; in as late as one after another allows. Hooks let go of what was copied out
     /// when they see the next pack, and fetch when they see an unpack.
-    fn transfers(&self, needs: &[usize], found: &mut Vec<Decision>) {
+    fn transfers(&self, needs: &[usize], found: &mut Vec<TensorDecision>) {
         let step = self.step;
         let begins = &step.begins;
         let link = step.out_rate.min(step.in_rate);
-        let mut moved: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] == Fate::Offload).collect();
+        let mut moved: Vec<usize> =
+            (0..self.fates.len()).filter(|&one| self.fates[one] == Treatment::Offload).collect();
         moved.sort_by_key(|&one| self.candidates[one].packed);
         let begin = found.len();
         let mut free = 0.0_f64;
@@ -277,9 +278,9 @@ impl<'a> Choices<'a> {
             }
             let later = step.packs.partition_point(|&pack| pack < release);
             let release = step.packs.get(later).copied().unwrap_or(step.turn.saturating_sub(1));
-            found.push(Decision {
+            found.push(TensorDecision {
                 tensor: self.candidates[one].tensor,
-                fate: Fate::Offload,
+                decision: Treatment::Offload,
                 offload_after: Some(after),
                 release_after: Some(release),
                 prefetch_before: Some(needs[one]),

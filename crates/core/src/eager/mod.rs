@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! step       operations and tensors of a step file, and who reads and writes what
-//! decision   what becomes of each tensor, in the form of a plan file
 //! rerun      how a list of operations runs again: copies, results, and what goes behind each
 //! simulate   bytes at every operation, and time
 //! allocator  what a caching allocator reserves, with the gaps between its blocks
@@ -15,7 +14,6 @@
 
 mod allocator;
 mod anneal;
-mod decision;
 mod greedy;
 mod rerun;
 mod simulate;
@@ -23,7 +21,6 @@ mod step;
 
 pub use allocator::{Reserved, Sizes, There};
 pub use anneal::{Limits, with_room};
-pub use decision::{Decision, Fate, Rebuilt};
 pub use greedy::greedy;
 pub use rerun::{Call, Impossible};
 pub use simulate::Outcome;

@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::decision::{Decision, Fate};
 use super::rerun::{Call, Impossible, leaves, made_by};
 use super::step::{EagerStep, NONE};
+use crate::plan::{TensorDecision, Treatment};
 
 /// What carrying out decisions takes.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ impl EagerStep {
     ///
     /// # Errors
     /// If the decisions cannot be carried out.
-    pub fn simulate(&self, decisions: &[Decision]) -> Result<Outcome, Impossible> {
+    pub fn simulate(&self, decisions: &[TensorDecision]) -> Result<Outcome, Impossible> {
         for decision in decisions {
             let places = [decision.offload_after, decision.release_after, decision.prefetch_before];
             let reruns = decision.rebuilt.iter().flat_map(|one| one.operations.iter().chain([&one.before]));
@@ -87,9 +87,9 @@ impl EagerStep {
 
 struct Simulator<'a> {
     step: &'a EagerStep,
-    decisions: &'a [Decision],
+    decisions: &'a [TensorDecision],
     /// By tensor, its decision.
-    of: Vec<Option<&'a Decision>>,
+    of: Vec<Option<&'a TensorDecision>>,
     blocks: Blocks,
     /// By tensor, where its last span is.
     latest: Vec<usize>,
@@ -107,7 +107,7 @@ struct Simulator<'a> {
 }
 
 impl<'a> Simulator<'a> {
-    fn new(step: &'a EagerStep, decisions: &'a [Decision]) -> Simulator<'a> {
+    fn new(step: &'a EagerStep, decisions: &'a [TensorDecision]) -> Simulator<'a> {
         let (count, tensors) = (step.operations.len(), step.tensors.len());
         let mut of = vec![None; tensors];
         for decision in decisions {
@@ -191,11 +191,11 @@ impl<'a> Simulator<'a> {
         // In the operation that changes it, the same bytes change their name.
         let (first, before) = if changed { (tensor.first + 1, tensor.before) } else { (tensor.first, NONE) };
         let forward = if tensor.last_forward == NONE { 0 } else { tensor.last_forward };
-        let Some(decision) = self.of[number].filter(|decision| decision.fate != Fate::Keep) else {
+        let Some(decision) = self.of[number].filter(|decision| decision.decision != Treatment::Keep) else {
             return self.lives_in(first, last, number, before);
         };
         self.lives_in(first, forward.max(decision.release_after.unwrap_or(0)), number, before);
-        if decision.fate == Fate::Offload {
+        if decision.decision == Treatment::Offload {
             let fetched = self.needed_from(number).min(decision.prefetch_before.unwrap_or(NONE));
             if fetched != NONE {
                 self.lives_in(fetched, last, number, NONE);
@@ -211,7 +211,7 @@ impl<'a> Simulator<'a> {
     fn reruns(&mut self) -> Result<(), Impossible> {
         let mut queue: Vec<(usize, usize, usize)> = Vec::new();
         let needs = self.needs();
-        for decision in self.decisions.iter().filter(|decision| decision.fate == Fate::Recompute) {
+        for decision in self.decisions.iter().filter(|decision| decision.decision == Treatment::Recompute) {
             let tensor = decision.tensor;
             if decision.rebuilt.is_empty() && self.step.tensors[tensor].first_backward != NONE {
                 return Err(Impossible(format!("tensor {tensor} is recomputed, but no rerun is given")));
@@ -230,7 +230,7 @@ impl<'a> Simulator<'a> {
         let tensors = &self.step.tensors;
         let mut found = vec![NONE; tensors.len()];
         let mut read_at = vec![NONE; tensors.len()];
-        let mut decisions: Vec<&Decision> = self.decisions.iter().collect();
+        let mut decisions: Vec<&TensorDecision> = self.decisions.iter().collect();
         // Later tensors are rebuilt earlier; what their reruns read is needed then.
         decisions.sort_by_key(|decision| Reverse(tensors[decision.tensor].first));
         for decision in decisions {
@@ -269,7 +269,7 @@ impl<'a> Simulator<'a> {
         let held: Vec<usize> = made_by(step, &entry.operations)
             .into_iter()
             .filter(|&other| {
-                let again = self.of[other].filter(|decision| decision.fate == Fate::Recompute);
+                let again = self.of[other].filter(|decision| decision.decision == Treatment::Recompute);
                 again.is_some_and(|again| other == tensor || self.stays(again, entry.before, now))
             })
             .collect();
@@ -336,14 +336,14 @@ impl<'a> Simulator<'a> {
     }
 
     /// Whether a tensor made on the way of a rerun that is planned there stays: if none of its own is planned later.
-    fn stays(&self, again: &Decision, planned: usize, now: usize) -> bool {
+    fn stays(&self, again: &TensorDecision, planned: usize, now: usize) -> bool {
         let later = again.rebuilt.iter().any(|entry| entry.before > planned);
         !later && self.step.tensors[again.tensor].last >= now
     }
 
     /// Makes sure that a rerun finds a tensor on the device.
     fn leaf(&mut self, tensor: usize, now: usize) -> Result<(), Impossible> {
-        if self.of[tensor].is_some_and(|decision| decision.fate == Fate::Recompute) {
+        if self.of[tensor].is_some_and(|decision| decision.decision == Treatment::Recompute) {
             if self.alive[tensor].is_none() {
                 self.rerun(tensor, self.times[tensor], now)?;
             }
@@ -374,7 +374,7 @@ impl<'a> Simulator<'a> {
         }
         let step = self.step;
         let mut events: BTreeMap<usize, Events> = BTreeMap::new();
-        for decision in self.decisions.iter().filter(|decision| decision.fate == Fate::Offload) {
+        for decision in self.decisions.iter().filter(|decision| decision.decision == Treatment::Offload) {
             let tensor = decision.tensor;
             outcome.moved += step.tensors[tensor].bytes;
             if let Some(after) = decision.offload_after {

@@ -2,72 +2,15 @@
 
 use std::sync::OnceLock;
 
-use serde::Deserialize;
-
 use super::rerun::{self, Impossible};
+use crate::plan::step::{Access, Again, Cost, Machine, Operation as Of, Residence, StepFile, Tensor as TensorOf};
+use crate::{Configuration, Error, Nanos};
+
+/// Bytes per microsecond of a copy, if a step file names no machine.
+const LINK_RATE: f64 = 55e3;
 
 /// What stands for no operation or tensor.
 pub(super) const NONE: usize = usize::MAX;
-
-#[derive(Deserialize)]
-struct FileContent {
-    #[serde(default)]
-    tensors: Vec<TensorLine>,
-    operations: Vec<OperationLine>,
-    #[serde(default)]
-    machine: MachineLine,
-}
-
-#[derive(Deserialize)]
-struct TensorLine {
-    bytes: i64,
-    residence: String,
-    #[serde(default)]
-    in_place_of: Option<usize>,
-}
-
-#[derive(Deserialize)]
-struct OperationLine {
-    #[serde(default)]
-    name: String,
-    stage: String,
-    #[serde(default)]
-    reads: Vec<usize>,
-    #[serde(default)]
-    writes: Vec<usize>,
-    #[serde(default)]
-    adds: Vec<usize>,
-    #[serde(default)]
-    time_us: f64,
-    #[serde(default)]
-    rerun_time_us: Option<f64>,
-    #[serde(default)]
-    workspace_bytes: Option<i64>,
-    #[serde(default)]
-    workspaces: Option<Vec<i64>>,
-    #[serde(default)]
-    rerun: serde_json::Value,
-}
-
-#[derive(Deserialize)]
-#[serde(default)]
-struct MachineLine {
-    to_host_bytes_per_s: f64,
-    to_device_bytes_per_s: f64,
-    slowdown_beside_copies: f64,
-    host_bytes: Option<i64>,
-}
-
-impl Default for MachineLine {
-    fn default() -> MachineLine {
-        MachineLine {
-            to_host_bytes_per_s: 55e9,
-            to_device_bytes_per_s: 55e9,
-            slowdown_beside_copies: 1.0,
-            host_bytes: None,
-        }
-    }
-}
 
 pub(super) struct Tensor {
     pub(super) bytes: i64,
@@ -123,39 +66,17 @@ impl EagerStep {
     /// Reads the text of a step file.
     ///
     /// # Errors
-    /// If it is none, or names tensors that it has not.
-    pub fn from_json(text: &str) -> Result<EagerStep, Impossible> {
-        let content: FileContent = serde_json::from_str(text).map_err(|error| Impossible(error.to_string()))?;
-        let count = content.tensors.len();
-        for (index, operation) in content.operations.iter().enumerate() {
-            let mut used = operation.reads.iter().chain(&operation.writes).chain(&operation.adds);
-            if let Some(tensor) = used.find(|&&tensor| tensor >= count) {
-                return Err(Impossible(format!(
-                    "operations[{index}] has tensor {tensor}, but there are {count} tensors"
-                )));
-            }
-        }
-        Ok(EagerStep::of(content))
+    /// Those of [`StepFile::from_json`].
+    pub fn from_json(text: &str) -> Result<EagerStep, Error> {
+        StepFile::from_json(text).map(EagerStep::of)
     }
 
-    fn of(content: FileContent) -> EagerStep {
-        let of_forward = |operation: &OperationLine| operation.stage == "forward";
-        let turn = content.operations.iter().position(|one| !of_forward(one)).unwrap_or(content.operations.len());
-        let count = content.tensors.len();
-        let tensor = |line: TensorLine| Tensor {
-            bytes: line.bytes,
-            resident: line.residence == "resident",
-            movable: line.residence == "movable",
-            saved: false,
-            before: line.in_place_of.filter(|&before| before < count).unwrap_or(NONE),
-            first: NONE,
-            last: NONE,
-            last_forward: NONE,
-            first_backward: NONE,
-            writers: Vec::new(),
-        };
-        let mut tensors: Vec<Tensor> = content.tensors.into_iter().map(tensor).collect();
-        let operations: Vec<Operation> = content.operations.into_iter().map(operation).collect();
+    /// A step as data, with who reads and writes what.
+    pub fn of(file: StepFile) -> EagerStep {
+        let StepFile { step, machine } = file;
+        let turn = step.forward();
+        let mut tensors: Vec<Tensor> = step.tensors.iter().map(tensor).collect();
+        let operations: Vec<Operation> = step.operations.iter().map(operation).collect();
         let of_name = |name: &str, from: usize, to: usize| -> Vec<usize> {
             (from..to).filter(|&index| operations[index].name == name).collect()
         };
@@ -187,8 +108,12 @@ impl EagerStep {
             *now += operation.time_us;
             Some(*now)
         }));
-        let machine = content.machine;
+        let rate = |of: fn(&Machine) -> f64| machine.as_ref().map_or(LINK_RATE, |machine| of(machine) / 1e6);
         EagerStep {
+            out_rate: rate(|machine| machine.to_host_bytes_per_s),
+            in_rate: rate(|machine| machine.to_device_bytes_per_s),
+            slowdown: machine.as_ref().map_or(1.0, |machine| machine.slowdown_beside_copies),
+            host: machine.as_ref().and_then(|machine| machine.host_bytes).map_or(i64::MAX, |bytes| bytes.0 as i64),
             closures: tensors.iter().map(|_| OnceLock::new()).collect(),
             tensors,
             operations,
@@ -196,10 +121,6 @@ impl EagerStep {
             packs,
             unpacks,
             begins,
-            out_rate: machine.to_host_bytes_per_s / 1e6,
-            in_rate: machine.to_device_bytes_per_s / 1e6,
-            slowdown: machine.slowdown_beside_copies,
-            host: machine.host_bytes.unwrap_or(i64::MAX),
         }
     }
 
@@ -215,17 +136,47 @@ impl EagerStep {
     }
 }
 
-fn operation(line: OperationLine) -> Operation {
-    let scratch = line.workspace_bytes.unwrap_or(0);
-    Operation {
-        name: line.name,
-        reads: line.reads,
-        writes: line.writes,
-        adds: line.adds,
-        time_us: line.time_us,
-        rerun_us: line.rerun_time_us.filter(|&time| time != 0.0).unwrap_or(line.time_us),
-        scratch,
-        workspaces: line.workspaces.unwrap_or_else(|| if scratch > 0 { vec![scratch, -1] } else { Vec::new() }),
-        may_rerun: !line.rerun.is_null() && line.rerun != "never",
+fn tensor(of: &TensorOf) -> Tensor {
+    Tensor {
+        bytes: of.bytes.0 as i64,
+        resident: of.residence == Residence::Resident,
+        movable: of.residence == Residence::Movable,
+        saved: false,
+        before: of.in_place_of.map_or(NONE, |before| before.0),
+        first: NONE,
+        last: NONE,
+        last_forward: NONE,
+        first_backward: NONE,
+        writers: Vec::new(),
     }
+}
+
+fn operation(of: &Of) -> Operation {
+    let used = |access: Access| of.uses.iter().filter(move |used| used.access == access).map(|used| used.tensor.0);
+    // The fastest choice.
+    let (time, scratch) = match &of.cost {
+        Cost::Fixed(time) => (*time, 0),
+        Cost::Choice(front) => fastest(&front.divided),
+        Cost::Listed(choices) => fastest(choices),
+    };
+    let again = match of.again {
+        Again::Taking(again) if again > Nanos::ZERO => again,
+        _ => time,
+    };
+    let known = &of.workspaces;
+    Operation {
+        name: of.name.clone(),
+        reads: used(Access::Read).collect(),
+        writes: used(Access::Write).collect(),
+        adds: used(Access::Add).collect(),
+        time_us: time.as_micros(),
+        rerun_us: again.as_micros(),
+        scratch,
+        workspaces: if known.is_empty() && scratch > 0 { vec![scratch, -1] } else { known.clone() },
+        may_rerun: of.again != Again::Never,
+    }
+}
+
+fn fastest(choices: &[Configuration]) -> (Nanos, i64) {
+    choices.last().map_or((Nanos::ZERO, 0), |choice| (choice.time(), choice.workspace().0 as i64))
 }

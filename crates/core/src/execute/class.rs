@@ -1,4 +1,4 @@
-//! Finds the error to compare with: that of the undivided algorithm of the same numerical class.
+//! Finds the error to compare with: the error of the undivided algorithm of the same numerical class.
 //!
 //! ```text
 //! chosen      4 x 64 winograd        error 5e-3

@@ -18,8 +18,8 @@ pub struct Overlapped {
     pub alone: Nanos,
     /// Total workspace: the sum of their segments.
     pub workspace: Bytes,
-    /// The largest difference of any output from that of the same kernel alone, relative to the kernel's largest
-    /// output. 0 if all algorithms are deterministic.
+    /// The largest difference of any output from the same kernel's output when it runs alone, relative to the kernel's largest output. 0 if all
+    /// algorithms are deterministic.
     pub error: f64,
 }
 

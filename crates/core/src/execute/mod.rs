@@ -1,5 +1,7 @@
-//! Runs configurations and verifies their results: against the undivided run, against loops in f64, and concurrently
-//! with others.
+//! Runs configurations and verifies their results: against the undivided run, against loops in f64, and concurrently with others.
+//!
+//! `data` generates inputs, `reference` computes chosen outputs in f64, `class` finds the error to compare with, `verify` and `concurrent` run and
+//! compare.
 
 mod class;
 mod concurrent;

@@ -20,9 +20,9 @@ pub struct Elements<'a> {
 
 /// Outputs in f64.
 ///
-/// `at` holds flat indices into the output of the problem's operation, in the problem's layout; an index beyond the output,
-/// or between its elements where it is a view of a larger tensor, gives NaN. Every product and sum is in f64. Cost: one filter's products per element; for backward-filter, one product
-/// per sample and output position (see [`products`]).
+/// `at` holds flat indices into the output of the problem's operation, in the problem's layout. An index beyond the output, or between its elements
+/// if it is a view of a larger tensor, results in NaN. Every product and sum is in f64. Cost: one filter's products per element; for backward-filter,
+/// one product per sample and output position (see [`products`]).
 pub fn reference_of(problem: &Problem, elements: Elements<'_>, scale: Scale, at: &[usize]) -> Vec<f64> {
     let shape = Shape::new(problem);
     let element = |&index: &usize| {
@@ -80,7 +80,7 @@ impl Shape {
         }
     }
 
-    /// The sum of one output, or none if there is no such output.
+    /// The sum of one output; `None` for an index without an output.
     fn sum(&self, operation: Operation, elements: Elements<'_>, index: usize) -> Option<f64> {
         let Elements { data, other, .. } = elements;
         let (strides, outermost, channels, extents, whole) = match operation {

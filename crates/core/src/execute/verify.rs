@@ -23,8 +23,8 @@ pub struct Verified {
     pub error_reference: f64,
     /// Undivided against f64; `None` if nothing fits undivided.
     pub undivided_error_reference: Option<f64>,
-    /// The reference error: that of the configuration's algorithms, or others of their numerical class, undivided
-    /// against f64. `None` if a class has no algorithm that runs undivided.
+    /// The reference error: of the configuration's algorithms, or others of their numerical class, undivided against f64. `None` if a class has no
+    /// algorithm that runs undivided.
     pub class_error_reference: Option<f64>,
     /// Outputs compared with f64.
     pub outputs_compared: usize,
@@ -37,8 +37,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Allowed factor between the error of a configuration and that of the undivided algorithm of its class; dividing
-    /// changes the order of summation.
+    /// Allowed factor between the error of a configuration and the error of its class's undivided algorithm; dividing changes the order of summation.
     pub const MOST_OVER_CLASS: f64 = 2.0;
 
     /// Whether the error is at most [`Verified::MOST_OVER_CLASS`] times that the error of the undivided algorithm of
@@ -49,7 +48,7 @@ impl Verified {
     }
 }
 
-/// What to run, and on which data.
+/// A kernel to run, and its data.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'a> {
     /// The kernel at its whole mini-batch.

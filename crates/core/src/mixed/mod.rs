@@ -1,5 +1,4 @@
-//! Unequal devices: predicts the time of a training step per device and batch, and splits a mini-batch over the
-//! devices.
+//! Unequal devices: `step` predicts the time of a training step per device and batch, and `split` splits a mini-batch over the devices.
 
 mod split;
 mod step;

@@ -47,7 +47,7 @@ pub struct MixedSplit {
     pub network: String,
     /// Total samples.
     pub batch: usize,
-    /// The step: that of the slowest device.
+    /// The step time of the slowest device.
     #[serde(rename = "time_us", serialize_with = "micros")]
     pub time: Nanos,
     /// The step of the even split; none if some device cannot take its even share.
@@ -162,7 +162,7 @@ pub fn split_network(
     })
 }
 
-/// Gives every device the same number of units of `unit` samples, and the remainder to the first ones.
+/// Assigns every device the same number of units of `unit` samples, and the remainder to the first devices.
 fn even(mini_batch: usize, devices: usize, unit: usize) -> Vec<usize> {
     let units = mini_batch / unit;
     (0..devices).map(|place| (units / devices + usize::from(place < units % devices)) * unit).collect()

@@ -5,8 +5,8 @@
 //!                                      no  -> sum over convolutions of WR's T(batch) + batch × rest
 //! ```
 //!
-//! A measured step is stored like any other measurement: its problem is [`step_name`], its algorithm says how it was
-//! run, and its workspace is the total memory of the step.
+//! A measured step is stored like any other measurement: its problem is [`step_name`], its algorithm describes the way it was run, and its workspace
+//! is the total memory of the step.
 
 use std::sync::atomic::AtomicBool;
 
@@ -17,7 +17,7 @@ use crate::profile::{Model, Recording, step_name};
 use crate::survey::Sizes;
 use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Operation, Types};
 
-/// The allowed steps of a device, and what they include.
+/// The allowed steps of a device, and the parts of a step that they include.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOptions {
     /// Number types of data and arithmetic.

@@ -25,12 +25,12 @@ pub enum Activation {
         /// The largest value, above the least.
         high: f32,
     },
-    /// x where it is positive, else slope · x.
+    /// x if positive, otherwise slope · x.
     LeakyRelu {
         /// The slope below 0; positive.
         slope: f32,
     },
-    /// x where it is positive, else alpha · (exp(x) - 1).
+    /// x if positive, otherwise alpha · (exp(x) - 1).
     Elu {
         /// How far below 0 it goes; positive.
         alpha: f32,
@@ -50,7 +50,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Those without numbers of their own.
+    /// The activations without parameters.
     pub const PLAIN: [Activation; 8] = [
         Activation::Sigmoid,
         Activation::Tanh,
@@ -132,7 +132,7 @@ impl Activation {
         }
     }
 
-    /// What is wrong with its numbers, if anything.
+    /// Checks its parameters; an error describes the fault.
     pub(super) fn check(self) -> Result<(), String> {
         let (fits, what) = match self {
             Activation::HardSigmoid { alpha, beta } => (alpha > 0.0 && beta.is_finite(), "alpha must be positive"),
@@ -155,7 +155,7 @@ impl Activation {
         }
     }
 
-    /// Reads the activation of this name; `None` if there is none.
+    /// Reads the activation of this name; `None` for an unknown name.
     pub(super) fn read(name: &str, fields: &mut Fields<'_>) -> Result<Option<Activation>, String> {
         let mut number = |field: &str| fields.number(field, f32::MIN..f32::INFINITY);
         Ok(Some(match name {
@@ -168,7 +168,7 @@ impl Activation {
     }
 }
 
-/// The error function, by its series: exact to 1e-9, where it differs from 1 and -1 by more than that.
+/// The error function by its series: exact to 1e-9 wherever it differs from 1 and -1 by more than that.
 pub(super) fn erf(x: f64) -> f64 {
     if x.abs() > 4.5 {
         return x.signum();

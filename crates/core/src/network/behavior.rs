@@ -14,7 +14,7 @@ pub enum ParameterKind {
     Shift,
 }
 
-/// What a layer's backward passes read in addition to the gradient of its output.
+/// The tensors that a layer's backward passes read in addition to the gradient of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackwardReads {
     /// Its inputs, as of the forward pass.
@@ -58,7 +58,7 @@ pub enum ParameterPass {
     WithData,
 }
 
-/// What a forward pass saves for the backward pass, apart from maps.
+/// The data that a forward pass saves for the backward pass, apart from maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Saved {
     /// Nothing.
@@ -72,15 +72,15 @@ pub enum Saved {
 /// The passes of a layer that compute a ReLU in place over its output as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WithRelu {
-    /// None: the ReLU has passes of its own.
+    /// None: the ReLU has separate passes.
     Nothing,
-    /// The forward pass; the ReLU's backward pass is its own.
+    /// The forward pass; the ReLU's backward pass is separate.
     Forward,
-    /// Both, since the backward pass can tell from the inputs which elements the ReLU cut.
+    /// Both: the backward pass can determine from the inputs which elements the ReLU cut.
     Both,
 }
 
-/// What determines the time of a pass.
+/// The factor that determines the time of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
     /// The measurements of its problem.
@@ -98,13 +98,13 @@ pub enum Work {
 pub struct Behavior {
     /// Its part in its network.
     pub part: Part,
-    /// What its backward passes read, if any gradient is needed.
+    /// The tensors that its backward passes read, if any gradient is needed.
     pub backward: BackwardReads,
     /// Where its output may go.
     pub placement: Placement,
     /// The pass that computes its parameter gradients.
     pub parameter_pass: ParameterPass,
-    /// What its forward pass saves.
+    /// The data that its forward pass saves.
     pub saved: Saved,
     /// Whether it keeps running statistics between steps: two 32-bit numbers per channel.
     pub statistics: bool,
@@ -112,12 +112,11 @@ pub struct Behavior {
     pub samples_are_independent: bool,
     /// Whether its backward pass reads only the sign of its output.
     pub reads_sign_alone: bool,
-    /// Whether its output is zero or has the sign of its input. A ReLU below it, computed in place, can then still tell
-    /// which elements it cut.
+    /// Whether its output is zero or has the sign of its input. A ReLU below it, computed in place, can then still determine which elements it cut.
     pub keeps_sign: bool,
     /// Its passes that compute a ReLU in place over its output as well.
     pub with_relu: WithRelu,
-    /// What determines its time.
+    /// The factor that determines its time.
     pub work: Work,
 }
 

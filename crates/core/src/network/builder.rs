@@ -143,7 +143,7 @@ impl Builder {
         self.here
     }
 
-    /// The output shape of the current layer, if there is one.
+    /// The output shape of the current layer, if any.
     pub fn shape(&self) -> Option<Shape> {
         self.here.and_then(|here| self.layers.get(here.0)).map(|layer| layer.shape)
     }

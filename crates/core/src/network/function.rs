@@ -1,6 +1,6 @@
-//! What a layer of kind [`LayerKind::Other`](super::LayerKind::Other) computes, if it can run.
+//! The computation of a layer of kind [`LayerKind::Other`](super::LayerKind::Other), if it can run.
 //!
-//! Such a layer is planned by what it is said to read and take; its function must agree with that.
+//! The layer is planned from the sizes and reads that the file states; its function must agree with them.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::behavior::ParameterKind;
 use super::fields::{Fields, decimal};
 use super::{Activation, Other, Sampling, Shape};
 
-/// What a layer computes. The axes of a sample are its channels and extents, in this order.
+/// The computation of a layer. The axes of a sample are its channels and extents, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Function {
     /// A function of each element.
@@ -50,7 +50,7 @@ pub enum Function {
     },
 }
 
-/// What a planner is told of a function.
+/// The facts of a function that matter to a planner.
 struct Facts {
     shape: Shape,
     parameters: usize,
@@ -74,7 +74,7 @@ impl Function {
         }
     }
 
-    /// Whether it fits inputs of these shapes, and what the planner is told of the layer; an error says what is wrong.
+    /// Checks that it accepts inputs of these shapes and agrees with the stated facts of the layer; an error describes the fault.
     pub(super) fn check(&self, other: &Other, inputs: &[Shape]) -> Result<(), String> {
         let facts = self.facts(inputs)?;
         let wrong = |what: String| Err(format!("{} does not compute `{}`: {what}", other.operator, self.name()));
@@ -271,7 +271,7 @@ mod tests {
         all
     }
 
-    /// The layer of a function, told the planner as it is.
+    /// The layer of a function, with the function's facts for the planner.
     fn other(function: &Function, inputs: &[Shape], shape: Shape) -> Other {
         let facts = function.facts(inputs).unwrap();
         Other {

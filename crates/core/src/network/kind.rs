@@ -11,7 +11,7 @@ use super::{Other, Pooling, PoolingMethod, Shape};
 use crate::Convolution;
 use crate::problem::Storage;
 
-/// What a layer computes.
+/// The computation of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LayerKind {
     /// The samples. Shape: as stated. No inputs.
@@ -73,8 +73,8 @@ pub enum LayerKind {
         /// Shape of the view.
         shape: Shape,
     },
-    /// Anything else. It is planned from what it is said to read and take, and runs if its function is known. Takes one
-    /// or more inputs. Shape: as stated.
+    /// Any other layer. It is planned from the sizes and reads that the file states, and runs if its function is known. Takes one or more inputs.
+    /// Shape: as stated.
     Other(Box<Other>),
     /// Class probabilities, with the mean cross-entropy to the labels as the loss. Shape: same as its input (the
     /// probabilities).
@@ -103,7 +103,7 @@ impl LayerKind {
         }
     }
 
-    /// The output shape; an error says what is wrong with the inputs.
+    /// The output shape; an error describes the fault of the inputs.
     pub(super) fn output(&self, inputs: &[Shape]) -> Result<Shape, String> {
         let one = || match inputs {
             [input] => Ok(*input),
@@ -266,7 +266,7 @@ impl LayerKind {
         all.into_iter().filter(|(_, elements)| *elements > 0).collect()
     }
 
-    /// The storage type of its parameters, given that of the maps; batch normalization always uses 32 bits.
+    /// The storage type of its parameters, given the storage type of the maps; batch normalization always uses 32 bits.
     pub fn parameter_storage(&self, maps: Storage) -> Storage {
         match self {
             LayerKind::BatchNorm { .. } => Storage::F32,

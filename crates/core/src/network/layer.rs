@@ -21,7 +21,7 @@ impl LayerId {
 pub struct Layer {
     /// Unique in its network.
     pub name: String,
-    /// What it computes.
+    /// Its computation.
     pub kind: LayerKind,
     /// Its input layers, all earlier in the order.
     pub inputs: Vec<LayerId>,

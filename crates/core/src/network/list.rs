@@ -19,8 +19,8 @@ impl Network {
     /// Reads a layer list. Reading the output of [`Network::to_list`] gives the same network.
     ///
     /// # Errors
-    /// [`Error::BadList`] with the line number, whose source says what is wrong: a word, a shape, or a duplicate name;
-    /// also if the text has no layers.
+    /// [`Error::BadList`] with the line number and a source that describes the fault: a word, a shape, or a duplicate name. Also if the text has no
+    /// layers.
     pub fn from_list(name: &str, text: &str) -> Result<Network, Error> {
         let mut list = Builder::new(name);
         for (index, line) in text.lines().enumerate() {

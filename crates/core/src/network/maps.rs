@@ -26,7 +26,7 @@ impl MapId {
     }
 }
 
-/// A piece of memory that holds the output of one layer, or of several in turn.
+/// A piece of memory that holds the output of one layer, or of several layers in succession.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeatureMap {
     /// The layers that write it, in order; it is allocated for the first.

@@ -10,7 +10,10 @@
 //!     distinct                                         each distinct problem, with its kernels
 //! ```
 //!
-//! A layer list is also a network: unconnected convolutions, each with its own input and mini-batch.
+//! A layer list is also a network: unconnected convolutions, each with a separate input and mini-batch.
+//!
+//! `kind` lists the kinds of layers and `behavior` their facts for planning; `maps` assigns outputs to memory; `kernels` lists the convolutions.
+//! `json`, `list` and `onnx` read files.
 
 mod activation;
 mod behavior;
@@ -84,9 +87,8 @@ impl Network {
     /// `.onnx`, otherwise a layer list.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] with the nearest names if it is neither; [`Error::File`] if the file cannot be read, with
-    /// the error of [`Network::from_json`] or [`Network::from_list`], or is one of PyTorch, which must be exported; the errors of
-    /// [`onnx::Model::read`].
+    /// [`Error::UnknownWord`] with the nearest names if it is neither. [`Error::File`] if the file cannot be read, with the error of
+    /// [`Network::from_json`] or [`Network::from_list`], or if it is a PyTorch file, which must be exported. The errors of [`onnx::Model::read`].
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);

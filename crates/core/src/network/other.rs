@@ -1,4 +1,4 @@
-//! Layers that are planned by what a planner needs to know of an operation; those whose function is known can also run.
+//! Layers that are planned from stated facts about an operation. If the function is known, they can also run.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::behavior::{Behavior, ParameterPass, Placement, Work, reads};
 use super::fields::{Fields, written_shape};
 use super::{Function, Shape};
 
-/// What a planner needs to know of an operation.
+/// The facts about an operation that a planner needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Other {
     /// Name of the operation, such as `Sigmoid`.
@@ -23,7 +23,7 @@ pub struct Other {
     pub reads_output: bool,
     /// Whether it may overwrite its first input, which has the length of its output.
     pub in_place: bool,
-    /// What it computes, if it can run.
+    /// Its function, if it can run.
     pub function: Option<Function>,
 }
 
@@ -42,7 +42,7 @@ impl Other {
         }
     }
 
-    /// The output shape; an error says what is wrong.
+    /// The output shape; an error describes the fault.
     pub(super) fn output(&self, inputs: &[Shape]) -> Result<Shape, String> {
         let Some(first) = inputs.first() else { return Err(format!("{} takes one or more inputs", self.operator)) };
         if self.in_place && (self.reads_inputs || first.len() != self.shape.len()) {

@@ -1,4 +1,4 @@
-//! How the solver changes weights by their gradients: stochastic gradient descent, or AdamW.
+//! The solver's updates of weights by their gradients: stochastic gradient descent, or AdamW.
 
 use crate::Error;
 
@@ -11,7 +11,7 @@ pub enum Rule {
     AdamW(AdamW),
 }
 
-/// A number that training is set by, with the values that make sense.
+/// A hyperparameter of training, with its valid range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hyperparameter {
     /// How far weights move along a gradient.
@@ -20,9 +20,9 @@ pub enum Hyperparameter {
     Momentum,
     /// How much weights shrink.
     WeightDecay,
-    /// What the learning rate is multiplied by where it falls.
+    /// The factor of each drop of the learning rate.
     Decay,
-    /// What the loss is multiplied by for the backward pass.
+    /// The factor of the loss in the backward pass.
     LossScale,
 }
 
@@ -36,7 +36,7 @@ impl Hyperparameter {
         }
     }
 
-    /// The values that it may have, in words.
+    /// A description of the allowed values.
     pub fn range(self) -> &'static str {
         match self {
             Hyperparameter::LearningRate | Hyperparameter::WeightDecay => "a finite number of at least 0",
@@ -45,7 +45,7 @@ impl Hyperparameter {
         }
     }
 
-    /// The value, if it is allowed; `name` is what the user calls it.
+    /// The value, if it is allowed; `name` is the user's name for it.
     ///
     /// # Errors
     /// [`Error::BadOption`] with the name, the value and the range.

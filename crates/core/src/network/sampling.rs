@@ -1,4 +1,4 @@
-//! How a map is brought to other extents: which places of the input each place of the output is made of.
+//! Resizing of maps: the input positions of each output position.
 
 /// Where resized maps take their elements from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Sampling {
 mod tests {
     use super::*;
 
-    /// What PyTorch 2.15 gives for `torch.nn.functional.interpolate` of 0, 1, 2, ..
+    /// Results of PyTorch 2.15 for `torch.nn.functional.interpolate` of 0, 1, 2, ..
     #[test]
     fn places_are_those_of_pytorch() {
         let values = |sampling: Sampling, input, output| -> Vec<f32> {

@@ -69,7 +69,7 @@ impl Shape {
         self.extents.iter().fold(self.channels, |product, &extent| product.saturating_mul(extent))
     }
 
-    /// Whether there are no elements; never true in a network.
+    /// Whether the shape has no elements; never true in a network.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,8 +1,7 @@
 //! Checks every answer of this module independently.
 //!
-//! It shares no code with the solvers and is deliberately simple: it recomputes sums in 128 bits and compares points
-//! pair by pair. An empty list of violations means that the answer is valid; optimality is checked only as far as
-//! possible without searching.
+//! It shares no code with the solvers and is deliberately simple: it recomputes sums in 128 bits and compares points pair by pair. An empty list of
+//! violations means that the answer is valid. Optimality is checked only where that is possible without a search.
 
 use super::{Allotment, Split, Stop};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
@@ -44,7 +43,7 @@ pub enum Violation {
         /// The actual sum.
         actual: Nanos,
     },
-    /// The stated workspace is not that of the parts.
+    /// The stated workspace is not the workspace of the parts.
     Workspace {
         /// The stated value.
         stated: Bytes,
@@ -145,8 +144,7 @@ pub fn check_configuration(
     violations
 }
 
-/// Checks a front: every configuration, their order, that none is beaten by another, and that none made of equal
-/// micro-batches beats them all.
+/// Checks a front: every configuration, their order, that no point beats another, and that no configuration of equal micro-batches beats them all.
 ///
 /// Cost: quadratic in the front, and front × candidates.
 pub fn check_front(

@@ -10,19 +10,17 @@
 //!  +------------------- workspace
 //! ```
 //!
-//! A configuration's workspace is that of one of its candidates, so running WR with each candidate's workspace as the
-//! limit finds every point. Rising limits only add candidates, and [`Sums`] adds them one by one, so the whole front
-//! costs no more than one WR over all candidates.
+//! A configuration's workspace is the largest of its candidates' workspaces, so running WR with each candidate's workspace as the limit finds every
+//! point. Rising limits only add candidates, and [`Sums`] adds them one by one, so the whole front costs no more than one WR over all candidates.
 
 use super::divide::{Sums, is_whole, parts, too_little};
 use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
 
-/// The configurations within `limit` that no other beats in both time and workspace, by rising workspace, hence falling
-/// time. Of equal points, only the one with the fewest micro-batches remains.
+/// The configurations within `limit` that no other beats in both time and workspace, by rising workspace and falling time. Of equal points, only the
+/// one with the fewest micro-batches remains.
 ///
-/// The (time, workspace) points are the same as those of the paper's recurrence over sets of configurations, at far
-/// less cost. (The paper's pruning as printed would remove every point, because each is no better than itself; one of
-/// several equal points must stay.)
+/// The (time, workspace) points equal the points of the paper's recurrence over sets of configurations, at far less cost. (The paper's pruning as
+/// printed would remove every point, because none beats itself; one of several equal points must stay.)
 ///
 /// - Cost: O(candidates × mini-batch).
 /// - Source: Oyama et al. 2018, III.C.

@@ -1,7 +1,11 @@
-//! The pure mathematics from candidates to configurations: divide one mini-batch under a limit (WR), find the front of
-//! one kernel, allot one total to all kernels (WD), put slices of an axis together,
-//! split a mini-batch over unequal devices, and check every answer
-//! independently of the solvers.
+//! The pure mathematics from candidates to configurations.
+//!
+//! - `divide`: one mini-batch under a limit (WR).
+//! - `front`: the Pareto front of one kernel.
+//! - `allot`: one total for all kernels (WD); `needs` compares the schemes.
+//! - `slice`: combines slices along an axis.
+//! - `split`: one mini-batch over unequal devices.
+//! - `check`: checks every answer independently of the solvers.
 
 pub mod allot;
 pub mod check;

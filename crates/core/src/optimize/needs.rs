@@ -1,4 +1,4 @@
-//! How much workspace is enough under each scheme to be at least as fast as a given allotment.
+//! The workspace that each scheme needs to be at least as fast as a given allotment.
 //!
 //! ```text
 //! WD             one segment per kernel, as large as allotted                         their sum
@@ -8,9 +8,8 @@
 
 use crate::{Bytes, Configuration, Nanos};
 
-/// The total workspace with which a network is at least as fast under each scheme. For WD it is exact; for the other two it
-/// is what is known to be enough, as small as the given fronts allow: what was measured for a total need not hold all that
-/// would be measured for a limit per kernel.
+/// The total workspace with which a network is at least as fast under each scheme. It is exact for WD. For the other two it is sufficient, and as
+/// small as the given fronts allow: the measurements for a total may lack some that a limit per kernel would need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The time of the allotment.
@@ -25,7 +24,7 @@ pub struct Needs {
     pub one: Bytes,
 }
 
-/// Computes the workspace of an allotment (WD), and with how much WR and one workspace are at least as fast.
+/// Computes the workspace of an allotment (WD), and the workspaces with which WR and one workspace are at least as fast.
 ///
 /// `kernels` has the allotted configuration and the front of each kernel; `groups` lists the kernels that can run
 /// concurrently ([`crate::Network::concurrent`]). Returns `None` if a kernel has no front, or no limit within the

@@ -28,9 +28,8 @@ pub struct Piece {
 /// The best way to get to a position: its time, its calls, and the range that ends there.
 type Reached<'a> = (Nanos, usize, Option<(usize, &'a Algorithm)>);
 
-/// The slices of `micro_batch` samples that no others beat in both time and workspace, as candidates by rising workspace.
-/// They cover `0..extent`; of equally fast ones the fewest slices win. None if the pieces do not reach the end, or only in
-/// one range.
+/// The slices of `micro_batch` samples that no others beat in both time and workspace, as candidates by rising workspace. They cover `0..extent`. Of
+/// equally fast slicings the one with the fewest slices wins. Empty if the pieces do not reach the end, or only in one range.
 ///
 /// - Cost: O(ways × distinct workspaces).
 pub fn slice(micro_batch: usize, dimension: Dimension, extent: usize, pieces: &[Piece]) -> Vec<Candidate> {

@@ -79,7 +79,7 @@ fn allowed(device: &[(usize, Nanos)], mini_batch: usize, longest: Nanos) -> impl
     device.iter().copied().filter(move |&(batch, time)| (1..=mini_batch).contains(&batch) && time <= longest)
 }
 
-/// The most samples up to the mini-batch that batches of the devices add up to; 0 if there are none.
+/// The largest sum of batches of the devices up to the mini-batch; 0 without any.
 fn largest(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool) -> Result<usize, Error> {
     let sums = sums(times, mini_batch, Nanos(u64::MAX), stop)?;
     Ok((0..=mini_batch).rev().find(|&sum| has(&sums, sum)).unwrap_or(0))
@@ -90,7 +90,7 @@ fn has(sums: &[u64], sum: usize) -> bool {
     sums[sum / 64] >> (sum % 64) & 1 == 1
 }
 
-/// What batches that each take at most `longest` add up to, up to the mini-batch.
+/// The sums up to the mini-batch of batches that each take at most `longest`.
 fn sums(
     times: &[Vec<(usize, Nanos)>],
     mini_batch: usize,

@@ -1,11 +1,12 @@
-//! Writes all output files in one way: a file is complete or absent, and something that is not a file is never replaced
-//! by one.
+//! Writes all output files in one way: a file is complete or absent, and a device, pipe or other special file is never replaced by a regular one.
 //!
 //! ```text
-//! a file, or nothing yet            part file beside it -> written -> flushed to disk -> renamed over it
+//! a file, or nothing yet            part file next to it -> written -> flushed to disk -> renamed over it
 //! a link                            the same for the file that it leads to; the link stays
 //! device, pipe, terminal, /dev/fd   opened and written into
 //! ```
+//!
+//! `place` resolves links, `part` writes regular files, `stream` writes in place, and `space` reports free space.
 
 mod part;
 mod place;
@@ -17,15 +18,15 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use part::Part;
-use place::Place;
+use part::PartFile;
+use place::Target;
 
 pub use part::abandon;
 pub(crate) use place::folder;
 
 use crate::{Bytes, Error};
 
-/// Writes `content` to `path`: a file is replaced as a whole or left unchanged, and anything else is written to.
+/// Writes `content` to `path`: a regular file is replaced as a whole or left unchanged; any other file is written to.
 ///
 /// An existing file keeps its permissions. A pipe must have a reader, and a slow reader is waited for.
 ///
@@ -38,12 +39,12 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
 /// Like [`write()`], but `fill` writes the content piece by piece. Small pieces are fine, because they are buffered.
 ///
 /// # Errors
-/// As [`write()`]; those of `fill`.
+/// The errors of [`write()`] and of `fill`.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Error> {
     fill_place(path, None, fill).map_err(|error| fault(path, None, error))
 }
 
-/// Like [`write()`], but gives up on a pipe whose reader reads nothing for as long as `patience`.
+/// Like [`write()`], but fails on a pipe whose reader reads nothing for `patience`.
 ///
 /// # Errors
 /// As [`write()`].
@@ -64,24 +65,24 @@ fn write_sized(path: &Path, patience: Option<Duration>, content: &[u8]) -> Resul
 /// # Errors
 /// As [`write()`].
 pub fn check(path: &Path) -> Result<(), Error> {
-    let check = || match Place::of(path)? {
-        Place::File(target) => Part::beside(&target)?.file().write_all(b"\n"),
-        Place::Open(_) | Place::Standard(_) => Ok(()),
+    let check = || match Target::of(path)? {
+        Target::File(target) => PartFile::beside(&target)?.file().write_all(b"\n"),
+        Target::Open(_) | Target::Standard(_) => Ok(()),
     };
     check().map_err(|error| fault(path, None, error))
 }
 
 /// Whether both paths lead to one file, so that what is written to one replaces the other. Pipes and devices take both.
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
-    let file = |path: &Path| match Place::of(path) {
-        Ok(Place::File(target)) => Some(place::folder(&target).canonicalize().ok()?.join(target.file_name()?)),
+    let file = |path: &Path| match Target::of(path) {
+        Ok(Target::File(target)) => Some(place::folder(&target).canonicalize().ok()?.join(target.file_name()?)),
         _ => None,
     };
     file(one).is_some_and(|one| file(other) == Some(one))
 }
 
-/// Checks that a disk has room for a file of this many bytes beside the one that it replaces. Passes where the disk does
-/// not say, and for what is no file.
+/// Checks that the disk has room for a file of this many bytes in addition to the file that it replaces. Passes if the free space is unknown, and for
+/// special files.
 ///
 /// # Errors
 /// [`Error::File`] with the bytes needed and free.
@@ -96,7 +97,7 @@ pub fn check_room(path: &Path, needed: Bytes) -> Result<(), Error> {
 
 /// Whether `path` leads to this process's own standard output, where nothing else should be printed then.
 pub fn is_standard_output(path: &Path) -> bool {
-    matches!(Place::of(path), Ok(Place::Standard(place::Standard::Output)))
+    matches!(Target::of(path), Ok(Target::Standard(place::Standard::Output)))
 }
 
 fn fill_place(
@@ -111,18 +112,18 @@ fn fill_place(
         drop(out.into_parts());
         filled
     };
-    match Place::of(path)? {
-        Place::File(target) => {
-            let part = Part::beside(&target)?;
+    match Target::of(path)? {
+        Target::File(target) => {
+            let part = PartFile::beside(&target)?;
             through(&mut part.file())?;
             part.replace(&target)
         }
-        Place::Open(target) => through(&mut stream::Stream::open(&target, patience)?),
-        Place::Standard(standard) => through(&mut standard.file()?),
+        Target::Open(target) => through(&mut stream::Stream::open(&target, patience)?),
+        Target::Standard(standard) => through(&mut standard.file()?),
     }
 }
 
-/// Turns an I/O error into one that tells what to do about it; `needed` is the size of the content, if it is known.
+/// Converts an I/O error into one with a remedy; `needed` is the size of the content, if known.
 fn fault(path: &Path, needed: Option<Bytes>, error: std::io::Error) -> Error {
     let folder = || {
         let target = place::target(path).unwrap_or_else(|_| path.to_owned());

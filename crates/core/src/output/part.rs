@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 8;
 const NAME: usize = 200;
 
 /// A temporary file next to its target, removed when dropped.
-pub struct Part {
+pub struct PartFile {
     path: PathBuf,
     file: File,
 }
@@ -27,26 +27,26 @@ fn parts() -> MutexGuard<'static, Vec<PathBuf>> {
     PARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Part {
+impl PartFile {
     /// Creates the part file of `target`, which must not be a link. If the target exists, it must be writable, and the
     /// part gets its permissions.
     ///
     /// # Errors
-    /// Those of opening the target and of making a file in its folder.
-    pub fn beside(target: &Path) -> Result<Part> {
+    /// An error of opening the target or of creating a file in its folder.
+    pub fn beside(target: &Path) -> Result<PartFile> {
         let permissions = match open(target, &mut OpenOptions::new()) {
             Ok(file) => Some(file.metadata()?.permissions()),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let part = Part::new(target)?;
+        let part = PartFile::new(target)?;
         if let Some(permissions) = permissions {
             part.file.set_permissions(permissions)?;
         }
         Ok(part)
     }
 
-    fn new(target: &Path) -> Result<Part> {
+    fn new(target: &Path) -> Result<PartFile> {
         // Locked while the file is created, so that a handler that ends the process sees every file in the list.
         let mut parts = parts();
         let mut taken = ErrorKind::AlreadyExists.into();
@@ -56,7 +56,7 @@ impl Part {
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     parts.push(path.clone());
-                    return Ok(Part { path, file });
+                    return Ok(PartFile { path, file });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => taken = error,
                 Err(error) => return Err(error),
@@ -80,7 +80,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartFile {
     fn drop(&mut self) {
         let mut parts = parts();
         if let Some(place) = parts.iter().position(|path| *path == self.path) {
@@ -102,7 +102,7 @@ pub fn abandon() {
     std::mem::forget(parts);
 }
 
-/// A name that nobody can guess.
+/// An unpredictable name.
 fn name(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().as_bytes();
     let mut part = name[..name.len().min(NAME)].to_vec();

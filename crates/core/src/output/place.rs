@@ -1,4 +1,4 @@
-//! Resolves what a path leads to: a file, this process's own output, or something to write to.
+//! Resolves the target of a path: a regular file, this process's own output, or a special file.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result, Write};
@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where an output goes.
-pub enum Place {
+pub enum Target {
     /// A file, or nothing yet; not a link.
     File(PathBuf),
     /// A device, a pipe, or a descriptor that is open.
     Open(PathBuf),
-    /// A standard stream of this process, whatever it is connected to.
+    /// A standard stream of this process, connected to anything.
     Standard(Standard),
 }
 
@@ -28,29 +28,29 @@ pub enum Standard {
 /// How many links to follow before they count as a loop; the same limit as in Linux.
 const MOST_LINKS: usize = 40;
 
-impl Place {
+impl Target {
     /// Follows the links of `path`.
     ///
     /// # Errors
-    /// [`ErrorKind::IsADirectory`] for a folder; those of looking.
-    pub fn of(path: &Path) -> Result<Place> {
+    /// [`ErrorKind::IsADirectory`] for a folder; an error of the lookup.
+    pub fn of(path: &Path) -> Result<Target> {
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(ErrorKind::IsADirectory.into());
         }
         let target = target(path)?;
         if let Some(number) = descriptor(&target) {
             return Ok(match number {
-                Some(1) => Place::Standard(Standard::Output),
-                Some(2) => Place::Standard(Standard::Error),
-                _ => Place::Open(target),
+                Some(1) => Target::Standard(Standard::Output),
+                Some(2) => Target::Standard(Standard::Error),
+                _ => Target::Open(target),
             });
         }
         match std::fs::metadata(&target) {
             Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
-            Ok(there) if !there.is_file() => Ok(Place::Open(target)),
+            Ok(there) if !there.is_file() => Ok(Target::Open(target)),
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ if target.file_name().is_none() => Err(ErrorKind::NotFound.into()),
-            _ => Ok(Place::File(target)),
+            _ => Ok(Target::File(target)),
         }
     }
 }

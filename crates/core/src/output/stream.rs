@@ -23,10 +23,10 @@ pub fn is_pipe(metadata: &Metadata) -> bool {
 }
 
 impl Stream {
-    /// Opens an existing target; without a given patience, waits for a slow reader forever.
+    /// Opens an existing target. Without `patience`, waits for a slow reader forever.
     ///
     /// # Errors
-    /// Those of opening: `ENXIO` for a pipe without a reader.
+    /// An error of opening: `ENXIO` for a pipe without a reader.
     pub fn open(path: &Path, patience: Option<Duration>) -> Result<Stream> {
         let mut options = OpenOptions::new();
         // A descriptor may refer to a file that others write too, so its content stays.

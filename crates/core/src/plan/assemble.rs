@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::draft::Drafter;
 use super::lives::Lives;
-use super::policies::{Floors, Outcome, proven};
+use super::policies::{Floors, PolicyResult, proven};
 use super::step::{Access, Cost, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, InParts, Kind, KindBytes, LayerPlan,
@@ -12,15 +12,15 @@ use super::{
 };
 use crate::{Bytes, Error, Layout, Nanos};
 
-/// Makes a plan of a draft, after checking its schedule.
+/// Turns a draft into a plan, after checking its schedule.
 ///
 /// # Errors
 /// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
-pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) -> Result<Plan, Error> {
+pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyResult) -> Result<Plan, Error> {
     let (step, baseline) = (drafter.step, &floors.fastest);
-    let Outcome { draft, mut decisions, bound } = chosen;
+    let PolicyResult { draft, mut decisions, bound } = chosen;
     let schedule = draft.schedule;
-    // Bounds are those of plans with one lane.
+    // Bounds hold only for plans with one lane.
     let bound = bound.filter(|_| schedule.lanes() == 1);
     let simulation = simulate(step, &schedule, drafter.costs);
     if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
@@ -43,7 +43,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
         types: step.types,
         layout: layout(step),
         mode: step.mode,
-        // Inference has no solver, and so none without momentum.
+        // Inference has no solver, so momentum does not apply.
         momentum: step.mode == Mode::Inference || step.tensors.iter().any(|tensor| tensor.kind == Kind::Momentum),
         // Every parameter that trains has one gradient, and as many solver tensors as the solver has moments.
         adamw: count(Kind::Momentum) > updated,
@@ -89,7 +89,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: Outcome) 
     Ok(plan.with_schedule(Checked::new(step, schedule, budgets)?))
 }
 
-/// The layout of a step's convolutions, which is that of all its maps.
+/// The layout of a step's convolutions, which all its maps share.
 fn layout(step: &Step) -> Layout {
     let chosen = step.operations.iter().find_map(|operation| match &operation.cost {
         Cost::Choice(front) => Some(front.problem.layout()),
@@ -225,7 +225,7 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
             History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
             _ => Fate::Released,
         },
-        // Where parts go both ways, some are read going backward before others are written.
+        // If parts go both ways, some samples are read going backward before others are written.
         reuse_distance: history
             .last_forward
             .zip(history.first_backward)

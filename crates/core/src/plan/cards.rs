@@ -1,4 +1,19 @@
-//! Cards that people have, by what their makers publish: dense peaks, of which a share is reached.
+//! Cards that people have, by what their maker publishes: dense peaks, of which a share is reached.
+//!
+//! | card | source of its rates |
+//! |---|---|
+//! | RTX 3090, RTX A6000 | *NVIDIA Ampere GA102 GPU Architecture*, V2.0, appendices A and C |
+//! | RTX 4090 | *NVIDIA Ada GPU Architecture*, appendix A |
+//! | RTX 5090 | *NVIDIA RTX Blackwell GPU Architecture*, appendix A |
+//! | A100 SXM, 80 GB | data sheet *NVIDIA A100 Tensor Core GPU* (1758950): 2,039 GB/s, 19.5, 156, 312 |
+//! | L4 | data sheet *NVIDIA L4 Tensor Core GPU*: 300 GB/s, 30.3, and half of 120 and 242, which are with sparsity |
+//! | L40S | data sheet *NVIDIA L40S*: 864 GB/s, 91.6, 183, 362.05 |
+//! | T4 | data sheet *NVIDIA T4 Tensor Core GPU*: 320 GB/s, 8.1, 65 |
+//! | V100 SXM2 | data sheet *NVIDIA V100 Tensor Core GPU*: 900 GB/s, 15.7, 125 |
+//!
+//! Compared on 2026-11-28 with public copies of the tables (A100, L4, L40S, RTX 4090), and for the others with public lists of rates by
+//! cores and clocks; all agree to the last digit here. The memory is what people's lists of `nvidia-smi` show: less than the sheet's where
+//! error correction takes a sixteenth (L4, L40S, T4).
 
 use super::machines::{COUNTED, NamedMachine, SLOWER, figure};
 
@@ -13,12 +28,13 @@ const OF_LINK: f64 = 0.84;
 const OF_BOTH: f64 = 0.93;
 
 const OF_SHEET: &str = "84% of the link's raw rate, as measured on an H200; the link by the card's data sheet";
+const REPORTED: &str = "what nvidia-smi reports";
 const ASSUMED: &str = "as on an H200; assumed";
 
-/// What a data sheet says: GiB, GB/s, Tflop/s in 32 bits, on tensor cores from 32 bits and from 16 bits with sums in 32 bits (dense),
-/// and the link in GB/s.
+/// What `nvidia-smi` reports in MiB; and by the data sheet, GB/s, Tflop/s in 32 bits, on tensor cores from 32 bits and from 16 bits
+/// with sums in 32 bits (dense), and the link in GB/s.
 struct Sheet {
-    gib: f64,
+    mib: f64,
     memory: f64,
     f32: f64,
     tf32: f64,
@@ -33,11 +49,11 @@ const PCIE_4: f64 = 31.5;
 const PCIE_5: f64 = 63.0;
 
 const fn card(name: &'static str, device: &'static str, sheet: Sheet) -> NamedMachine {
-    let Sheet { gib, memory, f32, tf32, half, link, source } = sheet;
+    let Sheet { mib, memory, f32, tf32, half, link, source } = sheet;
     NamedMachine {
         name,
         device,
-        holds: Some(figure(gib * (1u64 << 30) as f64, source)),
+        holds: Some(figure(mib * (1u64 << 20) as f64, REPORTED)),
         to_host: figure(OF_LINK * link * 1e9, OF_SHEET),
         to_device: figure(OF_LINK * link * 1e9, OF_SHEET),
         both: figure(OF_BOTH * OF_LINK * link * 1e9, "93% of that in one direction, as on an H200; assumed"),
@@ -61,10 +77,10 @@ const fn share(tensor_cores: f64, wide: f64) -> f64 {
 }
 
 const AMPERE: &str =
-    "NVIDIA Ampere GA102 GPU Architecture, 2.1, appendix A: 75% of memory and 32 bits, 40% of tensor cores";
-const ADA: &str = "NVIDIA Ada GPU Architecture, 2.02, appendix A: 75% of memory and 32 bits, 40% of tensor cores";
+    "NVIDIA Ampere GA102 GPU Architecture, 2.0, appendices A and C: 75% of memory and 32 bits, 40% of tensor cores";
+const ADA: &str = "NVIDIA Ada GPU Architecture, appendix A: 75% of memory and 32 bits, 40% of tensor cores";
 const BLACKWELL: &str =
-    "NVIDIA RTX Blackwell GPU Architecture, 1.1, appendix A: 75% of memory and 32 bits, 40% of tensor cores";
+    "NVIDIA RTX Blackwell GPU Architecture, appendix A: 75% of memory and 32 bits, 40% of tensor cores";
 const A100_SHEET: &str = "NVIDIA A100 80GB data sheet, 2022: 75% of memory and 32 bits, 40% of tensor cores";
 const L4_SHEET: &str = "NVIDIA L4 data sheet, 2023: 75% of memory and 32 bits, 40% of tensor cores without sparsity";
 const L40S_SHEET: &str =
@@ -75,45 +91,45 @@ const V100_SHEET: &str = "NVIDIA V100 data sheet, 2020: 75% of memory and 32 bit
 pub(super) const RTX_3090: NamedMachine = card(
     "3090",
     "RTX 3090",
-    Sheet { gib: 24.0, memory: 936.0, f32: 35.6, tf32: 35.6, half: 71.0, link: PCIE_4, source: AMPERE },
+    Sheet { mib: 24576.0, memory: 936.0, f32: 35.6, tf32: 35.6, half: 71.0, link: PCIE_4, source: AMPERE },
 );
 pub(super) const RTX_4090: NamedMachine = card(
     "4090",
     "RTX 4090",
-    Sheet { gib: 24.0, memory: 1008.0, f32: 82.6, tf32: 82.6, half: 165.2, link: PCIE_4, source: ADA },
+    Sheet { mib: 24564.0, memory: 1008.0, f32: 82.6, tf32: 82.6, half: 165.2, link: PCIE_4, source: ADA },
 );
 pub(super) const RTX_5090: NamedMachine = card(
     "5090",
     "RTX 5090",
-    Sheet { gib: 32.0, memory: 1792.0, f32: 104.8, tf32: 104.8, half: 209.5, link: PCIE_5, source: BLACKWELL },
+    Sheet { mib: 32607.0, memory: 1792.0, f32: 104.8, tf32: 104.8, half: 209.5, link: PCIE_5, source: BLACKWELL },
 );
 pub(super) const A6000: NamedMachine = card(
     "a6000",
     "RTX A6000",
-    Sheet { gib: 48.0, memory: 768.0, f32: 38.7, tf32: 77.4, half: 154.8, link: PCIE_4, source: AMPERE },
+    Sheet { mib: 49140.0, memory: 768.0, f32: 38.7, tf32: 77.4, half: 154.8, link: PCIE_4, source: AMPERE },
 );
 pub(super) const A100: NamedMachine = card(
     "a100",
     "A100",
-    Sheet { gib: 80.0, memory: 2039.0, f32: 19.5, tf32: 156.0, half: 312.0, link: PCIE_4, source: A100_SHEET },
+    Sheet { mib: 81920.0, memory: 2039.0, f32: 19.5, tf32: 156.0, half: 312.0, link: PCIE_4, source: A100_SHEET },
 );
 pub(super) const L4: NamedMachine = card(
     "l4",
     "L4",
-    Sheet { gib: 24.0, memory: 300.0, f32: 30.3, tf32: 60.0, half: 121.0, link: PCIE_4, source: L4_SHEET },
+    Sheet { mib: 23034.0, memory: 300.0, f32: 30.3, tf32: 60.0, half: 121.0, link: PCIE_4, source: L4_SHEET },
 );
 pub(super) const L40S: NamedMachine = card(
     "l40s",
     "L40S",
-    Sheet { gib: 48.0, memory: 864.0, f32: 91.6, tf32: 183.0, half: 362.0, link: PCIE_4, source: L40S_SHEET },
+    Sheet { mib: 46068.0, memory: 864.0, f32: 91.6, tf32: 183.0, half: 362.05, link: PCIE_4, source: L40S_SHEET },
 );
 pub(super) const T4: NamedMachine = card(
     "t4",
     "T4",
-    Sheet { gib: 16.0, memory: 320.0, f32: 8.1, tf32: 8.1, half: 65.0, link: PCIE_3, source: T4_SHEET },
+    Sheet { mib: 15360.0, memory: 320.0, f32: 8.1, tf32: 8.1, half: 65.0, link: PCIE_3, source: T4_SHEET },
 );
 pub(super) const V100: NamedMachine = card(
     "v100",
     "V100",
-    Sheet { gib: 32.0, memory: 900.0, f32: 15.7, tf32: 15.7, half: 125.0, link: PCIE_3, source: V100_SHEET },
+    Sheet { mib: 32768.0, memory: 900.0, f32: 15.7, tf32: 15.7, half: 125.0, link: PCIE_3, source: V100_SHEET },
 );

@@ -1,4 +1,4 @@
-//! What each stream knows about the others: how many of their instructions have certainly ended, given its waits.
+//! Vector clocks of the streams: the number of instructions on each other stream that have certainly ended, given the waits.
 //!
 //! ```text
 //! compute    a1        a2   wait b1        a3        a3 runs after a2 and b1, but not necessarily after b2
@@ -38,7 +38,7 @@ impl Clocks {
         known[stream.index()]
     }
 
-    /// Makes a stream wait for the instruction with this number on another.
+    /// Makes a stream wait for the instruction with this number on another stream.
     pub(super) fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         let Some((_, learned)) = self.ended[other.index()].get(number as usize - 1) else { return };
         let known = &mut self.known[stream.index()];

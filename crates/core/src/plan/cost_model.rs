@@ -34,7 +34,7 @@ pub struct CostModel {
     pub both_rate: f64,
     /// Slowdown of a computation while a copy runs, as a fraction of its time.
     pub beside_copies: f64,
-    /// What the device does in a time on several lanes, as a multiple of what it does on one; 1 where they never pay.
+    /// Throughput on several lanes, as a multiple of one lane's; 1 if lanes never pay off.
     pub side_by_side: f64,
     /// Device memory rate as layers achieve it, bytes per second.
     pub memory_rate: f64,
@@ -48,12 +48,12 @@ pub struct CostModel {
     pub launch: Nanos,
     /// Kinds of work and passes that are slower than these rates, each with its factor; see [`NamedMachine::slower`].
     pub slower: &'static [(&'static str, Pass, f64)],
-    /// The same where the channels come last, in place of those above.
+    /// The factors for channels-last layout, which take precedence over `slower`.
     pub slower_last: &'static [(&'static str, Pass, f64)],
 }
 
 impl CostModel {
-    /// An NVIDIA H200 on PCIe generation 5; see [`MACHINES`](super::MACHINES) for where each figure is from.
+    /// An NVIDIA H200 on PCIe generation 5; [`MACHINES`](super::MACHINES) has the source of each figure.
     pub fn h200() -> CostModel {
         machines::H200.costs()
     }
@@ -120,15 +120,15 @@ impl CostModel {
         self.launch + Nanos::from_micros((time - self.launch).as_micros() * slowness)
     }
 
-    /// Time of a rerun that reads and writes `bytes` in total, where it is not that of the forward pass: batch normalization
+    /// Time of a rerun that reads and writes `bytes` in total, if it differs from the forward pass. Batch normalization is faster, because it already
     /// has its statistics.
     fn again(&self, workload: &Workload<'_>, layer: LayerId, bytes: Bytes) -> Option<Nanos> {
         let is_norm = matches!(workload.network.layer(layer).kind, LayerKind::BatchNorm { .. });
         is_norm.then(|| self.launch + seconds(bytes.0 as f64 / self.memory_rate))
     }
 
-    /// Time of the sums alone of a pass that takes `time`: the share of what both together move of these maps, of which the
-    /// sums read those that the rest reads.
+    /// Time of only the sums of a pass that takes `time`. The pass reads its inputs twice, once for the sums; so the sums take the share of one
+    /// reading in all the traffic of these maps.
     fn sums(&self, time: Nanos, maps: impl Iterator<Item = (Access, Bytes)>) -> Nanos {
         let (mut read, mut moved) = (0, 0);
         for (access, bytes) in maps {
@@ -139,8 +139,8 @@ impl CostModel {
         self.launch + Nanos::from_micros(beside * read as f64 / (read + moved).max(1) as f64)
     }
 
-    /// Time of what a pass of a convolution does for its bias: the forward one reads and writes its output, the one of the
-    /// filters reads the output's gradient, in two calls that end in one number per filter.
+    /// Time of the bias in a pass of a convolution. The forward pass reads and writes its output. The filter pass reads the output's gradient, in two
+    /// calls that end in one number per filter.
     fn bias(&self, workload: &Workload<'_>, layer: LayerId, pass: Pass) -> Nanos {
         let layer = workload.network.layer(layer);
         let (calls, accesses) = match (&layer.kind, pass) {
@@ -153,13 +153,13 @@ impl CostModel {
         Nanos(calls * self.launch.0) + seconds(bytes as f64 / self.memory_rate * slowness)
     }
 
-    /// Time of adding the result of a convolution to so many bytes, beyond that of writing it; none where arithmetic hides it.
+    /// Extra time of adding a convolution's result to `added` bytes instead of writing it; 0 if arithmetic hides it.
     fn sum(&self, workload: &Workload<'_>, pass: Pass, added: Bytes) -> Nanos {
         let slowness = self.slowness(SUM, pass, workload.layout);
         slowness.map_or(Nanos::ZERO, |slowness| seconds(added.0 as f64 / self.memory_rate * slowness))
     }
 
-    /// How many times longer than by the rates this kind of work takes, if that is known.
+    /// The slowdown of this kind of work relative to the rates, if known.
     fn slowness(&self, kind: &str, pass: Pass, layout: Layout) -> Option<f64> {
         let last = if layout == Layout::Nhwc { self.slower_last } else { &[] };
         let slower = last.iter().chain(self.slower).find(|(slow, slow_pass, _)| *slow == kind && *slow_pass == pass);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_cost_what_they_read_and_write() {
+    fn passes_cost_their_reads_and_writes() {
         let costs = CostModel::k40();
         let (map, weights) = (64 * 8 * 32 * 32 * 4, (8 * 32 * 32 * 10 + 10) * 4);
         // In place: one read and one write of y, which is also x.

@@ -1,4 +1,4 @@
-//! What a schedule does with each tensor between its uses, in terms of operations, so that others can carry it out.
+//! Describes a schedule as one decision per tensor between its uses, in terms of operations, so that other programs can carry it out.
 //!
 //! ```text
 //! operations   0   1   2   3   4   5           offload after 0, released after 1, prefetch before 4
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::step::{Access, Lifetimes, Residence, Step, TensorId};
 use super::{Action, BlockId, Holding, Schedule};
 
-/// What becomes of a tensor while it is idle.
+/// The treatment of a tensor while it is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Treatment {
@@ -20,11 +20,11 @@ pub enum Treatment {
     Keep,
     /// It is copied to the host and back.
     Offload,
-    /// It is released and computed again.
+    /// It is released and recomputed.
     Recompute,
 }
 
-/// Operations that run again, in order, just before another.
+/// Operations that rerun, in order, just before another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rebuilding {
     /// The operation before which they run.
@@ -38,7 +38,7 @@ pub struct Rebuilding {
 pub struct TensorDecision {
     /// The tensor.
     pub tensor: usize,
-    /// What becomes of it.
+    /// Its treatment while it is idle.
     pub decision: Treatment,
     /// The operation after which the copy to the host starts.
     #[serde(default)]
@@ -49,12 +49,12 @@ pub struct TensorDecision {
     /// The operation before which the copy back is issued.
     #[serde(default)]
     pub prefetch_before: Option<usize>,
-    /// Its reruns, with those of the tensors that are computed for it alone.
+    /// Its reruns, including reruns of tensors that are recomputed only for it.
     #[serde(default)]
     pub rebuilt: Vec<Rebuilding>,
 }
 
-/// The decisions for all tensors that live from the forward to the backward pass, and for others that do not just stay.
+/// The decisions for all tensors that live from the forward to the backward pass, and for other tensors that do not simply stay.
 pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
     let lifetimes = Lifetimes::of(step);
     let mut all: BTreeMap<usize, TensorDecision> = BTreeMap::new();
@@ -65,13 +65,13 @@ pub fn decisions(step: &Step, schedule: &Schedule) -> Vec<TensorDecision> {
         }
     }
     let is_movable = |tensor: usize| step.tensors[tensor].residence == Residence::Movable;
-    // Temporary tensors are made again on the way to movable ones.
+    // Temporary tensors are recomputed on the way to movable ones.
     let leaving = |block: &BlockId| match schedule.blocks[block.0].holds {
         Holding::Tensor(tensor) if step.tensor(tensor).residence != Residence::Resident => Some(tensor.0),
         _ => None,
     };
     let movable = |block: &BlockId| leaving(block).filter(|tensor| is_movable(*tensor));
-    // The operation that ran last for the first time, and the reruns since.
+    // The last operation that ran for the first time, and the reruns since.
     let mut last: Option<usize> = None;
     let mut reruns: Vec<usize> = Vec::new();
     let mut written: Vec<usize> = Vec::new();
@@ -142,7 +142,7 @@ impl TensorDecision {
     }
 }
 
-/// Those of `reruns` that compute a tensor, or one of the helpers that it is computed from.
+/// The `reruns` that compute a tensor or one of its helpers.
 fn needed(step: &Step, tensor: usize, helpers: &[usize], reruns: &[usize]) -> Vec<usize> {
     let mut wanted = vec![tensor];
     let mut chosen = vec![false; reruns.len()];

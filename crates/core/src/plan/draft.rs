@@ -5,7 +5,7 @@
 //! memory       least workspace for each convolution; all blocks placed together
 //! performance  fastest configuration for each convolution; all blocks placed together
 //! fit          as performance, if that fits; otherwise as memory, then each convolution gets the fastest configuration
-//!              whose workspace fits the largest gap at its step
+//!              whose workspace fits the largest free range at its step
 //! ```
 
 use std::sync::OnceLock;
@@ -23,12 +23,11 @@ use super::write::write;
 use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options, Policy, Schedule, footprint};
 use crate::{Bytes, Configuration, Error, Nanos};
 
-/// One part in this many of the time for planning is left for what follows the search: the last placement, checks and
-/// the simulation.
-const AFTER: u64 = 8;
+/// The last eighth of the planning time is left for the final placement, the checks and the simulation.
+const AFTER_SEARCH_DIVISOR: u64 = 8;
 
-/// What exceeds the proven least by no more than one part in so many is called the least: placements waste that much.
-const NEAR: u64 = 100;
+/// A peak within this share of the proven minimum counts as minimal: placement wastes about that much.
+const NEAR_PERCENT: u64 = 1;
 
 /// A schedule with offsets, and its sizes.
 #[derive(Clone, Debug)]
@@ -82,7 +81,7 @@ pub(super) struct Drafter<'a> {
 
 impl<'a> Drafter<'a> {
     /// # Errors
-    /// [`Error::NotProfiled`] for an operation without a configuration; those of [`Step::check`].
+    /// [`Error::NotProfiled`] for an operation without a configuration; the errors of [`Step::check`].
     pub(super) fn new(
         step: &'a Step,
         costs: &'a CostModel,
@@ -90,12 +89,12 @@ impl<'a> Drafter<'a> {
         stop: Stop<'a>,
     ) -> Result<Drafter<'a>, Error> {
         let time = options.plan_time.filter(|_| options.policy == Policy::Optimal);
-        let searching = time.map(|time| Duration::from_nanos(time.0 - time.0 / AFTER));
+        let searching = time.map(|time| Duration::from_nanos(time.0 - time.0 / AFTER_SEARCH_DIVISOR));
         let end = End::new(stop, searching.and_then(|time| Instant::now().checked_add(time)));
         Drafter::until(step, costs, options, end)
     }
 
-    /// As [`Drafter::new`], for planning that ends when that of another step does.
+    /// Like [`Drafter::new`], with the deadline of another step's planning.
     pub(super) fn until(
         step: &'a Step,
         costs: &'a CostModel,
@@ -192,7 +191,7 @@ impl<'a> Drafter<'a> {
         self.placed_until(script, configurations, effort, self.end)
     }
 
-    /// The same with an end of its own.
+    /// Like [`Self::placed`], with a different deadline.
     fn placed_until(
         &self,
         script: &Script,
@@ -203,7 +202,7 @@ impl<'a> Drafter<'a> {
         self.placed_schedule(write(self.step, &self.lifetimes, script, configurations), effort, end)
     }
 
-    /// A schedule that another was rewritten to, with all blocks placed together.
+    /// A rewritten schedule, with all blocks placed together.
     pub(super) fn placed_again(&self, schedule: Schedule, effort: Effort) -> Draft {
         self.placed_schedule(schedule, effort, self.end)
     }
@@ -216,7 +215,7 @@ impl<'a> Drafter<'a> {
         if !may_fit || effort == Effort::Draft {
             return draft;
         }
-        // The policy that searches has other plans.
+        // The searching policy has other plans.
         let effort = if self.options.policy == Policy::Optimal { Effort::Bound } else { Effort::Plan };
         let found = place_below(&lives.blocks, self.options.budget.0, effort, &|| end.is_over());
         if found.height >= draft.peak.0 {
@@ -249,22 +248,22 @@ impl<'a> Drafter<'a> {
         self.tightened_until(draft, Effort::Plan, self.end)
     }
 
-    /// The same with this effort, and an end of its own.
+    /// Like [`Self::tightened`], with this effort and deadline.
     pub(super) fn tightened_until(&self, draft: Draft, effort: Effort, end: End<'_>) -> Draft {
         if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
         }
         let lives = Lives::of(&draft.schedule);
         let found = place(&lives.blocks, effort, &|| end.is_over());
-        // A placement around workspaces in the gaps of another can be tighter than any search finds.
+        // A placement around workspaces in the free ranges of another can be tighter than any search finds.
         if found.height >= draft.peak.0 {
             return Draft { effort: Effort::Plan, ..draft };
         }
         self.finished(draft.schedule, &found.offsets, &lives, Effort::Plan)
     }
 
-    /// Gives each convolution the fastest configuration that fits the largest free gap at its step, unless the fastest
-    /// ones all fit.
+    /// Picks for each convolution the fastest configuration whose workspace fits the largest free range at its step, unless the fastest
+    /// configurations all fit.
     ///
     /// Workspaces are never live together, so each choice is independent.
     fn fitted(&self, script: &Script, effort: Effort) -> Draft {
@@ -280,7 +279,7 @@ impl<'a> Drafter<'a> {
         let lives = Lives::of(&least.schedule);
         let offsets: Vec<u64> = least.schedule.blocks.iter().map(|block| block.offset).collect();
         let mut configurations = self.chosen(|front| front.first());
-        // For each run of an operation with a choice: the operation, and the largest gap at that time.
+        // For each run of an operation with a choice: the operation, and the largest free range at that time.
         let mut rooms: Vec<(usize, u64)> = Vec::new();
         let mut least_room: Vec<u64> = vec![u64::MAX; configurations.len()];
         for (place, moment) in &lives.computes {
@@ -292,7 +291,7 @@ impl<'a> Drafter<'a> {
             let own = compute.workspace.map(|block| block.0);
             let (offset, room) = largest_gap(&lives.blocks, &offsets, moment, own, budget.0 / ALIGNMENT * ALIGNMENT);
             rooms.push((at, offset));
-            // A rerun gives the same bits only with the same configuration.
+            // A rerun needs the same configuration for equal bits.
             least_room[at] = least_room[at].min(room);
         }
         for (at, room) in least_room.into_iter().enumerate() {
@@ -341,7 +340,7 @@ impl<'a> Drafter<'a> {
             return Error::OverHostBudget { network, needed, budget: self.options.host_budget };
         }
         let proven = proven(self).0;
-        let is_near = draft.peak.0 <= proven.0 + proven.0 / NEAR;
+        let is_near = draft.peak.0 <= proven.0 + proven.0 * NEAR_PERCENT / 100;
         let may_need_less = self.options.policy == Policy::Optimal && !is_near;
         Error::OverBudget {
             network,

@@ -6,7 +6,7 @@ use super::step::OperationId;
 use super::{CostModel, Fronts, Options, Policy, Stop, Workload};
 use crate::Error;
 
-/// Rejects a budget that no plan of the policy can meet, whatever workspaces its convolutions turn out to need.
+/// Rejects a budget that no plan of the policy can meet, with any workspaces of its convolutions.
 ///
 /// A budget that passes may still be too small once convolutions are measured. Nothing is measured here: convolutions
 /// count as having no workspace, and a schedule counts as its peak of live bytes, regardless of placement.
@@ -45,8 +45,7 @@ pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Option
         };
     }
     let floors = Floors::of(&drafter)?;
-    // What `overlap` moves depends on times that are not known yet; fetching on demand needs the least bytes in any
-    // case.
+    // The times that decide the moves of `overlap` are not known yet. Fetching on demand needs the least bytes in any case.
     let policies: &[Policy] = match options.policy {
         Policy::Overlap => &[Policy::Overlap, Policy::VdnnDynamic],
         ref policy => std::slice::from_ref(policy),

@@ -9,7 +9,7 @@ use super::{CostModel, Workload};
 use crate::candidate::Candidates;
 use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
 
-/// Fronts of a workload's distinct convolutions: configurations by rising workspace, hence falling time.
+/// Fronts of a workload's distinct convolutions: configurations by rising workspace and falling time.
 #[derive(Clone, Debug, Default)]
 pub struct Fronts {
     known: HashMap<Problem, Front>,
@@ -40,9 +40,8 @@ impl Fronts {
         Ok(fronts)
     }
 
-    /// Gives every convolution of `workload` that has no front a single configuration without workspace, with the time
-    /// that `costs` estimates, and a candidate for each number of samples that a part of the mini-batch may have. Useful
-    /// for networks without measurements.
+    /// Adds a front to every convolution of `workload` without one: a configuration without workspace, with the time that `costs` estimates, and one
+    /// candidate for each possible number of samples in a part of the mini-batch. Useful for networks without measurements.
     pub fn assume(&mut self, workload: &Workload<'_>, costs: &CostModel) -> Result<(), Error> {
         for problem in workload.problems()? {
             if self.known.contains_key(&problem) {

@@ -1,16 +1,16 @@
-//! When each block is in use, in list order and on the streams.
+//! The time during which each block is in use, in list order and on the streams.
 
 use tightfit_place::Life;
 
 use super::clock::{Clock, Clocks, STREAMS};
 use super::{Action, InstructionId, Schedule, Stream, footprint};
 
-/// A lifetime of a block of so many bytes that nothing accesses yet.
+/// The lifetime of a block of `bytes` that nothing accesses yet.
 fn life(bytes: u64) -> Life {
     Life { bytes: footprint(bytes), begin: usize::MAX, end: 0, start: [u32::MAX; STREAMS], last: [0; STREAMS] }
 }
 
-/// Adds an access by the instruction with this number on a stream that knows so much.
+/// Adds an access by instruction `number` of a stream whose clock is `known`.
 fn touch(life: &mut Life, known: Clock, stream: Stream, number: u32) {
     for (start, known) in life.start.iter_mut().zip(known) {
         *start = (*start).min(known);
@@ -43,7 +43,7 @@ impl Lives {
         for (place, instruction) in schedule.instructions.iter().enumerate() {
             let known = clocks.known(instruction.stream);
             match &instruction.action {
-                // Until the end of the list, unless a release shortens it.
+                // The block lives until the end of the list, unless a release shortens it.
                 Action::Allocate(block) => {
                     (blocks[block.0].begin, blocks[block.0].end) = (place, schedule.instructions.len())
                 }

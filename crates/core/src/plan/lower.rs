@@ -6,8 +6,8 @@
 //! backward   loss: Y labels -> dX | .. | relu: Y dY | conv1: X dY -> dW, (dY W -> dX), update
 //! ```
 //!
-//! A ReLU in place over a batch normalization has no passes of its own: those of the normalization compute it. Over a sum, it has no
-//! forward pass.
+//! The passes of a batch normalization also compute a ReLU in place over it, so that ReLU has no passes. A ReLU in place over a sum has no forward
+//! pass.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ pub struct LayerPass {
     pub pass: Pass,
     /// The role of each of the operation's uses.
     pub roles: Vec<Role>,
-    /// The ReLU over the layer's output that the pass computes as well.
+    /// The ReLU over the layer's output that the pass also computes.
     pub relu: Option<LayerId>,
 }
 
@@ -108,7 +108,7 @@ impl Workload<'_> {
         let node = self.network.layer(layer);
         let (kind, behavior) = (&node.kind, node.kind.behavior());
         let problem = self.problem_of(layer, pass)?;
-        // Statistics over the mini-batch, and the sums that its gradient is made of.
+        // Statistics over the mini-batch, and the sums in its gradient.
         let sums =
             behavior.statistics && self.mode == Mode::Training && matches!(pass, Pass::Forward | Pass::BackwardData);
         Ok(Operation {
@@ -136,6 +136,7 @@ impl Workload<'_> {
             },
             independent_samples: behavior.samples_are_independent,
             sums: sums.then_some(Nanos::ZERO),
+            workspaces: Vec::new(),
             cost: problem.map_or(Cost::Fixed(Nanos::ZERO), |problem| Cost::Choice(Box::new(Front::empty(problem)))),
         })
     }
@@ -156,7 +157,17 @@ impl Workload<'_> {
         };
         let (name, bytes) = (self.describe(tensor), self.bytes(tensor));
         let sample_bytes = self.bytes_per_sample(tensor);
-        Tensor { name, bytes, kind: tensor.kind(), residence, is_result, groups, alias: None, sample_bytes }
+        Tensor {
+            name,
+            bytes,
+            kind: tensor.kind(),
+            residence,
+            is_result,
+            groups,
+            alias: None,
+            in_place_of: None,
+            sample_bytes,
+        }
     }
 
     fn group(&self, id: LayerId) -> Group {
@@ -201,7 +212,7 @@ fn maps_of_inputs<'a>(workload: &'a Workload<'_>, layer: LayerId) -> impl Iterat
     workload.network.layer(layer).inputs.iter().map(|&input| workload.maps.written_by(input)).enumerate()
 }
 
-/// The forward pass of a layer; none for one that computes nothing, or is computed with the layer below.
+/// The forward pass of a layer; `None` if it computes nothing, or is computed with the layer below.
 fn forward(workload: &Workload<'_>, layer: LayerId) -> Option<Uses> {
     if workload.computed_below(layer) != WithRelu::Nothing {
         return None;
@@ -390,7 +401,7 @@ mod tests {
             "conv.bn BackwardData: X(0) Saved Dy W Dw= Dx(0)=, with conv.relu",
         ];
         assert_eq!(relus(net), expected);
-        // Something else reads what is normalized, so the ReLU writes another map.
+        // Another layer reads the normalized map, so the ReLU writes a separate map.
         let mut net = Builder::new("read twice");
         let bn = normalized(&mut net);
         let relu = net.relu().here();
@@ -406,7 +417,7 @@ mod tests {
     #[test]
     fn a_relu_over_a_sum_is_computed_with_it_going_forward() {
         let image = Shape::image(2, 4, 4);
-        // Of a map with itself; over a view of one, which nothing computes; and as the output of a network.
+        // Sums of a map with itself, over a view of a map (which has no passes), and as the output of a network.
         let mut net = Builder::new("twice");
         let map = net.input(image).conv("conv", Filters::new(2, 1)).here();
         net.add("sum", &[map, map]).relu().flatten().fully_connected("fc", 3).softmax_loss();
@@ -451,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn other_layers_use_what_they_are_said_to_read() {
+    fn other_layers_use_their_stated_reads() {
         let mut net = Builder::new("other");
         let a = net.input(Shape::image(2, 4, 4)).conv("a", Filters::new(2, 1)).here();
         let shape = Shape::image(2, 4, 4);

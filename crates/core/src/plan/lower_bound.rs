@@ -1,4 +1,4 @@
-//! A time that no plan of a class is below.
+//! A lower bound on the time of a class of plans.
 
 use super::{Bounded, InParts};
 use crate::Nanos;
@@ -8,17 +8,17 @@ use crate::Nanos;
 pub(super) struct LowerBound {
     pub(super) time: Nanos,
     pub(super) bounded: Bounded,
-    /// The stretch that they have in parts; `None` for whole mini-batches.
+    /// The stretch that these plans compute in parts; `None` for whole mini-batches.
     pub(super) in_parts: Option<InParts>,
 }
 
 impl LowerBound {
-    /// A bound of plans with whole mini-batches.
+    /// A bound for plans with whole mini-batches.
     pub(super) fn whole(time: Nanos, bounded: Bounded) -> LowerBound {
         LowerBound { time, bounded, in_parts: None }
     }
 
-    /// Whether it holds for a plan with such parts that takes this long. One that is faster is not of its class.
+    /// Whether it holds for a plan with these parts and this time. A faster plan is not of the covered class.
     pub(super) fn covers(&self, in_parts: Option<&InParts>, time: Nanos) -> bool {
         self.in_parts.as_ref() == in_parts && self.time <= time
     }

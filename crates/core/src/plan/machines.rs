@@ -1,9 +1,9 @@
-//! The machines that are known by name: their rates, and where each figure is from.
+//! The machines with names: their rates, and the source of each figure.
 
 use super::{CostModel, Pass, cards};
 use crate::{Bytes, Error, Nanos};
 
-/// A figure, and where it is from.
+/// A figure and its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
     /// In the unit of its place.
@@ -21,9 +21,9 @@ type Slower = &'static [(&'static str, Pass, f64)];
 pub struct NamedMachine {
     /// Its name in options and step files.
     pub name: &'static str,
-    /// The part of the names of such devices by which they are known; empty if there is none.
+    /// The part of a device's name that identifies this machine; empty if none does.
     pub device: &'static str,
-    /// Bytes of its memory; `None` where a plan that names it may take any.
+    /// Bytes of its memory; `None` if a plan for it may use any number.
     pub holds: Option<Figure>,
     /// Copies to the host.
     pub to_host: Figure,
@@ -33,7 +33,7 @@ pub struct NamedMachine {
     pub both: Figure,
     /// Slowdown of a computation while a copy runs, as a fraction of its time.
     pub beside_copies: Figure,
-    /// What the device does in a time on several lanes, as a multiple of what it does on one; 1 where they never pay.
+    /// Throughput on several lanes, as a multiple of one lane's; 1 if lanes never pay off.
     pub side_by_side: Figure,
     /// Device memory as layers achieve it.
     pub memory: Figure,
@@ -47,34 +47,34 @@ pub struct NamedMachine {
     pub launch: Figure,
     /// Kinds of work and passes that are slower than these rates, each with its factor.
     pub slower: Slower,
-    /// The same where the channels come last, in place of those above.
+    /// The factors for channels-last layout, which take precedence over `slower`.
     pub slower_last: Slower,
-    /// Where the factors are from.
+    /// The source of the factors.
     pub slower_source: &'static str,
 }
 
-/// Pooling for the maximum by windows that do not overlap.
+/// Max pooling with windows that do not overlap.
 pub(super) const APART: &str = "max-pooling-apart";
-/// Pooling for the maximum by windows that overlap and begin at every element.
+/// Max pooling with windows that overlap and begin at every element.
 pub(super) const DENSE: &str = "max-pooling-dense";
-/// Average pooling by windows that do not overlap, of which there are several.
+/// Average pooling with several windows that do not overlap.
 pub(super) const AVERAGE_APART: &str = "average-pooling-apart";
 /// The bias of a convolution.
 pub(super) const BIAS: &str = "bias";
-/// What a convolution takes longer that adds its gradient to another: the bytes that it reads for it.
+/// A convolution that adds its gradient to another: the extra time for the bytes that it reads.
 pub(super) const SUM: &str = "sum";
 
 pub(super) const fn figure(value: f64, source: &'static str) -> Figure {
     Figure { value, source }
 }
 
-/// Batch normalization reads its input twice: for the statistics and for the values. A rerun has the statistics.
+/// Batch normalization reads its input twice: for the statistics and for the values. A rerun already has the statistics.
 pub(super) const SLOWER: Slower = &[("batch-norm", Pass::Forward, 1.5), ("batch-norm", Pass::BackwardData, 1.5)];
 
 pub(super) const COUNTED: &str = "counted: batch normalization reads its input twice";
 
-/// Sums and normalizations of ResNet-50, and ReLU; average pooling over whole maps, and over windows apart of DenseNet-121; fully
-/// connected layers of 64 and 128 samples; biases and windows apart of VGG-16, dense windows of GoogLeNet.
+/// Measured in ResNet-50: sums, normalizations and ReLU; average pooling over whole maps. In DenseNet-121: average pooling by windows that do not
+/// overlap. Fully connected layers of 64 and 128 samples. In VGG-16: biases and windows that do not overlap. In GoogLeNet: dense windows.
 const H200_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 16.0),
     (AVERAGE_APART, Pass::BackwardData, 3.1),
@@ -95,7 +95,8 @@ const H200_SLOWER: Slower = &[
     ("relu", Pass::BackwardData, 0.84),
 ];
 
-/// Kernels of our own, and convolutions that add to a gradient, of ResNet-50 in bf16 on an H200; windows apart of VGG-16 on an H100.
+/// Measured in ResNet-50 in bf16 on an H200: this project's kernels, and convolutions that add to a gradient. Measured in VGG-16 on an H100: windows
+/// that do not overlap.
 const TENSOR_CORES_LAST: Slower = &[
     ("average-pooling", Pass::BackwardData, 4.5),
     ("batch-norm", Pass::Forward, 1.47),
@@ -105,8 +106,8 @@ const TENSOR_CORES_LAST: Slower = &[
     (SUM, Pass::BackwardData, 1.65),
 ];
 
-/// As on an H200, but for what was measured: sums, normalizations and pooling of ResNet-50, and the gradients of windows apart and of
-/// fully connected layers of VGG-16. ReLU is taken to be as fast as sums.
+/// Measured: sums, normalizations and pooling of ResNet-50; gradients of fully connected layers and of windows that do not overlap in VGG-16. The
+/// rest is as on an H200. ReLU is assumed to be as fast as sums.
 const H100_SLOWER: Slower = &[
     ("average-pooling", Pass::BackwardData, 21.0),
     (AVERAGE_APART, Pass::BackwardData, 3.1),
@@ -246,14 +247,14 @@ pub const MACHINES: [NamedMachine; 13] = [
     CPU,
 ];
 
-/// What the driver and the libraries of a program take of a card, beside a plan.
-const BESIDE: Bytes = Bytes::gib(1);
+/// Card memory that a program's driver and libraries take in addition to a plan.
+const DRIVER_MEMORY: Bytes = Bytes::gib(1);
 
 impl NamedMachine {
     /// The machine of this name.
     ///
     /// # Errors
-    /// [`Error::UnknownWord`] with all names for any other.
+    /// [`Error::UnknownWord`] with all names for an unknown name.
     pub fn named(name: &str) -> Result<&'static NamedMachine, Error> {
         let found = MACHINES.iter().find(|machine| machine.name == name);
         found.ok_or_else(|| Error::unknown_word("costs", name, MACHINES.iter().map(|machine| machine.name)))
@@ -261,16 +262,16 @@ impl NamedMachine {
 
     /// The machine of a device of this name, such as "NVIDIA H200".
     pub fn of_device(device: &str) -> Option<&'static NamedMachine> {
-        // Cards of laptops have other rates; and an L40 is no L4.
+        // Laptop cards have other rates. Whole words are compared, so that an L40 is not taken for an L4.
         let words = |text: &str| text.split([' ', '-']).map(str::to_owned).collect::<Vec<_>>();
         let has = words(device);
         let is_it = |name: &str| !name.is_empty() && has.windows(words(name).len()).any(|part| part == words(name));
         MACHINES.iter().find(|machine| is_it(machine.device)).filter(|_| !has.iter().any(|word| word == "Laptop"))
     }
 
-    /// What a plan may take of its memory.
+    /// The memory that a plan may use.
     pub fn room(&self) -> Option<Bytes> {
-        self.holds.map(|holds| Bytes(holds.value as u64).saturating_sub(BESIDE))
+        self.holds.map(|holds| Bytes(holds.value as u64).saturating_sub(DRIVER_MEMORY))
     }
 
     /// The costs of its copies and layers.
@@ -329,7 +330,9 @@ mod tests {
         ] {
             assert_eq!(NamedMachine::of_device(device).map(|machine| machine.name), name, "{device}");
         }
-        assert_eq!(NamedMachine::named("4090").unwrap().room(), Some(Bytes::gib(23)));
+        for (name, mib) in [("4090", 24_564), ("l4", 23_034), ("l40s", 46_068), ("t4", 15_360)] {
+            assert_eq!(NamedMachine::named(name).unwrap().room(), Some(Bytes::mib(mib - 1024)), "{name}");
+        }
         assert_eq!(NamedMachine::named("k40").unwrap().room(), None);
     }
 }

@@ -5,9 +5,15 @@
 //!   -> policy -> script -> schedule -> place (offsets) -> simulate -> check -> plan -> carried out by `tightfit-train`
 //! ```
 //!
-//! A network becomes a [`Step`], which has no notion of layers; everything after it works on the step alone. A policy
-//! only writes a script. One writer turns it into a [`Schedule`], one search places it in memory, one simulator computes
-//! its time and peak, one checker accepts or rejects it, and one engine runs it on any backend. The only schedules that leave this module are [`Checked`] ones.
+//! A network becomes a [`Step`], which has no notion of layers. All later stages work on the step alone. A policy only writes a script. One writer
+//! turns it into a [`Schedule`], one search places it in memory, one simulator computes its time and peak, one checker accepts or rejects it, and one
+//! engine runs it on any backend. The only schedules that leave this module are [`Checked`] ones.
+//!
+//! - Input: `workload` and `lower` (networks), `step` (the form of a step, and its files), `cost_model`, `machines` and `cards` (times), `fronts`
+//!   (configurations of convolutions), `options`, `scope` (the sizes to measure).
+//! - Planning: `planner` and `sweep` are the entry points; `policies` write a `script`, `write` makes a `schedule`, `draft` places it with `lives`
+//!   and `clock`; `parts` and `lanes` rewrite steps and schedules.
+//! - Output: `simulate`, `check` and `assemble` make a `result`; `file` and `decisions` write it.
 
 mod assemble;
 mod cards;

@@ -10,13 +10,13 @@ use crate::network::{LayerId, MapId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkTensor {
-    /// A feature map (X of the layers that read it, Y of those that write it).
+    /// A feature map (X of the layers that read it, Y of the layers that write it).
     FeatureMap(MapId),
     /// The gradient of a feature map.
     Gradient(MapId),
     /// The parameters of a layer, in the storage of the workload's types.
     Weights(LayerId),
-    /// The parameters in 32 bits, where they are stored in 16.
+    /// The parameters in 32 bits, if they are stored in 16.
     MasterWeights(LayerId),
     /// The gradient of the parameters, in 32 bits.
     WeightGradient(LayerId),
@@ -24,7 +24,7 @@ pub enum NetworkTensor {
     Momentum(LayerId),
     /// AdamW's second moment, in 32 bits.
     SecondMoment(LayerId),
-    /// State that a layer keeps between steps without learning it: running means and variances.
+    /// State that a layer keeps between steps but does not learn: running means and variances.
     Statistics(LayerId),
     /// Data other than maps that a layer's forward pass saves for its backward pass.
     Saved(LayerId),
@@ -96,15 +96,15 @@ impl Pass {
 pub enum Role {
     /// An input map.
     X(usize),
-    /// The output map; the same block as `X(0)` where the layer works in place.
+    /// The output map; the same block as `X(0)` if the layer works in place.
     Y,
-    /// The gradient of an input map; the same block as `Dy` where the layer works in place.
+    /// The gradient of an input map; the same block as `Dy` if the layer works in place.
     Dx(usize),
     /// The gradient of the output map.
     Dy,
     /// The parameters.
     W,
-    /// The parameters in 32 bits, where `W` is in 16.
+    /// The parameters in 32 bits, if `W` is in 16.
     Master,
     /// The gradient of the parameters.
     Dw,

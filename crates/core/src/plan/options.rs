@@ -19,11 +19,11 @@ pub enum Policy {
     VdnnConv,
     /// The first of the paper's passes that fits. Source: Rhu et al. 2016, 3.3, vDNN_dyn.
     VdnnDynamic,
-    /// Offloads only as many maps as the budget requires, with one copy stream per direction and no wait at the end of
-    /// each layer. Takes vDNN_dyn's plan where that is faster.
+    /// Offloads only as many maps as the budget requires, with one copy stream per direction and no wait at the end of each layer. Takes vDNN_dyn's
+    /// plan if that is faster.
     Overlap,
-    /// Decides for each tensor whether it stays, moves or is computed again, and for each operation its time and
-    /// workspace, together. Takes the plan of any other policy where that is faster.
+    /// Decides for each tensor whether it stays, moves or is recomputed, and for each operation its time and workspace, together. Takes the plan of
+    /// any other policy if that is faster.
     #[default]
     Optimal,
 }
@@ -54,9 +54,9 @@ by_name!(Policy, "policies of plans");
 pub enum Algorithms {
     /// The least workspace for each: the paper's (m).
     Memory,
-    /// The fastest for each, whatever its workspace: the paper's (p).
+    /// The fastest for each, with any workspace: the paper's (p).
     Performance,
-    /// The fastest for each whose workspace fits a contiguous gap in the arena at its step.
+    /// The fastest for each whose workspace fits a contiguous free range in the arena at its step.
     #[default]
     Fit,
 }
@@ -84,17 +84,17 @@ pub struct Options {
     pub policy: Policy,
     /// How to choose configurations; [`Policy::VdnnDynamic`] makes this choice itself.
     pub algorithms: Algorithms,
-    /// Whether to allow dividing a convolution's mini-batch, and that of a stretch of layers; the vDNN paper does not.
+    /// Whether to allow dividing the mini-batch of a convolution or of a stretch of layers; the vDNN paper does not.
     pub divide: bool,
-    /// Whether branches may run side by side on lanes, where the costs say that this pays; only [`Policy::Optimal`] has them
-    /// do so. False in files that do not say.
+    /// Whether branches may run side by side on lanes, if the costs predict a gain. Only [`Policy::Optimal`] uses them. False in files without the
+    /// key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lanes: bool,
     /// Largest allowed size of the device arena.
     pub budget: Bytes,
     /// Largest allowed size of the pinned host arena.
     pub host_budget: Bytes,
-    /// How long [`Policy::Optimal`] may search; `None` for a fixed amount of work, which gives the same plan each time.
+    /// The longest search of [`Policy::Optimal`]; `None` for a fixed amount of work, with the same plan each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_time: Option<Nanos>,
 }

@@ -1,22 +1,22 @@
-//! The order of elements on a device whose tensors have their channels last, while files and the CPU have them first.
+//! The order of elements on a device with channels-last tensors, while files and the CPU have channels first.
 //!
 //! ```text
 //! a sample of 3 channels and 2 places      c0p0 c0p1 c1p0 c1p1 c2p0 c2p1      in files
 //!                                          c0p0 c1p0 c2p0 c0p1 c1p1 c2p1      with the channels last
 //! ```
 //!
-//! A flattened map is seen in the order of the map. A fully connected layer takes it with weights in that order; other layers
-//! of vectors cannot, unless they treat every element alike.
+//! A flattened map has the order of the map. A fully connected layer takes it with weights in that order. Other layers of vectors cannot, unless they
+//! treat every element alike.
 
 use crate::network::{LayerId, LayerKind, Shape};
 use crate::{Error, Layout, Network};
 
-/// How the elements of a sample, of a filter, or of a row of a matrix lie on the device.
+/// The order of the elements of a sample, of a filter, or of a row of a matrix on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Elements next to each other on the device: channels.
     pub channels: usize,
-    /// How often these repeat: places of each channel.
+    /// The number of repetitions: positions of each channel.
     pub area: usize,
 }
 
@@ -26,12 +26,12 @@ impl Order {
         Order { channels: elements, area: 1 }
     }
 
-    /// Whether the device has another order than files.
+    /// Whether the device's order differs from the files'.
     pub fn is_turned(self) -> bool {
         self.channels > 1 && self.area > 1
     }
 
-    /// Numbers in the order of files, in that of the device.
+    /// Reorders numbers from file order to device order.
     ///
     /// ```
     /// use tightfit_core::plan::Order;
@@ -50,7 +50,7 @@ impl Order {
         turned
     }
 
-    /// Numbers in the order of the device, in that of files.
+    /// Reorders numbers from device order to file order.
     pub fn to_file(self, numbers: &[f32]) -> Vec<f32> {
         Order { channels: self.area, area: self.channels }.to_device(numbers)
     }
@@ -78,10 +78,10 @@ pub(super) fn orders(network: &Network, layout: Layout) -> Result<Vec<Order>, Er
     Ok(orders)
 }
 
-/// The order of a layer's output with the channels last; `None` if the layer cannot compute so.
+/// The order of a layer's output with the channels last; `None` if the layer cannot compute in this layout.
 fn channels_last(kind: &LayerKind, output: Shape, shapes: &[Shape], inputs: &[Order]) -> Option<Order> {
     let of = |shape: Shape| Order { channels: shape.channels(), area: shape.extents().iter().product() };
-    // Vectors in the order of the map that they were flattened from.
+    // Vectors have the order of the map that they were flattened from.
     let is_mixed = shapes.iter().zip(inputs).any(|(shape, order)| of(*shape) != *order && order.is_turned());
     match kind {
         LayerKind::Flatten => inputs.first().copied(),
@@ -93,7 +93,7 @@ fn channels_last(kind: &LayerKind, output: Shape, shapes: &[Shape], inputs: &[Or
         LayerKind::Add if is_mixed => inputs.first().copied().filter(|first| inputs.iter().all(|one| one == first)),
         LayerKind::FullyConnected { .. } => Some(of(output)),
         LayerKind::SoftmaxLoss => (!inputs.iter().any(|order| order.is_turned())).then(|| of(output)),
-        // cuDNN normalizes across the channels of volumes with the channels first alone.
+        // cuDNN normalizes across the channels of volumes only in channels-first layout.
         LayerKind::Lrn { .. } if output.extents().len() > 2 => None,
         LayerKind::Other(_) => None,
         LayerKind::Input { .. }

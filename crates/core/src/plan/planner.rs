@@ -35,11 +35,10 @@ pub fn plan(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, E
     plan_until(step, costs, options, Stop::Never)
 }
 
-/// As [`plan()`], but a flag may end the search early. The best plan so far depends on when that was.
+/// As [`plan()`], but a flag may end the search early. The best plan so far then depends on the time of that.
 ///
 /// # Errors
-/// Those of [`plan()`]; [`Error::Interrupted`] if the flag was set before any plan was found, or if [`Stop`] asks for
-/// none.
+/// The errors of [`plan()`]; [`Error::Interrupted`] if the flag was set before any plan was found, or if [`Stop`] asks for no plan.
 pub fn plan_until(step: &Step, costs: &CostModel, options: &Options, stop: Stop<'_>) -> Result<Plan, Error> {
     let drafter = Drafter::new(step, costs, *options, stop)?;
     let floors = Floors::of(&drafter)?;

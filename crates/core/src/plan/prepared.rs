@@ -1,4 +1,4 @@
-//! What a plan is made from, where nothing is measured: a recorded step, or assumed rates.
+//! The inputs of a plan without measurements: a recorded step, or assumed rates.
 
 use std::path::Path;
 
@@ -6,29 +6,29 @@ use super::step::{Step, StepFile};
 use super::{CostModel, Fronts, NamedMachine, Options, Workload};
 use crate::{Bytes, Device, Error};
 
-/// The rates to assume if nothing is measured and nobody names others.
+/// The rates to assume if nothing is measured and no others are named.
 pub const ASSUMED_RATES: &str = "h200";
 
-/// A step with everything that a plan of it depends on, and the device that its times are of.
+/// A step with everything that its plan depends on, and the device of its times.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// What to plan.
+    /// The step to plan.
     pub step: Step,
     /// The costs of its copies and layers.
     pub costs: CostModel,
     /// How to plan it.
     pub options: Options,
-    /// The device, or what stands for it.
+    /// The device, or a placeholder for it.
     pub device: Device,
 }
 
 impl Prepared {
-    /// A recorded step. The machine of the file counts unless `rates` names others; whether branches may run side by side is
-    /// for the file alone to say, as whoever carries the plan out may have one stream for computations. `options` is called
-    /// once the file is read; where it sets no limit of host memory, the machine's counts.
+    /// A recorded step. `rates` overrides the machine of the file. Only the file decides whether branches may run side by side, because the program
+    /// that carries out the plan may have a single compute stream. `options` is called after the file is read. If it sets no limit of host memory,
+    /// the machine's limit applies.
     ///
     /// # Errors
-    /// Those of [`StepFile::read`], of [`CostModel::named`] and of `options`.
+    /// The errors of [`StepFile::read`], of [`CostModel::named`] and of `options`.
     pub fn recorded<E: From<Error>>(
         path: &Path,
         rates: Option<&str>,
@@ -50,11 +50,11 @@ impl Prepared {
         Ok(Prepared { step, costs, options, device })
     }
 
-    /// A workload by the named rates, else by [`ASSUMED_RATES`]: measures nothing and needs no backend. `options` is
-    /// called once the convolutions are known.
+    /// A workload with the named rates, or with [`ASSUMED_RATES`]: measures nothing and needs no backend. `options` is called after the convolutions
+    /// are known.
     ///
     /// # Errors
-    /// Those of [`CostModel::named`], of [`Fronts::assumed`], of `options` and of [`Workload::step`].
+    /// The errors of [`CostModel::named`], of [`Fronts::assumed`], of `options` and of [`Workload::step`].
     pub fn assumed<E: From<Error>>(
         workload: &Workload<'_>,
         rates: Option<&str>,
@@ -70,11 +70,11 @@ impl Prepared {
 }
 
 impl CostModel {
-    /// The named rates, else those of the device. None if nobody named any and the device is unknown: callers then
-    /// assume [`CostModel::of_unknown_device`] and say so.
+    /// The named rates, or the device's rates. `None` if no rates are named and the device is unknown: callers then assume
+    /// [`CostModel::of_unknown_device`] and report it.
     ///
     /// # Errors
-    /// Those of [`CostModel::named`].
+    /// The errors of [`CostModel::named`].
     pub fn of_device(rates: Option<&str>, device: &Device) -> Result<Option<CostModel>, Error> {
         if let Some(name) = rates {
             return CostModel::named(name).map(Some);
@@ -84,7 +84,7 @@ impl CostModel {
         Ok(known.or_else(|| is_cpu.then(CostModel::cpu)))
     }
 
-    /// An H200's rates, for a device that is not known; what lanes gain is known of devices that were measured alone.
+    /// An H200's rates, for an unknown device. They have no gain from lanes, which is known only for measured devices.
     pub fn of_unknown_device() -> CostModel {
         CostModel { side_by_side: 1.0, ..CostModel::h200() }
     }

@@ -112,7 +112,7 @@ impl Accounting {
     }
 }
 
-/// What happens to a feature map after its last forward use.
+/// The treatment of a feature map after its last forward use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
@@ -122,7 +122,7 @@ pub enum Fate {
     Released,
     /// It is copied to the host and back.
     Offloaded,
-    /// It is released, and computed again before it is needed.
+    /// It is released, and recomputed before it is needed.
     Recomputed,
 }
 
@@ -177,7 +177,7 @@ pub struct LayerPlan {
     pub backward: Nanos,
 }
 
-/// One attempt of a policy and its outcome.
+/// One attempt of a policy, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// Name of the attempt, in the paper's notation: `all(m)`, `conv(p)`, `greedy conv`.
@@ -194,20 +194,20 @@ pub struct Decision {
     pub taken: bool,
 }
 
-/// The plans that a lower bound of a step's time covers: all of the same order of operations and with the same stretch in
-/// parts, if any, in which what is copied back to the device stays until its next use, and perhaps fewer.
+/// The plans that a lower bound of a step's time covers: plans with the same order of operations and the same stretch in parts, if any, in which a
+/// copied-back tensor stays until its next use. A variant may restrict them further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bounded {
-    /// All of them.
+    /// All of these plans.
     #[default]
     Any,
-    /// Those that compute nothing again for an operation of the forward pass.
+    /// Plans that recompute nothing for an operation of the forward pass.
     ForwardOnce,
 }
 
 impl Bounded {
-    /// The plans, in words, of those with a stretch in parts or of those without.
+    /// Describes the plans in words, with or without a stretch in parts.
     pub fn words(self, in_parts: bool) -> String {
         let operations = if in_parts { "the operations of these parts" } else { "whole operations" };
         let kept = "keeps what it copies back until its next use";
@@ -222,7 +222,7 @@ impl Bounded {
     }
 }
 
-/// Layers of which each computes the mini-batch in parts, one part of all of them after another.
+/// Layers that compute the mini-batch in parts: each part runs through all of them before the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InParts {
     /// Name of the first layer.
@@ -251,7 +251,7 @@ impl InParts {
         Some(InParts { first, last, parts })
     }
 
-    /// The layers and the number of parts, in words.
+    /// The layers and the number of parts, as text.
     pub fn words(&self) -> String {
         format!("{} to {} in {} parts", self.first, self.last, self.parts)
     }
@@ -274,18 +274,18 @@ pub struct Plan<S = Checked> {
     /// Training or inference.
     #[serde(rename = "inference")]
     pub mode: Mode,
-    /// Whether the solver keeps the last change of every parameter; true in files that do not say.
+    /// Whether the solver keeps the last change of every parameter; true in files without the key.
     #[serde(default = "has_momentum")]
     pub momentum: bool,
-    /// Whether the solver is AdamW, with two moments of every parameter; false in files that do not say.
+    /// Whether the solver is AdamW, with two moments of every parameter; false in files without the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adamw: bool,
-    /// Beginnings of the names of layers that keep their parameters; none in files that do not say.
+    /// Prefixes of the names of frozen layers; none in files without the key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frozen: Vec<String>,
     /// The options it was made with.
     pub options: Options,
-    /// The device whose measurements it rests on; `None` if nothing was measured, and in files that do not say.
+    /// The device of its measurements; `None` if nothing was measured, and in files without the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
     /// The instructions and the place of every block.
@@ -306,7 +306,7 @@ pub struct Plan<S = Checked> {
     pub min_feasible: Bytes,
     /// The layer at which memory peaks under that least budget.
     pub binding_layer: String,
-    /// The least budget over all policies; without `optimal`, unless that is the policy.
+    /// The least budget over all policies; `optimal` counts only if it is the policy.
     pub least: Bytes,
     /// Bytes that every plan of the step needs at once that runs at most one stretch of layers in 2, 4, 8 or 16 parts;
     /// `None` if only policies were compared.
@@ -318,7 +318,7 @@ pub struct Plan<S = Checked> {
     pub step_time: Nanos,
     /// Time of a step with everything resident and the fastest algorithms: the paper's oracle.
     pub baseline_time: Nanos,
-    /// How far the step time is above [`Plan::bound`] at most, as a share of it; `None` if no bound is known.
+    /// Upper bound on the relative excess of the step time over [`Plan::bound`]; `None` if no bound is known.
     pub gap: Option<f64>,
     /// A time that no plan of [`Plan::bounded`] is below under the budget; `None` if no bound is known, as for branches side
     /// by side.
@@ -336,10 +336,10 @@ pub struct Plan<S = Checked> {
     /// Memory as the vDNN paper counts it: weights, feature maps, gradient maps and workspace. Its baseline has one dX and one dY
     /// alone, so that a plan of a network with forks can take more.
     pub paper: Accounting,
-    /// The layers that compute the mini-batch in parts; `None` if none does.
+    /// The layers that compute the mini-batch in parts, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_parts: Option<InParts>,
-    /// What becomes of each feature map.
+    /// The treatment of each feature map.
     pub maps: Vec<MapPlan>,
     /// Each layer's bytes and times, in order.
     pub layers: Vec<LayerPlan>,
@@ -354,7 +354,7 @@ fn is_default(layout: &Layout) -> bool {
     *layout == Layout::default()
 }
 
-/// What files written before the key was added mean.
+/// The value for files written before the key was added.
 fn has_momentum() -> bool {
     true
 }
@@ -402,7 +402,7 @@ impl<S> Plan<S> {
         }
     }
 
-    /// The workload that it plans, of the network that it was made for.
+    /// The workload of this plan, on the network that it was made for.
     ///
     /// # Errors
     /// The errors of [`Workload::new`], [`Workload::with_frozen`] and [`Workload::with_layout`].

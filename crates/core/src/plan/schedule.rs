@@ -8,7 +8,7 @@
 //! offload              |------- 2 -------|       x may be overwritten by what the compute stream does from here on
 //! ```
 //!
-//! Branches between a fork and a join may compute on streams of their own, the lanes ([`Stream::LANES`]).
+//! Branches between a fork and a join may compute on separate streams, the lanes ([`Stream::LANES`]).
 //!
 //! A block is one stay of a tensor in the device arena: a feature map that is offloaded and prefetched has two blocks,
 //! at two places. A block lives from its `Allocate` to its `Release`, which take no time and run on no stream. Stream
@@ -58,7 +58,7 @@ pub enum Holding {
 /// One stay of a tensor in the device arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What it holds.
+    /// The content of the block.
     pub holds: Holding,
     /// First byte in the arena, a multiple of [`super::ALIGNMENT`].
     pub offset: u64,
@@ -74,7 +74,7 @@ pub struct Block {
 /// The place in the pinned host arena for an offloaded block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostBlock {
-    /// What it holds.
+    /// The tensor in the block.
     pub tensor: TensorId,
     /// First byte in the host arena.
     pub offset: u64,
@@ -90,9 +90,9 @@ pub enum Stream {
     Compute,
     /// Copies to the host. The paper's single memory stream is this one, for both directions.
     Offload,
-    /// Copies from the host, if they have a stream of their own.
+    /// Copies from the host, if they have a separate stream.
     Prefetch,
-    /// Layers of a branch beside those of the compute stream.
+    /// Layers of a branch, concurrently with the compute stream.
     #[serde(rename = "lane-2")]
     Lane2,
     /// The same for a third branch.
@@ -108,7 +108,7 @@ impl Stream {
     pub const ALL: [Stream; 6] =
         [Stream::Compute, Stream::Offload, Stream::Prefetch, Stream::Lane2, Stream::Lane3, Stream::Lane4];
 
-    /// Those that compute; the others copy.
+    /// The streams that compute; the other streams copy.
     pub const LANES: [Stream; 4] = [Stream::Compute, Stream::Lane2, Stream::Lane3, Stream::Lane4];
 
     /// Its index in [`Stream::ALL`].
@@ -158,13 +158,12 @@ pub struct Compute {
     pub configuration: Option<Configuration>,
     /// Whether this is a rerun; see [`super::step::Rerun`].
     pub again: bool,
-    /// Whether other samples of the same operation have run in this phase: it adds to what they have left where that is a
-    /// sum over samples.
+    /// Whether other samples of the same operation have run in this phase. If their result is a sum over samples, this run adds to it.
     pub adds: bool,
 }
 
 impl Compute {
-    /// What this run does with the tensor of one of its uses.
+    /// The access of this run to the tensor of one of its uses.
     pub fn access(&self, used: &Use, tensor: &Tensor) -> Access {
         let access = if self.again { used.access_in_rerun() } else { used.access };
         self.phase.access(access, tensor.sample_bytes.is_some(), self.adds)
@@ -184,7 +183,7 @@ impl Compute {
 /// The action of an instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Begins the block's life; its content is undefined.
+    /// Begins the block's lifetime; its content is undefined.
     Allocate(BlockId),
     /// Ends the block's life.
     Release(BlockId),
@@ -194,7 +193,7 @@ pub enum Action {
     Offload(BlockId, HostBlockId),
     /// Copies a block back from the host.
     Prefetch(HostBlockId, BlockId),
-    /// Blocks the stream until that earlier instruction has ended.
+    /// Blocks the stream until an earlier instruction has ended.
     Wait(InstructionId),
 }
 
@@ -213,9 +212,9 @@ impl Action {
 /// One unit of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// The stream it runs on. For `Allocate` and `Release`, which run on no stream, the one that the policy meant.
+    /// The stream it runs on. `Allocate` and `Release` run on no stream; for these, the stream that the policy chose.
     pub stream: Stream,
-    /// What it does.
+    /// The action.
     pub action: Action,
 }
 
@@ -239,7 +238,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The compute stream, those for copies, and the lanes that it uses beside them, in the order of [`Stream::ALL`].
+    /// The used streams: the compute stream, copy streams, and lanes, in the order of [`Stream::ALL`].
     pub fn streams(&self) -> Vec<Stream> {
         let is_used = |stream: &Stream| self.instructions.iter().any(|instruction| instruction.stream == *stream);
         let always = [Stream::Compute, Stream::Offload, Stream::Prefetch];

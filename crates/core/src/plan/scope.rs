@@ -1,4 +1,4 @@
-//! What to measure for a plan: limits on workspaces, and mini-batches.
+//! The scope of the measurements for a plan: workspace limits, and mini-batch sizes.
 
 use std::collections::HashMap;
 
@@ -12,19 +12,19 @@ use super::{Algorithms, CostModel, Fronts, Options, Policy, Stop, Workload};
 use crate::candidate::Limit;
 use crate::{Bytes, Error, Problem};
 
-/// The most that a kernel's workspace may take of any device.
-const LARGEST: Bytes = Bytes::gib(256);
+/// The largest workspace of a kernel that any device can provide.
+const MAX_WORKSPACE: Bytes = Bytes::gib(256);
 
-/// The limits on workspaces under which plans within a budget look for sizes: [`Limit::ladder`] of the budget, or of more than
-/// any device has. Plans without a limit so know the sizes that plans within one know, and are not slower for lack of them.
+/// The workspace limits for which plans within a budget need micro-batch sizes: [`Limit::ladder`] of the budget, or of more than any device has. An
+/// unlimited plan therefore has every size that a limited one has, and is not slower for lack of one.
 pub fn limits(budget: Bytes) -> Vec<Bytes> {
-    let rest = Limit::Total(budget.min(LARGEST)).ladder();
-    let whole = (budget > LARGEST).then_some(budget);
+    let rest = Limit::Total(budget.min(MAX_WORKSPACE)).ladder();
+    let whole = (budget > MAX_WORKSPACE).then_some(budget);
     whole.into_iter().chain(rest).collect()
 }
 
-/// The smaller mini-batches of which plans with these options need the times, for each convolution that may run in parts:
-/// those of its parts, unless all maps fit the budget. Without a limit, those of plans within one, as of [`limits`].
+/// The smaller mini-batches whose times plans with these options need, for each convolution that may run in parts: the sizes of its parts, unless all
+/// maps fit the budget. Without a limit, the sizes of limited plans, as in [`limits`].
 ///
 /// # Errors
 /// [`Error::BadProblem`] if the mini-batch is too large.
@@ -52,7 +52,7 @@ pub fn part_sizes(
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;
     let drafter = Drafter::new(&step, costs, *options, Stop::Never)?;
     let all = drafter.draft(&resident(&drafter), Algorithms::Memory, Effort::Draft);
-    // What gaps and the least workspaces take beside the maps is not known yet.
+    // The waste of placement and the smallest workspaces are not known yet, so the size of the largest tensor stands in for them.
     let beside = step.tensors.iter().map(|tensor| tensor.bytes).max().unwrap_or_default();
     if all.peak.0.saturating_add(beside.0) <= options.budget.0 && options.budget != Bytes::UNLIMITED {
         return Ok(HashMap::new());

@@ -12,7 +12,7 @@ use super::step::{OperationId, TensorId};
 pub(super) enum Move {
     /// Start the copy to the host.
     Offload(TensorId),
-    /// Wait for that copy, if there is one, and release the device bytes.
+    /// Wait for that copy, if any, and release the device bytes.
     Leave(TensorId),
     /// Allocate device bytes and start the copy back.
     Prefetch(TensorId),
@@ -29,7 +29,7 @@ pub(super) struct Script {
     pub(super) network_wide: bool,
     /// Whether copies in both directions share one stream.
     pub(super) one_stream: bool,
-    /// Whether the script itself says when each movable tensor leaves; otherwise it leaves after its last use.
+    /// Whether the script has a release for each movable tensor; otherwise a tensor leaves after its last use.
     pub(super) releases: bool,
     before: Vec<Vec<Move>>,
     after: Vec<Vec<Move>>,
@@ -57,7 +57,7 @@ impl Script {
         Script { one_stream: false, ..Script::new(operations) }
     }
 
-    /// The same, for a script that says when each movable tensor leaves.
+    /// A script with a release for each movable tensor.
     pub(super) fn with_releases(operations: usize) -> Script {
         Script { releases: true, ..Script::two_copy_streams(operations) }
     }

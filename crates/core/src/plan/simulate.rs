@@ -5,10 +5,9 @@
 //! offload                |-- map 1 --------|
 //! ```
 //!
-//! Time advances from event to event. A copy runs slower while a copy in the other direction runs, a layer while any
-//! copy runs. The upload of a mini-batch counts as a layer. While several lanes compute, they share the device evenly, which
-//! then does [`CostModel::side_by_side`] times as much as for one; what small mini-batches gain beyond that is not
-//! predicted.
+//! Time advances from event to event. A copy is slower during a copy in the other direction. A layer is slower during any copy. The upload of a
+//! mini-batch counts as a layer. Several computing lanes share the device evenly. The device's throughput is then [`CostModel::side_by_side`] times
+//! its throughput with one lane. Any larger gain of small mini-batches is not predicted.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +55,7 @@ pub struct Simulation {
     pub compute: Nanos,
     /// Time during which at least one copy runs.
     pub copying: Nanos,
-    /// Time added by copies: those that nothing hides, and the slowdown of computations beside them.
+    /// Time added by copies: unhidden copies, and the slowdown of concurrent computations.
     pub exposed: Nanos,
     /// One span per instruction of the schedule.
     pub spans: Vec<Span>,
@@ -105,7 +104,7 @@ struct Track {
 
 /// Simulates a schedule of a step, with the copy rates of `costs`.
 ///
-/// A wait that never ends leaves its stream unfinished; the checker rejects such schedules.
+/// An endless wait leaves its stream unfinished; the checker rejects such schedules.
 ///
 /// - Cost: O(instructions × streams).
 ///
@@ -247,7 +246,7 @@ impl<'a> Run<'a> {
         runs(Direction::ToHost) && runs(Direction::FromHost)
     }
 
-    /// How many times as long as alone a computation takes while others share the device.
+    /// The slowdown factor of a computation while others share the device.
     fn share(&self) -> f64 {
         let computes = |track: &&Track| matches!(track.running, Some((_, Running::Computing { .. })));
         match self.tracks.iter().filter(computes).count() {
@@ -290,7 +289,7 @@ impl<'a> Run<'a> {
                     *left -= (next - now) / 1e9 * rate;
                 }
             }
-            // Not by the work left: rounding leaves a remainder.
+            // The end time decides, not the work left: rounding leaves a remainder.
             if end.is_some_and(|end| end <= next)
                 && let Some((place, _)) = track.running.take()
             {

@@ -1,11 +1,11 @@
-//! What ends planning early: a flag that somebody sets, or a time.
+//! Early ends of planning: a flag that the caller sets, or a deadline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// A flag that ends planning soon after it is set, and what is returned then.
+/// A flag that ends planning soon after it is set, and the result in that case.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Stop<'a> {
     /// Nothing ends planning early.
@@ -26,7 +26,7 @@ impl Stop<'_> {
     }
 }
 
-/// When a search ends, whatever work is left. Each of its loops asks.
+/// The deadline of a search, regardless of the work left. Each loop of a search checks it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct End<'a> {
     stop: Stop<'a>,
@@ -47,12 +47,12 @@ impl<'a> End<'a> {
         self.stop.is_set()
     }
 
-    /// Whether a time ends it.
+    /// Whether a deadline is set.
     pub(super) fn is_timed(self) -> bool {
         self.at.is_some()
     }
 
-    /// The same without the time.
+    /// Removes the deadline.
     pub(super) fn untimed(self) -> End<'a> {
         End { at: None, ..self }
     }
@@ -64,13 +64,13 @@ impl<'a> End<'a> {
         End { at: self.at.map(|at| now + at.saturating_duration_since(now) / parts), ..self }
     }
 
-    /// Whether so much time is left.
+    /// Whether at least `time` is left.
     pub(super) fn leaves(self, time: Duration) -> bool {
         self.at.is_none_or(|at| at.saturating_duration_since(Instant::now()) >= time)
     }
 
     /// # Errors
-    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     pub(super) fn proceed(self) -> Result<(), Error> {
         match self.stop {
             Stop::WithNothing(_) if self.is_stopped() => Err(Error::Interrupted),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_ends_every_part_and_refuses_where_nobody_waits() {
+    fn a_flag_ends_every_part_and_refuses_without_a_waiting_caller() {
         let flag = AtomicBool::new(false);
         let (patient, hasty) = (End::new(Stop::WithBest(&flag), None), End::new(Stop::WithNothing(&flag), None));
         let part = patient.part(3);

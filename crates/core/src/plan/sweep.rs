@@ -3,21 +3,20 @@
 use super::assemble::assemble;
 use super::draft::Drafter;
 use super::lanes::side_by_side;
-use super::policies::{Floors, Outcome, checkpointing, choose};
+use super::policies::{Floors, PolicyResult, checkpointing, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Policy, Stop};
 use crate::{Bytes, Error, Nanos};
 
-/// A budget, and its plan or why there is none.
+/// A budget, and its plan or the reason for having none.
 pub type Swept = (Bytes, Result<Plan, Error>);
 
-/// Plans a step under each of these budgets, in rising order. A plan of a smaller budget is taken over where it is
-/// faster.
+/// Plans a step under each of these budgets, in rising order. If the plan of a smaller budget is faster, it is reused.
 ///
-/// - Cost: that of [`super::plan()`] for each budget.
+/// - Cost: one [`super::plan()`] per budget.
 ///
 /// # Errors
-/// Those of [`super::plan()`] that no budget changes; an error that a budget is too small stands in its place.
+/// Errors of [`super::plan()`] that no budget changes. An error that a budget is too small is returned for that budget.
 pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes]) -> Result<Vec<Swept>, Error> {
     sweep_until(step, costs, options, budgets, Stop::Never)
 }
@@ -25,7 +24,7 @@ pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes
 /// As [`sweep`], but a flag may end the searches early.
 ///
 /// # Errors
-/// Those of [`super::plan_until`] that no budget changes.
+/// Errors of [`super::plan_until`] that no budget changes.
 pub fn sweep_until(
     step: &Step,
     costs: &CostModel,
@@ -56,7 +55,7 @@ pub fn sweep_until(
                     decisions.iter_mut().for_each(|decision| decision.taken = false);
                     decisions.push(decision);
                     let bound = bound.filter(|bound| bound.covers(smaller.in_parts.as_ref(), smaller.step_time));
-                    assemble(&drafter, &floors, Outcome { draft, decisions, bound })
+                    assemble(&drafter, &floors, PolicyResult { draft, decisions, bound })
                 }
             }
         });
@@ -68,22 +67,22 @@ pub fn sweep_until(
     Ok(plans)
 }
 
-/// How long a step takes under a budget as others plan it; `None` where their plans do not fit.
+/// The step time of existing methods under a budget; `None` if their plans do not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rivals {
     /// The policy vdnn-dynamic, which copies feature maps to the host and chooses algorithms.
     pub vdnn: Option<Nanos>,
-    /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is computed again. The
-    /// fastest of several numbers of segments that fits, with the fastest algorithms that fit beside it.
+    /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is recomputed. The fastest of several numbers of
+    /// segments that fits counts. It uses the fastest algorithms that fit in the remaining memory.
     pub checkpoints: Option<Nanos>,
 }
 
-/// Plans a step under each of these budgets as others do, to compare [`sweep`] with.
+/// Plans a step under each of these budgets with existing methods, to compare [`sweep`] with.
 ///
 /// **Source**: Rhu et al. 2016, 3.4 (vDNN); Chen et al. 2016, 4 (checkpoints).
 ///
 /// # Errors
-/// Those of [`super::plan_until`] that no budget changes.
+/// Errors of [`super::plan_until`] that no budget changes.
 pub fn rivals(
     step: &Step,
     costs: &CostModel,
@@ -95,7 +94,7 @@ pub fn rivals(
         let options = Options { policy: Policy::VdnnDynamic, budget: *budget, ..*options };
         let drafter = Drafter::new(step, costs, options, stop)?;
         let floors = Floors::of(&drafter)?;
-        let time = |outcome: Outcome| assemble(&drafter, &floors, outcome).map(|plan| plan.step_time);
+        let time = |outcome: PolicyResult| assemble(&drafter, &floors, outcome).map(|plan| plan.step_time);
         let vdnn = match choose(&drafter, &floors) {
             Ok(outcome) => Some(time(outcome)?),
             Err(error) if error.is_over_limit() => None,

@@ -92,18 +92,18 @@ impl<'a> Workload<'a> {
         })
     }
 
-    /// The same workload, whose solver has momentum or not: without it, no memory holds the last changes.
+    /// This workload with or without momentum. Without it, no memory holds the last changes.
     pub fn with_momentum(self, momentum: bool) -> Workload<'a> {
         Workload { momentum, ..self }
     }
 
-    /// The same workload, whose solver is AdamW, with two moments of every parameter, or not.
+    /// This workload with or without AdamW, which keeps two moments of every parameter.
     pub fn with_adamw(self, adamw: bool) -> Workload<'a> {
         Workload { momentum: self.momentum || adamw, second_moment: adamw, ..self }
     }
 
-    /// The same workload, in which the layers whose names begin with one of these keep their parameters: they have no weight
-    /// gradients and no solver state. A normalization still normalizes by its mini-batch, and moves its running statistics.
+    /// This workload with frozen layers: the layers whose names begin with a prefix keep their parameters, and have no weight gradients or solver
+    /// state. A normalization still normalizes by its mini-batch, and updates its running statistics.
     ///
     /// # Errors
     /// [`Error::BadOption`] if a prefix names no layer with parameters, or if no layer would train.
@@ -137,17 +137,17 @@ impl<'a> Workload<'a> {
         self.network.layer(layer).parameters > 0 && !self.frozen[layer.index()]
     }
 
-    /// The same workload with maps and filters in another layout; files of weights do not change.
+    /// This workload with maps and filters in another layout. Weight files do not change.
     ///
     /// # Errors
-    /// [`Error::BadNetwork`] for channels last in a network with a layer that is not known, or with one other than a fully
-    /// connected layer, a ReLU or dropout that takes a flattened map of several channels and places.
+    /// [`Error::BadNetwork`] for channels last in a network with an unknown layer, or with a layer that takes a flattened map of several channels and
+    /// positions, unless the layer is fully connected, a ReLU or dropout.
     pub fn with_layout(self, layout: Layout) -> Result<Workload<'a>, Error> {
         Ok(Workload { layout, orders: orders(self.network, layout)?, ..self })
     }
 
-    /// The same workload in the layout that is planned unless another is asked for: channels last for 16-bit types where
-    /// the network allows it. Recordings have what was measured for them, which is channels first.
+    /// This workload in the default layout: channels last for 16-bit types if the network allows it. For a recording, the measured layout, which is
+    /// channels first.
     pub fn with_usual_layout(self, is_recorded: bool) -> Workload<'a> {
         match self.types.storage() {
             Storage::F16 | Storage::Bf16 if !is_recorded => self.clone().with_layout(Layout::Nhwc).unwrap_or(self),
@@ -163,8 +163,8 @@ impl<'a> Workload<'a> {
         self.orders[layer.index()]
     }
 
-    /// The order of each filter of a convolution, or of each row of a fully connected layer's matrix, if the device has
-    /// another one than files; `None` for every other layer.
+    /// The order of each filter of a convolution, or of each row of a fully connected layer's matrix, if the device's order differs from the files';
+    /// `None` for every other layer.
     ///
     /// # Panics
     /// If `layer` is out of range.
@@ -185,7 +185,7 @@ impl<'a> Workload<'a> {
         (in_place && joins).then_some(relu)
     }
 
-    /// The passes of the layer below a ReLU that compute it as well.
+    /// The passes of the layer below a ReLU that also compute it.
     pub(super) fn computed_below(&self, relu: LayerId) -> WithRelu {
         match self.network.layer(relu).inputs[..] {
             [below] if self.relu_over(below) == Some(relu) => self.behavior(below).with_relu,

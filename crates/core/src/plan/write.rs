@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
         InstructionId(self.schedule.instructions.len() - 1)
     }
 
-    /// The block that holds a tensor; allocates one if there is none.
+    /// The block that holds a tensor; allocates one if needed.
     fn block(&mut self, tensor: TensorId, stream: Stream) -> BlockId {
         let holds = Holding::Tensor(tensor);
         match self.on_device.get(&holds) {
@@ -120,7 +120,7 @@ impl<'a> Writer<'a> {
         block
     }
 
-    /// Makes a stream wait for the instruction with this number on another, unless it is known to have ended.
+    /// Makes a stream wait for the instruction with this number on another stream, unless it is known to have ended.
     fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         if self.clocks.known(stream)[other.index()] < number
             && let Some(instruction) = self.clocks.instruction(other, number)
@@ -145,7 +145,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Waits for every user of a tensor's block and releases it, if there is one.
+    /// Waits for every user of a tensor's block, if any, and releases it.
     fn release(&mut self, tensor: TensorId) {
         self.give_back(Holding::Tensor(tensor));
     }
@@ -208,7 +208,7 @@ impl<'a> Writer<'a> {
         for used in &operation.uses {
             let access = if again { used.access_in_rerun() } else { used.access };
             if access == Access::Read {
-                // Fetch on demand, unless a decision has already brought it back.
+                // Fetch on demand, unless a decision has already started the copy back.
                 self.prefetch(used.tensor);
             }
             let block = self.block(used.tensor, Stream::Compute);

@@ -43,12 +43,12 @@ impl Axis {
         (self.filter - 1) * self.dilation + 1
     }
 
-    /// Extent of the output: how often the filter fits into the padded input.
+    /// Extent of the output: the number of filter positions in the padded input.
     pub fn output(&self) -> usize {
         (self.input + self.pad_before + self.pad_after - self.reach()) / self.stride + 1
     }
 
-    /// The axis cut to so many outputs, padding included; itself if it has no more, or if they would read padding alone.
+    /// The axis cut to `outputs` outputs, padding included. Unchanged if it has no more, or if they would read padding alone.
     pub fn cut(self, outputs: usize) -> Axis {
         let padding = self.pad_before + self.pad_after;
         let input = (outputs.saturating_sub(1) * self.stride + self.reach()).saturating_sub(padding);

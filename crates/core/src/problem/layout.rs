@@ -27,8 +27,8 @@ impl Layout {
         }
     }
 
-    /// Strides, in elements, of a packed tensor of `channels` and three spatial `extents` (the first 1 where there are
-    /// two): sample, channel, and the three spatial dimensions. Filters lie the same way, with k in place of n.
+    /// Strides, in elements, of a packed tensor of `channels` and three spatial `extents` (with a leading 1 for two dimensions): sample, channel, and
+    /// the three spatial dimensions. Filters have the same order, with k instead of n.
     ///
     /// ```
     /// use tightfit_core::Layout;

@@ -1,8 +1,11 @@
 //! One convolution as a library call sees it: its shape, the operation, the mini-batch, the number types and
 //! the memory layout.
 //!
-//! Sizes are named as in cuDNN's documentation: n samples, c channels, (d) h w input, k filters, (t) r s filter,
-//! (o) p q output. A convolution has two or three spatial dimensions, outermost first.
+//! Sizes are named as in cuDNN's documentation: n samples, c channels, (d) h w input, k filters, (t) r s filter, (o) p q output. A convolution has
+//! two or three spatial dimensions, outermost first.
+//!
+//! `convolution`, `operation`, `types`, `storage` and `layout` are the parts of a problem, `text` is its one-line form, and `part` cuts it into
+//! blocks of samples and ranges.
 
 mod convolution;
 mod layout;
@@ -76,11 +79,11 @@ impl Problem {
         Ok(Problem { convolution, operation, batch, types, layout, input_in, output_in })
     }
 
-    /// The same problem with x and y in larger tensors of these spatial extents (d, h, w), whose strides they have: the
-    /// problem of a [`Part`].
+    /// The same problem with x and y as views of larger tensors with these spatial extents (d, h, w), and with their strides: the problem of a
+    /// [`Part`].
     ///
     /// # Errors
-    /// [`Error::BadProblem`] if a tensor is smaller than what lies in it, or has more than 2^60 elements.
+    /// [`Error::BadProblem`] if a tensor is smaller than its view, or has more than 2^60 elements.
     pub fn within(&self, inputs: [usize; 3], outputs: [usize; 3]) -> Result<Problem, Error> {
         let convolution = &self.convolution;
         for (name, own, whole, channels) in [
@@ -104,7 +107,7 @@ impl Problem {
         Ok(Problem { input_in: inputs, output_in: outputs, ..*self })
     }
 
-    /// The same problem on tensors of its own, if its own are views of larger ones.
+    /// The same problem on separate tensors instead of views of larger ones.
     pub fn packed(&self) -> Problem {
         Problem { input_in: self.convolution.inputs(), output_in: self.convolution.outputs(), ..*self }
     }
@@ -168,7 +171,7 @@ impl Problem {
         self.convolution.filter_len()
     }
 
-    /// Whether x and y are tensors of their own, not views of larger ones.
+    /// Whether x and y are separate tensors rather than views of larger ones.
     pub fn is_packed(&self) -> bool {
         (self.input_in, self.output_in) == (self.convolution.inputs(), self.convolution.outputs())
     }

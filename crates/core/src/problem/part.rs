@@ -1,4 +1,4 @@
-//! A part of a convolution: a block of samples, or of these samples a range along one spatial axis, exact at the seams.
+//! A part of a convolution: a block of samples, or a range of these samples along one spatial axis, exact at the seams.
 //!
 //! ```text
 //! forward, filter 3, pad 1        x  . 0 1 2 3 4 5 6 7 .       . is padding
@@ -8,9 +8,8 @@
 //! last    y 6..8 reads x 5..8     pad before 0, after 1
 //! ```
 //!
-//! A range lies along what the call writes: outputs for forward, inputs for backward-data. Backward-filter, which writes
-//! no such axis, takes a range of dy, and its parts add up. With s the stride, p the padding before, and
-//! reach = (r - 1) · dilation + 1:
+//! A range lies along the tensor that the call writes: outputs for forward, inputs for backward-data. Backward-filter writes no such axis; it takes a
+//! range of dy, and its parts add up. With s the stride, p the padding before, and reach = (r - 1) · dilation + 1:
 //!
 //! ```text
 //! forward, backward-filter of outputs a..b   reads inputs   a·s - p .. (b-1)·s - p + reach
@@ -19,8 +18,8 @@
 //!                                            pads a + p - s·(first of them), at most reach - 1
 //! ```
 //!
-//! All ranges of one size that touch no edge are one problem. What a part reads and writes stays where it is: its problem
-//! has the strides of the whole tensors ([`Problem::within`]).
+//! All ranges of one size that touch no edge are one problem. A part reads and writes the whole tensors in place: its problem has their strides
+//! ([`Problem::within`]).
 
 use std::ops::Range;
 
@@ -28,7 +27,7 @@ use super::{Axis, Convolution, Operation, Problem};
 use crate::Error;
 use crate::words::by_name;
 
-/// What 16-byte loads want addresses to be a multiple of.
+/// The address alignment for 16-byte loads.
 const ALIGNMENT: i64 = 16;
 
 /// A spatial dimension.
@@ -72,7 +71,7 @@ by_name!(Dimension, "dimensions");
 /// One call of a divided convolution: its problem, and where in the whole tensors its own begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What the call computes; a view of the whole tensors unless it is a tensor of its own.
+    /// The problem of the call; a view of the whole tensors, or separate tensors.
     pub problem: Problem,
     /// Elements before it in x; for backward-data in dy.
     pub data: usize,
@@ -86,7 +85,7 @@ impl Part {
     /// The part of `whole` that is a block of its samples.
     ///
     /// # Errors
-    /// [`Error::BadProblem`] if `whole` lacks some of the samples, or there are none.
+    /// [`Error::BadProblem`] if `whole` lacks some of the samples, or `samples` is empty.
     pub fn of_samples(whole: &Problem, samples: Range<usize>) -> Result<Part, Error> {
         let problem = whole.with_batch(samples.len())?;
         if samples.end > whole.batch() {
@@ -99,10 +98,9 @@ impl Part {
     /// The part of `whole` that is a `range` along `dimension` of a block of its samples; see [`Dimension::extent`].
     ///
     /// # Errors
-    /// [`Error::BadProblem`] if `whole` lacks some of the samples or the range, there are none, or the range cannot be
-    /// computed alone: everything under it is padding, or (for backward-data) it begins between strides or no output
-    /// depends on it. No range of [`Cuts`] fails so, unless padding is larger than the filter's reach or input is left
-    /// over.
+    /// [`Error::BadProblem`] if `whole` lacks some of the samples or the range, or if one is empty. Also if the range cannot be computed alone:
+    /// everything under it is padding, or (for backward-data) it begins between strides or no output depends on it. No range of [`Cuts`] fails this
+    /// way, unless padding is larger than the filter's reach or input is left over.
     pub fn slice(
         whole: &Problem,
         samples: Range<usize>,
@@ -139,7 +137,7 @@ impl Part {
         Ok(Part::at(problem, x, y))
     }
 
-    /// A problem whose x and y begin so many elements into the whole ones.
+    /// A problem whose x and y begin at these elements of the whole tensors.
     fn at(problem: Problem, x: usize, y: usize) -> Part {
         match problem.operation() {
             Operation::Forward => Part { problem, data: x, other: 0, output: y },
@@ -153,8 +151,8 @@ fn bad<T>(whole: &Problem, what: String) -> Result<T, Error> {
     Err(Error::BadProblem { what: format!("{whole}: {what}") })
 }
 
-/// Whether a view may be taken for the packed problem: its elements lie alike (strides count only where an extent is over
-/// 1), and every position along the axis is as aligned as memory of its own.
+/// Whether the packed problem may stand for a view: their elements have the same strides (strides count only for extents over 1), and every position
+/// along the axis has the alignment of separate memory.
 fn lies_packed(view: &Problem, packed: &Problem, dimension: Dimension) -> bool {
     let convolution = packed.convolution();
     let size = packed.types().storage().size();
@@ -196,8 +194,7 @@ fn backward(axis: &Axis, inputs: &Range<usize>) -> Option<Own> {
     Some(Own { axis: Axis { input: inputs.len(), pad_before, pad_after, ..*axis }, input: inputs.start, output: first })
 }
 
-/// Where a problem may be cut along a dimension: on strides, and where both tensors stay aligned to 16 bytes if there are
-/// such places.
+/// The positions at which a problem may be cut along a dimension: on strides, and with both tensors aligned to 16 bytes if possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cuts {
     extent: usize,
@@ -211,7 +208,7 @@ impl Cuts {
         let extent = dimension.extent(problem);
         let axis = problem.convolution().axes3()[dimension.index()];
         let (stride, pad) = (axis.stride, axis.pad_before);
-        // Backward-data begins where a filter's first element lies.
+        // Backward-data begins at the position of a filter's first element.
         let (first, step) = match problem.operation() {
             Operation::BackwardData => ((stride - pad % stride) % stride, stride),
             _ => (0, 1),
@@ -231,12 +228,12 @@ impl Cuts {
             [(input * x) % ALIGNMENT == 0, (output * y) % ALIGNMENT == 0]
         };
         let written = usize::from(problem.operation() != Operation::BackwardData);
-        // Of steps as fine as possible, those that align both tensors, or at least the written one.
+        // The finest steps that align both tensors, or at least the written one.
         let steps =
             [1, 2, 4, 8].into_iter().map(|times| times * step).filter(|&coarse| coarse == step || 2 * coarse <= extent);
         let places = |coarse: usize| (first..first + coarse).step_by(step).map(move |first| (first, coarse));
         let all: Vec<(usize, usize)> = steps.flat_map(places).collect();
-        // Addresses grow evenly, so two neighboring cuts tell of all.
+        // Addresses grow evenly, so two neighboring cuts decide for all.
         let neighbors = |&(first, step): &(usize, usize)| [aligned(first), aligned(first + step)];
         let best = all.iter().find(|cuts| neighbors(cuts) == [[true; 2]; 2]);
         let best = best.or_else(|| all.iter().find(|cuts| neighbors(cuts).iter().all(|aligned| aligned[written])));
@@ -260,8 +257,8 @@ impl Cuts {
             || position > 0 && position < self.extent && position % self.step == self.first % self.step
     }
 
-    /// The ranges of up to `size` that cover the extent, all but the first and the last of the largest such size; one
-    /// range if `size` is under the least distance.
+    /// The ranges that cover the extent, of the largest possible size up to `size` except for the first and the last. One range if `size` is under
+    /// the least distance.
     ///
     /// ```
     /// use tightfit_core::problem::{Cuts, Dimension, Problem};

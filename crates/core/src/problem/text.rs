@@ -6,8 +6,8 @@
 //! forward n32 c1 h161 w700 k32 r5 s20 pad0:1x2 stride2x3 f32       per dimension (x), before and after (:)
 //! ```
 //!
-//! Omitted when printed: pad0, stride1, dilation1, groups1, nchw. Read in any order. A part of a convolution whose x and
-//! y lie in larger tensors also has those tensors' extents, where they are larger:
+//! Omitted when printed: pad0, stride1, dilation1, groups1, nchw. Read in any order. A part of a convolution whose x and y are views of larger
+//! tensors also has the extents in which those are larger:
 //!
 //! ```text
 //! forward n1 c8 d4 h9 w9 k8 t3 r3 s3 pad0x1x1 f32 xd32 yd32        4 of 32 planes of x, 2 of 32 of y
@@ -19,7 +19,7 @@ use std::str::FromStr;
 use super::{Axis, Convolution, Layout, Operation, Problem, Types};
 use crate::Error;
 
-/// One line of a layer file: a named convolution, with the optional fields that the line gives.
+/// One line of a layer file: a named convolution, with its optional fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The layer's name, the line's first word.
@@ -97,7 +97,7 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    /// The one-line form without the mini-batch: what all micro-batches of a kernel share, and the key of profiles.
+    /// The one-line form without the mini-batch: the shape that all micro-batches of a kernel share, and the key of profiles.
     ///
     /// ```
     /// # use tightfit_core::Problem;

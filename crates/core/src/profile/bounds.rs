@@ -1,7 +1,7 @@
-//! Bounds on measurements, networks and devices: one set for everything that is imported, saved and read back.
+//! Bounds on measurements, networks and devices, for all imported, saved and read data.
 //!
-//! Whatever passes these checks can be written to a cache or a profile and read again unchanged: every number fits
-//! SQLite's signed 64 bits, and is exact as a double in other JSON readers.
+//! Data within these bounds can be written to a cache or a profile and read again unchanged: every number fits SQLite's signed 64 bits, and is exact
+//! as a double in other JSON readers.
 
 #[cfg(feature = "cache")]
 use super::Comparison;
@@ -124,7 +124,7 @@ pub(super) fn decision_fault(problem: &str, question: &str, decision: &Decision)
         .map(|fault| format!("decision `{problem}`: {fault}"))
 }
 
-/// The fault of a comparison: as that of a decision for its configuration, and its errors'.
+/// The fault of a comparison: of its configuration, as in a decision, or of its errors.
 #[cfg(feature = "cache")]
 pub(super) fn comparison_fault(problem: &str, comparison: &Comparison) -> Option<String> {
     let Comparison { configuration, error, own } = comparison;
@@ -150,7 +150,7 @@ pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
         .or_else(|| recording.decisions().find_map(|(problem, question, one)| decision_fault(problem, question, one)))
 }
 
-/// Replaces numbers over the bounds by those of [`DivisionCost::NEVER`], since no limit allows either.
+/// Replaces numbers over the bounds by the numbers of [`DivisionCost::NEVER`], since no limit allows either.
 pub(super) fn division(cost: DivisionCost) -> DivisionCost {
     let DivisionCost { time, workspace } = DivisionCost::NEVER;
     DivisionCost {

@@ -1,15 +1,15 @@
-//! How far a configuration errs against 64-bit arithmetic.
+//! The error of a configuration against 64-bit arithmetic.
 
 use crate::{Algorithm, Configuration, Problem};
 
-/// What configurations were compared for: everything their errors depend on, except the device.
+/// The question of a comparison: everything that the errors depend on, except the device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ComparisonKey {
     /// The convolution at its mini-batch.
     pub problem: Problem,
     /// The bits of both factors.
     pub factors: [u32; 2],
-    /// What every address is a multiple of.
+    /// The alignment of every address.
     pub base: usize,
 }
 
@@ -22,14 +22,14 @@ impl ComparisonKey {
     }
 }
 
-/// The error of a configuration, and that of the program's own choice on the same data. An error is the root of the mean square of
-/// the differences from 64-bit arithmetic, over the largest magnitude.
+/// The errors of a configuration and of the program's own choice on the same data. An error is the root mean square of the differences from 64-bit
+/// arithmetic, divided by the largest magnitude.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The configuration; whatever time it takes, it errs alike.
+    /// The configuration. Its error does not depend on its time.
     pub configuration: Configuration,
     /// Its error.
     pub error: f64,
-    /// The program's own choice and its error, if that had room beside it.
+    /// The program's own choice and its error, if both outputs fit in memory.
     pub own: Option<(Algorithm, f64)>,
 }

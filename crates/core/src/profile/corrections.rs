@@ -6,7 +6,7 @@
 use crate::candidate::{Algorithm, Notes};
 use crate::{Device, Operation};
 
-/// Notes to add to what a library reports about one algorithm.
+/// Notes to add to a library's report about one algorithm.
 struct Correction {
     /// Name of the library, as a [`Device`] has it, and the first and last versions to which this applies.
     library: (&'static str, [u32; 2], [u32; 2]),
@@ -17,10 +17,9 @@ struct Correction {
 }
 
 const CORRECTIONS: &[Correction] = &[
-    // Engine 17 states no numerical note. On an H200 its workspace equals that of the legacy non-fused Winograd
-    // algorithm to the byte in 863 of 866 recorded (problem, size) pairs
-    // (`profiles/recorded/h200-2026-11-21.jsonl.gz`), and for 5x5 filters it is off by 4e-3 of the largest output as
-    // that one is (`docs/results.md`, Errors).
+    // Engine 17 states no numerical note. On an H200 its workspace equals the workspace of the legacy non-fused Winograd algorithm to the byte in 863
+    // of 866 recorded (problem, size) pairs (`profiles/recorded/h200-2026-11-21.jsonl.gz`). For 5x5 filters both have an error of 4e-3 of the largest
+    // output (`docs/results.md`, Errors).
     Correction {
         library: ("cudnn", [9, 19], [9, 19]),
         operation: Operation::BackwardFilter,
@@ -29,7 +28,7 @@ const CORRECTIONS: &[Correction] = &[
     },
 ];
 
-/// What a library reports about an algorithm's arithmetic, plus known corrections.
+/// A library's notes on an algorithm's arithmetic, plus known corrections.
 ///
 /// ```
 /// use tightfit_core::{Algorithm, Device, Notes, Operation, profile::corrected};

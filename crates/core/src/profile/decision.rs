@@ -1,4 +1,4 @@
-//! What was decided about a convolution of a program.
+//! Decisions about the convolutions of programs.
 
 use super::Admission;
 use crate::{Algorithm, Bytes, Configuration, Nanos, Problem};
@@ -10,17 +10,17 @@ pub struct DecisionKey {
     pub problem: Problem,
     /// The program's own algorithm.
     pub chosen: Algorithm,
-    /// Its workspace, by which another version of the library is noticed.
+    /// Its workspace, which reveals another version of the library.
     pub chosen_workspace: Bytes,
     /// The largest workspace.
     pub limit: Bytes,
     /// Name of the rule that chose the sizes, such as `fit`; with ` auto` if the limit is the own choice's workspace.
     pub sizes: String,
-    /// Which algorithms.
+    /// The admitted algorithms.
     pub admission: Admission,
     /// The bits of both factors.
     pub factors: [u32; 2],
-    /// What every address is a multiple of.
+    /// The alignment of every address.
     pub base: usize,
 }
 
@@ -39,9 +39,9 @@ impl DecisionKey {
 /// A decision that was measured and compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// What runs; none for the program's own choice.
+    /// The configuration that runs; `None` for the program's own choice.
     pub configuration: Option<Configuration>,
-    /// Time of the program's own choice, measured in turns with the configuration.
+    /// Time of the program's own choice, measured alternately with the configuration.
     pub framework_time: Option<Nanos>,
     /// Whether nothing is left to measure.
     pub is_final: bool,

@@ -1,5 +1,10 @@
-//! What is known about a problem's algorithms: queried from a [`Backend`](crate::Backend), measured, cached on disk, or
-//! replayed from a recording.
+//! Measurements of a problem's algorithms: queried from a [`Backend`](crate::Backend), measured, cached on disk, or replayed from a recording.
+//!
+//! - `profiler` measures on demand and keeps results in a `store`; `cache` is the store on disk.
+//! - `recording` is the profile file; `replay` answers from recordings as a backend.
+//! - `decision` and `comparison` hold results about the convolutions of programs.
+//! - `bounds` checks everything that is imported, saved or read; `corrections` amends the notes of libraries.
+//! - `model` finds a network or a recorded program by name.
 
 mod bounds;
 #[cfg(feature = "cache")]

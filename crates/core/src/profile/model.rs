@@ -1,4 +1,4 @@
-//! What a journey is about: a network whose layers are known, or a program of which only its convolutions are.
+//! The model of a profile: a network whose layers are known, or a program whose convolutions alone are known.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::{Error, Layout, Operation, Problem, Types};
 /// A network, or a program that was recorded while it ran.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Model {
-    /// Every layer is known.
+    /// A network with known layers.
     Network(Network),
     /// A program under `tightfit run`, or training steps that were measured whole: its kernels and times are known, its
     /// layers are not.
@@ -17,13 +17,13 @@ pub enum Model {
 }
 
 impl Model {
-    /// The built-in network or network file of this name or path ([`Network::open`]); otherwise what was recorded under
-    /// this name: a program's convolutions, a list of layers, or training steps.
+    /// The built-in network or network file of this name or path ([`Network::open`]); otherwise the recording under this name: a program's
+    /// convolutions, a list of layers, or training steps.
     ///
     /// # Errors
-    /// Those of [`Network::open`]; an unknown name is reported with the recorded names as well.
+    /// The errors of [`Network::open`]. For an unknown name, the error also lists the recorded names.
     pub fn find(name: &str, recordings: &[Recording]) -> Result<Model, Error> {
-        // A program's own file may have its name, and is no network.
+        // A program's own file may have the program's name without being a network.
         let error = match Network::open(name) {
             Ok(network) => return Ok(Model::Network(network)),
             Err(error) => error,

@@ -37,10 +37,10 @@ pub struct RecordedNetwork {
     pub layers: Vec<(String, String, usize)>,
 }
 
-/// The word for a network without a mini-batch of its own.
+/// The word for a network without a mini-batch.
 const LIST: &str = "list";
 
-/// The form in files. A `batch` of 0 stands for a program, unless `kind` marks a list.
+/// The form in files. A `batch` of 0 marks a program, unless `kind` marks a list.
 #[derive(Serialize, Deserialize)]
 struct NetworkFields {
     name: String,

@@ -18,8 +18,7 @@ use crate::{Bytes, Device, DivisionCost, Error, Nanos, Problem};
 pub struct Spent {
     /// Wall-clock time of the measurements made, all repeats included; the recorded times in a replay.
     pub time: Nanos,
-    /// The time of one call of every requested candidate, cached or not: the cost of a choice of sizes, whatever was known
-    /// before.
+    /// The time of one call of every requested candidate, cached or not. This is the cost of a choice of sizes, independent of the cache.
     pub kernel_time: Nanos,
     /// Measurements made.
     pub measured: usize,
@@ -29,7 +28,7 @@ pub struct Spent {
     pub skipped: Vec<Skipped>,
     /// The first failure to write to the cache; measuring continued without it.
     pub cache_failure: Option<String>,
-    /// What each device measured, in the order of the devices; empty for what was not shared among devices.
+    /// The measurements made by each device, in the order of the devices; empty if only one device measured.
     pub shares: Vec<Share>,
 }
 
@@ -107,7 +106,7 @@ impl Admission {
     }
 }
 
-/// What a candidate competes with; see [`Effort`].
+/// The times that a candidate competes with; see [`Effort`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rivals {
     /// [`Effort::best`].
@@ -116,7 +115,7 @@ pub(crate) struct Rivals {
     pub bound: Option<Nanos>,
 }
 
-/// What was measured in one run, by problem at its size; `None` for what failed.
+/// The measurements of one run, by problem at its size; `None` for a failed one.
 pub(crate) type Known = HashMap<(Problem, Algorithm), Option<Measurement>>;
 
 /// The measurements of one backend, made on demand and cached.
@@ -173,7 +172,7 @@ impl<'a> Profiler<'a> {
         self.spent
     }
 
-    /// The batch sizes up to the problem's own that can be measured, rising: every one, or those of a recording.
+    /// The measurable batch sizes up to the problem's own, rising: every size, or a recording's sizes.
     pub fn sizes(&self, problem: &Problem) -> Vec<usize> {
         match self.backend.sizes(problem) {
             Some(mut sizes) => {
@@ -184,7 +183,7 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    /// What measures.
+    /// The device that measures.
     pub fn device(&self) -> &Device {
         self.backend.device()
     }
@@ -328,8 +327,8 @@ impl<'a> Profiler<'a> {
 
     /// The cost of dividing the problem, from the cache or queried from the backend and saved.
     ///
-    /// # Errors The errors of [`Backend::division_cost`] and of reading the cache; [`Error::Interrupted`] once the
-    /// caller has asked to stop.
+    /// # Errors
+    /// The errors of [`Backend::division_cost`] and of reading the cache; [`Error::Interrupted`] once the caller has asked to stop.
     pub fn division_cost(&mut self, problem: &Problem) -> Result<DivisionCost, Error> {
         self.check_stop()?;
         if let Some(cache) = self.cache

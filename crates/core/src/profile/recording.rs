@@ -11,8 +11,11 @@
 //! {"decision":"forward n256 c3 h227 ...","question":"..","configuration":{"parts":[..],"cost":{..}},"framework_ns":4800,"is_final":true}
 //! ```
 //!
-//! `lines` gives the number of lines that follow, so that a truncated file is detected; files without it are not
-//! checked. A time of null stands for a candidate whose workspace is known but that was not run.
+//! `lines` is the number of lines that follow, so that a truncated file is detected; files without it are not checked. A time of null marks a
+//! candidate whose workspace is known but that was not run.
+//!
+//! `line` reads and writes the lines, `devices` selects and merges recordings, `decisions` adds decisions, and `shipped` holds the recordings that
+//! come with the program.
 
 mod decisions;
 mod devices;
@@ -42,7 +45,7 @@ const MAX_TEXT: Bytes = Bytes::gib(1);
 
 const NO_DEVICE: &str = "contains no device; it may be truncated";
 
-/// The measurements of one device, and what was decided by them.
+/// The measurements of one device, and the decisions based on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// Where they were made.
@@ -267,8 +270,7 @@ fn read_lines(reader: impl BufRead) -> Result<Vec<Recording>, Fault> {
     Ok(recordings)
 }
 
-/// Checks the format line and the number of lines, and gives every other line that is wanted by its text to `take`, with its
-/// number.
+/// Checks the format line and the number of lines. Calls `take` with the number and text of every other line whose text is wanted.
 fn for_read_lines(
     reader: impl BufRead,
     is_wanted: impl Fn(&str) -> bool,

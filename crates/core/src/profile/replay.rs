@@ -16,7 +16,7 @@ impl Replay {
     /// Replays recordings of one device as one, as [`Recording::by_device`] merges them.
     ///
     /// # Errors
-    /// [`Error::SeveralDevices`] if there are several; [`Error::Backend`] if there is no recording.
+    /// [`Error::SeveralDevices`] for several devices; [`Error::Backend`] without a recording.
     pub fn of(recordings: impl IntoIterator<Item = Recording>) -> Result<Replay, Error> {
         let refuse = |what| Error::Backend { backend: "replay".to_owned(), what, source: None };
         let recordings = recordings.into_iter().filter(|recording| !recording.is_of_decisions());

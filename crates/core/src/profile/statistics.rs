@@ -1,4 +1,4 @@
-//! Decides how often to repeat a timing, and summarizes the repeats.
+//! Decides the number of repeats of a timing, and summarizes them.
 //!
 //! ```text
 //! warm-up | 1 | 2 | 3 | ..      at least `least`, then until (q3 - q1) / median is small, or `most`, or time is up
@@ -21,13 +21,13 @@ pub struct Sample {
     pub repeats: u32,
 }
 
-/// How far over the bound a candidate must be in every call before it is given up. On a machine that other programs
-/// use too, a few calls in a row may easily take a third longer than usual.
+/// A candidate is given up if every call exceeds the bound by this factor. On a machine with other programs, a few calls in a row may easily take a
+/// third longer than usual.
 const MARGIN: f64 = 1.5;
 
 /// Calls `run`, which returns the time of one run, as often as `effort` requires.
 ///
-/// At least one run counts, whatever `effort` says.
+/// At least one run counts, with any `effort`.
 ///
 /// # Errors
 /// The first error of `run`.
@@ -70,7 +70,7 @@ fn summarize(times: &mut [Nanos]) -> Sample {
 mod tests {
     use super::*;
 
-    /// Feeds recorded times; also returns how many were requested.
+    /// Feeds recorded times; also returns the number of requested ones.
     fn feed(effort: &Effort, times: &[u64]) -> (Sample, usize) {
         let mut asked = 0;
         let sample = sample(effort, || {

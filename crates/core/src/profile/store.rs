@@ -10,30 +10,30 @@ pub trait Store: Sync {
     /// Everything measured on `device` for the problem's shape, operation, types and layout, at any micro-batch.
     ///
     /// # Errors
-    /// Those of reading.
+    /// If reading fails.
     fn measurements(&self, device: &Device, problem: &Problem) -> Result<Vec<Measurement>, Error>;
 
     /// Saves a new measurement of the problem's shape.
     ///
     /// # Errors
-    /// Those of writing.
+    /// If writing fails.
     fn keep(&self, device: &Device, problem: &Problem, measurement: &Measurement) -> Result<(), Error>;
 
-    /// What dividing the problem's shape costs, if known.
+    /// The cost of dividing the problem's shape, if known.
     ///
     /// # Errors
-    /// Those of reading.
+    /// If reading fails.
     fn division_cost(&self, device: &Device, problem: &Problem) -> Result<Option<DivisionCost>, Error>;
 
-    /// Saves what dividing the problem's shape costs.
+    /// Saves the cost of dividing the problem's shape.
     ///
     /// # Errors
-    /// Those of writing.
+    /// If writing fails.
     fn keep_division_cost(&self, device: &Device, problem: &Problem, cost: DivisionCost) -> Result<(), Error>;
 
-    /// Saves which layers a network has, under its name and mini-batch.
+    /// Saves the layers of a network under its name and mini-batch.
     ///
     /// # Errors
-    /// Those of writing.
+    /// If writing fails.
     fn keep_network(&self, name: &str, batch: Option<usize>, kernels: &[Kernel]) -> Result<(), Error>;
 }

@@ -25,10 +25,9 @@ const FIELDS: [&str; 15] = [
 
 /// Writes the result as comma-separated values, with a header and one line per kernel.
 ///
-/// `division` and `algorithms` list the micro-batches of the configuration, joined by `+` (`100+100+56`). `limit_of`
-/// says what `limit_bytes` bounds: each `kernel`, the `total` of all, or `one` shared workspace. Unknown values are
-/// empty: the undivided fields if nothing fits or was measured undivided, the last four if the kernel was not run. An unlimited limit
-/// is empty too.
+/// `division` and `algorithms` list the micro-batches of the configuration, joined by `+` (`100+100+56`). `limit_of` is the scope of `limit_bytes`:
+/// each `kernel`, the `total` of all, or `one` shared workspace. Unknown values are empty: the undivided fields if nothing fits or was measured
+/// undivided, the last four if the kernel was not run. An unlimited limit is empty too.
 pub fn csv(optimized: &Optimized) -> String {
     let mut grid = Grid::new(FIELDS.map(|name| (name, Align::Left)));
     let limit_of = match optimized.limit {

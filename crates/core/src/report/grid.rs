@@ -14,7 +14,7 @@ const NARROWEST: usize = 6;
 /// Spaces between columns.
 #[cfg(feature = "tables")]
 const WIDE: usize = 2;
-/// The same, where a table is too wide for the terminal.
+/// The narrow width, if a table is too wide for the terminal.
 #[cfg(feature = "tables")]
 const NARROW: usize = 1;
 
@@ -145,7 +145,7 @@ impl Grid {
         })
     }
 
-    /// The largest of what is measured of a column's header, by words, and of its cells.
+    /// The maximum of `of` over a column's header, by words, and its cells.
     #[cfg(feature = "tables")]
     fn width(&self, column: usize, of: impl Fn(Align, &str) -> usize) -> usize {
         let (name, align) = &self.columns[column];

@@ -1,10 +1,10 @@
 //! The lines above a table.
 
-/// The widest line; every terminal shows so much.
+/// The widest line; every terminal has this width.
 const WIDTH: usize = 80;
 
-/// Joins parts with commas, and begins a new line where one would be wider than 80 columns. A part that is wider by itself
-/// has a line of its own. The last line ends in a line feed.
+/// Joins parts with commas, and begins a new line where one would be wider than 80 columns. A part that is wider than that has a separate line. The
+/// last line ends in a line feed.
 ///
 /// ```
 /// use tightfit_core::report::lines;

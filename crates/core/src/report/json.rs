@@ -12,14 +12,13 @@ use crate::{Bytes, Candidate, Configuration, Operation, Types};
 
 /// Writes the result as one indented JSON object that ends in a line feed.
 ///
-/// Exactly one of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` is present; it is null if
-/// unlimited. Times are in µs with up to three decimals. Null marks missing values: `undivided` if nothing fits
-/// or nothing was measured undivided (`undivided_missing` says which: `over-limit` or `not-measured`), `undivided_time_us`
-/// and `speedup` if that applies to any kernel, and errors that are not finite. Under a
-/// total, `needs` gives the workspace in use, and what a limit per kernel (`workspace_limit_bytes`) would need for the
-/// same speed or more: with a workspace per kernel, and with one workspace that only non-overlapping kernels share.
-/// `side_by_side` lists the groups that ran concurrently, as indices into `kernels`. A divided kernel's `time_us` and
-/// `workspace_bytes` include the cost of dividing, which is not part of any micro-batch.
+/// Exactly one of `workspace_limit_bytes`, `total_workspace_bytes` and `one_workspace_bytes` is present; it is null if unlimited. Times are in µs
+/// with up to three decimals. Null marks missing values: `undivided` if nothing fits or nothing was measured undivided (`undivided_missing` says
+/// which: `over-limit` or `not-measured`), `undivided_time_us` and `speedup` if that applies to any kernel, and errors that are not finite. Under a
+/// total, `needs` has the workspace in use. It also has the workspace with which a limit per kernel (`workspace_limit_bytes`) reaches the same speed
+/// or more: with one workspace per kernel, and with one workspace that only non-overlapping kernels share. `side_by_side` lists the groups that ran
+/// concurrently, as indices into `kernels`. A divided kernel's `time_us` and `workspace_bytes` include the cost of dividing, which is not part of any
+/// micro-batch.
 pub fn json(optimized: &Optimized) -> String {
     // Plain structs with string keys, written to memory: this cannot fail.
     serde_json::to_string_pretty(&Document::of(optimized)).unwrap_or_default() + "\n"

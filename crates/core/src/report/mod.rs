@@ -8,7 +8,8 @@
 //!                 +-> svg ------------------------> +-> svg::limits     one network: time against the limit
 //! ```
 //!
-//! Everything here only reads, and returns a string; empty results give empty reports.
+//! The functions only read, and return a string; empty results make empty reports. `grid` aligns rows, `head` writes the lines above a table,
+//! `slower` lists slowed down kernels, and `plan` reports plans.
 
 mod csv;
 mod grid;
@@ -28,7 +29,7 @@ pub use slower::{Slower, slower};
 #[cfg(feature = "tables")]
 pub use table::table;
 
-/// A number with so many decimals, without the sign of minus zero, to which small negative numbers round.
+/// A number with `decimals` decimals. Small negative numbers round to zero without a minus sign.
 fn rounded(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
     match text.strip_prefix('-') {

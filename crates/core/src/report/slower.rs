@@ -1,25 +1,24 @@
-//! Kernels that a choice makes slower, in words: which, by how much, and what would not.
+//! Lists the kernels that a choice slows down, the factor, and a choice that would not.
 
-/// A kernel is worth a line of its own if it is slower by this factor.
+/// A kernel is listed if it is slower by this factor.
 const SLOWER: f64 = 1.1;
-/// Lines of such kernels at most.
+/// The most kernels to list.
 const LINES: usize = 3;
 
-/// A kernel with how many times as long it takes.
+/// A slower kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slower {
     /// Layer and operation.
     pub kernel: String,
-    /// The times.
+    /// The slowdown.
     pub factor: f64,
-    /// Under which choice, such as `within 64 MiB`.
+    /// The choice, such as `within 64 MiB`.
     pub now: String,
-    /// What that is compared with, such as `with 163 MiB`.
+    /// The choice to compare with, such as `with 163 MiB`.
     pub instead: String,
 }
 
-/// A line for each of the kernels that are slowed down most, and one for how many others there are. Empty if none is slower by
-/// more than a tenth.
+/// A line for each of the slowest kernels, and one for the number of others. Empty if no kernel is slower by more than a tenth.
 pub fn slower(mut kernels: Vec<Slower>) -> Vec<String> {
     kernels.retain(|one| one.factor > SLOWER);
     kernels.sort_by(|a, b| b.factor.total_cmp(&a.factor));

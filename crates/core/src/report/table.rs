@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_slower_than_undivided_says_which_kernel_does() {
+    fn kernels_slower_than_undivided_are_named() {
         let mut optimized = samples::verified();
         optimized.limit = Limit::PerKernel(Bytes(1));
         optimized.kernels[1].undivided = samples::alexnet().kernels[1].undivided.clone();
@@ -235,7 +235,7 @@ mod tests {
         let said = "0.54x as fast\nslower      conv2 forward takes 3.0 times as long divided within 1 B as undivided\n";
         assert!(text.contains(said), "{text}");
         assert!(!of_second(1).contains("slower"), "{}", of_second(1));
-        // Where the run as a whole is faster, nobody asks.
+        // If the whole run is faster, a slower kernel does not matter.
         optimized.kernels[0].verification.as_mut().unwrap().undivided_time = Some(Nanos(90_000_000));
         optimized.kernels[1].verification.as_mut().unwrap().undivided_time = Some(Nanos(1_000_000));
         let text = table(&optimized, WIDE);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_said_not_to_fit() {
+    fn unmeasured_kernels_are_not_reported_as_over_the_limit() {
         let mut optimized = samples::verified();
         optimized.kernels[1].undivided = Err(NotUndivided::NotMeasured);
         let text = table(&optimized, WIDE);

@@ -1,12 +1,12 @@
-//! What several devices can measure of one kernel at once: the sizes that are known in advance.
+//! Measures the sizes of one kernel that are known in advance, on several devices at once.
 //!
 //! ```text
-//! problem A   1  2  4  8 .. 256     each size is a task of its own, the largest first,
+//! problem A   1  2  4  8 .. 256     each size is a separate task, the largest first,
 //! problem B   1  2  4  8 .. 256     and a free device takes the next one
 //! ```
 //!
-//! So one large kernel occupies all devices. `fit` finds most of its sizes while it measures, and parts of the
-//! mini-batch take the algorithms that were best; those are left to the device that completes the problem.
+//! One large kernel therefore occupies all devices. `fit` finds most of its sizes while it measures, and parts of the mini-batch use the best
+//! algorithms; the device that completes the problem measures both.
 //!
 //! **Source**: Oyama et al. 2018, III.B, parallel evaluation.
 
@@ -18,7 +18,7 @@ use super::sizes::measure_size;
 use crate::profile::{Admission, Known, Spent};
 use crate::{Backend, Bytes, Device, Error, Problem};
 
-/// Measures the sizes of `problems` that are known in advance, and returns the measurements and what they cost.
+/// Measures the sizes of `problems` that are known in advance, and returns the measurements and their cost.
 ///
 /// # Errors
 /// The first fatal error of any device.

@@ -1,4 +1,4 @@
-//! The time that a candidate must beat to be of use, from the candidates known so far.
+//! The time that a candidate must beat to be useful, given the candidates known so far.
 //!
 //! A candidate of s samples that takes t is part of a faster division of all B samples only if
 //!
@@ -7,15 +7,13 @@
 //!                          r  least time per sample known: the other samples take at least that
 //! ```
 //!
-//! Under a smaller limit, T and r are those of the candidates within it. A candidate competes under every limit from
-//! its own workspace up, so its bound is the largest over those limits: a slow candidate that needs less workspace than
-//! the fast ones has a chance, and is measured with care. Whatever the limit, it must also beat the fastest candidate of
-//! its size that needs no more workspace, and a candidate for the whole mini-batch only that, so that the best
-//! undivided configuration is known exactly.
+//! Under a smaller limit, T and r come from the candidates within that limit. A candidate competes under every limit from its workspace up, so its
+//! bound is the largest over those limits. A slow candidate that needs less workspace than the fast ones therefore has a chance, and is measured with
+//! care. Under any limit it must also beat the fastest candidate of its size with no more workspace. This is the only bound for the whole mini-batch,
+//! so that the best undivided configuration is known exactly.
 //!
-//! A bound is for measuring with less care, never for leaving candidates out: measurements to come may lower r, and
-//! other limits, mini-batches and rules for algorithms may use what is in the cache. So [`candidates`] measures again
-//! what turns out to be part of an answer.
+//! A bound only allows less careful measurements; it never excludes candidates, because later measurements may lower r, and other limits,
+//! mini-batches and rules for algorithms may use the cached measurements. [`candidates`] measures a candidate again if it becomes part of an answer.
 //!
 //! [`candidates`]: super::candidates
 
@@ -35,31 +33,31 @@ pub(super) struct Bounds {
     leveled: usize,
 }
 
-/// What the candidates within one workspace achieve.
+/// The best results of the candidates within one workspace.
 struct Level {
     workspace: Bytes,
-    /// Time of the whole mini-batch, divided or not; none if nothing adds up.
+    /// Time of the whole mini-batch, divided or not; `None` if no sizes add up.
     whole: Option<Nanos>,
     /// Least nanoseconds per sample.
     per_sample: f64,
 }
 
 impl Bounds {
-    /// The bounds for candidates of `problem`, of which none is known.
+    /// The bounds for `problem` without any known candidates.
     pub(super) fn new(problem: &Problem) -> Bounds {
         let (known, by_size, levels) = (Vec::new(), HashMap::new(), Vec::new());
         Bounds { problem: *problem, known, by_size, levels, leveled: 0 }
     }
 
-    /// Takes one more candidate into account.
+    /// Adds a candidate.
     pub(super) fn add(&mut self, candidate: &Candidate) {
         self.by_size.entry(candidate.micro_batch).or_default().push((candidate.workspace, candidate.time));
         self.known.push(candidate.clone());
     }
 
-    /// What a candidate of this size and workspace competes with.
+    /// The times that a candidate of this size and workspace competes with.
     ///
-    /// - Cost: that of a front, whenever a tenth more candidates are known than at the last.
+    /// - Cost: a front each time the number of known candidates has grown by a tenth.
     pub(super) fn rivals(&mut self, size: usize, workspace: Bytes) -> Rivals {
         let same = self.by_size.get(&size).map_or(&[][..], Vec::as_slice);
         let best = same.iter().map(|&(_, time)| time).min();
@@ -139,7 +137,7 @@ mod tests {
         assert_eq!(bound(&rows, 4, 8), Some(10));
         assert_eq!(bound(&rows, 4, 7), Some(40));
         assert_eq!(bound(&rows, 3, 7), Some(30));
-        // Nothing adds up without workspace, whatever adds up with it.
+        // No sizes add up without workspace, although they do with it.
         assert_eq!(bound(&[(5, 5, 0), (4, 10, 8)], 3, 7), None);
         assert_eq!(bound(&[(4, 10, 8)], 4, 7), None);
         assert_eq!(bounds(&rows).rivals(4, Bytes(0)).best, Some(Nanos(10)), "the best of its size in any workspace");

@@ -1,4 +1,4 @@
-//! How long measuring may take.
+//! The time limit of measuring.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use crate::{Error, Nanos};
 pub struct TuneBudget(Option<Duration>);
 
 impl TuneBudget {
-    /// The time; none if there is no limit.
+    /// The time; `None` without a limit.
     pub fn limit(self) -> Option<Duration> {
         self.0
     }

@@ -26,7 +26,7 @@ impl Progress for Silent {
 /// The environment of a survey. The default has no store, never stops, and ignores progress.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    /// Where to look up and save measurements.
+    /// The store of measurements to look up and save in.
     pub cache: Option<&'a dyn Store>,
     /// Set it to stop; completed measurements stay in the cache.
     pub stop: &'a AtomicBool,

@@ -20,7 +20,7 @@ use crate::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement
 /// Predicts the time of one run of an algorithm on a problem.
 pub type Expected<'a> = dyn Fn(&Problem, &Algorithm) -> Nanos + Sync + 'a;
 
-/// What a survey would measure, and its cost.
+/// The measurements that a survey would make, and their cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forecast {
     /// Problems that need measurements.
@@ -40,8 +40,9 @@ pub struct Forecast {
 /// Predicts a survey of `problems` on `backend` without measuring. After `patience`, it counts the remaining problems
 /// at their whole mini-batches only.
 ///
-/// # Errors The errors that the survey would return before it measures anything: no algorithm supports a problem, or
-/// none fits the limit. [`Error::Interrupted`] once the caller has asked to stop.
+/// # Errors
+/// The errors that the survey would return before it measures anything: no algorithm supports a problem, or none fits the limit.
+/// [`Error::Interrupted`] once the caller has asked to stop.
 pub fn forecast(
     problems: &[Problem],
     scope: &Scope,

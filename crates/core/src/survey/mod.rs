@@ -1,4 +1,10 @@
 //! Surveys: which micro-batch sizes to measure, for one kernel, and for all kernels of a network over several devices.
+//!
+//! 1. `survey` takes the distinct problems; `devices` gives each free device the next task; `env` has the store, stop flag and listener.
+//! 2. `sizes` lists the fixed sizes of a problem; `fit` searches for the best ones; `ahead` measures on several devices at once.
+//! 3. `bounds` and `grouped` spare hopeless candidates; `budget` limits the time.
+//! 4. `slices` and `slicing` measure slices along an axis; `parts` further mini-batches.
+//! 5. `forecast` predicts the cost of a survey.
 
 mod ahead;
 mod bounds;

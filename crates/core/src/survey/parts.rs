@@ -1,5 +1,5 @@
-//! Measures convolutions at further mini-batches, such as those of a plan's parts: with the algorithms that are best under
-//! some limit for the whole one.
+//! Measures convolutions at further mini-batches, such as the sizes of a plan's parts, with the algorithms that are best under some limit for the
+//! whole mini-batch.
 
 use super::bounds::Bounds;
 use super::sizes::{measure_size, settle};
@@ -39,7 +39,7 @@ pub(super) fn add_parts(
                 found.candidates.push(measurement.candidate());
             }
         }
-        // None of them may run so few samples, or those that do need more than others.
+        // Perhaps none of these algorithms can run a mini-batch this small, or they need more workspace than others.
         if divide(&part, &found.candidates, limit, found.cost).is_err() {
             measure_size(&part, limit, profiler, &mut found.candidates)?;
         }

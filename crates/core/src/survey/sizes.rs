@@ -145,8 +145,8 @@ fn measure_all(
     Ok(())
 }
 
-/// Measures the parts of the answers under `limits` again, divided and undivided, that were given up after a single
-/// timed call: with fewer rivals than when it was made, such a measurement may decide.
+/// Measures parts of the answers under `limits` again, divided and undivided, if they were given up after a single timed call: with fewer rivals than
+/// at that time, such a measurement may decide.
 pub(super) fn settle(
     problem: &Problem,
     limits: &[Bytes],

@@ -1,7 +1,7 @@
 //! Slices along a spatial axis, for kernels whose mini-batch is too small to divide.
 //!
-//! Workspaces are free to ask, so each algorithm that does not fit whole is measured only at the largest slices within the
-//! limit, and at the next smaller:
+//! Asking for a workspace is free. Each algorithm that does not fit whole is therefore measured only at the largest slices within the limit, and at
+//! the next smaller ones:
 //!
 //! ```text
 //! one sample    d32 whole   577 MiB
@@ -10,8 +10,8 @@
 //! under 128 MiB                  ^^^   ^^                     measured inside; the fastest also at both edges
 //! ```
 //!
-//! The measured ranges are then put together in every way ([`slice`]): a candidate of the whole block of samples, beside
-//! all others. Where no slices along an axis fit a limit, those along the next are tried.
+//! The measured ranges are then combined in every way ([`slice`]). Each combination is a candidate for the whole block of samples, next to all
+//! others. If no slices along an axis fit a limit, slices along the next axis are tried.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,7 +31,7 @@ pub enum Divide {
     Batch,
     /// A spatial axis of all samples.
     Space,
-    /// The mini-batch first; then, where that is small or its samples are large, a spatial axis of its micro-batches.
+    /// The mini-batch first. If that is small or its samples are large, then also a spatial axis of its micro-batches.
     #[default]
     Both,
     /// Nothing.
@@ -55,12 +55,12 @@ impl Divide {
         }
     }
 
-    /// The micro-batch sizes to measure where these are allowed: only the whole mini-batch if that is not divided.
+    /// The micro-batch sizes to measure out of the allowed ones: only the whole mini-batch if that is not divided.
     pub fn micro_batches(self, allowed: Sizes) -> Sizes {
         if matches!(self, Divide::Batch | Divide::Both) { allowed } else { Sizes::Undivided }
     }
 
-    /// Whether spatial axes may be divided where these micro-batch sizes are allowed.
+    /// Whether spatial axes may be divided, given the allowed micro-batch sizes.
     pub fn slices(self, allowed: Sizes) -> bool {
         allowed != Sizes::Undivided && matches!(self, Divide::Space | Divide::Both)
     }
@@ -69,16 +69,16 @@ impl Divide {
 by_name!(Divide, "divisions");
 
 /// The largest mini-batch that is sliced with all samples at once as well.
-const TOGETHER: usize = 4;
-/// Slices of a large sample pay within a limit that is not smaller than its input and output by more than this factor.
-const SLICES: u64 = 64;
+const MAX_BATCH_SLICED_WHOLE: usize = 4;
+/// Slices of a large sample pay off if its input and output exceed the limit by at most this factor.
+const MAX_SAMPLE_OVER_LIMIT: u64 = 64;
 /// Algorithms that compete at the edges of a size.
-const EDGES: usize = 2;
-/// The most ranges that are put together freely; beyond, only those of one size.
-const MOST_PIECES: usize = 20_000;
+const MAX_EDGE_ALGORITHMS: usize = 2;
+/// The most ranges that are combined freely; beyond this number, only ranges of one size are.
+const MAX_PIECES: usize = 20_000;
 
-/// Measures slices of `problem` under `limits`, a few or more, and adds those worth having to its other candidates, with what
-/// dividing costs; where an error ends the search, those known so far.
+/// Measures slices of `problem` under `limits`, a few or more. Adds the useful ones to its other candidates, with the cost of dividing. If an error
+/// ends the search, adds the slices known so far.
 ///
 /// # Errors
 /// The errors of [`Profiler::measure`]. Completed measurements are already saved.
@@ -111,7 +111,7 @@ pub fn add_slices(
     Ok(())
 }
 
-/// The least workspace in which slices of some size compute `problem`; none if it is not sliced.
+/// The least workspace in which slices of some size compute `problem`; `None` if it is not sliced.
 ///
 /// # Errors
 /// The errors of [`Profiler::offers`].
@@ -154,16 +154,16 @@ fn blocks(problem: &Problem, limits: &[Bytes], along: Divide, found: &[Candidate
         Divide::Both if batch > Divide::SMALL && limits.iter().all(|limit| fits(limit) && !is_large(limit)) => {
             Vec::new()
         }
-        Divide::Both if (2..=TOGETHER).contains(&batch) => vec![1, batch],
+        Divide::Both if (2..=MAX_BATCH_SLICED_WHOLE).contains(&batch) => vec![1, batch],
         Divide::Both => vec![1],
     }
 }
 
-/// Whether a single sample is so large that even micro-batches of one leave out algorithms whose workspace grows with it.
+/// Whether a single sample is so large that even micro-batches of one exclude algorithms whose workspace grows with it.
 fn is_large_sample(problem: &Problem, limit: Bytes) -> bool {
     let elements = (problem.input_len() + problem.output_len()) / problem.batch();
     let sample = Bytes::of(elements, problem.types().storage().size());
-    limit < sample && sample.0 <= limit.0.saturating_mul(SLICES)
+    limit < sample && sample.0 <= limit.0.saturating_mul(MAX_SAMPLE_OVER_LIMIT)
 }
 
 /// How much to try under one limit.
@@ -254,8 +254,8 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(over)
     }
 
-    /// The algorithm with its workspace for a range: on the view, unless it refuses its strides, and on copies where it does,
-    /// or where the view is scattered, which some algorithms read slowly.
+    /// The algorithm with its workspace for a range. It runs on the view, unless it refuses the view's strides. It runs on copies if it does, or if
+    /// the view is scattered, which some algorithms read slowly.
     fn ways(&mut self, range: &Problem, algorithm: &Algorithm) -> Result<Vec<(Algorithm, Bytes)>, Error> {
         let on_view = self.profiler.workspace(range, algorithm)?.map(|workspace| (algorithm.clone(), workspace));
         let is_copied = !range.is_packed() && !algorithm.is_on_copies();
@@ -280,7 +280,8 @@ impl<'p, 'b> Search<'p, 'b> {
         let mut best: Ways = self.measured.get(inner).cloned().unwrap_or_default();
         best.retain(|(_, _, workspace)| *workspace <= limit);
         best.sort_by_key(|(algorithm, time, _)| (*time, algorithm.clone()));
-        let best: Vec<Algorithm> = best.into_iter().take(EDGES).map(|(algorithm, ..)| algorithm).collect();
+        let best: Vec<Algorithm> =
+            best.into_iter().take(MAX_EDGE_ALGORITHMS).map(|(algorithm, ..)| algorithm).collect();
         let problems: Option<BTreeSet<Problem>> = ranges.iter().map(|range| self.slicing.part(range.clone())).collect();
         let Some(problems) = problems else { return Ok(()) };
         for problem in problems.iter().filter(|problem| *problem != inner) {
@@ -319,7 +320,7 @@ impl<'p, 'b> Search<'p, 'b> {
         if self.failed.contains(&(*problem, algorithm.clone())) {
             return Ok(false);
         }
-        // Whatever wins must beat the same share of the fastest in no more workspace.
+        // A winning range must beat the corresponding share of the fastest candidate with no more workspace.
         let positions = self.slicing.dimension().extent(problem) as f64;
         let of_block = self.slicing.block().batch() as f64 * positions / self.slicing.cuts().extent() as f64;
         let share = |candidate: &Candidate| candidate.time.0 as f64 / candidate.micro_batch as f64 * of_block;
@@ -352,7 +353,7 @@ impl<'p, 'b> Search<'p, 'b> {
             self.sizes.values().flatten().map(|range| (range.start, range.end)).collect();
         let positions: Vec<usize> =
             std::iter::once(0).chain((1..extent).filter(|&at| self.slicing.cuts().allow(at))).collect();
-        if positions.len() * lengths.len() <= MOST_PIECES {
+        if positions.len() * lengths.len() <= MAX_PIECES {
             let all = positions.iter().flat_map(|&start| lengths.iter().map(move |length| (start, start + length)));
             ranges.extend(all.filter(|&(_, end)| end <= extent && self.slicing.cuts().allow(end)));
         }
@@ -364,7 +365,7 @@ impl<'p, 'b> Search<'p, 'b> {
         slice(self.slicing.block().batch(), self.slicing.dimension(), extent, &pieces)
     }
 
-    /// Measures slices under each limit, then those parts of the answers again that were given up after a single timed call.
+    /// Measures slices under each limit, then measures parts of the answers again if they were given up after a single timed call.
     fn search(&mut self, problem: &Problem, limits: &[Bytes], others: &[Candidate]) -> Result<(), Error> {
         for &limit in limits {
             self.run(limit, others)?;

@@ -1,4 +1,4 @@
-//! Along which axis a block of samples is sliced, and into what.
+//! The axis along which a block of samples is sliced, and the slices.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::problem::{Cuts, Dimension, Part};
 use crate::{Algorithm, Error, Problem};
 
 /// Positions that a dimension should have to be divided before the next one.
-const LONG: usize = 8;
+const MIN_LENGTH: usize = 8;
 
 /// A block of samples and the axis along which it is sliced.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +19,12 @@ pub struct Slicing {
 }
 
 impl Slicing {
-    /// The axes of a block that can be divided, in the order to try them: those that are long enough, by falling stride, so that
-    /// slices are contiguous; then the others, the longest first.
+    /// The divisible axes of a block, in the order to try them: first the axes that are long enough, by falling stride, so that slices are
+    /// contiguous; then the others, the longest first.
     pub fn axes(block: Problem) -> Vec<Slicing> {
         let all = Dimension::ALL.map(|dimension| Slicing { block, dimension, cuts: Cuts::new(&block, dimension) });
         let mut axes: Vec<Slicing> = all.into_iter().filter(|slicing| slicing.positions() > 1).collect();
-        axes.sort_by_key(|slicing| Reverse(slicing.positions().min(LONG)));
+        axes.sort_by_key(|slicing| Reverse(slicing.positions().min(MIN_LENGTH)));
         axes
     }
 
@@ -77,7 +77,7 @@ impl Slicing {
     /// Slices of this size, all by one algorithm.
     ///
     /// # Errors
-    /// Those of [`Slices::new`].
+    /// The errors of [`Slices::new`].
     pub fn slices(&self, size: usize, algorithm: &Algorithm) -> Result<Algorithm, Error> {
         let ranges = self.cuts.ranges(size);
         let slices = Slices::new(self.dimension, ranges.into_iter().map(|range| (range.len(), algorithm.clone())))?;

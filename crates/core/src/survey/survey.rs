@@ -24,7 +24,7 @@ pub struct Survey {
     pub spent: Spent,
 }
 
-/// What to measure.
+/// The sizes and limits to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
     /// The allowed micro-batch sizes.
@@ -161,7 +161,7 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
         Err(error) => least_that_would_fit(sizes, problem, limit, &found, profiler)?.unwrap_or(error),
     };
     match error {
-        // Slices of the least size may fit where no micro-batch does.
+        // Slices of the least size may fit although no micro-batch does.
         Error::OverLimit { problem, needed, limit } if scope.slices() => {
             let sliced = least_workspace(&problem, scope.divide, profiler)?;
             let sliced = sliced.map(|workspace| workspace + found.cost.workspace).filter(|least| *least > limit);

@@ -1,12 +1,12 @@
-//! `--deterministic` and `--exact-class`: which algorithms they leave, and what that does to a configuration.
+//! `--deterministic` and `--exact-class`: the admitted algorithms, and the effect on a configuration.
 
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
 use tightfit_core::{Algorithm, Backend, Bytes, Device, Measurement, Nanos, Notes, Problem};
 
-/// Under 10 bytes: undivided gemm takes 100; algo-0 is faster but not deterministic; Winograd fits only in micro-batches
-/// of 4 and less, and is fastest; so is engine 17, of which cuDNN 9.19 does not say that it is Winograd.
+/// Under 10 bytes, undivided gemm takes 100. algo-0 is faster but not deterministic. Winograd fits only in micro-batches of up to 4, and is fastest.
+/// So is engine 17, which cuDNN 9.19 does not report as Winograd.
 const ROWS: [(&str, Notes, usize, u64, u64); 8] = [
     ("legacy:algo-0", Notes::NONDETERMINISTIC, 8, 90, 0),
     ("legacy:algo-0", Notes::NONDETERMINISTIC, 4, 40, 0),
@@ -22,7 +22,7 @@ fn problem() -> Problem {
     "backward-filter n8 c3 h8 w8 k4 r5 s5 pad2 f32".parse().unwrap()
 }
 
-/// The division under 10 bytes, of what a version of cuDNN is admitted.
+/// The division under 10 bytes with the algorithms that are admitted for a version of cuDNN.
 fn divided(version: &str, deterministic: bool, exact_class: bool) -> String {
     let library = format!("cudnn {version} / cuda 13.0");
     let device = Device { backend: "cuda".into(), name: "made up".into(), library, threads: 0 };

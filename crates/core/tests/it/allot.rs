@@ -72,7 +72,7 @@ proptest! {
         }
     }
 
-    /// All points save nearly the same time a byte, so no bound tells them apart early and the beams leave sums out.
+    /// All points save nearly the same time per byte, so no bound separates them early and the beams leave sums out.
     #[test]
     fn narrow_searches_claim_no_more_than_they_know(
         noise in proptest::collection::vec((1_u64..100_000, 0_u64..200), 56), percent in 20_u64..70,

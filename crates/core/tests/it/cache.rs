@@ -145,7 +145,7 @@ fn importing_adds_to_a_program_and_replaces_a_network() {
     let kernel = |layer: &str, batch| Kernel { layer: layer.to_owned(), problem: problem(batch) };
     let filled = |name: &str, own: &str| {
         let cache = Cache::open(&folder.path().join(name)).unwrap();
-        // Recordings are by device: without a measurement there is none.
+        // Recordings are grouped by device, so a device needs a measurement.
         cache.keep(&device(name), &problem(4), &measurement("gemm", 4, 100)).unwrap();
         cache.add_to_program("train.py", &[kernel("shared", 4), kernel(own, 4)]).unwrap();
         cache.keep_network("tiny", Some(4), &[kernel(own, 4)]).unwrap();
@@ -301,7 +301,7 @@ fn a_profile_cut_anywhere_is_refused() {
         let file = folder.path().join(name);
         Recording::write(&file, std::slice::from_ref(&recording)).unwrap();
         let whole = fs::read(&file).unwrap();
-        // The plain file is longer, and says the same without its last line feed.
+        // The plain file is longer, and is valid without its last line feed.
         let is_plain = !name.ends_with("gz");
         let after_lines = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place + 1);
         let ends = (0..whole.len()).step_by(if is_plain { 211 } else { 1 }).chain(after_lines.filter(|_| is_plain));

@@ -1,5 +1,4 @@
-//! Giving up hopeless candidates after a call or two changes no answer: recorded devices, measured as a device that
-//! gives up measures them.
+//! Giving up hopeless candidates after a call or two changes no answer. The tests measure recorded devices like a device that gives up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use tightfit_core::{
 
 use crate::stale::{self, BATCH, Fake, row, table};
 
-/// A recorded device that gives a candidate up if it loses to its bound, as the CUDA backend does: a long one after a
+/// A recorded device that gives a candidate up if it loses to its bound, as the CUDA backend does: a long candidate after a
 /// single call, which launch gaps lengthen, and a short one after a series of calls.
 struct Hasty {
     replay: Replay,
@@ -84,7 +83,7 @@ const RECORDED: [(&str, &str, usize, Types); 5] = [
     ("h200-legacy-resnet50.jsonl.gz", "resnet50", 64, Types::F32),
 ];
 
-/// A survey, and how many candidates were given up in it.
+/// A survey, and the number of candidates given up in it.
 fn surveyed(
     (file, network, batch, types): (&str, &str, usize, Types),
     sizes: Sizes,
@@ -125,8 +124,8 @@ fn answers_under_a_limit_are_those_of_careful_measurements() {
     }
 }
 
-/// The fronts of all kernels, which a total is divided along. `fit` stops refining at a budget of calls, and gaps may
-/// just exceed it, so its fronts are compared by what they give under each share.
+/// The fronts of all kernels, which divide a total. `fit` stops refining at a budget of calls, and refining one interval
+/// may just exceed it, so its fronts are compared by their results under each share.
 #[test]
 fn fronts_under_a_total_are_those_of_careful_measurements() {
     let total = Limit::Total(Bytes::gib(1));
@@ -164,8 +163,8 @@ fn recorded(problem: &Problem, rows: &[(&str, usize, u64)]) -> Vec<Box<dyn Backe
     vec![Box::new(Replay::of([recording]).unwrap())]
 }
 
-/// The sizes at which legacy algorithms are measured, in a survey of a layer of so many groups. They take `slower` times
-/// what an engine takes at every size; `reach` is the engine's largest size.
+/// The sizes at which legacy algorithms are measured, in a survey of a layer of `groups` groups. At every size, their time is
+/// `slower` multiplied by an engine's. `reach` is the engine's largest size.
 fn legacy_sizes(groups: usize, sizes: Sizes, slower: u64, reach: usize) -> Vec<usize> {
     let problem: Problem = format!("forward n64 c32 h8 w8 k32 r3 s3 groups{groups} f32").parse().unwrap();
     let engine = (1..=reach).map(|size| ("engine1", size, 10 + size as u64));
@@ -213,7 +212,7 @@ fn an_answer_never_rests_on_a_single_call() {
             .collect();
         (times, measured.load(Ordering::Relaxed))
     };
-    // What other surveys gave up: `a0` seems slower than it is, and `a2` was measured with care.
+    // Measurements that other surveys gave up: `a0` seems slower than it is, and `a2` was measured with care.
     for (name, time, repeats) in [("a0", 11, 1), ("a1", 31, 1), ("a2", 12, 3)] {
         let found = Measurement { repeats, ..row(name, BATCH, time, 0) };
         cache.keep(Fake::new(&today).device(), &stale::problem(BATCH), &found).unwrap();

@@ -1,4 +1,4 @@
-//! Comparisons in the cache: found again whatever time the configuration takes, and for no other question.
+//! Comparisons in the cache are found again regardless of the configuration's time, but only for the same question.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn configuration(time: u64, workspace: u64) -> Configuration {
     Configuration::new(vec![part(4, "engine2:k25=1"), part(2, "legacy:algo-1")], cost)
 }
 
-/// Compared beside the program's own choice.
+/// A comparison that includes the program's own choice.
 fn compared(time: u64, workspace: u64, error: f64) -> Comparison {
     let own = Some((Algorithm::new("engine9"), 1e-8));
     Comparison { configuration: configuration(time, workspace), error, own }
@@ -38,7 +38,7 @@ fn alter(path: &Path, statement: &str) {
 }
 
 #[test]
-fn a_comparison_is_found_again_whatever_time_the_configuration_takes() {
+fn a_comparison_is_found_regardless_of_times() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
     for (time, error) in [(70, 1e-7), (90, 0.0), (70, 0.25)] {
@@ -64,7 +64,7 @@ fn a_comparison_is_found_again_whatever_time_the_configuration_takes() {
         cache.keep_comparisons(&device("a"), &key(6), &[alone(70, endless)]).unwrap();
         assert_eq!(cache.comparisons(&device("a"), &key(6)).unwrap(), [compared(0, 1024, 0.25), alone(0, 1e9)]);
     }
-    // What does not add up is refused, and so is what is no error.
+    // Sizes that do not add up and negative errors are refused.
     let wrong_own = Comparison { own: Some((Algorithm::new("engine9"), -1.0)), ..compared(70, 1, 0.5) };
     for (key, new) in [(key(7), compared(70, 1, 0.5)), (key(6), compared(70, 1, -1.0)), (key(6), wrong_own)] {
         let kept = cache.keep_comparisons(&device("a"), &key, std::slice::from_ref(&new));

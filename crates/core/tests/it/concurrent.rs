@@ -4,7 +4,7 @@ use tightfit_core::network::{Kernel, LayerId, built_in, names};
 use tightfit_core::{Layout, Network, Operation, Types};
 
 fn kernels(network: &Network, operations: &[Operation]) -> Vec<Kernel> {
-    // Lists state mini-batches of their own; which one it is does not matter here.
+    // Lists state their mini-batches; this number does not matter here.
     network.kernels(Some(1), operations, Types::F32, Layout::Nchw).unwrap()
 }
 
@@ -75,9 +75,9 @@ fn branches_run_side_by_side_and_chains_do_not() {
         let groups = network.concurrent(&kernels(&network, &[Operation::Forward]));
         [1, 2, 4].map(|size| groups.iter().filter(|group| group.len() == size).count())
     };
-    // Nine modules: four branches begin with a convolution, two go on with one.
+    // Nine modules: four branches begin with a convolution, two continue with one.
     assert_eq!(sizes("googlenet"), [3, 9, 9]);
-    // The four projections beside the first convolution of their blocks.
+    // The four projections run concurrently with the first convolution of their blocks.
     assert_eq!(sizes("resnet50"), [45, 4, 0]);
     assert_eq!(sizes("vgg16"), [13, 0, 0]);
 }

@@ -111,7 +111,7 @@ fn clearing_takes_decisions_too_by_device() {
     }
     let left = || names.map(|name| cache.decision(&device(name), &key()).unwrap().is_some());
     assert_eq!((cache.clear(Some("K80")).unwrap(), left()), (0, [true, true]));
-    // Devices are named by their own name, not by that of a library.
+    // Only the device's name matches, not its library's.
     assert_eq!((cache.clear(Some("cudnn")).unwrap(), left()), (0, [true, true]));
     assert_eq!((cache.clear(Some("H200")).unwrap(), left()), (1, [false, true]));
     assert_eq!((cache.clear(None).unwrap(), left()), (1, [false, false]));
@@ -138,7 +138,7 @@ fn a_damaged_row_is_no_decision() {
         alter(&path, &format!("UPDATE decision SET {damage}"), 1);
         assert_eq!(cache.decision(&device("a"), &key()).unwrap(), None, "{damage}");
     }
-    // What is written anew is whole again, and times that cannot be are none.
+    // A rewritten row is whole again. Impossible times become `None`.
     cache.keep_decision(&device("a"), &key(), &decision()).unwrap();
     alter(&path, "UPDATE decision SET framework_ns = -5", 1);
     let timeless = Decision { framework_time: None, ..decision() };
@@ -237,7 +237,7 @@ fn decisions_travel_in_profile_files_in_one_order() {
 }
 
 #[test]
-fn an_import_overwrites_nothing_but_what_is_unfinished_by_what_is_finished() {
+fn an_import_only_replaces_unfinished_decisions_by_finished_ones() {
     let folder = tempfile::tempdir().unwrap();
     let [from, to] = ["from.db", "to.db"].map(|name| folder.path().join(name));
     let kept = Decision { configuration: None, framework_time: Some(Nanos(5)), is_final: true };

@@ -51,7 +51,7 @@ fn all(candidates: &[Candidate], batch: usize, cost: DivisionCost) -> Vec<Config
     found
 }
 
-/// What WR minimizes, in order.
+/// The quantities that WR minimizes, in order.
 fn value(configuration: &Configuration) -> (Nanos, usize, Bytes) {
     (configuration.time(), configuration.parts().len(), configuration.workspace())
 }
@@ -64,8 +64,8 @@ fn undominated(points: &Points) -> Points {
     points.iter().filter(|p| !beaten(p)).copied().collect()
 }
 
-/// The papers' recurrence: the set of a batch is the pruned union, over the first micro-batch, of its points joined
-/// with the set of what is left.
+/// The papers' recurrence: the set of a batch is the pruned union, over the first micro-batch, of its points joined with the set of the remaining
+/// samples.
 fn recurrence(candidates: &[Candidate], batch: usize) -> Points {
     let mut sets: Vec<Points> = vec![Points::from([(Bytes(0), Nanos(0))])];
     for samples in 1..=batch {

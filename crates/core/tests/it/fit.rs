@@ -1,5 +1,5 @@
-//! The `fit` sizes: on random recordings it finds an answer where there is one, whatever it leaves out; on recorded
-//! devices it keeps its promise to be nearly as good as `all` for half of what power-of-two costs.
+//! The `fit` sizes: on random recordings, `fit` finds an answer if one exists. On recorded devices, it is nearly as good as `all` for half the cost
+//! of power-of-two.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn problem() -> Problem {
     format!("forward n{BATCH} c3 h8 w8 k4 r3 s3 f32").parse().unwrap()
 }
 
-/// Algorithm, size, time and workspace: any holes, any order, workspaces that fall where they should rise.
+/// Algorithm, size, time and workspace, with any holes, in any order, and with workspaces that fall where they should rise.
 fn rows() -> impl Strategy<Value = Vec<(usize, usize, u64, u64)>> {
     proptest::collection::vec((0..5usize, 1..=BATCH, 1..1000u64, 0..60u64), 1..60)
 }
@@ -68,20 +68,20 @@ fn alexnet(recording: &Recording, operations: &[Operation], sizes: Sizes, limit:
     (kernels.iter().map(|kernel| time(&kernel.problem)).sum(), survey.spent.kernel_time)
 }
 
-/// Both libraries' interfaces, every size from 1 to 256 recorded. Times are those of the recording, the same everywhere.
+/// Both libraries' interfaces, with every size from 1 to 256 recorded. Times come from the recording, so they are reproducible.
 #[test]
 fn fit_is_nearly_as_fast_as_all_sizes_for_half_the_cost_of_powers_of_two() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles/recorded");
     let recorded = [
         ("h200-legacy-alexnet-1col-all.jsonl.gz", &Operation::ALL[..], &[64, 128, 384][..]),
         ("h200-2026-11-21-all-sizes.jsonl.gz", &[Operation::Forward], &[64, 128, 384]),
-        // Among its kernels is one whose largest size takes 250 times as long as the size below.
+        // One of its kernels takes 250 times longer at its largest size than at the size below.
         ("h200-alexnet-1col-all.jsonl.gz", &Operation::ALL, &[64, 512]),
     ];
     for (file, operations, limits) in recorded {
         let recordings = Recording::read(&folder.join(file)).unwrap();
         let [recording] = &recordings[..] else { panic!("{file} is of one device") };
-        // Under limits that hardly anything fits, power-of-two has few candidates and costs little; see docs/results.md.
+        // Under limits that hardly any candidate fits, power-of-two has few candidates and costs little; see docs/results.md.
         for limit in limits.iter().copied().map(Bytes::mib) {
             let (fit, fit_cost) = alexnet(recording, operations, Sizes::Fit, limit);
             let (all, all_cost) = alexnet(recording, operations, Sizes::All, limit);

@@ -1,4 +1,4 @@
-//! What a survey is foreseen to take, against the survey itself on a recorded device.
+//! The predicted cost of a survey against the survey itself on a recorded device.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,4 @@
-//! What import takes in, list, export and merge can read: lines that were generated and mutated, and caches that were altered by
-//! hand.
+//! Data accepted by import can be read by list, export and merge. Inputs are generated and mutated lines, and caches that were altered by hand.
 
 use std::fs;
 use std::path::Path;
@@ -360,7 +359,7 @@ fn invalid_rows_are_ignored_counted_and_cleared() {
         rusqlite::Connection::open(&path).unwrap().execute_batch(alteration).unwrap();
         for cache in [Cache::open_read_only(&path).unwrap(), Cache::open(&path).unwrap()] {
             assert_eq!(cache.left_out().unwrap(), left_out, "{alteration}");
-            // The others are there, and what is read can be written and read again.
+            // The other rows are present, and every row read can be written and read again.
             let recordings = cache.recordings().unwrap();
             assert_eq!(recordings.iter().filter(|recording| recording.device == device()).count(), 1, "{alteration}");
             assert!(!recordings[0].of(SHAPE).is_empty(), "{alteration}");

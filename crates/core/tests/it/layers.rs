@@ -1,5 +1,5 @@
-//! Folders stand in layers: each imports only from its own layer and the layers before it. What the crate's root exports
-//! counts as the folder that defines it.
+//! Folders form layers: each imports only from its own layer and the layers before it. An export of the crate's root counts as the folder that
+//! defines it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ struct Crate {
     layers: &'static [&'static [&'static str]],
 }
 
-/// A level with a comment holds a circle of imports, and the comment says why; on all other levels no folder imports
+/// A level with a comment has circular imports, and the comment gives the reason. On all other levels no folder imports another.
 /// another.
 const CRATES: &[Crate] = &[
     Crate {
@@ -53,7 +53,7 @@ const CRATES: &[Crate] = &[
             &["sys", "error", "load", "call"],
             &["safe"],
             &["convolution", "kernels"],
-            // The backend, the layers on its session, and the doctor's words for what it opens.
+            // The backend, the layers on its session, and the doctor's descriptions of libraries.
             &["backend", "layers", "doctor"],
         ],
     },
@@ -233,7 +233,7 @@ fn paths(text: &str, module: &[String]) -> Vec<Vec<String>> {
         let ups = path.iter().take_while(|part| *part == "super").count();
         match path[0].as_str() {
             "crate" => found.push(path[1..].to_vec()),
-            // One more than the file is deep leaves its inner modules; as many as it is deep reach the root.
+            // One `super` more than the file's depth leaves its inner modules. `depth` of them reach the root.
             "super" if ups >= depth => found.push(path[ups..].to_vec()),
             _ => {}
         }
@@ -259,7 +259,7 @@ fn without_comments(text: &str) -> String {
     text.lines().map(|line| code(line) + "\n").collect()
 }
 
-/// What stands between `use` and `;`, of every statement.
+/// The text between `use` and `;` of every statement.
 fn statements(code: &str) -> Vec<String> {
     let starts = code.match_indices("use ").filter(|(place, _)| {
         let before = code[..*place].trim_end_matches([' ', '\n']);
@@ -270,7 +270,7 @@ fn statements(code: &str) -> Vec<String> {
     starts.filter_map(|(place, word)| Some(code[place + word.len()..].split(';').next()?.to_owned())).collect()
 }
 
-/// The paths of a `use` tree: `a::{b, c::d}` gives `a::b` and `a::c::d`; what follows `as` is the new name.
+/// The paths of a `use` tree: `a::{b, c::d}` becomes `a::b` and `a::c::d`; the name after `as` is the new name.
 fn leaves(tree: &str) -> Vec<Vec<String>> {
     let (prefix, inner) = match tree.split_once('{') {
         Some((prefix, rest)) => (prefix, rest.rsplit_once('}').map(|(inner, _)| inner)),

@@ -113,7 +113,7 @@ fn recorded(network: &Network, layout: Layout) -> (Recording, Vec<(Problem, Vec<
 }
 
 #[test]
-fn steps_add_up_what_dividing_each_kernel_gives() {
+fn steps_sum_the_divided_kernels() {
     let network = small();
     let (recording, known) = recorded(&network, Layout::Nchw);
     for sizes in [Sizes::Undivided, Sizes::PowerOfTwo, Sizes::All] {

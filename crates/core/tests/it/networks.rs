@@ -47,7 +47,7 @@ fn parameter_counts_match_the_papers() {
 
 #[test]
 fn multiply_adds_match_the_papers() {
-    // Billions, to the three decimals that torchvision gives.
+    // Billions, to torchvision's three decimals.
     for (name, published) in [
         ("alexnet-1col", "0.714"),
         ("vgg11", "7.609"),
@@ -104,8 +104,8 @@ fn shapes_match_the_papers() {
     }
 }
 
-/// Millions of multiply-adds of each module, as table 1 of Szegedy et al. 2015 gives them. Left out: 5a, where the table's
-/// 54 contradicts its own numbers of filters, which give 51.
+/// Millions of multiply-adds of each module, from table 1 of Szegedy et al. 2015. Left out: 5a, because the table's 54 contradicts its own numbers of
+/// filters, which result in 51.
 #[test]
 fn googlenet_modules_do_the_published_work() {
     let googlenet = open("googlenet");

@@ -18,7 +18,7 @@ fn copied(folder: &Path) -> PathBuf {
     path
 }
 
-/// What the cache holds, as its own program exported it.
+/// The content of the cache, as exported by the program that wrote it.
 fn exported() -> Vec<Recording> {
     Recording::read(&data("profile.jsonl")).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Networks that PyTorch exported, without their weights (`scripts/export-onnx.py`), against what PyTorch says of them.
+//! Networks exported by PyTorch, without their weights (`scripts/export-onnx.py`), compared with PyTorch's own figures.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const TRAINING: [&str; 3] = ["script", "script13", "dynamo"];
 /// For inference, where batch normalizations are merged into convolutions.
 const INFERENCE: [&str; 2] = ["inference", "inference-dynamo"];
 
-/// What PyTorch says of each network.
+/// PyTorch's figures for each network.
 fn said() -> Vec<(String, Value)> {
     let text = std::fs::read_to_string(Path::new(FOLDER).join("torch.json")).unwrap();
     let Value::Object(said) = serde_json::from_str(&text).unwrap() else { panic!("not an object") };
@@ -89,7 +89,7 @@ fn exported_networks_are_planned_for_training_and_for_inference() {
 }
 
 #[test]
-fn layers_are_called_what_the_model_calls_its_modules() {
+fn layers_have_the_names_of_the_models_modules() {
     let network = read("resnet50", "script").into_network();
     let known: Vec<&str> = network.layers().iter().map(|layer| layer.name.as_str()).collect();
     for name in ["conv1", "bn1", "maxpool", "layer1.0.downsample.0", "layer4.2.conv3", "layer4.2.bn3", "avgpool", "fc"]
@@ -98,7 +98,7 @@ fn layers_are_called_what_the_model_calls_its_modules() {
     }
 }
 
-/// The operators of the layers that are only planned, or of those that run by a function.
+/// The operators of the layers that are only planned, or of the layers that run by a function.
 fn operators(name: &str, form: &str, run: bool) -> String {
     let network = read(name, form).into_network();
     let others = network.layers().iter().filter_map(|layer| match &layer.kind {
@@ -110,7 +110,7 @@ fn operators(name: &str, form: &str, run: bool) -> String {
 }
 
 #[test]
-fn what_each_network_needs_beyond_the_layers_that_run() {
+fn operators_that_are_only_planned() {
     for (name, expected) in [
         ("resnet50", ""),
         ("googlenet", ""),
@@ -130,7 +130,7 @@ fn what_each_network_needs_beyond_the_layers_that_run() {
 }
 
 #[test]
-fn what_each_network_runs_by_a_function() {
+fn operators_that_run_by_a_function() {
     for (name, expected) in [
         ("resnet50", ""),
         ("mobilenet_v3_large", "HardSigmoid HardSwish Mul"),

@@ -1,4 +1,4 @@
-//! Output files: whole or not at all, through links, into what is no file, and never waited for without end.
+//! Output files: whole or absent, through links, into special files, and without waiting forever.
 
 use std::fs;
 use std::io::Read;
@@ -94,7 +94,7 @@ fn a_device_is_not_replaced_by_a_file() {
 }
 
 #[test]
-fn a_disk_without_room_is_refused_with_what_it_has() {
+fn a_full_disk_is_refused_with_its_free_space() {
     let folder = folder();
     let path = folder.path().join("large");
     output::check_room(&path, Bytes(1)).unwrap();

@@ -18,7 +18,7 @@ fn table() -> Table {
     (1..=3).flat_map(|name| (1..=BATCH).map(move |size| row(name, size))).collect()
 }
 
-/// What so many devices find, and how many measurements each of them made.
+/// The survey of `devices` devices, and the number of measurements that each device made.
 fn found(devices: usize, sizes: Sizes, env: &Env<'_>) -> (Survey, Vec<usize>) {
     let fakes: Vec<Fake> = (0..devices).map(|_| Fake::new(&table())).collect();
     let counts: Vec<_> = fakes.iter().map(|fake| Arc::clone(&fake.measured)).collect();
@@ -40,7 +40,7 @@ fn devices_share_the_sizes_of_one_kernel() {
             candidates
         };
         assert_eq!(sorted(&one), sorted(&several), "{sizes} on {devices}");
-        // `fit` screens every algorithm at sizes where one device would have given up on some.
+        // `fit` screens every algorithm even at sizes where one device would have skipped some.
         let total: usize = shared.iter().sum();
         let is_as_expected = total >= alone[0] && (sizes == Sizes::Fit || total == alone[0]);
         assert!(is_as_expected, "{sizes} on {devices}: {shared:?}, {alone:?}");

@@ -1,5 +1,5 @@
-//! Parts of convolutions against the whole, by exhaustion: every range of every small axis, computed alone from the
-//! definition on whole numbers, gives the same bits.
+//! Parts of convolutions against the whole, exhaustively: every range of every small axis, computed alone from the definition on integers, has the
+//! same bits.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ fn axes(input: usize) -> Vec<Axis> {
     axes
 }
 
-/// A problem with `axis` along `dimension` and short other axes, of which one is strided and padded unevenly.
+/// A problem with `axis` along `dimension` and short other axes, one of them with stride and uneven padding.
 fn problem(axis: Axis, dimension: Dimension, operation: Operation, layout: Layout, three: bool) -> Problem {
     let uneven = Axis { input: 3, filter: 2, pad_before: 1, pad_after: 0, stride: 2, dilation: 1 };
     let mut axes = [Axis::new(2, 1), uneven, Axis::new(2, 2).pad(1)];

@@ -54,8 +54,8 @@ fn accepted(workload: &Workload<'_>, plan: &Plan) {
     assert!(violations.is_empty(), "{} {}: {} faults, {first:?}", plan.network, plan.options.policy, violations.len());
 }
 
-/// Without a limit, in the bytes that this takes, at the least budget, and halfway between the two, the last two as far as
-/// the fastest algorithms fit.
+/// Plans without a limit, in the bytes of that plan, at the least budget, and halfway between the two; the last two only if the fastest algorithms
+/// fit.
 fn at_four_budgets(workload: &Workload<'_>, kernels: &Fronts, options: Options) -> Vec<Plan> {
     let at = |budget| {
         plan(&workload.step(kernels, &CostModel::h200()).unwrap(), &CostModel::h200(), &Options { budget, ..options })
@@ -141,7 +141,7 @@ fn overlap_of_few_networks() {
     accepted_and_tight(Policy::Overlap, few());
 }
 
-/// Algorithms of which each convolution takes another share of workspace, up to twice its tensors, as libraries' do.
+/// Algorithms that take a different share of workspace for each convolution, up to twice its tensors, like libraries' algorithms.
 fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
     let costs = CostModel::h200();
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
@@ -228,7 +228,7 @@ fn the_least_budget_passes_and_one_unit_less_is_refused() {
             assert!(exact.peak <= least, "{name} {policy}");
             let error = at(Bytes(least.0 - ALIGNMENT)).unwrap_err();
             assert!(error.is_over_limit());
-            // Also where it is another policy that needs less, the one that recomputes too.
+            // This holds even if the policy that needs less is the one that recomputes.
             let Error::OverBudget { needed, budget, layer, least: any, .. } = error else {
                 panic!("{name} {policy}: {error}")
             };
@@ -282,7 +282,7 @@ fn dynamic_logs_the_papers_passes_in_order() {
         tried = attempts.len();
     }
     assert!(tried >= 5);
-    // Below what all(m) needs, prefetches are left out where they do not fit.
+    // Below the needs of all(m), prefetches that do not fit are left out.
     assert!(loose.min_feasible < least);
     let plan = at(Bytes(least.0 - ALIGNMENT));
     assert!(!plan.decisions[0].fits && plan.decisions.last().is_some_and(|last| last.attempt.ends_with("limited")));
@@ -370,7 +370,7 @@ fn errors_state_the_least_host_budget() {
 }
 
 #[test]
-fn inference_keeps_what_the_next_layer_reads() {
+fn inference_keeps_the_inputs_of_the_next_layer() {
     let network = Network::open("vgg16").unwrap();
     let workload = Workload::new(&network, 8, Types::F32, Mode::Inference).unwrap();
     for policy in Policy::ALL {
@@ -422,7 +422,7 @@ fn bytes_of_a_small_network_by_hand() {
     let baseline = plan_of(Policy::Baseline);
     assert_eq!(baseline.most_live, Bytes(weights + input + conv + pool + fc + labels + conv + pool));
     assert_eq!(baseline.peak, baseline.most_live);
-    // The same moment, with what is not needed gone: the map of the loss stays to the end, the labels do not.
+    // At the same moment, without unneeded tensors: the map of the loss stays to the end, the labels do not.
     let all = plan_of(Policy::VdnnAll);
     assert_eq!(all.most_live, Bytes(weights + input + conv + pool + fc + conv + pool));
     assert_eq!(all.host, Bytes(input + conv));

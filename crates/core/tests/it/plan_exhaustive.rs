@@ -29,7 +29,7 @@ fn long(step: &Step, idle: usize) -> Step {
     step
 }
 
-/// What every operation reads and writes as sets of maps, and the bytes of all else at it and just before it.
+/// The reads and writes of every operation as sets of maps, and the bytes of everything else at it and just before it.
 struct Game {
     bytes: Vec<u64>,
     reads: Vec<u32>,
@@ -75,7 +75,7 @@ impl Game {
         }
     }
 
-    /// The same where nothing is computed again for an operation of the forward pass.
+    /// The game without recomputation for operations of the forward pass.
     fn forward_once(step: &Step) -> Game {
         let forward = step.operations.iter().filter(|operation| operation.stage == Stage::Forward).count();
         Game { again_from: forward, ..Game::of(step) }

@@ -1,4 +1,4 @@
-//! What plans tell of themselves, against their own schedules and attempts.
+//! The figures that plans report, checked against their schedules and attempts.
 
 use tightfit_core::network::{Network, names};
 use tightfit_core::plan::{Algorithms, CostModel, Fate, Fronts, Mode, Options, Policy, Workload, plan};
@@ -88,7 +88,7 @@ fn optimal_of_every_network_is_never_slower_than_another_policy() {
     }
 }
 
-/// At so many percent of the way from the least to the most memory.
+/// The budgets are these percentages of the way from the least to the most memory.
 fn never_slower(name: &str, batch: usize, shares: &[u64]) {
     let costs = CostModel::h200();
     let network = Network::open(name).unwrap();

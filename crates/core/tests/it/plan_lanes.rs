@@ -1,4 +1,4 @@
-//! Branches side by side: where a plan has lanes, what they gain, and that the checker finds every wait that is missing.
+//! Branches side by side: plans with lanes, their gain, and the checker's detection of every missing wait.
 
 use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
@@ -227,7 +227,7 @@ fn lanes_do_not_copy_and_copy_streams_do_not_compute() {
     assert!(violations(&step, &moved).contains(&wanted));
 }
 
-/// A recorded step: a fork, three branches that take long, and a join, on a machine that gains so much by lanes.
+/// A recorded step: a fork, three branches that take long, and a join, on the given machine.
 fn recorded(machine: &Value) -> String {
     let map = |name: &str| json!({ "name": name, "bytes": 4096, "kind": "feature-map", "residence": "movable" });
     let branch = |group: u64| json!({ "name": "convolution", "group": group, "stage": "forward", "reads": [0], "writes": [group], "time_us": 500 });
@@ -262,7 +262,7 @@ fn recorded_steps_have_lanes_where_their_machine_gains_by_them() {
     assert_eq!((one.schedule.lanes(), several.schedule.lanes()), (1, 3));
     assert!(several.step_time.ratio(one.step_time) < 0.8, "{} {}", several.step_time, one.step_time);
     assert_eq!(planned(gains, Some("k40"), true).schedule.lanes(), 3, "other rates are not another way to run it");
-    // An H200 gains by lanes, but what runs the plan need not have them.
+    // An H200 gains from lanes, but the program that runs the plan may not have them.
     assert_eq!(planned(json!({ "name": "h200" }), None, true).schedule.lanes(), 1);
     assert_eq!(planned(Value::Null, Some("h200"), true).schedule.lanes(), 1);
     for gain in [0.5, 4.5] {

@@ -26,7 +26,7 @@ const MAPS: usize = 4;
 /// Moments are counted in this many parts of a nanosecond, so that slower computations end at whole ones.
 const PARTS: u64 = 1 << 12;
 
-/// Where a game is: contents count from 1 and rise with each change in place; 0 is none.
+/// The position in a game. Contents count from 1 and rise with each change in place; 0 means empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Position {
     at: usize,
@@ -42,7 +42,7 @@ struct Position {
     back: Option<(usize, u64)>,
 }
 
-/// What one operation does to maps: contents that it reads, and those that it leaves.
+/// The effect of one operation on maps: the contents that it reads and leaves.
 #[derive(Default)]
 struct Rule {
     reads: Vec<(usize, u8)>,
@@ -58,7 +58,7 @@ struct Game {
     /// Bytes of all else at each operation and just before it.
     other: Vec<u64>,
     before: Vec<u64>,
-    /// Whether a computation takes twice as long beside a copy.
+    /// Whether a computation takes twice as long during a copy.
     slows: bool,
 }
 
@@ -180,7 +180,7 @@ impl Game {
                     }
                 }
             }
-            // On to the next end of anything.
+            // Advance to the next end of a copy or a computation.
             let copies = now.out.is_some() || now.back.is_some();
             let slower = if self.slows && copies { 2 } else { 1 };
             let ends = [now.running.map(|run| run.2 * slower), now.out.map(|out| out.1), now.back.map(|back| back.1)];

@@ -1,4 +1,4 @@
-//! Plans with a stretch in parts of the mini-batch: where they are found, what they need, and what they leave alone.
+//! Plans with a stretch in parts of the mini-batch: when they are found, their memory, and their limits.
 
 use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
@@ -51,7 +51,7 @@ fn a_network_without_normalization_takes_gradients_in_parts() {
     assert!(divided.in_parts.is_none() && divided.step_time == whole.step_time, "everything fits");
     assert!(divided.min_feasible < whole.min_feasible && divided.least == divided.min_feasible);
     assert!(divided.proven.unwrap() <= divided.min_feasible && divided.proven.unwrap() < whole.proven.unwrap());
-    // Just below what whole mini-batches need, each part goes forward and backward; nothing is computed again.
+    // Just below the needs of whole mini-batches, each part goes forward and backward, and no tensor is recomputed.
     let budget = Bytes(whole.min_feasible.0 - 1);
     assert!(planned(&step, budget, false).unwrap_err().is_over_limit());
     let plan = planned(&step, budget, true).unwrap();
@@ -64,7 +64,7 @@ fn a_network_without_normalization_takes_gradients_in_parts() {
         plan.maps.iter().all(|map| map.reuse_distance != Some(Nanos::ZERO)),
         "parts of the maps wait, not the maps"
     );
-    // The simulator's time is that of the step itself, whose operations take their shares.
+    // The simulator's time equals the planned time, with a share of each operation's time per part.
     assert_eq!(simulate(&step, &plan.schedule, &costs()).time, plan.step_time);
 }
 
@@ -113,7 +113,7 @@ fn a_stretch_before_a_normalization_is_computed_again_part_by_part() {
     assert_eq!(check(&step, &plan.schedule, Budgets::default()), []);
 }
 
-/// So many layers that 16 parts of it take long to plan.
+/// A network with enough layers that 16 parts of it take long to plan.
 fn deep() -> Network {
     let mut net = Builder::new("deep");
     net.input(Shape::image(3, 32, 32));
@@ -182,7 +182,7 @@ fn one_wide_normalization_runs_in_parts_after_its_sums() {
     };
     let most = plan.schedule.blocks.iter().filter(inner).map(|block| block.samples.len()).max();
     assert_eq!(most, Some(16 / in_parts.parts));
-    // What the sums and the rest take is priced.
+    // Both the sums and the second phase have a time.
     assert_eq!(simulate(&step, &plan.schedule, &costs()).time, plan.step_time);
 }
 
@@ -194,12 +194,12 @@ fn more_than_one_normalization_of_the_most_gains_nothing() {
     net.flatten().fully_connected("fc", 10).softmax_loss();
     let step = step(&net.finish().unwrap(), 16, Mode::Training);
     let [whole, divided] = [false, true].map(|divide| planned(&step, Bytes::UNLIMITED, divide).unwrap());
-    // But for statistics of channels, that of one is as much as that of the other.
+    // Apart from the statistics of channels, both normalizations need the same bytes.
     let gain = whole.min_feasible.0 - divided.min_feasible.0;
     assert!(gain < 4096, "{gain}");
 }
 
-/// Small networks with a normalization of the most, alone, beside another map, and before smaller ones.
+/// Small networks in which a normalization needs the most memory: alone, next to another map, and before smaller ones.
 fn small_normalized() -> [Network; 3] {
     let alone = |net: &mut Builder| {
         net.input(Shape::image(3, 8, 8)).conv("a", Filters::new(8, 3).pad(1).no_bias()).batch_norm().relu();
@@ -278,7 +278,7 @@ fn no_rival_is_faster() {
             assert!(time.is_none_or(|time| ours <= time), "{name} in {budget}: {time:?}, ours {ours}");
         }
     }
-    // All fits, and vDNN moves nothing; checkpoints compute again whatever the budget.
+    // Everything fits, and vDNN moves nothing; checkpoints recompute at any budget.
     assert_eq!(rivals[0].vdnn, Some(whole.step_time));
     assert!(rivals[0].checkpoints.is_some_and(|time| time > whole.step_time), "{rivals:?}");
     assert!(rivals[2].checkpoints.is_some(), "segments need less: {rivals:?}");
@@ -386,8 +386,8 @@ fn list<'a>(plan: &'a mut Value, of: &str) -> &'a mut Vec<Value> {
     plan["schedule"][of].as_array_mut().unwrap()
 }
 
-/// A step of four forward operations, of which the two in the middle may run in parts, forward and backward; the first one may,
-/// too, but not the one that goes back for it.
+/// A step of four forward operations. The two in the middle may run in parts, forward and backward. The first one may too, but its backward operation
+/// may not.
 fn divided_in_the_middle(may_divide: bool) -> Step {
     let map = |name: &str, kind: &str, sample: u64| json!({ "name": name, "bytes": 4 * sample, "kind": kind, "residence": "movable", "sample_bytes": sample });
     let operation = |name: &str, group: u64, stage: &str, reads: &[u64], writes: &[u64], may_divide: bool| {
@@ -414,7 +414,7 @@ fn divided_in_the_middle(may_divide: bool) -> Step {
 }
 
 #[test]
-fn a_stretch_may_begin_behind_what_may_not_go_back_in_parts() {
+fn a_stretch_may_begin_after_an_operation_that_cannot_go_back_in_parts() {
     for may_divide in [false, true] {
         let step = divided_in_the_middle(may_divide);
         let free = planned(&step, Bytes::UNLIMITED, true).unwrap();

@@ -1,4 +1,4 @@
-//! Random graphs under random policies and budgets: whatever is planned is accepted, and what is refused says why.
+//! Random graphs under random policies and budgets: every plan is accepted by the checker, and every refusal has its reason.
 
 use std::collections::HashMap;
 
@@ -102,7 +102,7 @@ proptest! {
         prop_assert!(loose.least <= loose.min_feasible && loose.min_feasible <= loose.peak);
         let again = plan(&step, &costs, &Options { budget: loose.peak, ..options }).unwrap();
         prop_assert!(again.peak <= loose.peak);
-        // A search in fewer bytes looks elsewhere, so what it finds may be a little slower; a sweep carries plans along.
+        // A search with fewer bytes takes another course, so its result may be a little slower; a sweep reuses plans.
         let slower = if policy == Policy::Optimal { loose.step_time.0 / 20 } else { 0 };
         prop_assert!(again.step_time.0 <= loose.step_time.0 + slower, "{} after {}", again.step_time, loose.step_time);
         let budget = Bytes(loose.min_feasible.0 + (loose.peak.0 - loose.min_feasible.0) * share / 100);

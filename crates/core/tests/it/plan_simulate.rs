@@ -27,6 +27,7 @@ fn small(times: [u64; 3]) -> Step {
         is_result: false,
         groups: Vec::new(),
         alias: None,
+        in_place_of: None,
         sample_bytes: None,
     };
     let operation = |(place, time): (usize, u64)| Operation {
@@ -40,6 +41,7 @@ fn small(times: [u64; 3]) -> Step {
         again: Again::Never,
         independent_samples: false,
         sums: None,
+        workspaces: Vec::new(),
     };
     let group = Group { name: "all".to_owned(), input: Bytes::ZERO, output: Bytes::ZERO, weights: Bytes::ZERO };
     let step = Step {

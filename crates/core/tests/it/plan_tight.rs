@@ -26,7 +26,7 @@ fn with_hardly_any_time_a_plan_takes_no_several_times_as_long() {
         for milliseconds in [0, 20, 60] {
             let plan_time = Some(Nanos(1_000_000 * milliseconds));
             let found = plan(&step, &costs, &Options { budget, plan_time, ..Options::default() }).unwrap();
-            // What needs least takes five times as long.
+            // The plan with the least memory is five times slower.
             assert!(
                 found.peak <= budget && found.step_time.0 < 2 * everything.0,
                 "{}: {milliseconds} ms",

@@ -191,7 +191,7 @@ fn counters_are_the_live_bytes_of_the_simulation() {
         assert_eq!(Bytes(most), plan.simulation.maximum(KindBytes::total), "{name}");
         assert_eq!(Bytes(most), plan.most_live, "{name}");
         assert!(Bytes(most) <= plan.peak, "{name}");
-        // What holds after each moment is what the simulation has there.
+        // After each moment, the trace has the bytes of the simulation.
         for level in plan.simulation.levels.chunk_by(|one, next| one.at == next.at).filter_map(<[_]>::last) {
             let shown = total.iter().rfind(|(at, _)| *at == level.at.0).unwrap();
             assert_eq!(Bytes(shown.1), level.live.total(), "{name} at {}", level.at);
@@ -217,7 +217,7 @@ fn the_highest_of_several_levels_at_one_moment_is_shown() {
 }
 
 #[test]
-fn copies_and_reruns_say_what_needs_them() {
+fn copies_and_reruns_name_their_readers() {
     let mut seen = Vec::new();
     for plan in PLANS.iter() {
         let events = events(&document(plan));

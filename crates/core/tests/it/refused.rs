@@ -95,7 +95,7 @@ fn a_folder_or_a_missing_file_is_an_error() {
     assert!(message(Cache::open(&under_a_file.join("cache.db"))).contains("name another file"));
 }
 
-/// What `look` gives; one that takes a minute waits for ever.
+/// The result of `look`. A call that takes a minute counts as hanging.
 fn ended<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || drop(send.send(look())));
@@ -133,7 +133,7 @@ fn a_pipe_or_a_device_is_refused_at_once() {
 
 #[test]
 fn names_that_mean_something_to_sqlite_are_names_of_files() {
-    // The names are relative to the working folder, which is the process's: a child has one of its own.
+    // The names are relative to the working folder of the process, so the test runs in a child with a separate one.
     if let Some(name) = std::env::var_os("CACHE_TEST_NAME") {
         let path = PathBuf::from(name);
         let cache = Cache::open(&path).unwrap();

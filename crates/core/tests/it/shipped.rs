@@ -1,4 +1,4 @@
-//! The read-only store behind the cache: what it gives for which device, and what it does with damaged files.
+//! The read-only store behind the cache: its decisions for each device, and its handling of damaged files.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn kept(nanos: u64) -> Decision {
     Decision { configuration: None, framework_time: Some(Nanos(nanos)), is_final: true }
 }
 
-/// A recording of decisions by mini-batch, beside a measurement.
+/// A recording of decisions by mini-batch, and a measurement.
 fn recording(device: &Device, decisions: &[(usize, u64)]) -> Recording {
     let mut recording = Recording::new(device.clone());
     recording.add("forward c3 h8 w8 k4 r3 s3 f32", measurement("gemm", 4, 1, 0));
@@ -31,7 +31,7 @@ fn recording(device: &Device, decisions: &[(usize, u64)]) -> Recording {
     recording
 }
 
-/// What a store has for a device, by mini-batch.
+/// The decisions of a store for a device, by mini-batch.
 fn found(file: &Path, device: &Device) -> Vec<(usize, u64)> {
     let shipped = Shipped::read(file, device).unwrap();
     let of = |batch| Some((batch, shipped.decision(&key(batch))?.framework_time?.0));
@@ -53,7 +53,7 @@ fn a_store_answers_for_the_same_model_and_version_of_cudnn() {
         recording(&newer, &[(4, 4000)]),
         recording(&device("NVIDIA H100 80GB HBM3", &one.library), &[(5, 50)]),
     ];
-    // Those of the same driver come first, wherever they are.
+    // Decisions of the same driver take precedence, in any order.
     for order in [[0, 1, 2, 3], [3, 2, 1, 0]] {
         Recording::write(&file, &order.map(|place| recordings[place].clone())).unwrap();
         assert_eq!(found(&file, &one), [(1, 10), (2, 20), (3, 300)]);

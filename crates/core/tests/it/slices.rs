@@ -1,4 +1,4 @@
-//! Slices along space as candidates: where they are found, what they leave as it was, and how they are kept.
+//! Slices along space as candidates: when they are found, what they do not change, and how they are stored.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ use tightfit_core::{
 
 use crate::decisions::key;
 
-/// A device with two algorithms: one takes 10 ns a position and no workspace, the other 1 ns and 64 bytes a position it
-/// reads, and both take 20 ns a call. If told, the fast one refuses uneven padding, or fewer rows than 64, or takes 20 ns a
-/// position of columns that lie in longer rows, and 2 ns on copies of these.
+/// A device with two algorithms. One takes 10 ns a position and no workspace. The other takes 1 ns and 64 bytes a position it reads. Both take 20 ns
+/// a call. Fields make the fast one refuse uneven padding, or fewer rows than 64, or take 20 ns a position for columns that are part of longer rows,
+/// and 2 ns on copies of these.
 struct TwoAlgorithms {
     device: Device,
     only_even: bool,
@@ -268,7 +268,7 @@ fn a_decision_for_slices_is_found_again_and_one_for_other_slices_refused() {
 }
 
 #[test]
-fn the_least_workspace_that_would_do_may_be_that_of_slices() {
+fn slices_may_need_the_least_workspace() {
     struct OnlyFast(TwoAlgorithms);
     impl Backend for OnlyFast {
         fn device(&self) -> &Device {
@@ -304,7 +304,7 @@ fn the_least_workspace_that_would_do_may_be_that_of_slices() {
 }
 
 #[test]
-fn recordings_of_older_versions_give_what_they_gave() {
+fn old_recordings_give_the_same_answers() {
     let mut recording = Recording::new(TwoAlgorithms::new().device);
     let mut device = TwoAlgorithms::new();
     let forward = problem(Operation::Forward, 4);

@@ -18,10 +18,10 @@ pub fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// All tensors have a multiple of so many bytes.
+/// All tensors have a multiple of this many bytes.
 pub const UNIT: u64 = 256;
 
-/// What a random step has besides maps and their gradients.
+/// The features of a random step in addition to maps and their gradients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras {
     /// Some operations have a choice of time and workspace.
@@ -54,6 +54,7 @@ pub fn small(forward: usize, extras: Extras, next: &mut impl FnMut(u64) -> u64) 
             is_result: false,
             groups: Vec::new(),
             alias: None,
+            in_place_of: None,
             sample_bytes: None,
         });
         tensors.len() - 1
@@ -93,6 +94,7 @@ pub fn small(forward: usize, extras: Extras, next: &mut impl FnMut(u64) -> u64) 
             again,
             independent_samples: true,
             sums: None,
+            workspaces: Vec::new(),
         });
     };
     for (at, (reads, map, in_place)) in maps.iter().enumerate() {

@@ -13,7 +13,7 @@ fn split(devices: &[Device], mini_batch: usize) -> Result<Split, Error> {
     optimize::split(devices, mini_batch, &AtomicBool::new(false))
 }
 
-/// Every split as (slowest, sum, batches negated): the least is what is wanted, more samples to the first devices.
+/// Every split as (slowest, sum, batches negated). The wanted split is the least: it gives more samples to the first devices.
 fn exhaustive(devices: &[Device], left: usize) -> Vec<(Nanos, Nanos, Vec<isize>)> {
     let Some((first, others)) = devices.split_first() else {
         return if left == 0 { vec![(Nanos(0), Nanos(0), Vec::new())] } else { Vec::new() };

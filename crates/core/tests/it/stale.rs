@@ -30,7 +30,7 @@ pub(crate) type Table = BTreeMap<(String, usize), (u64, u64)>;
 pub(crate) struct Fake {
     device: Device,
     table: Table,
-    /// Bytes that a measurement needs over what was asked for.
+    /// Bytes that a measurement needs in addition to its stated workspace.
     excess: u64,
     pub(crate) measured: Arc<AtomicUsize>,
     /// Questions for the algorithms of a problem.
@@ -118,7 +118,7 @@ pub(crate) fn row(algorithm: &str, micro_batch: usize, time: u64, workspace: u64
     }
 }
 
-/// Candidates that a search finds. One that does not end in a minute is taken for one that never ends.
+/// The candidates that a search finds. A search of over a minute counts as endless.
 fn found(backend: Fake, cache: Option<Cache>, sizes: Sizes, limit: Limit) -> Result<Vec<Candidate>, Error> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
@@ -159,7 +159,7 @@ fn fit_ends_where_the_cache_says_more_workspace_than_the_backend() {
         assert!(candidates.iter().all(|candidate| candidate.workspace == Bytes(0)), "{sizes}: {candidates:?}");
         assert!(measured.load(Ordering::Relaxed) > 0, "{sizes}: they were measured again");
     }
-    // What was measured again has taken the place of what was there: for fit the whole mini-batch, which is best per sample.
+    // New measurements have replaced the old ones: for `fit` the whole mini-batch, which is best per sample.
     let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
     let workspaces: Vec<_> =
         cache.measurements(&Fake::new(&today).device, &problem(1)).unwrap().iter().map(|m| m.workspace).collect();
@@ -189,7 +189,7 @@ fn stop_is_obeyed_even_if_the_cache_answers_everything() {
             let backend = Fake { countdown: Some((asked, stop.clone())), ..Fake::new(&today) };
             let (measured, asked_after) = (backend.measured.clone(), backend.asked_after.clone());
             let result = found(backend, Some(cache_of(&folder, &today)), sizes, Limit::Total(Bytes(64)));
-            // A search that asks fewer questions is over before.
+            // A search that asks fewer questions ends before the flag is set.
             if stop.load(Ordering::Relaxed) {
                 assert!(matches!(result, Err(Error::Interrupted)), "{sizes}, {asked}: {result:?}");
                 assert_eq!(asked_after.load(Ordering::Relaxed), 0, "{sizes}, {asked}: asked on");

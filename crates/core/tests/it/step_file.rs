@@ -34,7 +34,7 @@ fn a_file_says_all_that_a_step_has() {
     assert_eq!(find("dropout").again, Again::Never);
     assert_eq!(find("relu_").uses.len(), 1);
     assert_eq!(find("relu_").uses[0].access, Access::Add);
-    // What reads the view reads the tensor whose bytes it shares.
+    // A read of the view is a read of the tensor whose bytes it shares.
     let alias = step.tensors.iter().position(|tensor| tensor.alias.is_some()).unwrap();
     assert!(step.operations.iter().all(|operation| operation.uses.iter().all(|used| used.tensor.0 != alias)));
     assert_eq!(machine.unwrap().costs().both_rate, 4.5e9);
@@ -156,7 +156,7 @@ fn a_planner_that_is_stopped_before_it_begins_still_gives_a_plan() {
         let free = plan(&step, &costs, &options).unwrap();
         let budget = free.min_feasible.max(Bytes((free.min_feasible.0 + 3 * free.most_live.0) / 4));
         let options = Options { budget, ..options };
-        // A plan has passed the checker, or there is none.
+        // Every returned plan has passed the checker.
         let stopped = plan_until(&step, &costs, &options, Stop::WithBest(&flag));
         assert!(stopped.is_ok_and(|plan| plan.peak <= budget), "{policy}");
         let none = plan_until(&step, &costs, &options, Stop::WithNothing(&flag));
@@ -194,7 +194,7 @@ fn no_time_to_search_still_gives_a_plan() {
 }
 
 #[test]
-fn what_is_rebuilt_through_a_temporary_tensor_lists_all_its_reruns() {
+fn reruns_through_temporary_tensors_are_all_listed() {
     let StepFile { step, machine } = StepFile::read(&path("eager-6.json")).unwrap();
     let costs = machine.unwrap().costs();
     let free = plan(&step, &costs, &Options { policy: Policy::Optimal, ..Options::default() }).unwrap();

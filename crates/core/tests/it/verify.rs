@@ -1,5 +1,4 @@
-//! What a configuration's error is compared with, and what running side by side is compared with, on a backend whose
-//! algorithms are off by a known amount.
+//! The references for the errors of a configuration and of concurrent runs, on a backend whose algorithms have known errors.
 
 use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Task, Tensors, Together};
 use tightfit_core::execute::{Data, Trial, Values, verify, verify_together};
@@ -7,14 +6,14 @@ use tightfit_core::{
     Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem,
 };
 
-/// Every output is 1, plus what the worst algorithm of the configuration is off by.
+/// Every output is 1, plus the largest error of the configuration's algorithms.
 struct Off {
     device: Device,
-    /// Name, notes, what it is off by, and whether it serves the whole mini-batch.
+    /// Name, notes, error, and whether it serves the whole mini-batch.
     algorithms: Vec<(&'static str, Notes, f32, bool)>,
     /// The configurations that ran.
     ran: Vec<String>,
-    /// What outputs are off by besides when run side by side.
+    /// The additional error of outputs in concurrent runs.
     together: f32,
 }
 
@@ -130,7 +129,7 @@ fn an_error_is_compared_within_its_class() {
         ("fft-small", Notes::FFT, 0.125, false),
     ]);
     let none: Vec<String> = Vec::new();
-    // The undivided choice itself, and what is of its class, needs no further run.
+    // The undivided choice itself, or a configuration of its class, needs no further run.
     assert_eq!(class_of(&mut backend, &[(4, "gemm")], "gemm"), (Some(0.0), Some(true), none.clone()));
     assert_eq!(class_of(&mut backend, &[(2, "gemm"), (2, "gemm")], "gemm"), (Some(0.0), Some(true), none.clone()));
     // Another class is run undivided by the same algorithm, or by another of the class.
@@ -143,7 +142,7 @@ fn an_error_is_compared_within_its_class() {
     // Whether two runs agree makes no class; more than twice the error does not pass.
     let coarse = [(2, "winograd-coarse"), (2, "winograd-coarse")];
     assert_eq!(class_of(&mut backend, &coarse, "gemm"), (Some(0.25), Some(false), alone.clone()));
-    // Of several classes the larger error counts; one that nothing serves undivided leaves nothing to compare with.
+    // With several classes the larger error counts. A class without an undivided algorithm leaves no reference.
     assert_eq!(class_of(&mut backend, &[(2, "winograd"), (2, "gemm")], "gemm"), (Some(0.25), Some(true), alone));
     assert_eq!(class_of(&mut backend, &[(2, "fft-small"), (2, "gemm")], "gemm").0, None);
 }

@@ -367,7 +367,7 @@ impl Guest {
         self.guest_program(problem, self.backend.program_of_plan(problem, plan), [0; 3])
     }
 
-    /// Prepares what dividing a problem costs on top of its micro-batches; none if that is nothing.
+    /// Prepares the extra work of dividing a problem, on top of its micro-batches. `None` if there is no such work.
     ///
     /// # Errors
     /// As [`Guest::program`].
@@ -383,8 +383,8 @@ impl Guest {
     }
 }
 
-/// An algorithm on copies without gaps of what is a view of a larger tensor; none for a name that is no backend's, or of one
-/// that is on copies already.
+/// An algorithm on gapless copies of views of larger tensors. Returns `None` for a name that is not a backend algorithm's,
+/// and for an algorithm that works on copies already.
 pub fn on_copies(algorithm: &Algorithm) -> Option<Algorithm> {
     let Name { family, wide } = algorithm.name().parse().ok()?;
     let family = match family {

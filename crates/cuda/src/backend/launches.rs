@@ -100,7 +100,7 @@ impl CudaBackend {
         Program { problem: *problem, steps, elementwise: None, narrows: false, workspace }
     }
 
-    /// Prepares what a division costs on top of its micro-batches; none if that is nothing.
+    /// Prepares the extra work of a division, on top of its micro-batches. `None` if there is no such work.
     ///
     /// # Errors
     /// [`Error::Refused`] or [`Error::Backend`] if cuDNN has no engine for it.
@@ -236,7 +236,7 @@ impl<'a> Work<'a> {
     pub fn enqueue(&self) -> Result<(), CudaError> {
         match &self.captured {
             None => self.launches.iter().try_for_each(Launch::enqueue),
-            // SAFETY: the launches hold what was captured, and `drop` waits for the stream before they go.
+            // SAFETY: the launches hold the captured work, and `drop` waits for the stream before they go.
             Some(graph) => unsafe { graph.launch(self.stream) },
         }
     }

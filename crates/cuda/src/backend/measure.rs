@@ -13,7 +13,7 @@ use super::{ACCUMULATE, CudaBackend, excluded, is_refusal};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Launch, alignments, tensor_bytes};
 
-/// A micro-batch as it is timed, and what adds it up.
+/// A micro-batch as it is timed, and the steps that add it up.
 pub(super) struct TimedStep {
     /// The micro-batch.
     pub step: Step,
@@ -50,7 +50,7 @@ impl CudaBackend {
         })
     }
 
-    /// Times an algorithm as one micro-batch of a division, which for backward-filter adds to the output. Undivided it
+    /// Times an algorithm as one micro-batch of a division, which for backward-filter adds to the output. An undivided call
     /// is no slower.
     fn time_algorithm(
         &mut self,

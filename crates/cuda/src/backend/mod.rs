@@ -51,12 +51,12 @@ pub use trial::{Course, Moment, Outcome, Pattern, Trial};
 pub use trust::must_be_proven;
 
 /// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.
-const CALLS: usize = 2048;
+const MAX_CALLS: usize = 2048;
 /// How many graphs to keep; each serves all engines of a problem at one size. `fit` queries one algorithm after the other
 /// about the same sizes, up to a hundred, each in two to four forms: with fewer graphs, every query would miss.
-const GRAPHS: usize = 512;
+const MAX_GRAPHS: usize = 512;
 /// How many elementwise steps to keep; each serves one number of filter elements.
-const STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 
 /// The libraries and devices to open, and the algorithms to offer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,9 +138,9 @@ impl CudaBackend {
         let library = format!("cudnn {} / {driver}cuda {}", handle.version(), context.cuda_version()?);
         let device = Device { backend: "cuda".to_owned(), name: context.name()?, library, threads: 0 };
         Ok(CudaBackend {
-            calls: Recent::new(CALLS),
-            graphs: Recent::new(GRAPHS),
-            elementwise: Recent::new(STEPS),
+            calls: Recent::new(MAX_CALLS),
+            graphs: Recent::new(MAX_GRAPHS),
+            elementwise: Recent::new(MAX_STEPS),
             scratch: Scratch::new(&handle)?,
             handle,
             device,
@@ -162,9 +162,9 @@ impl CudaBackend {
         let context = self.handle.context();
         let handle = Arc::new(Handle::open(Some(self.handle.library()), context)?);
         Ok(CudaBackend {
-            calls: Recent::new(CALLS),
-            graphs: Recent::new(GRAPHS),
-            elementwise: Recent::new(STEPS),
+            calls: Recent::new(MAX_CALLS),
+            graphs: Recent::new(MAX_GRAPHS),
+            elementwise: Recent::new(MAX_STEPS),
             scratch: Scratch::new(&handle)?,
             handle,
             device: self.device.clone(),
@@ -306,7 +306,7 @@ impl CudaBackend {
         Ok((Bytes(bytes as u64), corrected(&self.device, problem.operation(), &algorithm, notes)))
     }
 
-    /// The offers of one set of types; of what refuses the strides of a view, those on copies.
+    /// The offers of one set of types. An engine that refuses the strides of a view is offered on copies.
     fn offers_of(&mut self, problem: &Problem, wide: bool) -> Result<Vec<Offer>, CudaError> {
         let mut offers = self.offers_in(problem, wide)?;
         if problem.is_packed() {

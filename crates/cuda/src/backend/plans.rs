@@ -28,7 +28,7 @@ pub(super) struct Plans(Mutex<Built>);
 #[derive(Default)]
 struct Built {
     calls: HashMap<CallKey, Arc<Plan>>,
-    /// Calls for which cuDNN has no plan after all, which it may say only after it has compiled.
+    /// Calls for which cuDNN has no plan after all. It may find that out only after compiling.
     refused: HashMap<CallKey, Refusal>,
     elementwise: HashMap<(Storage, usize, usize), Arc<Elementwise>>,
 }
@@ -49,7 +49,7 @@ pub(super) enum Sharing {
     None,
     /// It builds them.
     Builds(Arc<Plans>),
-    /// It takes what was built.
+    /// It takes the built plan.
     Takes(Arc<Plans>),
 }
 
@@ -77,7 +77,7 @@ impl Sharing {
             && let Some(plan) = plans.calls.remove(key)
         {
             call.adopt(&plan);
-            // Dropping it would wait for whatever is being built.
+            // Dropping it would wait for the current build.
             std::mem::forget(plan);
             return Ok(());
         }
@@ -153,7 +153,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Builds what [`Guest::part`](super::Guest::part) of the next handle on the device then finds built.
+    /// Builds the plans that the next handle on the device will need in [`Guest::part`](super::Guest::part).
     ///
     /// # Errors
     /// As [`Guest::program`](super::Guest::program).
@@ -161,7 +161,7 @@ impl Builder {
         self.backend.part_program(problem, algorithm).map(|_| ())
     }
 
-    /// Builds what [`Guest::division`](super::Guest::division) of the next handle on the device then finds built.
+    /// Builds the plans that the next handle on the device will need in [`Guest::division`](super::Guest::division).
     ///
     /// # Errors
     /// As there.
@@ -169,7 +169,7 @@ impl Builder {
         self.backend.division_program(problem).map(|_| ())
     }
 
-    /// Builds what [`Guest::program`](super::Guest::program) of the next handle on the device then finds built.
+    /// Builds the plans that the next handle on the device will need in [`Guest::program`](super::Guest::program).
     ///
     /// # Errors
     /// As [`Guest::program`](super::Guest::program).
@@ -187,7 +187,7 @@ impl Builder {
 impl Host {
     /// Forgets the plans of a device that nobody has taken.
     pub fn forget_plans(&self, device: usize) {
-        // Dropping them would wait for whatever is being built.
+        // Dropping them would wait for the current build.
         std::mem::forget(std::mem::take(&mut *self.plans(device).lock()));
     }
 

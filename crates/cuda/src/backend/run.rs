@@ -21,7 +21,7 @@ use crate::CudaError;
 use crate::safe::{Event, Stream};
 
 /// Maximum number of streams. Each has a cuDNN handle, which takes tens of MiB.
-const STREAMS: usize = 8;
+const MAX_STREAMS: usize = 8;
 
 /// The results of a set of programs.
 struct Results {
@@ -39,7 +39,7 @@ impl CudaBackend {
 
     pub(super) fn run_side_by_side(&mut self, tasks: &[Task<'_>]) -> Result<Together, Error> {
         let Results { outputs, time, .. } = self.run_tasks(tasks)?;
-        Ok(Together { outputs, time, streams: tasks.len().min(STREAMS) })
+        Ok(Together { outputs, time, streams: tasks.len().min(MAX_STREAMS) })
     }
 
     /// Runs the first task on this backend's stream and every other on the stream of a sibling.
@@ -47,7 +47,7 @@ impl CudaBackend {
         for Task { problem, configuration, tensors, .. } in tasks {
             check(problem, configuration, tensors)?;
         }
-        let siblings = tasks.len().clamp(1, STREAMS) - 1;
+        let siblings = tasks.len().clamp(1, MAX_STREAMS) - 1;
         while self.siblings.len() < siblings {
             let sibling = self.sibling().map_err(|error| error.while_doing("opening another stream"))?;
             self.siblings.push(sibling);

@@ -9,7 +9,7 @@ use crate::CudaError;
 use crate::safe::{DeviceBuffer, Handle};
 
 /// Bytes of random data generated on the host; the rest repeats them.
-const PATTERN: usize = 1 << 20;
+const PATTERN_BYTES: usize = 1 << 20;
 
 /// Data, other, output and workspace, in that order.
 pub(super) struct Scratch {
@@ -45,7 +45,7 @@ impl Scratch {
         self.make_room(lengths)?;
         let stream = self.handle.stream();
         if self.filled != Some(storage) {
-            let pattern = random(PATTERN / storage.size(), storage);
+            let pattern = random(PATTERN_BYTES / storage.size(), storage);
             for buffer in &mut self.buffers[..3] {
                 let len = buffer.len();
                 let first = len.min(pattern.len());

@@ -12,9 +12,9 @@ use crate::CudaError;
 use crate::safe::{Context, DeviceBuffer, Slice, Stream};
 
 /// Bytes of a margin and alignment of segments: the alignment of the driver's allocations.
-const MARGIN: usize = 256;
+const MARGIN_BYTES: usize = 256;
 /// The fill pattern of margins.
-const MARK: u8 = 0xA5;
+const MARGIN_FILL: u8 = 0xA5;
 
 /// A workspace and where its segments are.
 pub(super) struct Segments {
@@ -32,13 +32,13 @@ impl Segments {
         let mut end: usize = 0;
         for &length in lengths {
             // A size beyond the address space also exceeds the device, which reports it.
-            let start = end.saturating_add(MARGIN).div_ceil(MARGIN).saturating_mul(MARGIN);
+            let start = end.saturating_add(MARGIN_BYTES).div_ceil(MARGIN_BYTES).saturating_mul(MARGIN_BYTES);
             end = start.saturating_add(length);
             segments.push(start..end);
         }
-        let mut buffer = DeviceBuffer::new(context, end.saturating_add(MARGIN))?;
+        let mut buffer = DeviceBuffer::new(context, end.saturating_add(MARGIN_BYTES))?;
         for margin in margins(&segments) {
-            buffer.slice_mut(margin)?.fill(MARK, stream)?;
+            buffer.slice_mut(margin)?.fill(MARGIN_FILL, stream)?;
         }
         Ok(Segments { buffer, segments })
     }
@@ -58,9 +58,9 @@ impl Segments {
     /// [`CudaError::Driver`].
     pub fn are_intact(&self) -> Result<bool, CudaError> {
         for margin in margins(&self.segments) {
-            let mut bytes = [0; MARGIN];
+            let mut bytes = [0; MARGIN_BYTES];
             self.buffer.slice(margin)?.download(&mut bytes)?;
-            if bytes != [MARK; MARGIN] {
+            if bytes != [MARGIN_FILL; MARGIN_BYTES] {
                 return Ok(false);
             }
         }
@@ -70,5 +70,8 @@ impl Segments {
 
 /// The bytes right before the first segment and right after each.
 fn margins(segments: &[Range<usize>]) -> Vec<Range<usize>> {
-    std::iter::once(0).chain(segments.iter().map(|segment| segment.end)).map(|start| start..start + MARGIN).collect()
+    std::iter::once(0)
+        .chain(segments.iter().map(|segment| segment.end))
+        .map(|start| start..start + MARGIN_BYTES)
+        .collect()
 }

@@ -24,19 +24,19 @@ use crate::CudaError;
 use crate::safe::{Event, Stream};
 
 /// Least span between two events that can be divided: hundreds of times the resolution of an event.
-const SPAN: Nanos = Nanos(300_000);
+const MIN_SPAN: Nanos = Nanos(300_000);
 /// Calls shorter than this are timed behind another: a launch gap may be tens of microseconds.
-const SHORT: Nanos = Nanos(1_000_000);
+const SHORT_CALL: Nanos = Nanos(1_000_000);
 /// Maximum number of calls in one span.
-const CALLS: u64 = 10;
+const MAX_CALLS_PER_SPAN: u64 = 10;
 /// A first call loads its kernels, which takes milliseconds; one that takes longer than this does so by itself.
-const LOADING: Nanos = Nanos(20_000_000);
+const MAX_LOADING_TIME: Nanos = Nanos(20_000_000);
 
 /// A single call shorter than this is not judged, because gaps may be much of its time. The series that judges it takes
 /// about as long.
-const JUDGED: Nanos = Nanos(500_000);
+const MIN_JUDGED_TIME: Nanos = Nanos(500_000);
 /// How far over the bound a candidate is given up. Times of one call repeat within a few percent.
-const MARGIN: f64 = 1.1;
+const MAX_SLOWDOWN: f64 = 1.1;
 
 /// Enqueues the work once on its stream.
 pub(super) type Enqueue<'a> = &'a dyn Fn() -> Result<(), CudaError>;
@@ -82,18 +82,19 @@ fn time_series(stream: &Stream, effort: &Effort, enqueue: Enqueue<'_>) -> Result
         Ok(Nanos(end.since(start)?.0 / calls))
     };
     let first = span(false, 1)?;
-    let hopeless = effort.best.is_some_and(|best| first > LOADING && first > best * 3);
+    let hopeless = effort.best.is_some_and(|best| first > MAX_LOADING_TIME && first > best * 3);
     let mut single = if hopeless { first } else { span(false, 1)? };
-    // No call takes less than its kernels do, so the faster of the two says more; the first may have loaded something.
+    // No call takes less time than its kernels, so the faster of the two is more exact. The first may have loaded
+    // something.
     let least = single.min(first);
-    if least >= JUDGED && effort.is_lost(least, MARGIN) {
+    if least >= MIN_JUDGED_TIME && effort.is_lost(least, MAX_SLOWDOWN) {
         return Ok((Sample { median: least, spread: 0.0, repeats: 1 }, least));
     }
-    let calls = if single >= SPAN { 1 } else { (SPAN.0 / single.0.max(1) + 1).min(CALLS) };
-    let ahead = single < SHORT;
+    let calls = if single >= MIN_SPAN { 1 } else { (MIN_SPAN.0 / single.0.max(1) + 1).min(MAX_CALLS_PER_SPAN) };
+    let ahead = single < SHORT_CALL;
     // A long call was timed already; the calls so far have warmed up the device.
     let first = if ahead { span(ahead, calls)? } else { single };
-    if ahead && effort.bound.is_some_and(|bound| first.0 as f64 > bound.0 as f64 * MARGIN) {
+    if ahead && effort.bound.is_some_and(|bound| first.0 as f64 > bound.0 as f64 * MAX_SLOWDOWN) {
         return Ok((Sample { median: first, spread: 0.0, repeats: 1 }, single));
     }
     if calls > 1 {

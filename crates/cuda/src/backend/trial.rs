@@ -19,9 +19,9 @@ use crate::safe::{Event, PinnedBuffer, StreamMemory};
 use crate::sys::driver;
 
 /// Elements of random data. A prime, so that no dimension of a tensor repeats in step with it.
-const PATTERN: usize = 262_139;
+const PATTERN_ELEMENTS: usize = 262_139;
 /// The alignment of each tensor's memory.
-const ALIGNMENT: usize = 256;
+const TENSOR_ALIGNMENT: usize = 256;
 
 /// Random numbers that fill the tensors of trials, over and over: each tensor begins at its own place among them.
 pub struct Pattern {
@@ -35,18 +35,18 @@ impl Pattern {
     /// The bytes that a tensor begins with and repeats.
     fn part(&self, tensor: usize) -> &[u8] {
         let begin = place(tensor) * self.storage.size();
-        &self.pinned[begin..begin + PATTERN * self.storage.size()]
+        &self.pinned[begin..begin + PATTERN_ELEMENTS * self.storage.size()]
     }
 
     /// The element of a tensor (0 for data, 1 for other, 2 for output) at a flat index.
     pub fn element(&self, tensor: usize, index: usize) -> f32 {
-        self.values[(place(tensor) + index) % PATTERN]
+        self.values[(place(tensor) + index) % PATTERN_ELEMENTS]
     }
 }
 
 /// Where a tensor begins.
 fn place(tensor: usize) -> usize {
-    tensor * PATTERN / 3
+    tensor * PATTERN_ELEMENTS / 3
 }
 
 /// The work to run.
@@ -83,15 +83,16 @@ pub struct Trial {
 pub(super) type Buffers = Mutex<Vec<PinnedBuffer>>;
 
 /// Bytes of each; a course may ask for no more outputs.
-const BUFFER: usize = 1 << 14;
+const BUFFER_BYTES: usize = 1 << 14;
 /// How many are taken at once.
-const BUFFERS: usize = 32;
+const BUFFERS_AT_ONCE: usize = 32;
 
 /// A point in a program's stream.
 pub struct Moment(Event);
 
 impl Moment {
-    /// How long the device took from an earlier point to this one, waiting for the host included; none until it is there.
+    /// The device's time from an earlier point to this one, including waits for the host. `None` until it has passed this
+    /// point.
     ///
     /// # Errors
     /// [`CudaError::Driver`] with any error of the work before it.
@@ -122,7 +123,7 @@ impl Host {
         match patterns.entry((device, storage)) {
             Entry::Occupied(known) => Ok(known.get().clone()),
             Entry::Vacant(new) => {
-                let bytes = random(PATTERN, storage);
+                let bytes = random(PATTERN_ELEMENTS, storage);
                 let mut pinned = PinnedBuffer::new(&context, 2 * bytes.len())?;
                 pinned[..bytes.len()].copy_from_slice(&bytes);
                 pinned[bytes.len()..].copy_from_slice(&bytes);
@@ -140,7 +141,7 @@ impl Host {
         self.context(device)?.memory().map(|(free, _)| free)
     }
 
-    /// Gives the memory of ended trials back to a device, for which otherwise only the program waits. Never waits.
+    /// Returns the memory of ended trials to a device, for which otherwise only the program waits. Never waits.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -181,15 +182,15 @@ impl Host {
         });
         let storage = programs.first().map_or(Storage::F32, |program| program.storage());
         let pattern = self.pattern(device, storage)?;
-        let total = lengths.iter().fold(0usize, |sum, len| sum.saturating_add(len.next_multiple_of(ALIGNMENT)));
+        let total = lengths.iter().fold(0usize, |sum, len| sum.saturating_add(len.next_multiple_of(TENSOR_ALIGNMENT)));
         let free = self.free_memory(device)?;
         let wanted = Bytes(total as u64);
         if wanted.0.saturating_add(reserve.0) > free.0 {
             return Err(CudaError::OutOfMemory { wanted, free });
         }
         let brought = programs.len() * outputs.len() * storage.size();
-        if brought > BUFFER {
-            return Err(CudaError::OutOfBounds { start: 0, end: brought, len: BUFFER });
+        if brought > BUFFER_BYTES {
+            return Err(CudaError::OutOfBounds { start: 0, end: brought, len: BUFFER_BYTES });
         }
         let mut trial = Trial {
             programs: programs.to_vec(),
@@ -205,8 +206,8 @@ impl Host {
             let mut buffers = lock(&trial.buffers);
             if buffers.is_empty() {
                 // Taking one may also wait for the device, so several are taken at once.
-                for _ in 0..BUFFERS {
-                    buffers.push(PinnedBuffer::new(&context, BUFFER)?);
+                for _ in 0..BUFFERS_AT_ONCE {
+                    buffers.push(PinnedBuffer::new(&context, BUFFER_BYTES)?);
                 }
             }
             trial.outputs = buffers.pop();
@@ -220,12 +221,12 @@ impl Host {
         let mut begin = 0;
         let places = lengths.map(|len| {
             let place = begin;
-            begin += len.next_multiple_of(ALIGNMENT);
+            begin += len.next_multiple_of(TENSOR_ALIGNMENT);
             place
         });
         // SAFETY: forwarded to the caller; the places are as long as the programs ask for.
         let enqueued = unsafe { trial.enqueue(&pattern, stream, &memory, (places, lengths), rounds, outputs) };
-        // Also after a failure: the stream gives it back when it has done what was enqueued.
+        // Also after a failure: the stream gives it back after the enqueued work.
         drop(memory);
         // SAFETY: forwarded to the caller.
         let marked = unsafe { trial.done.record_on(stream) };
@@ -291,7 +292,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Its result; none until all is done. Never waits.
+    /// Its result, or `None` until all is done. Never waits.
     ///
     /// # Errors
     /// [`CudaError::Driver`] with any error of the work before its end.
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn tensors_begin_at_places_of_their_own() {
-        assert!((2..=512).all(|factor: usize| !PATTERN.is_multiple_of(factor)), "a prime");
-        assert_eq!([place(0), place(1), place(2)], [0, PATTERN / 3, PATTERN * 2 / 3]);
+        assert!((2..=512).all(|factor: usize| !PATTERN_ELEMENTS.is_multiple_of(factor)), "a prime");
+        assert_eq!([place(0), place(1), place(2)], [0, PATTERN_ELEMENTS / 3, PATTERN_ELEMENTS * 2 / 3]);
     }
 }

@@ -27,18 +27,18 @@ use crate::convolution::{Family, Launch, tensor_bytes};
 use crate::safe::{Slice, Stream};
 
 /// Numbers in the pattern of a tensor. A prime, so that no dimension repeats in step with it.
-const PATTERN: usize = 8191;
+const PATTERN_NUMBERS: usize = 8191;
 /// Bytes of a guard around the workspace: a known fault overran 680 KiB.
-const GUARD: usize = 1 << 20;
+const WORKSPACE_GUARD_BYTES: usize = 1 << 20;
 /// Bytes of a guard around a tensor.
-const MARGIN: usize = 1 << 15;
+const TENSOR_GUARD_BYTES: usize = 1 << 15;
 /// The content of the workspace's guards.
-const MARK: u8 = 0xA5;
+const GUARD_FILL: u8 = 0xA5;
 /// The most products to compute in 64 bits, for more elements than these.
-const MOST_PRODUCTS: usize = 1 << 22;
-const FEW_ELEMENTS: usize = 32;
+const MAX_PRODUCTS: usize = 1 << 22;
+const MIN_ELEMENTS: usize = 32;
 /// The longest view whose gaps are compared element by element; of longer ones, some next to the written elements.
-const LONGEST: usize = 1 << 22;
+const MAX_COMPARED_VIEW: usize = 1 << 22;
 
 /// Whether an engine must compute a problem right before it is used: one with uneven padding, or a view.
 pub fn must_be_proven(problem: &Problem) -> bool {
@@ -48,7 +48,7 @@ pub fn must_be_proven(problem: &Problem) -> bool {
 
 /// The number of a tensor (0 for data, 1 for other, 2 for output) at a place in its buffer: -1, 0 or 1.
 fn number(tensor: usize, place: usize) -> f32 {
-    (mixed(tensor * 7919 + place % PATTERN) % 3) as f32 - 1.0
+    (mixed(tensor * 7919 + place % PATTERN_NUMBERS) % 3) as f32 - 1.0
 }
 
 /// Multiplicative hashing (Knuth), of which the high bits are the random ones.
@@ -77,30 +77,30 @@ impl CudaBackend {
         !must_be_proven(problem) || self.proven.contains(&(*problem, family.clone()))
     }
 
-    /// Runs what would be timed once, and compares.
+    /// Runs the call once before it is timed, and compares.
     fn prove(&mut self, problem: &Problem, timed: &TimedStep, workspace: Bytes, notes: Notes) -> Result<(), CudaError> {
         let storage = problem.types().storage();
         let size = storage.size();
         let bytes = tensor_bytes(problem, storage);
-        let first = starts(problem, storage).map(|start| MARGIN + start);
+        let first = starts(problem, storage).map(|start| TENSOR_GUARD_BYTES + start);
         let workspace = usize::try_from(workspace.0).unwrap_or(usize::MAX);
         let sum = if timed.elementwise.is_some() { sum_bytes(problem) } else { 0 };
         let ends = [0, 1, 2].map(|tensor| first[tensor].saturating_add(bytes[tensor]));
-        let after = sum + GUARD;
-        let whole = after.saturating_add(workspace).saturating_add(GUARD);
-        let [data, other, output] = ends.map(|end| end.saturating_add(MARGIN));
+        let after = sum + WORKSPACE_GUARD_BYTES;
+        let whole = after.saturating_add(workspace).saturating_add(WORKSPACE_GUARD_BYTES);
+        let [data, other, output] = ends.map(|end| end.saturating_add(TENSOR_GUARD_BYTES));
         let stream = self.handle.stream();
         let buffers = self.scratch.borrow([data, other, output, whole])?;
         for (tensor, buffer) in buffers[..3].iter_mut().enumerate() {
             let length = buffer.len();
-            let filled = length.min(PATTERN * size);
+            let filled = length.min(PATTERN_NUMBERS * size);
             let numbers: Vec<f32> = (0..filled / size).map(|place| number(tensor, place)).collect();
             buffer.slice_mut(0..filled / size * size)?.write(&storage.encode(&numbers), stream)?;
             buffer.slice_mut(0..length)?.repeat(filled / size * size, stream)?;
         }
         let [in_data, in_other, in_output, in_scratch] = buffers;
         in_scratch.slice_mut(0..sum)?.fill(0, stream)?;
-        in_scratch.slice_mut(sum..whole)?.fill(MARK, stream)?;
+        in_scratch.slice_mut(sum..whole)?.fill(GUARD_FILL, stream)?;
         let places = Places {
             data: in_data.slice(first[0]..ends[0])?,
             other: in_other.slice(first[1]..ends[1])?,
@@ -116,14 +116,20 @@ impl CudaBackend {
 
         let at = |tensor: usize, index: usize| number(tensor, first[tensor] / size + index);
         let pattern = |range: std::ops::Range<usize>| {
-            storage.encode(&range.map(|place| number(2, place % PATTERN)).collect::<Vec<f32>>())
+            storage.encode(&range.map(|place| number(2, place % PATTERN_NUMBERS)).collect::<Vec<f32>>())
         };
         let (before, behind) = (first[2] / size, ends[2] / size);
         let guards = [
-            (in_output.slice(first[2] - MARGIN..first[2])?, pattern(before - MARGIN / size..before)),
-            (in_output.slice(ends[2]..ends[2] + MARGIN)?, pattern(behind..behind + MARGIN / size)),
-            (in_scratch.slice(sum..after)?, vec![MARK; GUARD]),
-            (in_scratch.slice(after + workspace..whole)?, vec![MARK; GUARD]),
+            (
+                in_output.slice(first[2] - TENSOR_GUARD_BYTES..first[2])?,
+                pattern(before - TENSOR_GUARD_BYTES / size..before),
+            ),
+            (
+                in_output.slice(ends[2]..ends[2] + TENSOR_GUARD_BYTES)?,
+                pattern(behind..behind + TENSOR_GUARD_BYTES / size),
+            ),
+            (in_scratch.slice(sum..after)?, vec![GUARD_FILL; WORKSPACE_GUARD_BYTES]),
+            (in_scratch.slice(after + workspace..whole)?, vec![GUARD_FILL; WORKSPACE_GUARD_BYTES]),
         ];
         for (guard, expected) in &guards {
             if read(guard, stream)? != *expected {
@@ -131,7 +137,7 @@ impl CudaBackend {
             }
         }
         let length = bytes[2] / size;
-        let gaps = if sum == 0 && length <= LONGEST { gaps(problem, length) } else { Vec::new() };
+        let gaps = if sum == 0 && length <= MAX_COMPARED_VIEW { gaps(problem, length) } else { Vec::new() };
         if !gaps.is_empty() {
             let found = storage.decode(&read(&in_output.slice(first[2]..ends[2])?, stream)?);
             if gaps.iter().any(|&index| found[index] != at(2, index)) {
@@ -155,7 +161,7 @@ impl CudaBackend {
             let place = index * storage.size();
             let found = storage.decode(&read(&written.part(place..place + storage.size())?, stream)?);
             let found = found.first().map_or(f64::NAN, |&value| f64::from(value));
-            // Between the elements of a view lies what belongs to other parts.
+            // The gaps of a view belong to other parts.
             let (expected, allowed) =
                 if expected.is_nan() { (old(index), 0.0) } else { (expected, allowed.at(expected)) };
             let error = (found - expected).abs();
@@ -213,7 +219,7 @@ fn written(problem: &Problem) -> ([usize; 5], [usize; 5]) {
     ([outer, inner, spatial[0], spatial[1], spatial[2]], strides)
 }
 
-/// Flat indices between the elements of the output: what belongs to other parts.
+/// Flat indices between the elements of the output, which belong to other parts.
 fn gaps(problem: &Problem, length: usize) -> Vec<usize> {
     let (extents, strides) = written(problem);
     let mut is_gap = vec![true; length];
@@ -247,7 +253,7 @@ fn chosen(problem: &Problem, length: usize) -> Vec<usize> {
     indices.dedup();
     // In no order, so that no row or column is left out.
     indices.sort_by_key(|&index| mixed(index));
-    indices.truncate((MOST_PRODUCTS / products(problem).max(1)).max(FEW_ELEMENTS));
+    indices.truncate((MAX_PRODUCTS / products(problem).max(1)).max(MIN_ELEMENTS));
     indices
 }
 
@@ -264,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_lies_between_rows_is_compared() {
+    fn gaps_between_rows_are_compared() {
         let problem: Problem = "forward n2 c2 h4 w5 k3 r3 s3 pad1 f32 xh9 yh6".parse().unwrap();
         let gaps = gaps(&problem, problem.output_span());
         // Two rows of five behind each of six channels but the last.
@@ -275,8 +281,9 @@ mod tests {
 
     #[test]
     fn numbers_are_mixed_and_chosen_outputs_touch_every_edge() {
-        let counts = [-1.0, 0.0, 1.0].map(|value| (0..PATTERN).filter(|&place| number(0, place) == value).count());
-        assert!(counts.iter().all(|&count| count > PATTERN / 4), "{counts:?}");
+        let counts =
+            [-1.0, 0.0, 1.0].map(|value| (0..PATTERN_NUMBERS).filter(|&place| number(0, place) == value).count());
+        assert!(counts.iter().all(|&count| count > PATTERN_NUMBERS / 4), "{counts:?}");
         let problem: Problem = "forward n1 c2 h4 w5 k2 r3 s3 pad1 f32 xh9 yh8".parse().unwrap();
         let chosen = chosen(&problem, problem.output_span());
         // The first row, the last, and one of the neighbor's.
@@ -285,7 +292,7 @@ mod tests {
         // Where an element takes many products, some of all columns and rows of the filters.
         let long: Problem = "backward-filter n1 c64 h256 w1024 k64 r3 s3 pad1:0x1 f32 xh512 yh512".parse().unwrap();
         let some = super::chosen(&long, 64 * 64 * 9);
-        assert_eq!(some.len(), FEW_ELEMENTS);
+        assert_eq!(some.len(), MIN_ELEMENTS);
         for (divisor, extent) in [(1, 3), (3, 3)] {
             let places: std::collections::BTreeSet<usize> = some.iter().map(|index| index / divisor % extent).collect();
             assert_eq!(places.len(), extent);

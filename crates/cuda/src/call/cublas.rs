@@ -1,5 +1,5 @@
-//! cuBLAS's calls. A handle came from the same table, is alive and used by one thread at a time with its context current;
-//! device addresses belong to live buffers long enough for the matrices until the handle's stream has done the work.
+//! cuBLAS's calls. A handle came from the same table, is alive and used by one thread at a time with its context current.
+//! Device addresses belong to live buffers long enough for the matrices until the handle's stream has done the work.
 
 use std::ffi::c_int;
 

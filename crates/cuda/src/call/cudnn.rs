@@ -1,6 +1,6 @@
-//! cuDNN's calls. Every object passed in came from the same table and is alive, a handle is used by one thread at a
-//! time with its device's context current, and device addresses belong to live buffers large enough for the
-//! descriptors until the handle's stream has done the work.
+//! cuDNN's calls. Every object passed in came from the same table and is alive. A handle is used by one thread at a time
+//! with its device's context current. Device addresses belong to live buffers large enough for the descriptors until the
+//! handle's stream has done the work.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -8,13 +8,13 @@ use crate::CudaError;
 use crate::sys::cudnn::*;
 use crate::sys::driver::Stream;
 
-/// Turns a status into a result; what the library says in words goes along.
+/// Turns a status into a result, with the library's own message.
 pub(super) fn check(cudnn: &Cudnn, call: &'static str, status: CudnnStatus) -> Result<(), CudaError> {
     if status == CudnnStatus::SUCCESS {
         return Ok(());
     }
     let mut text = [0 as c_char; 512];
-    // SAFETY: `text` has room for one byte more than the length given, so it ends with 0 whatever is written.
+    // SAFETY: `text` has room for one byte more than the length given, so it always ends with 0.
     let text = unsafe {
         (cudnn.get_last_error_string)(text.as_mut_ptr(), text.len() - 1);
         CStr::from_ptr(text.as_ptr())
@@ -312,7 +312,7 @@ pub unsafe fn backend_set<T>(
     })
 }
 
-/// Fills `places` from an attribute and says how many elements the attribute has, which may be more or fewer.
+/// Fills `places` from an attribute. Returns the number of elements of the attribute, which may be more or fewer.
 ///
 /// # Safety
 /// As the module's; `T` is what C has for `element`, and any value written is valid for it. Where the elements are

@@ -305,7 +305,8 @@ pub unsafe fn stream_get_id(driver: &Driver, stream: Stream) -> Result<u64, Cuda
     Ok(answer)
 }
 
-/// The number of the capture that a stream takes part in; none outside of one. Streams of one capture answer the same.
+/// The number of the capture that a stream takes part in, or `None` outside of one. Streams of one capture have the same
+/// number.
 ///
 /// # Safety
 /// As the module's.
@@ -335,8 +336,8 @@ pub unsafe fn thread_exchange_capture_mode(driver: &Driver, mode: CaptureMode) -
 /// As the module's.
 pub unsafe fn device_get_name(driver: &Driver, device: Device) -> Result<String, CudaError> {
     let mut name = [0 as c_char; 256];
-    // One byte less than there is, so that the text ends whatever the driver writes.
-    // SAFETY: `name` has room for the length given; the rest is forwarded to the caller.
+    // One byte less than the buffer has, so that the text always ends. SAFETY: `name` has room for the length given; the
+    // rest is forwarded to the caller.
     check("cuDeviceGetName", unsafe { (driver.device_get_name)(name.as_mut_ptr(), 255, device) })?;
     // SAFETY: the last byte was never given to the driver and is 0.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
@@ -357,8 +358,8 @@ pub unsafe fn event_query(driver: &Driver, event: Event) -> Result<bool, CudaErr
 /// Enqueues a kernel on a grid of blocks of `threads` threads.
 ///
 /// # Safety
-/// As the module's; `arguments` points to one value of the right type for each parameter of the kernel, and what the kernel
-/// reads and writes stays alive until the stream has done it.
+/// As the module's. `arguments` points to one value of the right type for each parameter of the kernel, and the kernel's
+/// inputs and outputs stay alive until the stream has done the work.
 pub unsafe fn launch_kernel(
     driver: &Driver,
     function: Function,

@@ -1,6 +1,6 @@
-//! cuDNN's calls for layers. As in [`super::cudnn`]: every object came from the same library and is alive, a handle is used
-//! by one thread at a time with its context current, and device addresses belong to live buffers large enough for the
-//! work that the descriptors say until the handle's stream has done the work.
+//! cuDNN's calls for layers. As in [`super::cudnn`], every object came from the same library and is alive. A handle is used
+//! by one thread at a time with its context current. Device addresses belong to live buffers large enough for the described
+//! work until the handle's stream has done it.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -9,7 +9,7 @@ use crate::CudaError;
 use crate::sys::cudnn::{Cudnn, Handle, TensorDescriptor};
 use crate::sys::layers::*;
 
-/// Both tables of one library: the first says in words what went wrong.
+/// Both tables of one library. The first has the messages of errors.
 #[derive(Clone, Copy)]
 pub struct Tables<'a> {
     /// Convolutions, descriptors, messages.

@@ -57,7 +57,7 @@ impl Elementwise {
 
 /// Maximum number of channels in a step: beyond 65535 blocks of 32 the launch fails with an invalid value, in cuDNN
 /// 9.19 on an H200, though the plan was built.
-const MOST_CHANNELS: usize = 1 << 20;
+const MAX_CHANNELS: usize = 1 << 20;
 
 /// The elements as one tensor, in the two shapes that engines know best: all channels of as few points as can be, whose
 /// neighbors are neighbors in either layout, and as few rows.
@@ -65,7 +65,7 @@ const MOST_CHANNELS: usize = 1 << 20;
 /// # Errors
 /// [`CudaError::Unfit`] for more elements than a launch takes that fewer than 65536 equal parts do not add up to.
 fn packings(len: usize) -> Result<[Strided; 2], CudaError> {
-    let mut parts = len.div_ceil(MOST_CHANNELS).max(1)..1 << 16;
+    let mut parts = len.div_ceil(MAX_CHANNELS).max(1)..1 << 16;
     let parts = parts.find(|parts| len.is_multiple_of(*parts)).ok_or_else(|| CudaError::Unfit {
         layer: "filter gradient",
         what: format!(
@@ -130,10 +130,10 @@ mod tests {
         assert_eq!(channels(512 * 512 * 9), [3, 512 * 512 * 3, 1, 1]);
         let prime = 2_097_169;
         assert!(matches!(packings(prime), Err(CudaError::Unfit { what, .. }) if what.contains("2097169")));
-        for len in [1, MOST_CHANNELS, MOST_CHANNELS + 2, 4096 * 9216] {
+        for len in [1, MAX_CHANNELS, MAX_CHANNELS + 2, 4096 * 9216] {
             for packed in packings(len).unwrap() {
                 assert_eq!(packed.extents.iter().product::<usize>(), len);
-                assert!(packed.extents.iter().all(|&extent| extent <= MOST_CHANNELS), "{len}: {:?}", packed.extents);
+                assert!(packed.extents.iter().all(|&extent| extent <= MAX_CHANNELS), "{len}: {:?}", packed.extents);
             }
         }
     }

@@ -11,10 +11,10 @@ use crate::safe::Descriptor;
 use crate::sys::cudnn::{Attribute, BehaviorNote, HeuristicMode, Kind, KnobType, NumericalNote};
 
 /// Most notes an engine can have, and most knobs worth reading: both over what cuDNN 9 has.
-const MOST_NOTES: usize = 16;
-const MOST_KNOBS: usize = 64;
+const MAX_NOTES: usize = 16;
+const MAX_KNOBS: usize = 64;
 /// Values of one knob worth trying.
-const MOST_VALUES: i64 = 32;
+const MAX_VALUES: i64 = 32;
 
 /// Where to look for engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(crate) fn proposal(config: &Descriptor) -> Result<Proposal, CudaError> {
     let what = "a configuration's engine";
     let engine = engines.first().ok_or(CudaError::Answer { what, count: 0, expected: "one" })?;
     let mut knobs = Vec::new();
-    for choice in config.get_objects(Attribute::ENGINECFG_KNOB_CHOICES, Kind::KNOB_CHOICE, MOST_KNOBS)? {
+    for choice in config.get_objects(Attribute::ENGINECFG_KNOB_CHOICES, Kind::KNOB_CHOICE, MAX_KNOBS)? {
         let knob: KnobType = choice.get_one(Attribute::KNOB_CHOICE_KNOB_TYPE, "a knob's type")?;
         knobs.push((knob.0, choice.get_one::<i64>(Attribute::KNOB_CHOICE_KNOB_VALUE, "a knob's value")?));
     }
@@ -113,9 +113,9 @@ fn engine(graph: &Graph, index: i64) -> Result<Arc<Descriptor>, CudaError> {
 
 /// cuDNN's report about an engine. Notes that no decision depends on are omitted.
 fn notes(engine: &Descriptor) -> Result<Notes, CudaError> {
-    let notes: Vec<NumericalNote> = engine.get(Attribute::ENGINE_NUMERICAL_NOTE, MOST_NOTES)?;
-    // A version that cannot be asked says nothing of it.
-    let conduct: Vec<BehaviorNote> = engine.get(Attribute::ENGINE_BEHAVIOR_NOTE, MOST_NOTES).unwrap_or_default();
+    let notes: Vec<NumericalNote> = engine.get(Attribute::ENGINE_NUMERICAL_NOTE, MAX_NOTES)?;
+    // A version without this query has no answer.
+    let conduct: Vec<BehaviorNote> = engine.get(Attribute::ENGINE_BEHAVIOR_NOTE, MAX_NOTES).unwrap_or_default();
     let is_compiled = conduct.contains(&BehaviorNote::RUNTIME_COMPILATION);
     let begun = if is_compiled { Notes::COMPILED } else { Notes::NONE };
     Ok(notes.into_iter().fold(begun, |all, note| {
@@ -137,12 +137,12 @@ fn notes(engine: &Descriptor) -> Result<Notes, CudaError> {
 /// Every setting of every knob of an engine, one knob at a time.
 fn turned(engine: &Descriptor) -> Result<Vec<(i32, i64)>, CudaError> {
     let mut settings = Vec::new();
-    for info in engine.get_objects(Attribute::ENGINE_KNOB_INFO, Kind::KNOB_INFO, MOST_KNOBS)? {
+    for info in engine.get_objects(Attribute::ENGINE_KNOB_INFO, Kind::KNOB_INFO, MAX_KNOBS)? {
         let knob: KnobType = info.get_one(Attribute::KNOB_INFO_TYPE, "a knob's type")?;
         let least: i64 = info.get_one(Attribute::KNOB_INFO_MINIMUM_VALUE, "a knob's least value")?;
         let most: i64 = info.get_one(Attribute::KNOB_INFO_MAXIMUM_VALUE, "a knob's largest value")?;
         let stride: i64 = info.get_one(Attribute::KNOB_INFO_STRIDE, "a knob's stride")?;
-        let values = (0..MOST_VALUES).map(|step| least.saturating_add(step.saturating_mul(stride.max(1))));
+        let values = (0..MAX_VALUES).map(|step| least.saturating_add(step.saturating_mul(stride.max(1))));
         settings.extend(values.take_while(|value| *value <= most).map(|value| (knob.0, value)));
     }
     Ok(settings)

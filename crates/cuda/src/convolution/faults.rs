@@ -56,7 +56,7 @@ fn is_uneven(problem: &Problem) -> bool {
     problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after)
 }
 
-/// Why an engine of this version must not run on the problem; none if it may.
+/// Why an engine of this version must not run on the problem, or `None` if it may.
 pub(crate) fn fault(version: CudnnVersion, problem: &Problem, engine: &Engine) -> Option<&'static str> {
     let known = FAULTS.iter().find(|fault| {
         (fault.versions[0]..=fault.versions[1]).contains(&version)

@@ -33,7 +33,7 @@ pub(crate) struct Geometry {
 
 /// Where a tensor's elements lie: in separate memory, or as a view of a larger tensor.
 pub(crate) struct Strided {
-    /// Extents, in cuDNN's order whatever the layout.
+    /// Extents, in cuDNN's order for every layout.
     pub extents: Vec<usize>,
     /// Elements between neighbors of each dimension.
     pub strides: Vec<usize>,

@@ -99,7 +99,7 @@ impl FromStr for Engine {
 impl FromStr for Name {
     type Err = ();
 
-    /// Parses a name that this backend created; the error for anything else is empty, because the name says it all.
+    /// Parses a name that this backend created; the error for anything else is empty, because the name is enough.
     fn from_str(text: &str) -> Result<Name, ()> {
         let (narrow, wide) = text.strip_suffix(WIDE).map_or((text, false), |narrow| (narrow, true));
         let plain = narrow.strip_prefix(ON_COPIES).unwrap_or(narrow);

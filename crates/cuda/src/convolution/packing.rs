@@ -22,7 +22,7 @@ const ALIGNMENT: usize = 256;
 pub(crate) struct Packing {
     inner: Arc<PreparedAlgorithm>,
     handle: Arc<Handle>,
-    /// Of data, other and output; none for a tensor that has no gaps.
+    /// Of data, other and output, or `None` for a tensor that has no gaps.
     rows: [Option<Rows>; 3],
     /// Whether the call reads the output.
     adds: bool,
@@ -97,7 +97,7 @@ impl Packing {
     }
 }
 
-/// The contiguous rows of a view; none if it has no gaps.
+/// The contiguous rows of a view. Empty if it has no gaps.
 fn rows(
     problem: &Problem,
     channels: usize,

@@ -44,9 +44,9 @@ pub struct BatchNorm {
 }
 
 /// Weight of a mini-batch's statistics in the running ones, per step.
-const SHARE: f32 = 0.1;
+const STATISTICS_WEIGHT: f32 = 0.1;
 /// In place of an epsilon: the statistics have inverse deviations, not variances.
-const INVERSE: f32 = -1.0;
+const EPSILON_OF_INVERSE: f32 = -1.0;
 
 impl BatchNorm {
     /// A layer on these parameters. With `relu`, y is the output of a ReLU over the layer, and dy its gradient: what
@@ -103,7 +103,7 @@ impl BatchNorm {
         running: &Statistics,
     ) -> Result<Work, CudaError> {
         let statistics = self.statistics(x, saved, Some(running), 0)?;
-        let apply = self.apply(x, y, saved, INVERSE)?;
+        let apply = self.apply(x, y, saved, EPSILON_OF_INVERSE)?;
         Ok(Box::new(move || {
             statistics()?;
             apply()
@@ -147,15 +147,15 @@ impl BatchNorm {
             unsafe { sums.launch(summed.grid(), &[&data[..], &summed.arguments(), &[summed.width()]].concat()) }?;
             let running = running.as_ref().map_or([Argument::from(0_u64), 0_u64.into()], Statistics::arguments);
             let numbers = [count.into(), before.into(), (plane as u64).into(), channels.into(), summed.parts().into()];
-            let factors = [SHARE.into(), epsilon.into()];
+            let factors = [STATISTICS_WEIGHT.into(), epsilon.into()];
             let arguments = [&data[..], &saved.arguments(), &running, &numbers, &factors].concat();
             // SAFETY: as above.
             unsafe { statistics.launch(totals, &arguments) }
         }))
     }
 
-    /// Updates the running statistics as [`BatchNorm::training`] does, by the statistics of all parts of a mini-batch
-    /// of this number of samples like those of `x`.
+    /// Updates the running statistics as [`BatchNorm::training`] does. The statistics come from all parts of a mini-batch
+    /// of this number of samples, each shaped like `x`.
     ///
     /// # Errors
     /// As [`BatchNorm::again`].
@@ -172,7 +172,7 @@ impl BatchNorm {
         let (count, channels) = (count(x, samples), self.channels as u32);
         let (saved, running, epsilon) = (saved.clone(), running.clone(), self.epsilon);
         Ok(Box::new(move || {
-            let numbers = [count.into(), channels.into(), SHARE.into(), epsilon.into()];
+            let numbers = [count.into(), channels.into(), STATISTICS_WEIGHT.into(), epsilon.into()];
             let arguments = [&saved.arguments()[..], &running.arguments(), &numbers].concat();
             // SAFETY: the kernel's parameters in its order; all memory is alive and was checked to be long enough.
             unsafe { kernel.launch(grid, &arguments) }
@@ -185,7 +185,7 @@ impl BatchNorm {
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Unfit`]; [`CudaError::TooLarge`].
     pub fn again(self: &Arc<BatchNorm>, x: &Map, y: &Map, saved: &Statistics) -> Result<Work, CudaError> {
-        self.apply(x, y, saved, INVERSE)
+        self.apply(x, y, saved, EPSILON_OF_INVERSE)
     }
 
     /// y = x normalized by running statistics.
@@ -196,7 +196,7 @@ impl BatchNorm {
         self.apply(x, y, running, self.epsilon)
     }
 
-    /// y = x normalized by these statistics, which have variances unless `epsilon` is [`INVERSE`].
+    /// y = x normalized by these statistics, which have variances unless `epsilon` is [`EPSILON_OF_INVERSE`].
     fn apply(
         self: &Arc<BatchNorm>,
         x: &Map,

@@ -15,7 +15,7 @@ use crate::error::narrow;
 use crate::safe::{Region, blocks};
 
 /// Maximum number of blocks per channel.
-const PARTS: usize = 32;
+const MAX_BLOCKS_PER_CHANNEL: usize = 32;
 
 /// y = y + the bias of each channel, which has the map's type.
 ///
@@ -45,7 +45,7 @@ pub fn bias_gradient(libraries: &Arc<Libraries>, dy: &Map, db: &Region, write: W
     if dy.is_channels_last() {
         return bias_gradient_last(libraries, dy, db, write);
     }
-    let (channels, area, parts) = (dy.shape.channels(), dy.area(), dy.samples.min(PARTS));
+    let (channels, area, parts) = (dy.shape.channels(), dy.area(), dy.samples.min(MAX_BLOCKS_PER_CHANNEL));
     db.must_hold(channels * Storage::F32.size())?;
     let largest = dy.samples.div_ceil(parts.max(1)) * area;
     if largest >= 1 << 31 {

@@ -26,9 +26,9 @@ fn check(x: &Map, y: &Map, mask: &Region) -> Result<(), CudaError> {
     mask.must_hold(x.len())
 }
 
-/// y = x with a fraction of `rate` zeroed and the rest scaled up; `mask` gets a byte per element, 1 for kept ones. The
-/// maps may be the same; `layer` distinguishes dropout layers, and `first` is the index of the first element in the
-/// mini-batch. The draw is for the element's place in the order of files, whatever the `order` of a sample here.
+/// y = x with a fraction of `rate` zeroed and the rest scaled up; `mask` gets a byte per element, 1 for kept ones. The maps
+/// may be the same; `layer` distinguishes dropout layers, and `first` is the index of the first element in the mini-batch.
+/// The draw is for the element's place in the order of files, not in the `order` of a sample here.
 ///
 /// # Errors
 /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`]; [`CudaError::TooLarge`].

@@ -116,8 +116,8 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// Opens what layers need on the stream of `handle`; `cublas` names cuBLAS's file or folder, instead of searching
-    /// for it.
+    /// Opens the libraries of layers on the stream of `handle`; `cublas` names cuBLAS's file or folder, instead of
+    /// searching for it.
     ///
     /// # Errors
     /// The errors of [`load::cublas`] and [`load::cudnn_layers`]; [`CudaError::OutOfMemory`] for cuBLAS's workspace of

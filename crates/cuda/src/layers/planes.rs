@@ -7,11 +7,11 @@ use crate::error::narrow;
 use crate::safe::{Argument, Region, THREADS};
 
 /// Blocks whose threads keep separate sums: the number that a large device runs at once.
-const SUMMING: usize = 512;
+const SUMMING_BLOCKS: usize = 512;
 /// Blocks that compute one map from another.
-const COPYING: usize = 2048;
+const COPYING_BLOCKS: usize = 2048;
 /// Packs that keep a thread busy.
-const EACH: usize = 8;
+const PACKS_PER_THREAD: usize = 8;
 
 /// The form of a launch over planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +31,12 @@ pub(super) struct Planes {
 impl Planes {
     /// The form for kernels that sum; `regions` are read and written.
     pub fn summing(map: &Map, regions: &[&Region]) -> Result<Planes, CudaError> {
-        Planes::new(map, regions, SUMMING)
+        Planes::new(map, regions, SUMMING_BLOCKS)
     }
 
     /// The form for kernels that compute one map from another.
     pub fn copying(map: &Map, regions: &[&Region]) -> Result<Planes, CudaError> {
-        Planes::new(map, regions, COPYING)
+        Planes::new(map, regions, COPYING_BLOCKS)
     }
 
     fn new(map: &Map, regions: &[&Region], blocks: usize) -> Result<Planes, CudaError> {
@@ -49,7 +49,7 @@ impl Planes {
         }
         let together = (THREADS / own.clamp(1, THREADS)).min(channels.max(1));
         let (lanes, columns) = (THREADS / together, channels.div_ceil(together).max(1));
-        let parts = (blocks / columns).clamp(1, (map.samples * own).div_ceil(lanes * EACH).max(1));
+        let parts = (blocks / columns).clamp(1, (map.samples * own).div_ceil(lanes * PACKS_PER_THREAD).max(1));
         Ok(Planes {
             samples: narrow("sample count", map.samples)?,
             channels: narrow("channel count", channels)?,

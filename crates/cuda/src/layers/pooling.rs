@@ -166,9 +166,9 @@ struct Tiles {
 
 impl Tiles {
     /// Maximum number of windows per block.
-    const WINDOWS: usize = 4096;
+    const MAX_WINDOWS_PER_BLOCK: usize = 4096;
     /// Elements that keep a block busy.
-    const ELEMENTS: usize = 1024;
+    const ELEMENTS_PER_BLOCK: usize = 1024;
 
     fn new(pooling: &Pooling) -> Result<Tiles, CudaError> {
         let (axes, outputs) = (&pooling.axes, pooling.outputs());
@@ -176,13 +176,13 @@ impl Tiles {
         loop {
             let along = |i: usize| ((extents[i] + axes[i].filter - 2) / axes[i].stride + 1).min(outputs[i]);
             let windows: usize = (0..3).map(along).product();
-            if windows <= Tiles::WINDOWS {
+            if windows <= Tiles::MAX_WINDOWS_PER_BLOCK {
                 let count = (0..3).map(|i| axes[i].input.div_ceil(extents[i])).product();
-                let most = if count == 1 { Tiles::ELEMENTS.div_ceil(extents.iter().product()) } else { 1 };
-                return Ok(Tiles { extents, count, planes: most.min(Tiles::WINDOWS / windows) });
+                let most = if count == 1 { Tiles::ELEMENTS_PER_BLOCK.div_ceil(extents.iter().product()) } else { 1 };
+                return Ok(Tiles { extents, count, planes: most.min(Tiles::MAX_WINDOWS_PER_BLOCK / windows) });
             }
             let Some(long) = extents.iter_mut().find(|extent| **extent > 1) else {
-                let most = Tiles::WINDOWS;
+                let most = Tiles::MAX_WINDOWS_PER_BLOCK;
                 let what = format!("{windows} windows that hold the same element; at most {most} may");
                 return Err(CudaError::Unfit { layer: "pooling", what });
             };

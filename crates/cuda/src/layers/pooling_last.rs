@@ -9,9 +9,9 @@ use crate::error::narrow;
 use crate::safe::{Argument, THREADS};
 
 /// Places of largest elements that a block keeps.
-const PLACES: usize = 8192;
+const MAX_PLACES_PER_BLOCK: usize = 8192;
 /// Channels that a block takes at once.
-const TOGETHER: usize = 64;
+const CHANNELS_PER_BLOCK: usize = 64;
 
 impl Pool {
     /// The extents of x and y, whose maps are checked to have them.
@@ -121,13 +121,13 @@ impl Pool {
             return unfit(format!("a window of {window} elements; at most {} may be", u16::MAX - 1));
         }
         let all = channels / pack;
-        let shares = all.div_ceil(TOGETHER / pack).max(1);
+        let shares = all.div_ceil(CHANNELS_PER_BLOCK / pack).max(1);
         let mut packs = all.div_ceil(shares).max(1);
         let mut extents = axes.map(|axis| axis.input);
         loop {
             let along = |i: usize| ((extents[i] + axes[i].filter - 2) / axes[i].stride + 1).min(outputs[i]);
             let windows: usize = (0..3).map(along).product();
-            if windows * packs * pack <= PLACES {
+            if windows * packs * pack <= MAX_PLACES_PER_BLOCK {
                 let count = (0..3).map(|i| axes[i].input.div_ceil(extents[i])).product();
                 return Ok(Tiles { extents, count, packs });
             }
@@ -135,7 +135,7 @@ impl Pool {
                 Some(long) if *long > 1 => *long = long.div_ceil(2),
                 _ if packs > 1 => packs = packs.div_ceil(2),
                 _ => {
-                    let most = PLACES / pack;
+                    let most = MAX_PLACES_PER_BLOCK / pack;
                     return unfit(format!("{windows} windows that hold the same element; at most {most} may"));
                 }
             }

@@ -1,4 +1,4 @@
-//! A step recorded once, to be enqueued with few calls: what computes as graphs, cut only where the step meets its copies.
+//! A step recorded once, to be enqueued with few calls: its computations as graphs, which are cut only at copies.
 //!
 //! ```text
 //! commands   a  b  record 0 | offload stream: wait 0, copy a | c  d  wait 1 (for a copy) | e
@@ -100,7 +100,7 @@ impl Recording {
         self.capture.take()
     }
 
-    /// Adds the graph that has ended. Whoever waits for a point of it waits for its end.
+    /// Adds the graph that has ended. A wait for a point of it waits for its end.
     pub(super) fn end(&mut self, graph: Graph) {
         self.pieces.push(Recorded::Graph(graph));
         self.pieces.extend(self.inside.drain().map(|event| Recorded::Record(Lane::Compute, event)));

@@ -8,13 +8,13 @@ use crate::safe::{Argument, Region, THREADS};
 /// Bytes that a thread reads or writes at once.
 pub(super) const PACK: usize = 16;
 /// Most packs of a row that one block takes.
-const LANES: usize = 32;
+const MAX_PACKS_PER_BLOCK: usize = 32;
 /// Blocks whose threads keep separate sums: the number that a large device runs at once.
-const SUMMING: usize = 512;
+const SUMMING_BLOCKS: usize = 512;
 /// Blocks that copy.
-const COPYING: usize = 2048;
+const COPYING_BLOCKS: usize = 2048;
 /// Rows that keep a thread busy.
-const EACH: usize = 8;
+const ROWS_PER_THREAD: usize = 8;
 
 /// The form of a launch over rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub(super) struct Rows {
 impl Rows {
     /// The form for kernels that sum; `regions` are read and written.
     pub fn summing(map: &Map, regions: &[&Region]) -> Result<Rows, CudaError> {
-        Rows::new(map, map.shape.channels(), regions, &[], SUMMING)
+        Rows::new(map, map.shape.channels(), regions, &[], SUMMING_BLOCKS)
     }
 
     /// The form for kernels that compute one row from another; `strides` are the lengths of rows next to the channels.
     pub fn copying(map: &Map, channels: usize, regions: &[&Region], strides: &[usize]) -> Result<Rows, CudaError> {
-        Rows::new(map, channels, regions, strides, COPYING)
+        Rows::new(map, channels, regions, strides, COPYING_BLOCKS)
     }
 
     fn new(
@@ -53,10 +53,10 @@ impl Rows {
         let rows = map.samples * map.area();
         let (wide, pack) = packs(map, channels, regions, strides);
         let packs = channels / pack;
-        let columns = packs.div_ceil(LANES).max(1);
+        let columns = packs.div_ceil(MAX_PACKS_PER_BLOCK).max(1);
         let lanes = packs.div_ceil(columns).max(1);
         let together = THREADS / lanes;
-        let parts = (blocks / columns).clamp(1, rows.div_ceil(together * EACH).max(1));
+        let parts = (blocks / columns).clamp(1, rows.div_ceil(together * ROWS_PER_THREAD).max(1));
         Ok(Rows {
             rows: rows as u64,
             channels: narrow("channel count", channels)?,

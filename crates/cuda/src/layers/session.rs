@@ -1,5 +1,5 @@
-//! Everything a training run has on the device: both arenas, its streams, events, and prepared work. A whole step can
-//! be recorded once and then enqueued with few calls: what computes as graphs, and the copies between them.
+//! Everything a training run has on the device: both arenas, its streams, events, and prepared work. A whole step can be
+//! recorded once and then enqueued with few calls: its computations as graphs, and the copies between them.
 //!
 //! ```text
 //! record     upload | a graph: begin, compute forks to the other streams .. work .. join, end | copies, waits | a graph ..
@@ -252,7 +252,7 @@ impl Session {
         }
     }
 
-    /// Enqueues something; in a recording, what streams that compute do belongs to a graph, and what copies do comes behind it.
+    /// Enqueues work. In a recording, computations belong to a graph, and copies come after it.
     fn enqueue(&mut self, what: Recorded) -> Result<(), CudaError> {
         if self.recording.is_some() && what.lane().is_copying() {
             return self.record_between(what);
@@ -274,7 +274,7 @@ impl Session {
     fn do_now(&mut self, what: &Recorded) -> Result<(), CudaError> {
         let lane = what.lane();
         match what {
-            // SAFETY: what was recorded is kept work, and copies and fills of the arena: the session holds all of it, in
+            // SAFETY: the recording has kept work, and copies and fills of the arena: the session holds all of it, in
             // fields that are dropped after the graph and wait for queued work.
             Recorded::Graph(graph) => unsafe { graph.launch(self.stream(lane)?) },
             Recorded::Offload(_, region, host) => {

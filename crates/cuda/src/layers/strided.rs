@@ -27,7 +27,7 @@ pub fn add(libraries: &Arc<Libraries>, x: &Map, y: &Map, relu: bool) -> Result<W
     copy_maps(libraries, (x, 0), (y, 0), x.shape.channels(), (Write::Add, relu))
 }
 
-/// Copies or adds some channels of x to as many of y; each side gives its first channel.
+/// Copies or adds some channels of x to the same number of channels of y. Each side has its first channel.
 ///
 /// # Errors
 /// As [`copy`].
@@ -41,7 +41,7 @@ pub fn copy_channels(
     copy_maps(libraries, (x, x_first), (y, y_first), channels, (write, false))
 }
 
-/// The same, and a ReLU behind it, which only whole maps can have.
+/// The same, followed by a ReLU, which only whole maps can have.
 fn copy_maps(
     libraries: &Arc<Libraries>,
     (x, x_first): (&Map, usize),

@@ -9,7 +9,7 @@ use crate::CudaError;
 use crate::safe::{DeviceBuffer, Region, blocks};
 
 /// The content of untouched bytes.
-const MARK: u8 = 0xA5;
+const UNTOUCHED_FILL: u8 = 0xA5;
 
 /// Memory filled with the pattern.
 pub struct ArenaWatch {
@@ -25,7 +25,7 @@ impl ArenaWatch {
     /// [`CudaError::OutOfMemory`]; [`CudaError::Driver`].
     pub fn watch(libraries: &Arc<Libraries>, memory: &Arc<DeviceBuffer>) -> Result<ArenaWatch, CudaError> {
         let stream = libraries.handle.stream();
-        memory.fill(MARK, stream)?;
+        memory.fill(UNTOUCHED_FILL, stream)?;
         stream.synchronize()?;
         let last = Arc::new(DeviceBuffer::new(libraries.handle.context(), 8)?);
         Ok(ArenaWatch { libraries: libraries.clone(), memory: memory.clone(), last })
@@ -42,7 +42,7 @@ impl ArenaWatch {
         let words = self.memory.len() / 4;
         let kernel = self.libraries.kernels.get("last_touched")?;
         let (memory, last) = (Region::new(&self.memory, 0..4 * words)?, Region::new(&self.last, 0..8)?);
-        let pattern = u32::from_ne_bytes([MARK; 4]);
+        let pattern = u32::from_ne_bytes([UNTOUCHED_FILL; 4]);
         let arguments = [(&memory).into(), (words as u64).into(), pattern.into(), (&last).into()];
         // SAFETY: the kernel's parameters in its order, on memory that is alive and as long as said.
         unsafe { kernel.launch(blocks(words), &arguments) }?;

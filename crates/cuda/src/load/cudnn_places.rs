@@ -135,7 +135,7 @@ fn of_root(root: &Path, name: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The folders that a Python imports from; none if it does not run.
+/// The folders that a Python imports from. Empty if it does not run.
 fn import_path(python: &OsStr) -> Vec<PathBuf> {
     let output = Command::new(python)
         .args(["-c", "import sys; print('\\n'.join(p for p in sys.path if p))"])

@@ -10,7 +10,7 @@ use crate::load;
 use crate::sys::cublas::{self as sys, ComputeType, Cublas};
 
 /// Workspace for cuBLAS: the size its documentation recommends for Hopper, more than for earlier generations.
-const WORKSPACE: usize = 32 << 20;
+const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// A cuBLAS handle with a fixed workspace, so that it allocates no memory later and its results are reproducible.
 pub struct Blas {
@@ -33,11 +33,11 @@ impl Blas {
     /// As [`load::cublas`]; [`CudaError::Cublas`] if it does not start; [`CudaError::OutOfMemory`] for its workspace.
     pub fn open(library: Option<&Path>, handle: &Arc<Handle>) -> Result<Blas, CudaError> {
         let load::OpenLibrary { table: cublas, path } = load::cublas(library, handle.library())?;
-        let workspace = DeviceBuffer::new(handle.context(), WORKSPACE)?;
+        let workspace = DeviceBuffer::new(handle.context(), WORKSPACE_BYTES)?;
         handle.context().enter()?;
         // SAFETY: the context is current; destroyed in `drop`.
         let raw = unsafe { call::create(&cublas) }?;
-        let place = (workspace.raw(), WORKSPACE);
+        let place = (workspace.raw(), WORKSPACE_BYTES);
         let blas = Blas { handle: handle.clone(), cublas, path, raw: Mutex::new(raw), _workspace: workspace };
         // SAFETY: all are alive, and outlive the handle, which is destroyed first.
         unsafe { call::set_stream(&blas.cublas, raw, blas.handle.stream().raw(), place) }?;

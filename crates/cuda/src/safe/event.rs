@@ -119,7 +119,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: made in `new` and destroyed only here; the driver finishes what still refers to it.
+        // SAFETY: made in `new` and destroyed only here; the driver finishes pending work on it.
         self.context.destroy(|driver| unsafe { call::event_destroy(driver, self.raw) });
     }
 }

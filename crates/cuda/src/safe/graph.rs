@@ -77,7 +77,7 @@ impl Capture {
         let graph = unsafe { call::stream_end_capture(driver, self.stream) }?;
         // SAFETY: the graph was captured just now.
         let raw = unsafe { call::graph_instantiate(driver, graph, 0) };
-        // SAFETY: what is launched is a copy, so the graph itself has served.
+        // SAFETY: a copy is launched, so the graph itself is no longer needed.
         self.context.record(unsafe { call::graph_destroy(driver, graph) });
         Ok(Graph { context: self.context.clone(), raw: raw? })
     }

@@ -12,8 +12,9 @@ use crate::sys::driver;
 
 /// A cuDNN handle whose work goes to one stream.
 ///
-/// The library forbids using a handle from two threads at once, and does not document the objects made with it, so
-/// every call on the handle and its descriptors holds its lock; a plan that another handle has taken over runs under that one's.
+/// The library forbids using a handle from two threads at once, and does not document this for objects made with it. So
+/// every call on the handle and its descriptors holds its lock. A plan that another handle has taken over runs under that
+/// handle's lock.
 pub struct Handle {
     stream: Stream,
     library: Arc<CudnnLibrary>,

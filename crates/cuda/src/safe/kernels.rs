@@ -65,7 +65,7 @@ impl Kernels {
     /// One kernel.
     ///
     /// # Errors
-    /// [`CudaError::Driver`] if there is no kernel with this name.
+    /// [`CudaError::Driver`] if no kernel has this name.
     pub(crate) fn get(self: &Arc<Kernels>, name: &str) -> Result<Kernel, CudaError> {
         let driver = self.handle.context().enter()?;
         // No name here has a zero inside.

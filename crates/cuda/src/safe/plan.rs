@@ -66,7 +66,8 @@ impl Plan {
         Ok(Plan { descriptor: Held::Ours(descriptor), handle: config.handle().clone(), tensors, workspace })
     }
 
-    /// The same plan, to be run on another handle of the device; none of the host program's, which it destroys.
+    /// The same plan, to be run on another handle of the device, but not on a handle of the host program, which destroys
+    /// it.
     pub fn on(&self, handle: &Arc<Handle>) -> Option<Plan> {
         let Held::Ours(descriptor) = &self.descriptor else { return None };
         let (tensors, workspace) = (self.tensors.clone(), self.workspace);

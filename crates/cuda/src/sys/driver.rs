@@ -118,7 +118,7 @@ impl DriverStatus {
     /// The call succeeded or, if asynchronous, was enqueued.
     pub const SUCCESS: DriverStatus = DriverStatus(0);
 
-    /// Whether it says that a stream records a graph, and the call is not for such a time.
+    /// Whether a stream records a graph, during which the call is forbidden.
     pub fn is_of_capture(self) -> bool {
         (DriverStatus::STREAM_CAPTURE_UNSUPPORTED.0..=DriverStatus::CAPTURED_EVENT.0).contains(&self.0)
     }
@@ -153,7 +153,7 @@ integers! {
     Device:;
     /// Whether a stream is capturing (`CUstreamCaptureStatus`).
     CaptureStatus: NONE = 0, ACTIVE = 1, INVALIDATED = 2;
-    /// The calls that a capture forbids meanwhile (`CUstreamCaptureMode`).
+    /// The calls that a capture forbids (`CUstreamCaptureMode`).
     CaptureMode: GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2;
 }
 

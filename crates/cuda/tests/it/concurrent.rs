@@ -1,4 +1,4 @@
-//! Configurations that run side by side give what they give alone, whichever stream is late; on the mock libraries.
+//! Configurations that run side by side have the same results as alone, whichever stream is late; on the mock libraries.
 
 use tightfit_core::backend::{Scale, Task};
 use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Problem};
@@ -34,7 +34,7 @@ impl Kernel {
     }
 }
 
-/// Four kernels alike in nothing: both families, divided and whole, adding to what is there, summing in f32 scratch.
+/// Four kernels with nothing in common: both families, divided and whole, adding to the output, summing in f32 scratch.
 fn kernels(backend: &mut CudaBackend) -> Vec<Kernel> {
     let add = Scale { alpha: 1.0, beta: 1.0 };
     vec![
@@ -113,7 +113,7 @@ fn more_kernels_than_streams_share_them() {
 fn each_segment_has_its_own_bounds() {
     let mocks = Mocks::new();
     let mut backend = CudaBackend::open(&Options { untimed: true, ..mocks.options() }).unwrap();
-    // What is told falls short of what is used by a little; the neighbor's segment must not take it.
+    // The reported workspace is a little smaller than the used one; the neighbor's segment must not take the difference.
     mocks.lie_workspace(-8);
     let kernels = kernels(&mut backend);
     let tasks: Vec<Task<'_>> = kernels.iter().map(Kernel::task).collect();

@@ -1,5 +1,5 @@
-//! The same questions asked of a real GPU and the real cuDNN. Ignored where there is none; `scripts/gpu-test.sh` runs them.
-//! What was refused, and why, is printed: `--nocapture` shows it.
+//! The same tests on a real GPU and the real cuDNN. Ignored without one; `scripts/gpu-test.sh` runs them. `--nocapture`
+//! shows the refused engines and their reasons.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,7 +18,7 @@ const SCALES: [Scale; 3] = [Scale::OVERWRITE, Scale { alpha: 1.0, beta: 1.0 }, S
 
 /// How far from the truth, relative to the magnitudes that were added. Whole numbers this small are exact in every type but
 /// where transforms come in, whose intermediate values are no whole numbers, and in bf16, which has 8 bits. Some engines
-/// transform without a note that says so (engine 17 of backward-filter in cuDNN 9.19): they get a few roundings.
+/// transform without a note about it (engine 17 of backward-filter in cuDNN 9.19): they get a few roundings.
 fn tolerance(types: Types, notes: Notes) -> f64 {
     let transformed = notes.contains(Notes::FFT) || notes.contains(Notes::WINOGRAD);
     match types {
@@ -31,8 +31,8 @@ fn tolerance(types: Types, notes: Notes) -> f64 {
     }
 }
 
-/// Runs every offer of a problem in these micro-batches; gives how many were right, why others were refused, and what was
-/// wrong.
+/// Runs every offer of a problem in these micro-batches. Returns the number of right ones, why others were refused, and the
+/// wrong ones.
 fn check(
     backend: &mut CudaBackend,
     problem: &Problem,
@@ -95,7 +95,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A capture in the library would forbid what other threads call.
+/// A capture in the library would forbid calls of other threads.
 #[test]
 #[ignore = "needs a CUDA device"]
 fn other_threads_go_on_while_engines_are_listed_and_measured() {

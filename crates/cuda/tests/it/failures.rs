@@ -1,5 +1,5 @@
-//! What goes wrong is an error that says so, leaves nothing behind, and tells a lost device from a candidate that failed;
-//! on the mock libraries.
+//! A failure is an error with its reason, leaves nothing behind, and a lost device differs from a candidate that failed; on
+//! the mock libraries.
 
 use std::error::Error as _;
 
@@ -11,7 +11,7 @@ use tightfit_test_support::mocks::Mocks;
 
 use crate::reference::Data;
 
-/// Both families, divided, in f32 and with half-precision sums: every function of both libraries is called. Gives the
+/// Both families, divided, in f32 and with half-precision sums: every function of both libraries is called. Returns the
 /// offers.
 fn scenario(options: &Options) -> Result<Vec<Offer>, Error> {
     let mut backend = CudaBackend::open(&Options { untimed: true, ..options.clone() })?;
@@ -51,8 +51,8 @@ fn scenario(options: &Options) -> Result<Vec<Offer>, Error> {
     Ok(offers)
 }
 
-/// Functions whose failure need not be an error: destructors and what they call, recorded for a call that may never come; and asking an
-/// engine whether it serves, after which another way is taken and the result is still right.
+/// Functions whose failure need not be an error. Destructors and their calls are recorded for a call that may never come.
+/// When an engine's support check fails, another way is taken and the result is still right.
 fn may_pass(function: &str) -> bool {
     ["Destroy", "Free", "Release", "CtxSetCurrent", "CtxSynchronize"].iter().any(|part| function.contains(part))
         || function.starts_with("cudnnBackend")
@@ -122,7 +122,7 @@ fn the_failure_of_any_call_is_an_error_and_leaves_nothing() {
     fail_in_turn(20);
 }
 
-/// Each function fails at its first call, at its last, and at others between, up to so many places.
+/// Each function fails at its first call, at its last, and at others between, up to `most` calls.
 fn fail_in_turn(most: u64) {
     let mocks = Mocks::new();
     let options = mocks.options();

@@ -1,5 +1,5 @@
-//! This crate's own kernels for layers against plain loops: on the mock libraries, and (ignored where there is none) on
-//! a real GPU. Small whole numbers are exact in every type, so that all results are compared to the bit.
+//! This crate's own kernels for layers against plain loops: on the mock libraries, and in ignored tests on a real GPU.
+//! Small whole numbers are exact in every type, so that all results are compared to the bit.
 
 use std::sync::Arc;
 
@@ -150,7 +150,7 @@ fn kernels_agree(options: &Options) {
 }
 
 #[test]
-fn own_kernels_compute_what_they_say() {
+fn own_kernels_match_plain_loops() {
     let mocks = Mocks::new();
     kernels_agree(&mocks.options());
     mocks.assert_nothing_left("layers");
@@ -158,7 +158,7 @@ fn own_kernels_compute_what_they_say() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn own_kernels_compute_on_a_gpu_what_they_say() {
+fn own_kernels_match_plain_loops_on_a_gpu() {
     kernels_agree(&Options::default());
 }
 

@@ -1,5 +1,5 @@
-//! The kernels for maps of 16-bit types whose channels come last, and ReLU, against plain loops in f64: on the mock libraries, and
-//! (ignored where there is none) on a real GPU, where another ignored test prints their rates.
+//! The kernels for maps of 16-bit types whose channels come last, and ReLU, against plain loops in f64: on the mock
+//! libraries, and in ignored tests on a real GPU, where another ignored test prints their rates.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub fn assert_near(what: &str, got: &[f32], want: &[f64], relative: f64) {
     }
 }
 
-/// What rounding to a type may be off by, with a little for what is computed in f32.
+/// The tolerance of rounding to a type, with a little for the f32 arithmetic.
 pub fn rounding(storage: Storage) -> f64 {
     match storage {
         Storage::F32 => 1e-4,
@@ -183,7 +183,7 @@ fn poolings_agree(libraries: &Arc<Libraries>) {
         ([Axis::UNIT, axis(9, 2).stride(4), axis(10, 1).stride(3)], false),
         ([Axis::UNIT, axis(7, 7), axis(7, 7)], false),
         ([axis(5, 3).stride(2).pad(1), axis(6, 2).stride(2), axis(7, 3).pad(1)], false),
-        // So many windows hold the element in the middle that a block keeps the places of one channel alone.
+        // The number of windows that hold the middle element lets a block keep the places of only one channel.
         ([Axis::UNIT, axis(1, 1), axis(1101, 1101).pad(550)], false),
     ];
     for (storage, channels) in [(Storage::F16, 8), (Storage::F16, 5), (Storage::Bf16, 72), (Storage::Bf16, 130)] {
@@ -248,7 +248,7 @@ fn poolings_agree(libraries: &Arc<Libraries>) {
     }
 }
 
-/// What is dropped does not depend on where an element lies.
+/// The dropped elements do not depend on their place in memory.
 fn draws_agree(libraries: &Arc<Libraries>) {
     let rule = Rule::Sgd(Sgd::default());
     libraries.now().upload(&Now { step: 3, seed: 7, rule, loss_scale: 1.0 }.bytes()).unwrap();
@@ -325,7 +325,7 @@ fn kernels_agree(options: &Options) {
 }
 
 #[test]
-fn kernels_with_the_channels_last_compute_what_they_say() {
+fn channels_last_kernels_match_plain_loops() {
     let mocks = Mocks::new();
     kernels_agree(&mocks.options());
     mocks.assert_nothing_left("layers");
@@ -333,7 +333,7 @@ fn kernels_with_the_channels_last_compute_what_they_say() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn kernels_with_the_channels_last_compute_on_a_gpu_what_they_say() {
+fn channels_last_kernels_match_plain_loops_on_a_gpu() {
     kernels_agree(&Options::default());
 }
 
@@ -359,7 +359,7 @@ pub fn time(libraries: &Libraries, work: &Work) -> f64 {
     last.since(&first).unwrap().0 as f64 / 20.0
 }
 
-/// Prints what each kernel takes on maps of ResNet-50 at 256 samples in bf16, in both layouts, and which share of a copy's
+/// Prints the time of each kernel on maps of ResNet-50 at 256 samples in bf16, in both layouts, and which share of a copy's
 /// rate it has on the bytes that it must move.
 #[test]
 #[ignore = "needs a CUDA device; prints times"]

@@ -1,5 +1,5 @@
-//! Batch normalization in both layouts against plain loops in f64: on the mock libraries, and (ignored where there is none) on a
-//! real GPU, where another ignored test prints its rates.
+//! Batch normalization in both layouts against plain loops in f64: on the mock libraries, and in ignored tests on a real
+//! GPU, where another ignored test prints its rates.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const CASES: [(Storage, Layout); 5] = [
     (Storage::Bf16, Layout::Nhwc),
 ];
 
-/// Those of the other kernels; large and odd areas, many samples of one channel, and volumes.
+/// The other kernels' shapes; large and odd areas, many samples of one channel, and volumes.
 fn forms() -> Vec<(usize, Shape)> {
     let images = FORMS.map(|(samples, channels, height, width)| (samples, Shape::image(channels, height, width)));
     let more = [
@@ -45,7 +45,7 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         let (channels, area) = (shape.channels(), shape.len() / shape.channels());
         let (rows, plane) = (samples * area, if layout == Layout::Nhwc { 1 } else { area });
         let channel = |i: usize| i / plane % channels;
-        // A mean that is large beside the deviation.
+        // A mean that is large compared with the deviation.
         let x = numbers(rows * channels, 9, 100.0, 1);
         let dy = numbers(rows * channels, 9, -3.0, 2);
         let before = numbers(rows * channels, 5, 0.0, 3);
@@ -100,7 +100,7 @@ fn normalizations_agree(libraries: &Arc<Libraries>) {
         run(norm.training(&in_place, &in_place, &saved, &running));
         assert!(read(&y.region, storage) == read(&in_place.region, storage), "{what}: in place");
 
-        // Of the gradient behind a ReLU, what reaches the normalization.
+        // The part of the gradient after a ReLU that reaches the normalization.
         let got = read(&y.region, storage);
         let passed = |i: usize| if relu && got[i] <= 0.0 { 0.0 } else { of(&dy, i) };
         let (mean_dy, mean_product) = (all(&|i, _| passed(i)), all(&|i, _| passed(i) * normal(i)));
@@ -174,7 +174,7 @@ fn kernels_agree(options: &Options) {
 }
 
 #[test]
-fn normalization_computes_what_it_says() {
+fn normalization_matches_plain_loops() {
     let mocks = Mocks::new();
     kernels_agree(&mocks.options());
     mocks.assert_nothing_left("layers");
@@ -182,12 +182,12 @@ fn normalization_computes_what_it_says() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn normalization_computes_on_a_gpu_what_it_says() {
+fn normalization_matches_plain_loops_on_a_gpu() {
     kernels_agree(&Options::default());
 }
 
-/// Prints what batch normalization takes on maps of ResNet-50, and its rates on what it must move (forward three maps, a rerun
-/// two, backward five), beside that of a copy.
+/// Prints the time of batch normalization on maps of ResNet-50, and its rate over the bytes that it must move (forward
+/// three maps, a rerun two, backward five), next to the rate of a copy.
 #[test]
 #[ignore = "needs a CUDA device; prints times"]
 fn rates_of_normalization() {

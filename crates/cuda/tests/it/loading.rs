@@ -1,4 +1,4 @@
-//! Finding the libraries, and saying what is wrong with those that were found; on the mock libraries.
+//! Finding the libraries, and naming the faults of unusable ones; on the mock libraries.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn the_wrong_library_lacks_a_symbol() {
 }
 
 #[test]
-fn a_missing_library_is_an_error_with_the_place_and_what_to_set() {
+fn a_missing_library_is_an_error_with_the_place_and_the_variable_to_set() {
     let mocks = Mocks::new();
     let cudnn = Some(PathBuf::from("/nowhere/libcudnn.so.9"));
     let error = CudaBackend::open(&Options { cudnn, ..mocks.options() }).err().unwrap().to_string();

@@ -44,7 +44,7 @@ impl Data {
             sums[output].0 += product;
             sums[output].1 += product.abs();
         });
-        // With beta = 0 the output is not read, whatever it holds.
+        // With beta = 0 the output is not read.
         let before = |value: f32| if beta == 0.0 { 0.0 } else { beta * f64::from(value) };
         let scaled = sums
             .iter()

@@ -17,7 +17,7 @@ use crate::reference::Data;
 
 const SCALES: [Scale; 2] = [Scale::OVERWRITE, Scale { alpha: 0.5, beta: 2.0 }];
 
-/// The whole mini-batch in slices of `size`, the edges by `edge`; none if an algorithm refuses its slices.
+/// The whole mini-batch in slices of `size`, the edges by `edge`, or `None` if an algorithm refuses its slices.
 pub fn sliced(
     backend: &mut CudaBackend,
     problem: &Problem,
@@ -102,7 +102,7 @@ fn every_offer_computes_slices_where_they_lie() {
 }
 
 #[test]
-fn what_refuses_strides_computes_slices_on_copies() {
+fn engines_that_refuse_strides_compute_slices_on_copies() {
     let mocks = Mocks::new();
     let mut backend = CudaBackend::open(&Options { every_engine: true, untimed: true, ..mocks.options() }).unwrap();
     let mut computed: BTreeSet<(Operation, String)> = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Measuring inside a running program: on its stream, in memory that is taken and given back behind what is measured; on the
-//! mock libraries.
+//! Measuring inside a running program: on its stream, in memory that is taken before and given back after each measurement;
+//! on the mock libraries.
 
 #![allow(non_snake_case)] // the functions' names are cuDNN's
 
@@ -27,7 +27,7 @@ struct Inside {
     stream: usize,
     host: Host,
     guest: Guest,
-    /// On a handle of its own.
+    /// On a separate handle.
     other: Guest,
 }
 
@@ -141,7 +141,7 @@ fn nothing_is_waited_for_and_nothing_shown_before_the_end() {
     assert_eq!((trial.outcome().unwrap(), mocks.count("synchronizations")), (None, waits));
     assert_eq!(inside.cuda.cuStreamSynchronize(inside.stream), 0);
     assert!(trial.outcome().unwrap().is_some());
-    // One that is let go before its end keeps what it uses, and its device memory is given back by the stream.
+    // A course that is dropped before its end keeps its host memory, and the stream gives its device memory back.
     let before = mocks.count("allocations");
     // SAFETY: as in `run`.
     let trial = unsafe { inside.host.trial(0, driver::Stream(inside.stream as *mut _), course) }.unwrap();
@@ -205,17 +205,17 @@ fn a_failure_at_any_call_leaves_no_device_memory_behind() {
             assert_eq!(inside.cuda.cuStreamSynchronize(inside.stream), 0, "{after}");
             assert_eq!(mocks.count("allocations"), before, "{after}");
             if mocks.calls(function) - calls < nth {
-                // It was not called so often: nothing failed.
+                // The function was called less often: nothing failed.
                 assert!(nth > 1, "{function} was never called");
                 let whole = outcome.unwrap_or_else(|error| panic!("{after}: {error}"));
                 assert_eq!(*right.get_or_insert(whole.clone()), whole, "{after}");
                 break;
             }
-            // Giving back, also of what was shown, may fail at no cost; all else is an error, after which a course goes well.
+            // Giving memory back may fail at no cost; every other failure is an error, after which a run goes well.
             let is_giving_back =
                 matches!((function, nth), ("cuMemFreeAsync" | "cuCtxSetCurrent", _) | ("cuEventQuery", 2..));
             assert!(outcome.is_err() || is_giving_back, "{after}");
-            // What a destructor was refused is an error of the next call.
+            // The refusal of a destructor is an error of the next call.
             let again = run(&inside, &programs).or_else(|_| run(&inside, &programs));
             let again = again.unwrap_or_else(|error| panic!("after {after}: {error}"));
             assert_eq!(*right.get_or_insert(again.clone()), again, "{after}");
@@ -224,7 +224,7 @@ fn a_failure_at_any_call_leaves_no_device_memory_behind() {
 }
 
 #[test]
-fn a_plan_that_was_built_beside_goes_to_one_handle() {
+fn a_plan_built_on_another_thread_goes_to_one_handle() {
     let mocks = Mocks::new();
     let mut inside = Inside::new(&mocks);
     let (problem, algorithm) = (PROBLEM.parse().unwrap(), Algorithm::new("engine1"));

@@ -1,4 +1,4 @@
-//! Graphs: what a capture recorded, launched as a whole.
+//! Graphs: the work that a capture recorded, launched as a whole.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;

@@ -135,7 +135,8 @@ pub extern "C" fn cuMemPoolTrimTo(pool: Handle, bytes: usize) -> c_int {
     call("cuMemPoolTrimTo", || state().memory.trim(pool, bytes as u64))
 }
 
-/// Sets what waiting leaves a pool (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`); other attributes are not here.
+/// Sets the bytes that a pool keeps when the program waits (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`). Other attributes are not
+/// supported.
 ///
 /// # Safety
 /// `value` points to a number of 64 bits.
@@ -199,7 +200,7 @@ enum Side {
 }
 
 impl Side {
-    /// The address, and what keeps it alive while the copy runs.
+    /// The address, and the block that keeps it alive while the copy runs.
     fn hold(&self, len: usize) -> Result<(usize, Option<Arc<Block>>), Code> {
         match self {
             Side::Tracked(address) => Ok((*address, Some(state().memory.hold(*address, len)?))),

@@ -1,5 +1,4 @@
-//! Functions that no real driver has: controls for tests beyond those of every mock, and functions with which mock-cudnn
-//! enqueues work.
+//! Functions that no real driver has: additional controls for tests, and functions with which mock-cudnn enqueues work.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -62,7 +61,7 @@ struct Foreign {
     data: *mut c_void,
 }
 
-// SAFETY: whoever enqueues owes data that any thread may use, see `tightfitMockCudaEnqueue`.
+// SAFETY: the caller owes data that any thread may use, see `tightfitMockCudaEnqueue`.
 unsafe impl Send for Foreign {}
 // SAFETY: as above.
 unsafe impl Sync for Foreign {}
@@ -107,11 +106,11 @@ pub extern "C" fn tightfitMockCudaHold(address: u64, bytes: u64) -> *const c_voi
     state().memory.hold(address, bytes).map_or(std::ptr::null(), |block| Arc::into_raw(block).cast())
 }
 
-/// Ends what [`tightfitMockCudaHold`] gave; nothing for null.
+/// Ends a result of [`tightfitMockCudaHold`]; does nothing for null.
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaLetGo(held: *const c_void) {
     if !held.is_null() {
-        // SAFETY: the caller passes what `tightfitMockCudaHold` gave, once.
+        // SAFETY: the caller passes a result of `tightfitMockCudaHold`, once.
         drop(unsafe { Arc::from_raw(held.cast::<Block>()) });
     }
 }

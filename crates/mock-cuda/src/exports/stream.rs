@@ -127,7 +127,7 @@ pub extern "C" fn cuStreamGetId(stream: Handle, id: Out<u64>) -> c_int {
     })
 }
 
-/// Status and number of the capture; what else is asked for is not told.
+/// Status and number of the capture; other requests are not answered.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamGetCaptureInfo_v2(
     stream: Handle,

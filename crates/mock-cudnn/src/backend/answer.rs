@@ -79,7 +79,7 @@ pub fn answer(built: &Built, name: i32) -> Result<Answer, Status> {
     }
 }
 
-/// Tensors come back in five dimensions, whatever they were set with.
+/// Tensors always come back in five dimensions.
 fn of_operation(node: &Node, name: i32) -> Result<Answer, Status> {
     let Node::Convolution(problem) = node else { return Err(Status::NOT_SUPPORTED) };
     let Problem { x, w, y, geometry, alpha, beta, .. } = problem;

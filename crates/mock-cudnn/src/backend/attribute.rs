@@ -50,7 +50,7 @@ impl Kind {
     /// The kind of cuDNN's number.
     ///
     /// # Errors
-    /// [`Status::NOT_SUPPORTED`] for kinds not known here, [`Status::BAD_PARAM`] for numbers that are none.
+    /// [`Status::NOT_SUPPORTED`] for kinds not known here, [`Status::BAD_PARAM`] for other numbers.
     pub fn from_raw(raw: i32) -> Result<Kind, Status> {
         let unknown = if (0..=43).contains(&raw) { Status::NOT_SUPPORTED } else { Status::BAD_PARAM };
         Kind::ALL.into_iter().find(|&k| k as i32 == raw).ok_or(unknown)
@@ -121,7 +121,7 @@ impl Attributes {
         }
     }
 
-    /// Descriptors of an attribute; none if not set.
+    /// Descriptors of an attribute; empty if not set.
     pub fn descriptors(&self, name: i32) -> &[Built] {
         match self.0.get(&name) {
             Some(Value::Descriptors(values)) => values,

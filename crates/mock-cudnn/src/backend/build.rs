@@ -1,4 +1,4 @@
-//! Finalizing: attributes become what they describe, or are refused.
+//! Finalizing: attributes become the object that they describe, or are refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -61,7 +61,7 @@ pub struct VariantPack {
     pub workspace: usize,
 }
 
-/// Makes what the attributes of a descriptor describe.
+/// Makes the object that the attributes of a descriptor describe.
 ///
 /// # Errors
 /// [`Status::BAD_PARAM`] and its kin where something is missing or contradictory; statuses of the not-supported category

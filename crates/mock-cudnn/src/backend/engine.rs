@@ -159,7 +159,7 @@ impl Config {
     /// Whether the engine computes the graph's shapes and types.
     ///
     /// # Errors
-    /// The status of what it refuses.
+    /// The status of a refusal.
     pub fn check(&self) -> Result<(), Status> {
         self.engine.graph.problem().map_or(Ok(()), |problem| self.choice().check(problem))
     }
@@ -167,7 +167,7 @@ impl Config {
     /// Whether a plan can be made: the shapes, and the alignment that every tensor promises.
     ///
     /// # Errors
-    /// The status of what it refuses.
+    /// The status of a refusal.
     pub fn check_plan(&self) -> Result<(), Status> {
         self.check()?;
         let least = if self.engine.graph.problem().is_some() { self.choice().alignment() } else { 1 };
@@ -180,7 +180,7 @@ impl Config {
         self.engine.graph.problem().is_none() || self.engine.behavior_notes().contains(&COMPILES)
     }
 
-    /// Whether the compiled code can be used: where compiling takes time, there is no code that writes f32 from halves.
+    /// Whether the compiled code can be used. Engines that take time to compile cannot write f32 from halves.
     ///
     /// # Errors
     /// [`Status::NOT_SUPPORTED`]

@@ -4,8 +4,8 @@
 //! tensors, convolution -> operation -> graph -> heuristics -> configurations -> plan -> execute with a variant pack
 //!                                        \----> engine by index ---/
 //! ```
-//! `attribute` which attributes exist · `build` what finalizing makes of them · `engine` engines, knobs, heuristics ·
-//! `answer` what can be asked afterwards · `execute` running a plan
+//! `attribute` the attributes · `build` finalizing · `engine` engines, knobs, heuristics · `answer` queries of finished
+//! objects · `execute` running a plan
 
 mod answer;
 mod attribute;
@@ -26,7 +26,7 @@ use crate::control::{call, release};
 use crate::status::Status;
 use crate::{Handle, Out, handle, room};
 
-/// One descriptor: attributes until it is finalized, then what they made.
+/// One descriptor: attributes until it is finalized, then the finished object.
 struct Descriptor {
     kind: Kind,
     attributes: Attributes,

@@ -1,6 +1,6 @@
 //! The layers other than convolutions, computed in f32 and rounded once, every sum in the order of the index.
 //!
-//! `descriptor` what describes a layer · `elementwise` sums, copies · `pooling`, `lrn`, `softmax`
+//! `descriptor` the descriptors of layers · `elementwise` sums, copies · `pooling`, `lrn`, `softmax`
 
 mod descriptor;
 mod elementwise;
@@ -46,7 +46,7 @@ impl Place {
         Ok(offsets.into_iter().map(read).collect())
     }
 
-    /// Stores values plus beta times what was there; 0 does not read it.
+    /// Stores values plus beta times the old ones; a beta of 0 does not read these.
     pub fn store(&self, values: &[f32], beta: f32) -> Result<(), c_int> {
         let _held = HeldRange::range(self.address, self.tensor.extent())?;
         for (offset, value) in self.tensor.offsets(&self.tensor.dims).into_iter().zip(values) {

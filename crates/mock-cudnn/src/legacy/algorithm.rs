@@ -8,7 +8,7 @@ use crate::status::Status;
 /// The method of an algorithm, if it computes the problem.
 ///
 /// # Errors
-/// [`Status::BAD_PARAM`] for a number that is no algorithm; [`Status::NOT_SUPPORTED`] where it is refused.
+/// [`Status::BAD_PARAM`] for an unknown number; [`Status::NOT_SUPPORTED`] if the algorithm refuses the problem.
 pub fn choose(problem: &Problem, algorithm: i32) -> Result<Choice, Status> {
     let plain = Choice::plain;
     let split = |knob| Choice { method: Method::SplitK, knob };

@@ -28,7 +28,7 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// The descriptors of an operation in the order of C's parameters: what it reads, then what it writes.
+    /// The descriptors of an operation in the order of C's parameters: inputs, then the output.
     pub fn in_order(operation: Operation, [first, second, output]: [Handle; 3], convolution: Handle) -> Descriptors {
         let [x, w, y] = match operation {
             Operation::Forward => [first, second, output],
@@ -84,7 +84,7 @@ fn run(handle: Handle, operation: Operation, d: Descriptors, run: Run<'_>) -> Re
 /// # Errors
 /// The status of a call that is refused, such as [`Status::BAD_PARAM`] for too small a workspace.
 pub fn accept(operation: Operation, d: Descriptors, run: &Run<'_>) -> Result<(Problem, Choice), Status> {
-    // Before the descriptors are looked at: cuDNN's reference lists null pointers first among what is refused.
+    // Before the descriptors are looked at: cuDNN's reference lists null pointers as the first error.
     if [run.addresses.x, run.addresses.w, run.addresses.y].contains(&0) {
         return Err(Status::NULL_POINTER);
     }

@@ -1,4 +1,4 @@
-//! A convolution with what often follows it, in one call: y = activation(alpha1 * conv(x, w) + alpha2 * z + bias).
+//! A convolution with a bias and an activation in one call: y = activation(alpha1 * conv(x, w) + alpha2 * z + bias).
 //!
 //! Levers for by the same algorithms and workspace queries as the convolution alone. z may be y.
 

@@ -1,5 +1,5 @@
-//! Algorithms in the order of their times: what `Get..Algorithm_v7` foretells and `Find..Algorithm` measures. Times are
-//! the virtual ones, so both say the same.
+//! Algorithms in the order of their times, which `Get..Algorithm_v7` predicts and `Find..Algorithm` measures. Times are the
+//! virtual ones, so both lists are the same.
 
 use std::ffi::{c_int, c_void};
 

@@ -41,7 +41,7 @@ fn operation(client: &Client, case: &Case, operation: Operation, kinds: [i32; 3]
     client.set(node, alpha, FLOAT, &[2f32]);
     client.set(node, b, FLOAT, &[beta]);
     assert_eq!(client.finalize(node), 0);
-    // What an operation was made of may go at once.
+    // The parts of an operation may be destroyed at once.
     tensors.iter().chain([&convolution]).for_each(|&d| assert_eq!(client.dnn.cudnnBackendDestroyDescriptor(d), 0));
     node
 }
@@ -104,7 +104,7 @@ fn execute(client: &Client, plan: usize, data: &[(i64, u64)]) -> i32 {
     status
 }
 
-/// Runs one engine; gives the output, or the status it was refused with.
+/// Runs one engine. Returns the output, or the status it was refused with.
 fn run(client: &Client, case: &Case, op: Operation, kinds: [i32; 3], beta: f32, index: i64) -> Result<Vec<f32>, i32> {
     let graph = graph(client, operation(client, case, op, kinds, 16, beta));
     let config = config(client, graph, index, None)?;

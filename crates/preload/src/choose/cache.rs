@@ -17,7 +17,7 @@ pub struct CacheFile {
 }
 
 impl CacheFile {
-    /// The cache; none if the settings name none or it cannot be opened, which is reported once.
+    /// The cache, or `None` if the settings name none or it cannot be opened, which is reported once.
     pub fn open(&self, settings: &Settings, tune: Tune) -> Option<&Cache> {
         self.opened
             .get_or_init(|| {
@@ -37,7 +37,7 @@ impl CacheFile {
             .as_ref()
     }
 
-    /// The result of reading the cache; none if that failed, for example on a damaged large file, which is reported
+    /// The result of reading the cache, or `None` if that failed, for example on a damaged large file, which is reported
     /// once.
     pub fn read<T>(&self, found: Result<T, Error>) -> Option<T> {
         let warn_once = |error: Error| {

@@ -17,7 +17,7 @@ pub(super) struct Lookup {
 }
 
 impl Chooser {
-    /// The cache's answer to a question on these terms; none without a cache or an entry.
+    /// The cache's answer to a question on these terms, if there is a cache with an entry.
     ///
     /// Asks the library only for the workspaces of candidates that would be chosen.
     pub(super) fn look_up(
@@ -41,7 +41,7 @@ impl Chooser {
             measurement.micro_batch == problem.batch() && measurement.algorithm == question.chosen.algorithm
         };
         let framework_time = found.iter().find(is_theirs).map(|measurement| measurement.time);
-        // For half-precision gradients, dividing cannot be judged without knowing what adding up costs.
+        // For half-precision gradients, dividing cannot be judged without the cost of adding up.
         let cost = match self.cache.read(cache.division_cost(guest.device(), problem)).flatten() {
             Some(cost) => cost,
             None if problem.operation() != Operation::BackwardFilter => DivisionCost::default(),

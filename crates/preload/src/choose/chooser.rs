@@ -22,7 +22,7 @@ pub(super) struct Knowledge {
     pub framework_time: Option<Nanos>,
 }
 
-/// Chooses configurations, and remembers what that takes.
+/// Chooses configurations, and keeps the data for it.
 #[derive(Default)]
 pub struct Chooser {
     pub(super) cache: CacheFile,
@@ -35,7 +35,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// The cache; none if the settings name none or it cannot be opened.
+    /// The cache, or `None` if the settings name none or it cannot be opened.
     pub fn cache(&self, settings: &Settings, tune: Tune) -> Option<&Cache> {
         self.cache.open(settings, tune)
     }

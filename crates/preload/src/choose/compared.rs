@@ -1,5 +1,5 @@
-//! Comparisons of configurations with 64-bit arithmetic: what is known of them, in this process and in the cache, and those made
-//! before anything runs.
+//! Comparisons of configurations with 64-bit arithmetic. Known ones come from this process or the cache; new ones are made
+//! here, before anything runs.
 //!
 //! ```text
 //! found between calls                    compared there (`tune`)
@@ -27,15 +27,15 @@ use crate::log::trace;
 use crate::session::Session;
 use crate::settings::{Settings, Terms, Tune};
 
-/// Configurations that run on the same data at once: the most that bring back no more outputs than a course may.
-const GROUP: usize = 8;
+/// The most configurations that run on the same data at once: their outputs fit one buffer.
+const MAX_AT_ONCE: usize = 8;
 
 /// The comparisons on each device, read from the cache when first asked for.
 #[derive(Default)]
 pub(super) struct Compared(Mutex<HashMap<(Device, ComparisonKey), Errors>>);
 
 impl Chooser {
-    /// The errors of a question's configurations, as far as they were compared. Under capture, no file is opened for them.
+    /// The known errors of a question's configurations. Under capture, no file is opened for them.
     pub fn errors(
         &self,
         question: &Question,
@@ -54,7 +54,7 @@ impl Chooser {
         lock(&self.compared.0).entry(key).or_insert(read).clone()
     }
 
-    /// Takes down what was compared for a question, also for later processes.
+    /// Records comparisons for a question, also for later processes.
     pub fn keep_compared(&self, question: &Question, new: Vec<Comparison>, settings: &Settings, device: &Device) {
         if new.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl Chooser {
     ) -> bool {
         let own = own(question);
         let mut all = true;
-        for group in ours.chunks(GROUP) {
+        for group in ours.chunks(MAX_AT_ONCE) {
             let with_own: Vec<Configuration> = group.iter().chain([&own]).cloned().collect();
             let new = compare(question, &with_own, session, host).or_else(|| compare(question, group, session, host));
             all &= new.is_some();
@@ -130,8 +130,8 @@ impl Chooser {
     }
 }
 
-/// The choice that runs without a comparison now: never one that is known to be less accurate, and where nothing may be
-/// worse than the framework's choice, only what is known not to be.
+/// The choice that runs without a comparison now. It is never one that is known to be less accurate. If nothing may be
+/// worse than the framework's choice, it is one that is known to be as accurate.
 pub(super) fn unless_unknown(answer: Answer, question: &Question, terms: Terms, errors: &Errors) -> Answer {
     match answer {
         Answer::Ours(ours) if terms.is_auto && errors.allow(question, terms, &ours) != Some(true) => {
@@ -168,7 +168,7 @@ pub(super) fn notes(question: &Question, session: &mut Session) -> impl FnMut(&A
     }
 }
 
-/// Compares configurations, which run once on the same data; the ones that cannot be set up are left out. None if that
+/// Compares configurations, which run once on the same data, without the ones that cannot be set up. Returns `None` if that
 /// is not possible, for example because the device is full.
 fn compare(question: &Question, ours: &[Configuration], session: &mut Session, host: &Host) -> Option<Vec<Comparison>> {
     let problem = question.problem;

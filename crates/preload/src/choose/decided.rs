@@ -1,4 +1,5 @@
-//! Answers that take no measuring: an earlier process's decision, a shipped one, or what runs until `tune` has found better.
+//! Answers without measurements: an earlier process's decision, a shipped one, or a choice to run until `tune` finds a
+//! better one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,8 +59,8 @@ impl Chooser {
         let is_open = !is_final && self.can_tune(terms, settings);
         // A later choice is not bound to an earlier one.
         let in_play = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
-        let told = own_if_fits(question, terms).max(in_play);
-        Some(Choice { answer, told, is_open, framework_time, is_lasting: true })
+        let reported = own_if_fits(question, terms).max(in_play);
+        Some(Choice { answer, reported, is_open, framework_time, is_lasting: true })
     }
 
     /// A decision that the cache holds.
@@ -128,7 +129,7 @@ impl Chooser {
         }
     }
 
-    /// Saves what another process has held up so far; called when the process ends.
+    /// Saves the results that another process has delayed; called when the process ends.
     pub fn end(&self, settings: &Settings) {
         if !self.unsaved.is_empty()
             && let Some(cache) = self.cache(settings, Tune::Measure)
@@ -147,7 +148,7 @@ impl Chooser {
         host: &Arc<Host>,
         is_capturing: bool,
     ) -> Choice {
-        // Also where the program asks for determinism: what the cache holds is the same in every run.
+        // Also if the program asks for determinism: the cache is the same in every run.
         if !is_capturing && let Some(choice) = self.decided(question, terms, settings, session) {
             return choice;
         }
@@ -158,12 +159,12 @@ impl Chooser {
             Some(sliced) => Answer::Ours(sliced),
             None => answer(question, terms, None, &errors, settings, session),
         };
-        let told = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
-        Choice { answer, told, is_open, framework_time: None, is_lasting: !is_capturing }
+        let reported = is_open.then(|| most_in_play(question, terms, settings, session)).flatten();
+        Choice { answer, reported, is_open, framework_time: None, is_lasting: !is_capturing }
     }
 
-    /// The choice by queries alone where the framework's choice does not fit, and that is not known to be wrong; none
-    /// if no choice fits.
+    /// The choice by queries alone for a framework's choice that does not fit, unless it is known to be wrong. `None` if no
+    /// choice fits.
     pub fn guess(
         &self,
         question: &Question,
@@ -193,8 +194,8 @@ pub(super) fn answer_of(
     fits.then_some(Answer::Ours(ours))
 }
 
-/// The largest workspace within the limit that a configuration may ask for, by queries alone; none if that is no more than the
-/// framework's own choice asks for.
+/// The largest workspace within the limit that a configuration may ask for, by queries alone, or `None` if that is no more
+/// than the framework's own choice asks for.
 fn most_in_play(question: &Question, terms: Terms, settings: &Settings, session: &mut Session) -> Option<Bytes> {
     let (problem, limit) = (&question.problem, terms.limit.bytes());
     if limit <= question.chosen.workspace {

@@ -16,11 +16,12 @@ use crate::settings::{Settings, Terms};
 
 /// The most parts to try before any other engine: each part has its own launches, and a small batch leaves the device
 /// idle.
-const FEW: usize = 8;
-/// Operations that keep any device busy for far longer than launching them takes: parts as large may be more.
-const LARGE: f64 = 1e10;
+const MAX_PARTS_FIRST: usize = 8;
+/// Operations that keep any device busy for far longer than a launch takes. Parts of this size may be more than
+/// `MAX_PARTS_FIRST`.
+const LARGE_PART_OPERATIONS: f64 = 1e10;
 
-/// The configuration; none if nothing fits that is not known to be inaccurate. In this order:
+/// The first configuration that fits and is not known to be inaccurate, in this order:
 ///
 /// ```text
 /// the framework's engine       in a few parts, or in large ones
@@ -42,7 +43,7 @@ pub(super) fn shrink(
     let (problem, own) = (&question.problem, &question.chosen.algorithm);
     let batch = problem.batch();
     let most = if terms.micro_batches() == Sizes::Undivided { 1 } else { batch };
-    let few = most.min(FEW);
+    let few = most.min(MAX_PARTS_FIRST);
     let large = large_parts(problem).min(most).max(few);
     let admission = admission(question, settings);
     let inaccurate = errors.inaccurate(question, terms, notes(question, session));
@@ -65,7 +66,7 @@ pub(super) fn shrink(
     if own_is_usable && let Some(found) = search.fewest_parts(own, large + 1..=most)? {
         return Ok(Some(found));
     }
-    for (algorithms, parts) in [(legacy, 1..=1), (engines, FEW + 1..=most)] {
+    for (algorithms, parts) in [(legacy, 1..=1), (engines, MAX_PARTS_FIRST + 1..=most)] {
         for algorithm in &algorithms {
             if let Some(found) = search.fewest_parts(algorithm, parts.clone())? {
                 return Ok(Some(found));
@@ -77,7 +78,7 @@ pub(super) fn shrink(
 
 /// How many parts of a convolution are large.
 fn large_parts(problem: &Problem) -> usize {
-    (problem.flops() / LARGE) as usize
+    (problem.flops() / LARGE_PART_OPERATIONS) as usize
 }
 
 fn is_legacy(algorithm: &Algorithm) -> bool {
@@ -104,7 +105,7 @@ impl Search<'_> {
                 return Ok(Some(found));
             }
             count = match count {
-                few if few < FEW => few + 1,
+                few if few < MAX_PARTS_FIRST => few + 1,
                 many if many < most => (many * 2).min(most),
                 last => last + 1,
             };
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_takes_long_has_many_large_parts() {
+    fn only_long_calls_have_many_large_parts() {
         for (problem, parts) in [
             ("backward-filter n256 c128 h112 w112 k128 r3 s3 pad1 f32", 94),
             ("forward n64 c64 h56 w56 k64 r3 s3 pad1 f32", 1),

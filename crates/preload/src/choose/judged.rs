@@ -1,5 +1,5 @@
-//! Under `--tune first`, before anything runs: the fastest configuration alternates with the framework's choice, as
-//! between calls otherwise, and what came of it for later processes.
+//! Under `--tune first`, before anything runs, the fastest configuration alternates with the framework's choice. (Otherwise
+//! this happens between calls.) The result is kept for later processes.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,13 @@ use crate::session::Session;
 use crate::settings::{Limit, Settings, Terms, Tune};
 
 /// The longest wait for a result.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How often the end is asked for.
-const PAUSE: Duration = Duration::from_micros(200);
+const MAX_WAIT: Duration = Duration::from_secs(20);
+/// The time between two looks for the end.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl Chooser {
-    /// The choice within a limit by the measurements, and the time of the framework's choice. Only a choice that is
-    /// faster when it alternates with that choice replaces it where it fits, and only what is accurate enough where
-    /// that can be found out.
+    /// The choice within a limit by the measurements, and the time of the framework's choice. A framework's choice that
+    /// fits is only replaced by one that is faster when both alternate, and accurate enough if that can be found out.
     pub(super) fn judged(
         &self,
         question: &Question,
@@ -48,7 +47,7 @@ impl Chooser {
             if fits {
                 let speedup = self.duel(question, settings, &ours, is_new, session, host);
                 self.spending.add(started.elapsed());
-                // Nothing is replaced by what could not be compared, for example because the device is full.
+                // A configuration that could not be compared replaces nothing, for example because the device is full.
                 let Some(speedup) = speedup else { return (Answer::Kept, theirs) };
                 theirs = Some(speedup.theirs);
                 if !speedup.is_clear {
@@ -118,8 +117,8 @@ impl Chooser {
         let device = session.guest.device().clone();
         let Decision { configuration, framework_time, is_final } = self.decision(question, terms, settings, &device)?;
         let is_sliced = configuration.as_ref().is_some_and(Configuration::is_sliced);
-        // Where the framework's choice does not fit, the measurements say as much. Decisions found between calls may come of a
-        // shorter survey.
+        // If the framework's choice does not fit, the measurements are enough. Decisions found between calls may come from
+        // a shorter survey.
         let is_compared = question.chosen.workspace <= terms.limit.bytes();
         let is_whole = || Survey::new(&self.cache, question, terms, settings, &device).is_done();
         if !is_final || !(is_sliced || is_compared && is_whole()) {
@@ -127,11 +126,11 @@ impl Chooser {
         }
         let answer = answer_of(configuration, question, terms, session)?;
         self.spending().add_cached(1);
-        let told = own_if_fits(question, terms);
-        Some(Choice { answer, told, is_open: false, framework_time, is_lasting: true })
+        let reported = own_if_fits(question, terms);
+        Some(Choice { answer, reported, is_open: false, framework_time, is_lasting: true })
     }
 
-    /// Saves what was found under `--tune first`, when everything was measured.
+    /// Saves the decision under `--tune first`, when everything was measured.
     pub(super) fn remember(
         &self,
         question: &Question,
@@ -168,8 +167,8 @@ pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, ho
     loop {
         match trial.outcome().map_err(failed).ok()? {
             Some(outcome) => return Some(outcome),
-            None if started.elapsed() > PATIENCE => return None,
-            None => std::thread::sleep(PAUSE),
+            None if started.elapsed() > MAX_WAIT => return None,
+            None => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Chooser {
         result.inspect_err(|error| trace!("did not measure {}: {}", question.problem, error.words))
     }
 
-    /// The rest of the budget; none without a limit.
+    /// The rest of the budget, or `None` without a limit.
     fn left(&self, settings: &Settings) -> Option<Duration> {
         let spent = Duration::from_nanos(self.spending.so_far().time.0);
         settings.budget.limit().map(|limit| limit.saturating_sub(spent))

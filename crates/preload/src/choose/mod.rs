@@ -6,8 +6,8 @@
 //! cached      what the cache has                   the same
 //! heuristic   workspace queries                    ours only if the framework's choice does not fit
 //! ```
-//! If measuring or the cache gives nothing, the heuristic decides. The limit holds in any case, and a choice that is
-//! known to be less accurate than the framework's choice is left out (`compared`).
+//! If measuring or the cache finds nothing, the heuristic decides. The limit always holds, and a choice that is known to be
+//! less accurate than the framework's is left out (`compared`).
 
 mod cache;
 mod cached;
@@ -48,8 +48,8 @@ pub struct Choice {
     /// The answer itself.
     pub answer: Answer,
     /// The least workspace to report to the program.
-    pub told: Option<Bytes>,
-    /// Whether what runs is still to be found.
+    pub reported: Option<Bytes>,
+    /// Whether a better choice is still to be found.
     pub is_open: bool,
     /// Time of the framework's choice, if known.
     pub framework_time: Option<Nanos>,
@@ -89,7 +89,7 @@ impl Chooser {
                     is_whole = true;
                     Some(known)
                 }
-                // Perhaps the time for it was over; then what was measured so far is in the cache.
+                // Perhaps the time for it was over. The measurements so far are in the cache then.
                 Err(failure) => {
                     is_lasting = !failure.is_capture;
                     self.look_up(question, terms, settings, &mut session.guest).map(|found| found.known)
@@ -119,8 +119,8 @@ impl Chooser {
             false => answer,
             true => answer_in_total(question, terms, answer, known, &errors, session),
         };
-        let told = if judged::is_remembered(terms) { own_if_fits(question, terms) } else { None };
-        Choice { answer, told, is_open: false, framework_time, is_lasting }
+        let reported = if judged::is_remembered(terms) { own_if_fits(question, terms) } else { None };
+        Choice { answer, reported, is_open: false, framework_time, is_lasting }
     }
 
     /// Answers a question again on other terms than it was `asked` on, for a plan whose workspace was reported to the
@@ -151,13 +151,14 @@ impl Chooser {
     }
 }
 
-/// The terms by which to choose: where the program asks for determinism, the cache says what runs.
+/// The terms by which to choose. If the program asks for determinism, the cache decides.
 fn without_measuring(terms: Terms, settings: &Settings) -> Terms {
     let is_measured = !terms.is_anytime() && matches!(terms.tune, Tune::Measure | Tune::First);
     if is_measured && is_deterministic(settings) { Terms { tune: Tune::Cached, ..terms } } else { terms }
 }
 
-/// The choice within a limit, by the known measurements; none that is known to be less accurate than the framework's choice.
+/// The choice within a limit, by the known measurements, without configurations that are known to be less accurate than the
+/// framework's choice.
 fn answer(
     question: &Question,
     terms: Terms,

@@ -1,7 +1,7 @@
-//! Whether algorithms compute slices right. Engines of some versions go wrong where the padding before and after differs, or
-//! where tensors are views of larger ones; so before one is timed on such a slice, it computes a small slice of the same kind
-//! on a separate thread, handle and stream, on whole numbers and between guards. An engine that passes is in the cache as a
-//! measurement of the small slice.
+//! Checks that algorithms compute slices correctly. Engines of some versions fail where the padding before and after
+//! differs, or where tensors are views of larger ones. So before one is timed on such a slice, it computes a small slice of
+//! the same kind, on a separate thread, handle and stream. The data are whole numbers between guards. An engine that passes
+//! is kept in the cache as a measurement of the small slice.
 //!
 //! ```text
 //! the program's threads    call | slices of fft? | call | not known yet | call | yes: timed
@@ -23,17 +23,17 @@ use crate::log::trace;
 use crate::worker::{Work, Worker};
 
 /// Extents, samples and channels of a small slice, where the real one is larger.
-const OUTPUTS: usize = 8;
-const SAMPLES: usize = 2;
-const CHANNELS: usize = 64;
+const SLICE_EXTENT: usize = 8;
+const SLICE_SAMPLES: usize = 2;
+const SLICE_CHANNELS: usize = 64;
 /// The longest wait for a result.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How long plans wait for proofs, in the whole process.
-const WAITING: Duration = Duration::from_secs(3);
+const MAX_WAIT_OF_PLANS: Duration = Duration::from_secs(3);
 /// The longest wait of the program's end for a computation.
-const ENDING: Duration = Duration::from_secs(2);
-/// How often an answer is sought where the device or its memory fails, which says nothing of the algorithm.
-const ATTEMPTS: u32 = 3;
+const MAX_WAIT_AT_EXIT: Duration = Duration::from_secs(2);
+/// The number of attempts if the device or its memory fails, since that proves nothing about the algorithm.
+const MAX_ATTEMPTS: u32 = 3;
 
 /// A device's ordinal, a small slice and an algorithm.
 type Key = (usize, Problem, Algorithm);
@@ -83,12 +83,13 @@ pub struct Prover<'a> {
 }
 
 impl Prover<'_> {
-    /// Whether an algorithm computes slices like this one right; none if that is not known yet, which is then being found out.
+    /// Whether an algorithm computes slices like this one right. If that is not known yet, starts a proof and returns
+    /// `None`.
     pub fn is_right(&self, slice: &Problem, algorithm: &Algorithm) -> Option<bool> {
         let key = (self.device, small(slice), algorithm.clone());
         match lock(&self.proofs.known).proofs.get(&key) {
             Some(Proof::Known(is_right)) => return Some(*is_right),
-            Some(Proof::Asked(since)) => return (since.elapsed() > PATIENCE).then_some(false),
+            Some(Proof::Asked(since)) => return (since.elapsed() > MAX_WAIT).then_some(false),
             Some(Proof::Failed(_)) | None => {}
         }
         let cached = (self.cached)(&key.1);
@@ -107,7 +108,7 @@ impl Prover<'_> {
         let before = *lock(&self.proofs.waited);
         let answer = loop {
             match self.is_right(slice, algorithm) {
-                None if before + begun.elapsed() < WAITING => std::thread::sleep(Duration::from_millis(1)),
+                None if before + begun.elapsed() < MAX_WAIT_OF_PLANS => std::thread::sleep(Duration::from_millis(1)),
                 answer => break answer,
             }
         };
@@ -122,14 +123,14 @@ impl Proofs {
         std::mem::take(&mut lock(&self.known).new)
     }
 
-    /// Asks no more: the thread gives its memory back when it is done.
+    /// Ends the proofs: the thread gives its memory back when it is done.
     pub fn end(&self) {
         self.worker.end();
     }
 
     /// The program ends: waits a little for the device's work.
     pub fn finish(&self) {
-        self.worker.finish(ENDING);
+        self.worker.finish(MAX_WAIT_AT_EXIT);
     }
 
     /// Asks the thread. Without one, nothing is right.
@@ -170,7 +171,7 @@ impl Work<(Key, u32)> for Proving {
                 Proof::Known(true)
             }
             Err(Error::Refused { .. }) => Proof::Known(false),
-            Err(_) if attempt < ATTEMPTS => Proof::Failed(attempt),
+            Err(_) if attempt < MAX_ATTEMPTS => Proof::Failed(attempt),
             Err(_) => Proof::Known(false),
         };
         known.proofs.insert(key, proof);
@@ -213,13 +214,13 @@ fn measure(
 /// network share a few.
 fn small(slice: &Problem) -> Problem {
     let convolution = slice.convolution();
-    let axes: Vec<Axis> = convolution.axes().iter().map(|axis| axis.cut(OUTPUTS)).collect();
+    let axes: Vec<Axis> = convolution.axes().iter().map(|axis| axis.cut(SLICE_EXTENT)).collect();
     let groups = convolution.groups();
-    let most = if groups == 1 { CHANNELS } else { usize::MAX };
+    let most = if groups == 1 { SLICE_CHANNELS } else { usize::MAX };
     let (channels, filters) = (convolution.channels().min(most), convolution.filters().min(most));
     let shrunk = || {
         let own = Convolution::new(channels, filters, groups, &axes)?;
-        let batch = slice.batch().min(SAMPLES);
+        let batch = slice.batch().min(SLICE_SAMPLES);
         let problem = Problem::new(own, slice.operation(), batch, slice.types(), slice.layout())?;
         // One position more, where the real one has any.
         let within = |own: [usize; 3], of: [usize; 3], whole: [usize; 3]| {

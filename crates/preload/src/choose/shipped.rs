@@ -15,7 +15,7 @@ use crate::settings::{self, Settings};
 pub(super) struct Stores(Mutex<HashMap<Device, Option<Arc<Shipped>>>>);
 
 impl Stores {
-    /// The decision about a question; none without one, or if the settings want none.
+    /// The decision about a question, or `None` without one, or if the settings want none.
     pub fn decision(&self, settings: &Settings, device: &Device, key: &DecisionKey) -> Option<Decision> {
         if settings.shipped == settings::Shipped::None {
             return None;

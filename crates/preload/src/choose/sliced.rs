@@ -1,4 +1,4 @@
-//! Slices as the answer to a question.
+//! Answers that divide a convolution into slices.
 //!
 //! ```text
 //! measure     by the framework's own engine, before anything is timed: where not even one sample fits, every other engine
@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::settings::{Settings, Terms};
 
 impl Chooser {
-    /// The largest slices within the limit; none if samples fit as a whole, or if no slices do.
+    /// The largest slices within the limit. Empty if samples fit as a whole, or if no slices fit.
     pub(super) fn in_slices(
         &self,
         question: &Question,
@@ -63,7 +63,7 @@ impl Chooser {
     }
 }
 
-/// The largest workspace of these slices by an engine; none if it refuses one.
+/// The largest workspace of these slices by an engine, or `None` if it refuses one.
 fn largest(parts: &[Problem], guest: &mut Guest, engine: &Algorithm) -> Option<Bytes> {
     let distinct: BTreeSet<&Problem> = parts.iter().collect();
     let mut largest = Bytes::ZERO;

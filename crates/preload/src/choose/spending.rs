@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tightfit_core::Nanos;
 
-/// Counts what choosing costs.
+/// Counts the cost of choosing.
 #[derive(Default)]
 pub struct Spending {
     nanos: AtomicU64,
@@ -35,7 +35,7 @@ impl Spending {
         self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Takes down that time spent on the host has held up the device for another time.
+    /// Records that time spent on the host has held up the device for another time.
     pub fn correct(&self, host: Duration, device: Duration) {
         self.add(device);
         self.nanos.fetch_sub(host.as_nanos() as u64, Ordering::Relaxed);

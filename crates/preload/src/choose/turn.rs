@@ -12,7 +12,7 @@ use crate::log::trace;
 
 /// How long to wait for another process or thread. Waiting longer could deadlock: the other may be in a collective
 /// operation that needs work which this one has yet to enqueue.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// `O_NONBLOCK` and `O_NOFOLLOW` of Linux on x86-64, so that opening neither waits for a pipe nor follows a link.
 const WITHOUT_WAITING: i32 = 0o4000 | 0o400_000;
@@ -43,7 +43,7 @@ impl Turn {
             // If files cannot be locked, every process measures for itself.
             Ok(()) | Err(std::fs::TryLockError::Error(_)) => Some(()),
         };
-        within(PATIENCE, attempt).ok_or_else(|| timed_out("another process"))?;
+        within(MAX_WAIT, attempt).ok_or_else(|| timed_out("another process"))?;
         Ok(Some(Turn { _lock: lock }))
     }
 }
@@ -66,14 +66,14 @@ pub(super) fn wait_for<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, String>
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     };
-    within(PATIENCE, attempt).ok_or_else(|| timed_out("another thread"))
+    within(MAX_WAIT, attempt).ok_or_else(|| timed_out("another thread"))
 }
 
 fn timed_out(whom: &str) -> String {
-    format!("{whom} has been measuring for {} s", PATIENCE.as_secs())
+    format!("{whom} has been measuring for {} s", MAX_WAIT.as_secs())
 }
 
-/// Repeats `attempt` until it succeeds; none if that takes longer than `patience`.
+/// Repeats `attempt` until it succeeds, or `None` if that takes longer than `patience`.
 fn within<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let started = Instant::now();
     loop {

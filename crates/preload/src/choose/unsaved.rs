@@ -38,14 +38,14 @@ impl Entry {
 pub(super) struct Unsaved(Mutex<VecDeque<(Device, Entry)>>);
 
 impl Unsaved {
-    /// Writes this behind what is left from before, as far as the cache can be written now.
+    /// Writes earlier results and then this one, if the cache can be written now.
     pub fn write(&self, cache: &Cache, device: &Device, entry: Entry) {
         lock(&self.0).push_back((device.clone(), entry));
         // If the file is locked now, they are written with the next results.
         let _ = self.write_all(cache);
     }
 
-    /// Writes what is left, and waits for that if need be.
+    /// Writes the rest, and waits for the cache if necessary.
     pub fn end(&self, cache: &Cache) {
         cache.set_patience(AT_EXIT);
         if let Err(locked) = self.write_all(cache) {
@@ -58,7 +58,7 @@ impl Unsaved {
         lock(&self.0).is_empty()
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     ///
     /// # Errors
     /// That another process holds the cache; all that is left then stays.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_process_holds_up_is_written_later() {
+    fn a_write_that_another_process_delays_happens_later() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cache.db");
         let (cache, unsaved) = (Cache::open(&path).unwrap(), Unsaved::default());

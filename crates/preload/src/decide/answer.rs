@@ -54,14 +54,14 @@ pub fn answer(
             return Ok(kernel);
         }
     }
-    let Choice { answer, told, is_open, framework_time, is_lasting } =
+    let Choice { answer, reported, is_open, framework_time, is_lasting } =
         process.chooser.choose(&question, terms, settings, session, host, is_capturing);
-    process.duty.on_device(session.guest.device());
+    process.report_state.on_device(session.guest.device());
     trace!("{}: {}", question.problem, describe(&question, &answer));
     if is_open {
         process.tuner.wake();
     }
-    let planned = Planned { question, terms, layers, answer, told, is_open, framework_time };
+    let planned = Planned { question, terms, layers, answer, reported, is_open, framework_time };
     Ok(process.kernels.keep(planned, limits, is_lasting))
 }
 

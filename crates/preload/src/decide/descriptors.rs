@@ -13,7 +13,7 @@ use crate::recognize::{Computation, Tensor, Window};
 /// A descriptor of any kind.
 pub type Descriptor = *mut c_void;
 
-/// The descriptors of a call, in the order of C's parameters: what it reads, the convolution, what it writes.
+/// The descriptors of a call, in the order of C's parameters: inputs, convolution, output.
 #[derive(Clone, Copy)]
 pub struct Descriptors {
     /// Which of the three.

@@ -1,4 +1,4 @@
-//! Decides what runs for the program's plans and algorithm numbers.
+//! Decides about the program's plans and algorithm numbers.
 //!
 //! The decision is made before any workspace is reported, so that every query and the execution agree:
 //!

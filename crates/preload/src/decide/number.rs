@@ -1,4 +1,4 @@
-//! Decides what runs for an algorithm number.
+//! Decides about an algorithm number.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tightfit_cuda::{Chosen, GuestProgram, legacy_chosen};
 use super::answer::{answer, device, set_up};
 use super::descriptors::Descriptors;
 use super::settle::settle;
-use crate::kernel::{Kernel, Number, Question, Running, bits};
+use crate::kernel::{ActiveChoice, Kernel, Number, Question, bits};
 use crate::lock::lock;
 use crate::process::Process;
 use crate::reason::{Reason, failed};
@@ -54,7 +54,7 @@ impl Request {
         usize::try_from(kernel.question.chosen.workspace.0).ok()
     }
 
-    /// The kernel, decided now if it was not before; `workspace` gives the bytes that the algorithm itself needs.
+    /// The kernel, decided now if it was not before. `workspace` returns the bytes that the algorithm itself needs.
     ///
     /// # Errors
     /// The reason why it is left as it is.
@@ -106,7 +106,7 @@ impl Request {
         Ok(kernel)
     }
 
-    /// The kernel, and what to run now with these factors on addresses of this alignment.
+    /// The kernel, and the action now for these factors on addresses of this alignment.
     ///
     /// # Errors
     /// The reason why it is left as it is.
@@ -129,10 +129,10 @@ impl Request {
         // SAFETY: forwarded to the caller.
         unsafe { process.tune(&kernel, self.handle, None) };
         let action = match kernel.running_now() {
-            Running::Kept => Action::Kept,
-            Running::Left(reason) => Action::Left(*reason),
-            Running::Shared(_) => Action::Shared,
-            Running::Ours(configuration) => {
+            ActiveChoice::Kept => Action::Kept,
+            ActiveChoice::Left(reason) => Action::Left(*reason),
+            ActiveChoice::Shared(_) => Action::Shared,
+            ActiveChoice::Ours(configuration) => {
                 let host = process.host().ok_or(Reason::Failed)?;
                 let place = (&**host, kernel.question.device);
                 // SAFETY: forwarded to the caller.

@@ -7,7 +7,7 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle, Kind};
 
 use super::answer::{answer, device, set_up};
 use crate::decision::{Decision, Object, Setup};
-use crate::kernel::{Question, Running, bits};
+use crate::kernel::{ActiveChoice, Question, bits};
 use crate::lock::lock;
 use crate::process::Process;
 use crate::reason::{Reason, failed};
@@ -54,7 +54,7 @@ pub unsafe fn decide_plan(process: &Process, plan: &Object, descriptor: BackendD
     plan.notes.decision.get_or_init(|| decision);
 }
 
-/// The decision about an engine's configuration, made now if it was not before; none if nothing of its graph may be
+/// The decision about an engine's configuration, made now if it was not before, or `None` if nothing of its graph may be
 /// divided.
 ///
 /// # Safety
@@ -83,8 +83,8 @@ enum Source {
     Plan(BackendDescriptor),
 }
 
-/// Decides what runs for an engine that the program chose for a graph. A plan shows what the program's mode allows; a
-/// configuration does not yet.
+/// Decides about an engine that the program chose for a graph. A plan shows which arithmetic the program's mode allows; a
+/// configuration does not.
 ///
 /// # Safety
 /// The descriptors and the graph's handle are alive, and the calling thread is the one that uses the handle.
@@ -119,7 +119,7 @@ unsafe fn consider(process: &Process, graph: &Graph, source: Source) -> Decision
         let kernel = answer(process, question, settings, &mut session, host, is_capturing)?;
         drop(session);
         let program = match kernel.running() {
-            Running::Ours(configuration) => {
+            ActiveChoice::Ours(configuration) => {
                 // SAFETY: forwarded to the caller.
                 let program = unsafe { set_up(process, (host, device), &kernel, configuration, computation, handle) }?;
                 Some((configuration.clone(), program))

@@ -1,7 +1,7 @@
 //! Brings the choice that runs for a plan in line with the limits that the program has set since the plan was made.
 //!
 //! ```text
-//! a plan of conv1      told 64 MiB     runs 60 MiB
+//! a plan of conv1   reported 64 MiB    runs 60 MiB
 //! workspace=16MiB                      runs 12 MiB     from the next execution on; 64 MiB stay the program's
 //! workspace=1GiB                       runs 60 MiB     the reported bytes are not exceeded
 //! conv2, at most 8 MiB, runs the plan  runs  7 MiB     equal convolutions of a thread share the least limit
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tightfit_cuda::sys::cudnn::Handle;
 
-use crate::kernel::{Answer, Kernel, Running};
+use crate::kernel::{ActiveChoice, Answer, Kernel};
 use crate::layer;
 use crate::limits::Limits;
 use crate::lock::lock;
@@ -20,8 +20,8 @@ use crate::process::Process;
 use crate::reason::{Reason, failed};
 use crate::settings::{Limit, Terms};
 
-/// Prepares an execution of a kernel: changes what runs if a call or another layer asks for it, and notes a capture.
-/// If nothing is to change, takes no lock.
+/// Prepares an execution of a kernel: changes the choice if a call or another layer asks for it, and notes a capture. Takes
+/// no lock if nothing changes.
 ///
 /// # Safety
 /// `handle` is alive, on the kernel's device, and used on this thread.
@@ -34,17 +34,17 @@ pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
         layer::sharing(kernel.question.device, &kernel.question.problem);
     }
     if is_new || !kernel.is_settled(limits) {
-        // First, so that what fails is not tried at every execution.
+        // First, so that a failure is not repeated at every execution.
         kernel.set_settled(limits);
         // SAFETY: forwarded to the caller.
         if let Ok(Some(running)) = unsafe { changed(process, kernel, limits, handle) }
             && let Err(needed) = kernel.change(running)
         {
-            trace!("{}: {needed} would be more than was told", kernel.question.problem);
+            trace!("{}: {needed} would be more than was reported", kernel.question.problem);
         }
     }
     if !kernel.is_captured()
-        && (kernel.is_open() || matches!(kernel.running(), Running::Ours(_)))
+        && (kernel.is_open() || matches!(kernel.running(), ActiveChoice::Ours(_)))
         && let Some(host) = process.host()
         // SAFETY: forwarded to the caller.
         && unsafe { host.is_capturing(handle) }
@@ -54,7 +54,7 @@ pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
     }
 }
 
-/// The choice under these limits; none if it stays as it is.
+/// The choice under these limits, or `None` if it stays as it is.
 ///
 /// # Errors
 /// [`Reason::Failed`].
@@ -66,13 +66,13 @@ unsafe fn changed(
     kernel: &Kernel,
     limits: &Limits,
     handle: Handle,
-) -> Result<Option<Running>, Reason> {
+) -> Result<Option<ActiveChoice>, Reason> {
     let settings = process.settings().ok_or(Reason::Failed)?;
     let own = kernel.question.chosen.workspace;
     let Some(terms) = limits.shared_terms(settings, kernel.layers.iter(), own) else { return Ok(None) };
     // A choice in a total uses our memory, whatever its size.
     let (Limit::PerKernel(_), Limit::PerKernel(limit)) = (kernel.terms.limit, terms.limit) else { return Ok(None) };
-    let terms = Terms { limit: Limit::PerKernel(limit.min(kernel.told().workspace())), ..terms };
+    let terms = Terms { limit: Limit::PerKernel(limit.min(kernel.reported().workspace())), ..terms };
     if let Some(known) = kernel.within(terms) {
         return Ok(Some(known));
     }
@@ -87,9 +87,9 @@ unsafe fn changed(
     let answer = process.chooser.choose_again(question, asked, terms, settings, &mut session, is_capturing);
     trace!("{}: now within {}: {}", question.problem, terms.limit.bytes(), super::answer::describe(question, &answer));
     let running = match answer {
-        Answer::Ours(ours) => Running::Ours(Arc::new(ours)),
-        Answer::Kept => Running::Kept,
-        Answer::Left(reason) => Running::Left(reason),
+        Answer::Ours(ours) => ActiveChoice::Ours(Arc::new(ours)),
+        Answer::Kept => ActiveChoice::Kept,
+        Answer::Left(reason) => ActiveChoice::Left(reason),
         Answer::Shared(_) => return Ok(None),
     };
     kernel.remember_within(terms, running.clone());

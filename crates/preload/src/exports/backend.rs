@@ -1,6 +1,5 @@
 //! The functions of the backend interface that do more than forward. Each forwards the call first or decides first, and
-//! catches panics in its own part: whatever panics or fails there, the program gets what cuDNN alone would have
-//! returned.
+//! catches panics of our code. After a panic or failure, the program gets the same result as from cuDNN alone.
 
 use std::ffi::c_void;
 

@@ -82,7 +82,7 @@ fn fail(mut words: String) {
     let _ = LAST_ERROR.try_with(|last| last.replace(words));
 }
 
-/// The names of layers; none for all.
+/// The names of layers, or `None` for all.
 ///
 /// # Safety
 /// `layers` is null or points to `count` values that are null or texts that end with 0.

@@ -20,7 +20,7 @@ pub struct Performance {
     pub milliseconds: f32,
     /// Its workspace.
     pub bytes: usize,
-    /// Whether it gives the same bits every time.
+    /// Whether it has the same bits every time.
     pub determinism: c_int,
     /// Which instructions it uses.
     pub math: c_int,
@@ -45,7 +45,7 @@ pub unsafe fn correct(
         let request = Request { algorithm: result.algorithm, math: Some(result.math), ..request };
         // SAFETY: forwarded to the caller.
         let Ok(kernel) = (unsafe { request.kernel(process, || Some(bytes)) }) else { continue };
-        if let (Some(bytes), Some(ours)) = (kernel.told().replacement(), kernel.running().configuration()) {
+        if let (Some(bytes), Some(ours)) = (kernel.reported().replacement(), kernel.running().configuration()) {
             process.loans.remember(bytes, result.bytes);
             result.bytes = bytes;
             if is_measured && ours.time() > Nanos::ZERO {

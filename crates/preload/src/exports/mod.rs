@@ -1,5 +1,5 @@
-//! The functions of cuDNN that do more than forward. They differ from cuDNN's only in their choices and reports; how is
-//! decided below.
+//! The functions of cuDNN that do more than forward. They differ from cuDNN's only in their choices and reports, which the
+//! layers below decide.
 //!
 //! ```text
 //! backend interface     backend     descriptors shadowed; plans decided about when they are finalized, run when executed
@@ -10,9 +10,9 @@
 //!
 //! `limits` has additional functions, for programs that know this library.
 //!
-//! In the legacy interface the framework keeps its own algorithm number; what runs for it, and what workspace it
-//! reports, is decided as for a plan. A call that the program sized by one of these answers but that runs undivided,
-//! above all the fused call, borrows the rest of its workspace.
+//! In the legacy interface the framework keeps its own algorithm number. The algorithm that runs for it and the reported
+//! workspace are decided as for a plan. A call may be sized by one of these answers and still run undivided, above all the
+//! fused call. It borrows the rest of its workspace.
 
 mod backend;
 mod fused;

@@ -16,7 +16,7 @@ use crate::reason::{Function, Reason};
 use crate::run::{Call, Outcome, place, run_in_loan, run_number};
 
 /// A list as cuDNN wrote it.
-struct List {
+struct AppendOnlyList {
     status: CudnnStatus,
     returned: *mut c_int,
     results: *mut Performance,
@@ -26,8 +26,8 @@ struct List {
 ///
 /// # Safety
 /// The call that gave `list` has just returned; the handle is used on this thread.
-unsafe fn correct_list(list: List, request: Request, is_measured: bool, given: Option<usize>) -> CudnnStatus {
-    let List { status, returned, results } = list;
+unsafe fn correct_list(list: AppendOnlyList, request: Request, is_measured: bool, given: Option<usize>) -> CudnnStatus {
+    let AppendOnlyList { status, returned, results } = list;
     if status == CudnnStatus::SUCCESS
         && !returned.is_null()
         && !results.is_null()
@@ -122,7 +122,7 @@ macro_rules! operation {
             enqueue(workspace, bytes)
         }
 
-        /// cuDNN's function of this name: the workspace of what will run.
+        /// cuDNN's function of this name: the workspace of the choice that will run.
         ///
         /// # Safety
         /// As cuDNN's.
@@ -150,11 +150,11 @@ macro_rules! operation {
                 // SAFETY: forwarded to the caller.
                 let kernel = catch_panics(|| unsafe { request.kernel(process, || Some(own)) });
                 if let Some(Ok(kernel)) = kernel
-                    && let Some(told) = kernel.told().replacement()
+                    && let Some(reported) = kernel.reported().replacement()
                 {
-                    process.loans.remember(told, own);
+                    process.loans.remember(reported, own);
                     // SAFETY: cuDNN wrote the size there.
-                    unsafe { *bytes = told };
+                    unsafe { *bytes = reported };
                 }
             }
             status
@@ -184,10 +184,10 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let request = Request { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { correct_list(List { status, returned, results }, request, $is_measured, None) }
+            unsafe { correct_list(AppendOnlyList { status, returned, results }, request, $is_measured, None) }
         })*
 
-        /// cuDNN's function of this name: its list with times and workspaces of what will run.
+        /// cuDNN's function of this name: its list with times and workspaces of the choices that will run.
         ///
         /// # Safety
         /// As cuDNN's.
@@ -232,7 +232,7 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let request = Request { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { correct_list(List { status, returned, results }, request, true, given) }
+            unsafe { correct_list(AppendOnlyList { status, returned, results }, request, true, given) }
         }
     };
 }

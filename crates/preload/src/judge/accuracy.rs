@@ -10,21 +10,21 @@ use tightfit_core::{Configuration, Operation, Problem};
 use tightfit_cuda::Pattern;
 
 /// Products to spend on a comparison, which takes about a fifth of a second of one core.
-const PRODUCTS: usize = 20_000_000;
+const MAX_PRODUCTS: usize = 20_000_000;
 /// Outputs to compare at least and at most.
 const OUTPUTS: [usize; 2] = [4, 64];
 /// Seams to compare at most.
-const SEAMS: usize = 16;
+const MAX_SEAMS: usize = 16;
 /// How much larger the error may be.
-const ALLOWED: f64 = 2.0;
+const MAX_ERROR_RATIO: f64 = 2.0;
 /// The error of a plainly wrong output, whatever the limit: Winograd's algorithm on 5x5 filters errs by half of a hundredth.
-const WRONG: f64 = 0.02;
+const MIN_WRONG_ERROR: f64 = 0.02;
 
 /// The outputs to compare, by flat index: evenly spread, with the first and the last; and on both sides of the seams between
 /// slices.
 pub fn sampled(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     let len = output_len(problem);
-    let count = (PRODUCTS / products(problem).max(1)).clamp(OUTPUTS[0], OUTPUTS[1]).min(len);
+    let count = (MAX_PRODUCTS / products(problem).max(1)).clamp(OUTPUTS[0], OUTPUTS[1]).min(len);
     let evenly = (0..count).map(|nth| (nth as u128 * (len - 1) as u128 / (count - 1).max(1) as u128) as usize);
     let mut all: Vec<usize> = evenly.chain(seams(problem, ours)).collect();
     all.sort_unstable();
@@ -45,7 +45,7 @@ fn seams(problem: &Problem, ours: &Configuration) -> Vec<usize> {
     let Some(slices) = slices else { return Vec::new() };
     let along = slices.dimension().index();
     let starts: Vec<usize> = slices.ranges().map(|(range, _)| range.start).filter(|start| *start > 0).collect();
-    let step = starts.len().div_ceil(SEAMS).max(1);
+    let step = starts.len().div_ceil(MAX_SEAMS).max(1);
     let sides = starts.iter().step_by(step).flat_map(|start| [start - 1, *start]);
     let index = |(nth, position): (usize, usize)| {
         let spatial = (0..3).map(|axis| if axis == along { position } else { nth * 5 % extents[axis] });
@@ -67,7 +67,7 @@ fn output_len(problem: &Problem) -> usize {
 pub struct Truth(JoinHandle<Vec<f64>>);
 
 impl Truth {
-    /// Begins to compute; none if no thread can be started.
+    /// Begins to compute, or `None` if no thread can be started.
     pub fn begin(problem: Problem, scale: Scale, pattern: Arc<Pattern>, at: Vec<usize>) -> Option<Truth> {
         let compute = move || {
             let element = |tensor: usize| {
@@ -80,7 +80,7 @@ impl Truth {
         std::thread::Builder::new().name("tightfit-compare".to_owned()).spawn(compute).map(Truth).ok()
     }
 
-    /// Known after so long.
+    /// Known after this time.
     #[cfg(test)]
     pub fn known_after(time: std::time::Duration, truth: Vec<f64>) -> Truth {
         Truth(std::thread::spawn(move || {
@@ -94,7 +94,7 @@ impl Truth {
         self.0.is_finished()
     }
 
-    /// The errors of outputs; waits if the truth is not known yet. None if it could not be computed.
+    /// The errors of outputs. Waits if the truth is not known yet. Returns `None` if it could not be computed.
     pub fn errors(self, outputs: &[Vec<f32>]) -> Option<Vec<f64>> {
         let truth = self.0.join().ok()?;
         Some(outputs.iter().map(|outputs| error(&truth, outputs)).collect())
@@ -103,8 +103,8 @@ impl Truth {
 
 /// Whether an error is as small as the framework's choice has, or, if it is not strict, at least not plainly wrong.
 pub(super) fn is_allowed(storage: Storage, is_strict: bool, theirs: f64, ours: f64) -> bool {
-    let allowed = ALLOWED * theirs.max(rounding(storage));
-    ours <= if is_strict { allowed } else { allowed.max(WRONG) }
+    let allowed = MAX_ERROR_RATIO * theirs.max(rounding(storage));
+    ours <= if is_strict { allowed } else { allowed.max(MIN_WRONG_ERROR) }
 }
 
 /// The root of the mean square of the differences, over the largest magnitude; infinite if anything is not a number.

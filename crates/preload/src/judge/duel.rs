@@ -1,30 +1,30 @@
-//! A configuration alternates with the choice that runs now: whether it is faster by more than the noise.
+//! Whether a configuration is faster than the running choice by more than the noise, when the two alternate.
 
 use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Outcome;
 
 /// A configuration must be faster by more than this to be worth changing results for.
-const GAIN: f64 = 1.03;
+const MIN_SPEEDUP: f64 = 1.03;
 
 /// The host's time to enqueue one more of our calls. A program that waits for its host would lose as much.
-const HOST: Nanos = Nanos(15_000);
+const HOST_TIME_PER_CALL: Nanos = Nanos(15_000);
 
 /// Whether a time is less than another's by enough to change results. The other one enqueues fewer of our calls by this
 /// number.
 pub fn is_worth_it(ours: Nanos, theirs: Nanos, calls: usize) -> bool {
-    (ours + HOST * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * GAIN < 1.0
+    (ours + HOST_TIME_PER_CALL * calls as u64).ratio(theirs) < 1.0 && ours.ratio(theirs) * MIN_SPEEDUP < 1.0
 }
 
-/// Rounds of a duel of calls up to so long, of which the first is not judged: longer calls are steadier.
+/// Rounds of a duel, by the time of a call. The first round is not judged. Longer calls are steadier.
 const ROUNDS: [(Nanos, usize); 3] = [(Nanos(1_000_000), 6), (Nanos(5_000_000), 4), (Nanos(u64::MAX), 3)];
 
-/// Rounds of a duel where what runs now takes so long; a configuration that promises far less than a long call needs fewer.
+/// Rounds of a duel by the running choice's time. A configuration that promises far less than a long call needs fewer.
 pub fn rounds(theirs: Nanos, is_far: bool) -> usize {
     let rounds = ROUNDS.iter().find(|(longest, _)| theirs <= *longest).map_or(3, |(_, rounds)| *rounds);
     if is_far && theirs > ROUNDS[0].0 { 2 } else { rounds }
 }
 
-/// How a configuration did against what runs now.
+/// The result of a configuration against the running choice.
 pub struct Speedup {
     /// Time of the choice that runs now.
     pub theirs: Nanos,
@@ -35,8 +35,8 @@ pub struct Speedup {
 }
 
 impl Speedup {
-    /// By the medians of all rounds but the first; the noise is half the distance between quartiles, of both. The configuration
-    /// takes this number of calls more than the choice that runs. None if they did not alternate.
+    /// By the medians of all rounds but the first. The noise is half the distance between quartiles, of both. The
+    /// configuration takes this number of calls more than the running choice. `None` if they did not alternate.
     pub fn of(outcome: &Outcome, more_calls: usize) -> Option<Speedup> {
         let [theirs, ours, ..] = outcome.times.as_slice() else { return None };
         let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {

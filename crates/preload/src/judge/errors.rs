@@ -1,5 +1,5 @@
-//! Which configurations of a problem are as accurate as the framework's choice, by the errors that comparisons have shown, in this
-//! process and in earlier ones.
+//! Which configurations of a problem are as accurate as the framework's choice. The errors come from comparisons of this
+//! process and of earlier ones.
 
 use tightfit_core::profile::Comparison;
 use tightfit_core::{Algorithm, Configuration, DivisionCost, Notes};
@@ -9,7 +9,7 @@ use crate::kernel::Question;
 use crate::log::trace;
 use crate::settings::Terms;
 
-/// The comparisons made for one question, each known again whatever time its configuration takes.
+/// The comparisons for one question, found without regard to the times of their configurations.
 #[derive(Clone, Debug, Default)]
 pub struct Errors(Vec<Comparison>);
 
@@ -19,14 +19,14 @@ impl Errors {
         Errors(known)
     }
 
-    /// Takes down a comparison.
+    /// Records a comparison.
     pub fn add(&mut self, new: Comparison) {
         let new = Comparison { configuration: new.configuration.without_times(), ..new };
         self.0.retain(|known| known.configuration != new.configuration);
         self.0.push(new);
     }
 
-    /// Whether a configuration may replace the framework's choice on these terms; none if that takes a comparison.
+    /// Whether a configuration may replace the framework's choice on these terms, or `None` if that takes a comparison.
     pub fn allow(&self, question: &Question, terms: Terms, ours: &Configuration) -> Option<bool> {
         let ours = ours.without_times();
         let known = self.0.iter().find(|known| known.configuration == ours);
@@ -50,7 +50,8 @@ impl Errors {
     }
 }
 
-/// Whether a comparison allows its configuration to replace the framework's choice on these terms; none if that takes another.
+/// Whether a comparison allows its configuration to replace the framework's choice on these terms, or `None` if that takes
+/// another.
 fn is_allowed_by(known: &Comparison, question: &Question, terms: Terms) -> Option<bool> {
     let (chosen, storage) = (&question.chosen.algorithm, question.problem.types().storage());
     let theirs = known.own.as_ref().filter(|(own, _)| own == chosen).map(|(_, error)| *error);
@@ -98,7 +99,7 @@ pub struct Inaccurate {
 }
 
 impl Inaccurate {
-    /// Takes down the algorithms of a configuration, with the library's report about their arithmetic. Where transforms are
+    /// Records the algorithms of a configuration, with the library's report about their arithmetic. Where transforms are
     /// among them, it is these: others by the same are no better.
     fn add(&mut self, parts: Vec<(Algorithm, Notes)>) {
         let transforms: Vec<Notes> = parts.iter().filter_map(|(_, notes)| transform(*notes)).collect();
@@ -162,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accurate_follows_from_both_errors() {
+    fn accuracy_follows_from_both_errors() {
         let (question, ours) = (question(), configuration(["fft", "fft"], 7));
         let allow = |theirs: Option<f64>, error: f64, is_auto: bool| {
             let all = theirs.map(|theirs| (own(&question), theirs)).into_iter().chain([(ours.clone(), error)]);
             let mut errors = Errors::default();
             comparisons(&question, all.collect()).into_iter().for_each(|one| errors.add(one));
-            // Whatever time it takes.
+            // The time does not matter.
             let slower = configuration(["fft", "fft"], 9);
             assert_eq!(
                 errors.allow(&question, terms(is_auto), &slower),
@@ -178,14 +179,14 @@ mod tests {
         };
         assert_eq!([1.9e-4, 2.1e-4].map(|error| allow(Some(1e-4), error, true)), [Some(true), Some(false)]);
         assert_eq!([1e-3, 0.1].map(|error| allow(Some(1e-4), error, false)), [Some(true), Some(false)]);
-        // The framework's choice was not compared: what errs may err as it does.
+        // The framework's choice was not compared, and may have the same error.
         assert_eq!([0.0, 1e-3].map(|error| allow(None, error, true)), [Some(true), None]);
         assert_eq!([1e-3, 0.1].map(|error| allow(None, error, false)), [Some(true), Some(false)]);
         assert_eq!(Errors::default().allow(&question, terms(true), &ours), None, "not compared");
     }
 
     #[test]
-    fn an_error_counts_beside_that_of_the_same_comparison() {
+    fn errors_are_judged_within_one_comparison() {
         let ours = configuration(["fft", "fft"], 7);
         let mut errors = Errors::default();
         let of = |own: &str, error: f64| Comparison {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inaccurate_by_a_transform_leaves_out_all_by_the_same() {
+    fn an_inaccurate_transform_leaves_out_all_its_algorithms() {
         let notes = |one: &Algorithm| match one.name() {
             "fft" | "tiling" => Notes::FFT,
             _ => Notes::NONE,

@@ -1,4 +1,4 @@
-//! All kernels of the process, found by the question about them.
+//! All kernels of the process, by question.
 
 use std::collections::HashMap;
 use std::ffi::c_int;

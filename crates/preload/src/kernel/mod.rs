@@ -1,10 +1,10 @@
 //! The convolutions of this process, each with the framework's choice, the workspace that was reported and the choice
 //! that runs. Each is decided once and then counted.
 
+mod active_choice;
 mod index;
 mod order;
 mod question;
-mod running;
 mod trial;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tightfit_core::survey::Sizes;
 use tightfit_core::{Bytes, Nanos};
 
-use crate::latest::Latest;
+use crate::append_only_list::AppendOnlyList;
 use crate::layer::Layer;
 use crate::limits::Limits;
-use crate::list::List;
 use crate::lock::lock;
 use crate::reason::Reason;
 use crate::settings::{Limit, Terms};
+use crate::swap_cell::SwapCell;
+pub use active_choice::{ActiveChoice, Reported};
 pub use index::{Kernels, Number};
 use order::{Order, Place};
 pub use question::{Answer, Planned, Question, Share, bits};
-pub use running::{Running, Told};
 use trial::Trial;
 
 /// A choice that was executed more often than this is not being tried, though nothing else ran in between.
@@ -33,22 +33,22 @@ const MOST_TRIED: u64 = 200;
 #[derive(Debug)]
 pub struct Kernel {
     /// The layer that was current when it was first planned, and all others that share it.
-    pub layers: List<Layer>,
+    pub layers: AppendOnlyList<Layer>,
     /// The question.
     pub question: Question,
     /// The terms of the decision, from which follows the reported workspace.
     pub terms: Terms,
-    told: Told,
+    reported: Reported,
     /// Time of the framework's choice, once it was measured.
     framework_time: OnceLock<Nanos>,
     /// The choice on the terms of the decision: the one known then, or found since.
-    best: Latest<Running>,
-    running: Latest<Running>,
+    best: SwapCell<ActiveChoice>,
+    running: SwapCell<ActiveChoice>,
     is_open: AtomicBool,
     trial: Trial,
     /// The choices on other terms.
-    others: Mutex<Vec<(Terms, Running)>>,
-    /// The address of the limits that what runs was last compared with.
+    others: Mutex<Vec<(Terms, ActiveChoice)>>,
+    /// The address of the limits with which the choice was last compared.
     settled: AtomicUsize,
     is_captured: AtomicBool,
     share: Option<Share>,
@@ -63,28 +63,30 @@ pub struct Kernel {
 impl Kernel {
     /// A kernel that was decided about under these limits; these are for the same convolution.
     fn new(planned: Planned, limits: &Limits, alike: &[Arc<Kernel>], order: Arc<Order>) -> Kernel {
-        let Planned { question, terms, layers, answer, told: least, is_open, framework_time } = planned;
-        let own = Told::Own(question.chosen.workspace);
-        let (told, running, share) = match answer {
-            Answer::Ours(ours) => (Told::Ours(ours.workspace()), Running::Ours(Arc::new(ours)), None),
-            Answer::Shared(share) => (Told::Ours(Bytes::ZERO), Running::Shared(share.provisional.clone()), Some(share)),
-            Answer::Kept => (own, Running::Kept, None),
-            Answer::Left(reason) => (own, Running::Left(reason), None),
+        let Planned { question, terms, layers, answer, reported: least, is_open, framework_time } = planned;
+        let own = Reported::Own(question.chosen.workspace);
+        let (reported, running, share) = match answer {
+            Answer::Ours(ours) => (Reported::Ours(ours.workspace()), ActiveChoice::Ours(Arc::new(ours)), None),
+            Answer::Shared(share) => {
+                (Reported::Ours(Bytes::ZERO), ActiveChoice::Shared(share.provisional.clone()), Some(share))
+            }
+            Answer::Kept => (own, ActiveChoice::Kept, None),
+            Answer::Left(reason) => (own, ActiveChoice::Left(reason), None),
         };
-        let told = match least {
-            Some(bytes) if bytes > told.workspace() => Told::Ours(bytes),
-            _ => told,
+        let reported = match least {
+            Some(bytes) if bytes > reported.workspace() => Reported::Ours(bytes),
+            _ => reported,
         };
         let mut layers = layers.into_iter();
         let kernel = Kernel {
-            layers: List::new(layers.next().flatten()),
+            layers: AppendOnlyList::new(layers.next().flatten()),
             trial: Trial::new(alike),
             question,
             terms,
             framework_time: framework_time.map(OnceLock::from).unwrap_or_default(),
-            told,
-            best: Latest::new(running.clone()),
-            running: Latest::new(running),
+            reported,
+            best: SwapCell::new(running.clone()),
+            running: SwapCell::new(running),
             is_open: AtomicBool::new(is_open),
             others: Mutex::default(),
             settled: AtomicUsize::new(address(limits)),
@@ -100,12 +102,12 @@ impl Kernel {
     }
 
     /// The answer to the program.
-    pub fn told(&self) -> Told {
-        self.told
+    pub fn reported(&self) -> Reported {
+        self.reported
     }
 
     /// The choice that runs now. Takes no lock, because every execution asks.
-    pub fn running(&self) -> &Running {
+    pub fn running(&self) -> &ActiveChoice {
         self.running.get()
     }
 
@@ -119,7 +121,7 @@ impl Kernel {
         self.framework_time.get_or_init(|| time);
     }
 
-    /// Whether what runs is still to be found.
+    /// Whether a better choice is still to be found.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
@@ -131,25 +133,25 @@ impl Kernel {
 
     /// Whether the framework's choice fits the reported workspace, so that it can run at any time.
     pub fn can_run_own(&self) -> bool {
-        self.question.chosen.workspace <= self.told.workspace()
+        self.question.chosen.workspace <= self.reported.workspace()
     }
 
-    /// Runs what was found on the terms of the decision, from the next execution on; not while other limits hold.
+    /// Runs a choice that was found on the terms of the decision, from the next execution on; not while other limits hold.
     ///
     /// # Errors
     /// As [`Kernel::change`].
-    pub fn adopt(&self, running: Running) -> Result<(), Bytes> {
+    pub fn adopt(&self, running: ActiveChoice) -> Result<(), Bytes> {
         self.check(&running)?;
         let is_on_own_terms = self.running() == self.best.get();
         self.best.replace(running.clone());
         if is_on_own_terms { self.change(running) } else { Ok(()) }
     }
 
-    /// Changes what runs from the next execution on; what is being executed goes on.
+    /// Changes the choice from the next execution on. A current execution continues.
     ///
     /// # Errors
     /// The workspace that it would need, if less was reported to the program: nothing changes then.
-    pub fn change(&self, running: Running) -> Result<(), Bytes> {
+    pub fn change(&self, running: ActiveChoice) -> Result<(), Bytes> {
         self.check(&running)?;
         if *self.running() != running {
             self.running.replace(running);
@@ -158,9 +160,9 @@ impl Kernel {
     }
 
     /// Refuses a choice that needs more than the reported workspace, with the bytes that it needs.
-    fn check(&self, running: &Running) -> Result<(), Bytes> {
+    fn check(&self, running: &ActiveChoice) -> Result<(), Bytes> {
         let needed = running.needs(self.question.chosen.workspace);
-        if needed > self.told.workspace() { Err(needed) } else { Ok(()) }
+        if needed > self.reported.workspace() { Err(needed) } else { Ok(()) }
     }
 
     /// These layers share it from now on.
@@ -170,8 +172,8 @@ impl Kernel {
         }
     }
 
-    /// The known choice on these terms, which need no more than the reported bytes; none if it is still to be found.
-    pub fn within(&self, terms: Terms) -> Option<Running> {
+    /// The known choice on these terms, which need no more than the reported bytes, or `None` if it is still to be found.
+    pub fn within(&self, terms: Terms) -> Option<ActiveChoice> {
         let own = self.question.chosen.workspace;
         let best = self.best.get();
         if terms.sizes == self.terms.sizes && best.needs(own) <= terms.limit.bytes() {
@@ -180,12 +182,12 @@ impl Kernel {
         lock(&self.others).iter().find(|(known, _)| *known == terms).map(|(_, running)| running.clone())
     }
 
-    /// Remembers what runs on these terms.
-    pub fn remember_within(&self, terms: Terms, running: Running) {
+    /// Remembers the choice on these terms.
+    pub fn remember_within(&self, terms: Terms, running: ActiveChoice) {
         lock(&self.others).push((terms, running));
     }
 
-    /// Whether what runs was compared with these limits.
+    /// Whether the choice was compared with these limits.
     pub fn is_settled(&self, limits: &Limits) -> bool {
         self.settled.load(Ordering::Relaxed) == address(limits)
     }
@@ -205,8 +207,8 @@ impl Kernel {
         self.is_captured.store(true, Ordering::Relaxed);
     }
 
-    /// Whether these terms can hold for it as for a plan made now; none for no limit at all. They cannot if the program
-    /// has a larger or smaller reported workspace than it may now have, if nobody looked for a choice under the new
+    /// Whether these terms can hold for it as for a plan made now, or `None` for no limit at all. They cannot if the
+    /// program has a larger or smaller reported workspace than it may now have, if nobody looked for a choice under the new
     /// limits, or if a graph keeps its choice.
     pub fn follows(&self, terms: Option<Terms>) -> bool {
         let Some(terms) = terms else { return false };
@@ -214,7 +216,7 @@ impl Kernel {
             return true;
         }
         let is_within = match (self.terms.limit, terms.limit) {
-            (Limit::PerKernel(asked), Limit::PerKernel(limit)) => self.told.workspace() <= limit && limit <= asked,
+            (Limit::PerKernel(asked), Limit::PerKernel(limit)) => self.reported.workspace() <= limit && limit <= asked,
             (asked, limit) => asked == limit,
         };
         let is_surveyed = match (self.terms.sizes, terms.sizes) {
@@ -224,23 +226,23 @@ impl Kernel {
         is_within && is_surveyed && terms.tune == self.terms.tune && !self.is_captured()
     }
 
-    /// Its options with a part of a total; none if it runs in the program's workspace.
+    /// Its options with a part of a total, or `None` if it runs in the program's workspace.
     pub fn share(&self) -> Option<&Share> {
         self.share.as_ref()
     }
 
     /// The choice of this execution: the framework's as long as it is one of several that are being tried.
-    pub fn running_now(&self) -> &Running {
+    pub fn running_now(&self) -> &ActiveChoice {
         let running = self.running();
-        let is_replaced = matches!(running, Running::Ours(_)) && self.can_run_own();
-        if !self.may_be_replaced() && is_replaced { &Running::Kept } else { running }
+        let is_replaced = matches!(running, ActiveChoice::Ours(_)) && self.can_run_own();
+        if !self.may_be_replaced() && is_replaced { &ActiveChoice::Kept } else { running }
     }
 
     /// The choice has failed: from now on the framework's choice runs, whatever limits hold.
     pub fn give_up(&self) {
         self.close();
-        // It can run, or nobody would give up.
-        let failed = Running::Left(Reason::Failed);
+        // It can run: otherwise the choice would not be given up.
+        let failed = ActiveChoice::Left(Reason::Failed);
         let _ = self.adopt(failed.clone()).and_then(|()| self.change(failed));
     }
 
@@ -250,7 +252,7 @@ impl Kernel {
         self.is_open() && !self.is_captured() && self.calls() > 1 && self.goes_on()
     }
 
-    /// Whether it goes on being executed, or is the only choice for its convolution.
+    /// Whether it is still executed, or is the only choice for its convolution.
     fn goes_on(&self) -> bool {
         self.trial.goes_on() || self.calls() > MOST_TRIED
     }
@@ -266,7 +268,7 @@ impl Kernel {
             self.place.get_or_init(|| self.order.next(&self.question.problem));
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if *self.running_now() == Running::Kept {
+        if *self.running_now() == ActiveChoice::Kept {
             self.own_calls.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -276,8 +278,8 @@ impl Kernel {
         self.layers.iter().next()?.as_deref()
     }
 
-    /// Its layer's name, otherwise a name by its convolution's order of first call, which convolutions of one shape share; none
-    /// for an unnamed kernel that was never called.
+    /// Its layer's name, otherwise a name by its convolution's order of first call, which convolutions of one shape share,
+    /// or `None` for an unnamed kernel that was never called.
     pub fn name(&self) -> Option<String> {
         let by_order = || self.place.get().map(|place| format!("conv{}", place.convolution + 1));
         self.layer().map(str::to_owned).or_else(by_order)
@@ -330,10 +332,10 @@ mod tests {
     }
 
     fn kernel_of(problem: &str, answer: Answer, kernels: &Kernels) -> Arc<Kernel> {
-        kernel_told(problem, answer, None, kernels)
+        kernel_reporting(problem, answer, None, kernels)
     }
 
-    fn kernel_told(problem: &str, answer: Answer, told: Option<Bytes>, kernels: &Kernels) -> Arc<Kernel> {
+    fn kernel_reporting(problem: &str, answer: Answer, reported: Option<Bytes>, kernels: &Kernels) -> Arc<Kernel> {
         let question = Question {
             device: 0,
             problem: problem.parse().unwrap(),
@@ -347,7 +349,7 @@ mod tests {
             terms: terms(1024),
             layers: vec![None],
             answer,
-            told,
+            reported,
             is_open: false,
             framework_time: None,
         };
@@ -376,7 +378,7 @@ mod tests {
     #[test]
     fn a_call_of_a_choice_on_trial_counts_as_the_frameworks_own() {
         let kernels = Kernels::default();
-        let of = |problem: &str| kernel_told(problem, Answer::Ours(configuration(64)), Some(Bytes(512)), &kernels);
+        let of = |problem: &str| kernel_reporting(problem, Answer::Ours(configuration(64)), Some(Bytes(512)), &kernels);
         let (one, other) = (of("forward n4 c3 h8 w8 k4 r3 s3 f32"), of("forward n4 c5 h8 w8 k4 r3 s3 f32"));
         // A second choice for the same convolution puts the first one on trial.
         Trial::new(std::slice::from_ref(&one));
@@ -389,33 +391,37 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_never_needs_more_than_was_told() {
-        let ours = |bytes| Running::Ours(Arc::new(configuration(bytes)));
+    fn the_active_choice_never_needs_more_than_was_reported() {
+        let ours = |bytes| ActiveChoice::Ours(Arc::new(configuration(bytes)));
         let share = Share { provisional: Arc::new(configuration(4096)), front: Vec::new() };
-        for (answer, told, refused) in [
-            (Answer::Ours(configuration(64)), 64, vec![ours(65), Running::Kept, Running::Left(Reason::Failed)]),
+        for (answer, reported, refused) in [
+            (
+                Answer::Ours(configuration(64)),
+                64,
+                vec![ours(65), ActiveChoice::Kept, ActiveChoice::Left(Reason::Failed)],
+            ),
             (Answer::Kept, 512, vec![ours(513)]),
             (Answer::Left(Reason::NothingFits), 512, vec![ours(513)]),
-            (Answer::Shared(share), 0, vec![ours(1), Running::Kept]),
+            (Answer::Shared(share), 0, vec![ours(1), ActiveChoice::Kept]),
         ] {
             let kernel = kernel(answer);
-            assert_eq!(kernel.told().workspace(), Bytes(told));
-            assert!(kernel.running().needs(Bytes(512)) <= Bytes(told), "{:?}", kernel.running());
+            assert_eq!(kernel.reported().workspace(), Bytes(reported));
+            assert!(kernel.running().needs(Bytes(512)) <= Bytes(reported), "{:?}", kernel.running());
             let before = kernel.running().clone();
             for change in refused {
                 let needed = change.needs(Bytes(512));
                 assert_eq!(kernel.change(change), Err(needed));
                 assert_eq!(*kernel.running(), before);
             }
-            let within = ours(told);
+            let within = ours(reported);
             assert_eq!(kernel.change(within.clone()), Ok(()));
             assert_eq!(*kernel.running(), within);
-            assert_eq!(kernel.told().workspace(), Bytes(told), "fixed");
+            assert_eq!(kernel.reported().workspace(), Bytes(reported), "fixed");
         }
     }
 
     #[test]
-    fn terms_that_cannot_hold_for_what_was_told_are_known() {
+    fn terms_that_cannot_hold_for_the_reported_workspace_are_known() {
         let ours = kernel(Answer::Ours(configuration(64)));
         let with = |sizes, tune| Some(Terms { sizes, tune, ..terms(1024) });
         for (changed, follows) in [
@@ -436,32 +442,32 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_gives_way_also_behind_what_was_refused_and_under_other_limits() {
+    fn a_failed_choice_is_replaced_under_all_limits() {
         let ours = || {
             let (problem, ours) = ("forward n4 c3 h8 w8 k4 r3 s3 f32", Answer::Ours(configuration(64)));
-            kernel_told(problem, ours, Some(Bytes(4096)), &Kernels::default())
+            kernel_reporting(problem, ours, Some(Bytes(4096)), &Kernels::default())
         };
         let given_up = |ours: &Kernel| {
             assert!(ours.can_run_own());
             ours.give_up();
-            assert_eq!(*ours.running(), Running::Left(Reason::Failed));
+            assert_eq!(*ours.running(), ActiveChoice::Left(Reason::Failed));
         };
         let refused = ours();
-        assert_eq!(refused.adopt(Running::Ours(Arc::new(configuration(8192)))), Err(Bytes(8192)));
+        assert_eq!(refused.adopt(ActiveChoice::Ours(Arc::new(configuration(8192)))), Err(Bytes(8192)));
         assert_eq!(refused.within(terms(64)).as_ref(), Some(refused.running()), "nothing was adopted");
         given_up(&refused);
         let limited = ours();
-        limited.change(Running::Ours(Arc::new(configuration(32)))).unwrap();
+        limited.change(ActiveChoice::Ours(Arc::new(configuration(32)))).unwrap();
         given_up(&limited);
     }
 
     #[test]
-    fn what_ran_at_first_runs_again_where_it_fits() {
+    fn the_first_choice_returns_under_limits_that_it_fits() {
         let ours = kernel(Answer::Ours(configuration(64)));
         assert_eq!(ours.within(terms(64)).as_ref(), Some(ours.running()));
         assert_eq!(ours.within(terms(63)), None);
-        ours.remember_within(terms(63), Running::Left(Reason::NothingFits));
-        assert_eq!(ours.within(terms(63)), Some(Running::Left(Reason::NothingFits)));
+        ours.remember_within(terms(63), ActiveChoice::Left(Reason::NothingFits));
+        assert_eq!(ours.within(terms(63)), Some(ActiveChoice::Left(Reason::NothingFits)));
         assert_eq!(ours.within(Terms { sizes: Sizes::Undivided, ..terms(64) }), None);
     }
 }

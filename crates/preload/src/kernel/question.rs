@@ -86,8 +86,8 @@ pub struct Planned {
     /// The decision.
     pub answer: Answer,
     /// The least workspace to report to the program, if a later choice may need more than the decision.
-    pub told: Option<Bytes>,
-    /// Whether what runs is still to be found between the program's calls.
+    pub reported: Option<Bytes>,
+    /// Whether a better choice is still to be found between the program's calls.
     pub is_open: bool,
     /// Time of the framework's choice, where it was measured.
     pub framework_time: Option<Nanos>,

@@ -41,7 +41,7 @@ impl Trial {
         Trial { is_contested: AtomicBool::new(!alike.is_empty()), ..Trial::default() }
     }
 
-    /// Whether the choice goes on being executed, or is the only one.
+    /// Whether the choice is still executed, or is the only one.
     pub fn goes_on(&self) -> bool {
         !self.is_contested.load(Ordering::Relaxed) || self.is_over.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
-//! Lends workspace to calls that the program sized by our answer to another question.
+//! Lends workspace to calls that the program sized by our answer to another query.
 //!
-//! Programs use one answer for more than one call. `cudnnConvolutionBiasActivationForward` has no separate query and
-//! is sized by the query of the plain convolution; a small batch runs in the workspace of a large one; a search with
-//! `cudnnFind..AlgorithmEx` gets the largest of all answers. If we answered less than cuDNN would have, such a call has
-//! too little workspace, and cuDNN refuses a call that would run without us. So we lend the rest:
+//! Programs use one answer for more than one call. `cudnnConvolutionBiasActivationForward` has no separate query and is
+//! sized by the query of the plain convolution. A small batch runs in the workspace of a large one. A search with
+//! `cudnnFind..AlgorithmEx` gets the largest of all answers. If we answered less than cuDNN would have, such a call has too
+//! little workspace, and cuDNN would refuse a call that runs without us. So we lend the rest:
 //!
 //! ```text
 //! answered 4 KiB in place of 4 MiB      from now on, 4 KiB or more may stand for up to 4 MiB
@@ -11,13 +11,13 @@
 //! given 2 KiB, needs 3 MiB          ->  cuDNN's to refuse, as without us
 //! ```
 //!
-//! Lending keeps the call's algorithm, so its result is bit for bit the same as without us, and takes no more memory
-//! than the program itself would have. A smaller algorithm may not support the call, and rounds differently; so would
-//! dividing the call, which rounds the sums to the output's type in between.
+//! Lending keeps the call's algorithm, so its result equals the result without us to the bit, and it takes no more memory
+//! than the program itself would have. A smaller algorithm may not support the call, and rounds differently. Dividing the
+//! call would also round differently, because each part rounds its sums to the output's type.
 //!
-//! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by
-//! events, never on the host. A graph can be launched at any time, so every capture has a separate block for the life
-//! of the process; captures allow that, because this thread's capture mode is relaxed meanwhile.
+//! A device has one block, as large as the largest loan so far. Streams take turns in it and wait for each other by events,
+//! never on the host. A graph can be launched at any time, so every capture has a separate block for the life of the
+//! process. Allocating it during a capture works because this thread's capture mode is relaxed meanwhile.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -36,12 +36,12 @@ use crate::reason::{Reason, failed};
 /// An answer smaller than cuDNN's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Substitute {
-    told: usize,
+    reported: usize,
     own: usize,
 }
 
 fn add(answers: &mut Vec<Substitute>, new: Substitute) {
-    let beats = |one: &Substitute, other: &Substitute| one.told <= other.told && one.own >= other.own;
+    let beats = |one: &Substitute, other: &Substitute| one.reported <= other.reported && one.own >= other.own;
     if !answers.iter().any(|known| beats(known, &new)) {
         answers.retain(|known| !beats(&new, known));
         answers.push(new);
@@ -49,7 +49,7 @@ fn add(answers: &mut Vec<Substitute>, new: Substitute) {
 }
 
 fn stands_for(answers: &[Substitute], given: usize) -> Option<usize> {
-    let own = answers.iter().filter(|answer| answer.told <= given).map(|answer| answer.own).max()?;
+    let own = answers.iter().filter(|answer| answer.reported <= given).map(|answer| answer.own).max()?;
     (own > given).then_some(own)
 }
 
@@ -73,14 +73,14 @@ pub struct Loans {
 }
 
 impl Loans {
-    /// Remembers that `told` bytes were reported to the program instead of `own`.
-    pub fn remember(&self, told: usize, own: usize) {
-        if told < own {
-            add(&mut lock(&self.substitutes), Substitute { told, own });
+    /// Remembers that `reported` bytes were reported to the program instead of `own`.
+    pub fn remember(&self, reported: usize, own: usize) {
+        if reported < own {
+            add(&mut lock(&self.substitutes), Substitute { reported, own });
         }
     }
 
-    /// The most that a call may need if the program gives this many bytes; none if that is no more than given.
+    /// The most that a call may need if the program gives this many bytes, or `None` if that is no more than given.
     pub fn at_most(&self, given: usize) -> Option<usize> {
         stands_for(&lock(&self.substitutes), given)
     }
@@ -160,8 +160,8 @@ mod tests {
     fn a_loan_covers_no_more_than_the_answer_it_replaced() {
         let mut answers = Vec::new();
         assert_eq!(stands_for(&answers, 100), None);
-        for (told, own) in [(40, 400), (10, 100), (50, 300), (10, 90), (0, 7)] {
-            add(&mut answers, Substitute { told, own });
+        for (reported, own) in [(40, 400), (10, 100), (50, 300), (10, 90), (0, 7)] {
+            add(&mut answers, Substitute { reported, own });
         }
         // (50, 300) and (10, 90) add nothing new.
         assert_eq!(answers.len(), 3, "{answers:?}");

@@ -1,4 +1,4 @@
-//! Orders the streams, so that no two use the same memory at once.
+//! Orders the streams so that no two use the same memory at once.
 //!
 //! ```text
 //! stream 1   |-- segment --|        |-- all of it --|
@@ -6,8 +6,8 @@
 //!                          '--------'  waits for every stream's last use
 //! ```
 //!
-//! Streams of one capture wait for each other by edges of its graph. There are no such edges between a graph and other
-//! work: an event of a capture means nothing outside of it.
+//! Streams of one capture wait for each other by edges of its graph. A graph and other work have no such edges: an event of
+//! a capture means nothing outside it.
 
 use std::collections::{HashMap, HashSet};
 

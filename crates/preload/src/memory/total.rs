@@ -1,4 +1,4 @@
-//! One total for all kernels of a device (WD): the library owns the memory, and the program gives none.
+//! One total for all kernels of a device (WD). The library owns the memory, and the program provides none.
 //!
 //! ```text
 //! first step    | kernel a, in all of it | kernel b, in all of it | ..      one after another, also across streams
@@ -6,12 +6,12 @@
 //! later         a new kernel, or a known one on another stream, takes a part of the rest; else it has all of it for a while
 //! ```
 //!
-//! The first step is over once as many executions have passed without a new kernel as it took to meet them all. The
-//! total is then divided exactly among the kernels that ran since, each weighted by its number of runs. Nobody waits
-//! for the device: streams wait for each other by events, and only if they use the same memory. Under capture the
-//! events become edges of the graph, and the segment of a captured kernel belongs to it alone. A graph captured before
-//! there were segments, or when none was left, uses all of the memory at each launch: the program must not launch it
-//! at the same time as other work on the device.
+//! The first step is over when as many executions have passed without a new kernel as it took to meet all kernels. The
+//! total is then divided exactly among the kernels that ran since, each weighted by its number of runs. Nobody waits for
+//! the device: streams wait for each other by events, and only if they use the same memory. Under capture the events become
+//! edges of the graph, and the segment of a captured kernel belongs to it alone. A graph that was captured before the
+//! division, or when no segment was left, uses all of the memory at each launch. The program must not launch it at the same
+//! time as other work on the device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,14 +24,14 @@ use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{GuestProgram, Host, Lane};
 
 use super::order::Order;
-use crate::kernel::{Kernel, Running, Share};
+use crate::kernel::{ActiveChoice, Kernel, Share};
 use crate::lock::lock;
 use crate::log::trace;
 use crate::reason::{Reason, failed};
 use crate::session::Session;
 
 /// The alignment of segments.
-const SEGMENT: u64 = 256;
+const SEGMENT_ALIGNMENT: u64 = 256;
 
 /// A device's memory, and who owns which part.
 struct Total {
@@ -58,7 +58,7 @@ struct Member {
 struct Segment {
     /// None until the kernel first runs in it.
     lane: Option<Lane>,
-    /// None if nothing can be set up in the memory left: the kernel then takes turns in all of the memory.
+    /// `None` if nothing can be set up in the memory left: the kernel then takes turns in all of the memory.
     part: Option<Part>,
     /// Executions.
     turns: u64,
@@ -83,7 +83,7 @@ impl Part {
 pub struct Totals(Mutex<HashMap<usize, Arc<Mutex<Total>>>>);
 
 impl Totals {
-    /// Allocates the memory of a device, once; gives the bytes that it has, which may be others if there was a total
+    /// Allocates the memory of a device, once. Returns the bytes that it has, which may be others if there was a total
     /// before.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Totals {
 }
 
 fn round_up(bytes: Bytes) -> u64 {
-    bytes.0.next_multiple_of(SEGMENT)
+    bytes.0.next_multiple_of(SEGMENT_ALIGNMENT)
 }
 
 fn share(kernel: &Kernel) -> Result<&Share, Reason> {
@@ -169,8 +169,8 @@ fn share(kernel: &Kernel) -> Result<&Share, Reason> {
 
 /// Records the choice for a kernel. Its memory is ours, so it fits whatever was reported to the program.
 fn record(kernel: &Kernel, configuration: &Arc<Configuration>) {
-    if let Err(needed) = kernel.change(Running::Shared(configuration.clone())) {
-        trace!("{}: {needed} more than was told", kernel.question.problem);
+    if let Err(needed) = kernel.change(ActiveChoice::Shared(configuration.clone())) {
+        trace!("{}: {needed} more than was reported", kernel.question.problem);
     }
 }
 
@@ -333,7 +333,7 @@ mod tests {
             },
             layers: vec![None],
             answer: Answer::Shared(share),
-            told: None,
+            reported: None,
             is_open: false,
             framework_time: None,
         };

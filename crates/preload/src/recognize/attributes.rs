@@ -166,7 +166,7 @@ pub struct Addresses<'a> {
 }
 
 impl<'a> Addresses<'a> {
-    /// The settings of a variant pack; none for any other object.
+    /// The settings of a variant pack, or `None` for any other object.
     pub fn read<N>(pack: &'a Object<N>) -> Option<Addresses<'a>> {
         const KNOWN: [Attribute; 3] = [
             Attribute::VARIANT_PACK_UNIQUE_IDS,

@@ -1,4 +1,4 @@
-//! Operation graphs, and the way to them from whatever leads to one.
+//! Operation graphs, and the way to them from other descriptors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ pub struct Graph {
     pub handle: usize,
     /// Its one convolution, or why it is left unchanged.
     pub computation: Result<Computation, Reason>,
-    /// Notes of all engines for which the program has built plans: what its mode allows.
+    /// Notes of all engines for which the program has built plans: its mode allows them.
     admitted: AtomicU32,
 }
 
@@ -27,12 +27,12 @@ impl Graph {
         Graph { handle, computation, admitted: AtomicU32::new(0) }
     }
 
-    /// A graph of which nothing is known but why it is left unchanged.
+    /// A graph with only the reason why it is left unchanged.
     pub fn unknown(reason: Reason) -> Graph {
         Graph::new(0, Err(reason))
     }
 
-    /// This graph, to be left unchanged for a reason of what leads to it.
+    /// This graph, left unchanged for a reason of the descriptor that leads to it.
     pub fn refused(&self, reason: Reason) -> Graph {
         Graph::new(self.handle, Err(reason))
     }
@@ -76,7 +76,7 @@ fn single_convolution<N>(attributes: &Attributes<N>) -> Result<Computation, Reas
     }
 }
 
-/// The attributes of a convolution's operation; none for any other object.
+/// The attributes of a convolution's operation, or `None` for any other object.
 fn convolution<N>(object: &Object<N>) -> Option<&Attributes<N>> {
     let convolutions = [
         Kind::OPERATION_CONVOLUTION_FORWARD,

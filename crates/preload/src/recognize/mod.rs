@@ -1,4 +1,4 @@
-//! Turns what descriptors say into a convolution of the project, or into the reason why it is left unchanged.
+//! Turns descriptors into a convolution of the project, or into the reason why it is left unchanged.
 //!
 //! ```text
 //! backend descriptors    attributes -> graph -.

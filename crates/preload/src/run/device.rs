@@ -1,4 +1,4 @@
-//! Needs of every way of running: the place, a part of the total, the status.
+//! Shared by all ways of running: the device, a part of the total, the status.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ pub struct Resources {
     pub bytes: usize,
 }
 
-/// Runs a call with more workspace than it has, or with a smaller algorithm; none if it should run unchanged.
+/// Runs a call with more workspace than it has, or with a smaller algorithm, or `None` if it should run unchanged.
 ///
 /// # Safety
 /// The handle is alive and used on this thread; `enqueue` is the call, `own` returns the workspace that an algorithm needs.

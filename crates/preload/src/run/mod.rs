@@ -1,4 +1,4 @@
-//! Runs what was decided: our configuration in the program's workspace, or in its part of the total.
+//! Carries decisions out: runs our configuration in the program's workspace, or in its part of the total.
 
 mod device;
 mod fused;

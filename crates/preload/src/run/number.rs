@@ -112,8 +112,8 @@ pub unsafe fn run_number(
     }
 }
 
-/// Runs the algorithm itself in a lent workspace, if our answer made the program's own too small; none if it should run
-/// unchanged.
+/// Runs the algorithm itself in a lent workspace, if our answer made the program's own too small, or `None` if it should
+/// run unchanged.
 ///
 /// # Safety
 /// As the C function's; `enqueue` is the call in another workspace.

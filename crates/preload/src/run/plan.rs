@@ -10,7 +10,7 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};
 use super::device::{place, run_in_total, status_of};
 use crate::decide::{set_up, settle};
 use crate::decision::{Decision, Object, Setup};
-use crate::kernel::{Kernel, Running};
+use crate::kernel::{ActiveChoice, Kernel};
 use crate::log::trace;
 use crate::panics::panic_if_asked;
 use crate::process::Process;
@@ -27,12 +27,12 @@ fn plan(process: &Process, descriptor: BackendDescriptor) -> Option<Arc<Object>>
     (object.kind == Kind::EXECUTION_PLAN).then_some(object)
 }
 
-/// The decision about a plan; none if it was not seen.
+/// The decision about a plan, or `None` if it was not seen.
 pub fn decision_of(process: &Process, descriptor: BackendDescriptor) -> Option<Decision> {
     plan(process, descriptor)?.notes.decision.get().cloned()
 }
 
-/// Runs our configuration of a plan; none if the plan itself should run.
+/// Runs our configuration of a plan, or `None` if the plan itself should run.
 ///
 /// # Safety
 /// As `cudnnBackendExecute`'s.
@@ -64,7 +64,7 @@ pub unsafe fn run_plan(
     // SAFETY: forwarded to the caller, who executes this plan on the handle.
     unsafe { process.tune(&setup.kernel, handle, ids.map(|ids| (descriptor, ids))) };
     let running = setup.kernel.running_now();
-    if let Running::Left(reason) = running {
+    if let ActiveChoice::Left(reason) = running {
         count(*reason);
         setup.kernel.count();
         return None;
@@ -72,7 +72,7 @@ pub unsafe fn run_plan(
     panic_if_asked();
     change_if_asked(&setup.kernel);
     setup.kernel.count();
-    if *running == Running::Kept {
+    if *running == ActiveChoice::Kept {
         return None;
     }
     let is_own_possible = setup.kernel.can_run_own();
@@ -82,7 +82,7 @@ pub unsafe fn run_plan(
     };
     let Arguments { computation, tensors, workspace } = arguments;
     let ran = match running {
-        Running::Ours(configuration) => {
+        ActiveChoice::Ours(configuration) => {
             // SAFETY: forwarded to the caller.
             let program = unsafe { program(process, setup, configuration, computation, handle) };
             program.and_then(|program| {
@@ -109,17 +109,17 @@ pub unsafe fn run_plan(
     })
 }
 
-/// Changes what runs, from the second execution on, if a test asks for it; never in a release build.
+/// Changes the choice from the second execution on, if a test asks for it; never in a release build.
 fn change_if_asked(kernel: &Kernel) {
     if cfg!(debug_assertions)
         && std::env::var_os("TIGHTFIT_TEST_CHANGE").is_some()
         && kernel.calls() > 0
-        && let Running::Ours(configuration) = kernel.running()
+        && let ActiveChoice::Ours(configuration) = kernel.running()
     {
         // Sample by sample, which needs no more workspace.
         let sample = |part: &Candidate| Candidate { micro_batch: 1, ..part.clone() };
         let samples = configuration.parts().iter().flat_map(|part| vec![sample(part); part.micro_batch]).collect();
-        let changed = Running::Ours(Arc::new(Configuration::new(samples, configuration.cost())));
+        let changed = ActiveChoice::Ours(Arc::new(Configuration::new(samples, configuration.cost())));
         let change = kernel.change(changed);
         trace!("{}: changed what runs: {change:?}", kernel.question.problem);
     }
@@ -186,9 +186,9 @@ unsafe fn program(
     if !setup.is_on(handle) {
         return program;
     }
-    // The choice has changed since the plan was last executed. If it cannot be set up here, the earlier choice goes on, and
-    // nobody tries again.
-    let fits = |program: &Arc<GuestProgram>| program.workspace() as u64 <= setup.kernel.told().workspace().0;
+    // The choice has changed since the plan was last executed. If it cannot be set up here, the earlier choice stays for
+    // good.
+    let fits = |program: &Arc<GuestProgram>| program.workspace() as u64 <= setup.kernel.reported().workspace().0;
     let program = program.and_then(|program| if fits(&program) { Ok(program) } else { Err(Reason::Failed) });
     let program = program.or_else(|reason| setup.last_program().cloned().ok_or(reason))?;
     setup.keep(configuration.clone(), program.clone());

@@ -6,11 +6,10 @@
 //! shadow           new        attributes   attributes -> Object    an Object for each       gone
 //! ```
 //!
-//! Frontends destroy descriptors long before they run a plan, and addresses are reused. So an attribute that names
-//! another descriptor holds that descriptor's object of that time, not its address. Conclusions of the layers above from
-//! an object is kept with it, as notes of their own type `N`: so it lives exactly as long as something leads to the
-//! object, and finding it takes no other lock. Shadows are sharded by address, and no shard stays locked during a cuDNN
-//! call.
+//! Frontends destroy descriptors long before they run a plan, and addresses are reused. So an attribute that names another
+//! descriptor holds that descriptor's object of that time, not its address. The layers above keep their conclusions from an
+//! object with it, as notes of a type `N`. Such a note lives exactly as long as something leads to the object, and finding
+//! it takes no other lock. Shadows are sharded by address, and no shard stays locked during a cuDNN call.
 
 mod object;
 
@@ -105,7 +104,7 @@ impl<N: Default> Shadows<N> {
         }
     }
 
-    /// A descriptor was finalized: the object that its attributes describe; none if its creation was not seen.
+    /// A descriptor was finalized: the object that its attributes describe, or `None` if its creation was not seen.
     pub fn finalize(&self, address: Address) -> Option<Arc<Object<N>>> {
         let mut shard = self.shard(address);
         let shadow = shard.get_mut(&address)?;
@@ -116,8 +115,7 @@ impl<N: Default> Shadows<N> {
         Some(object)
     }
 
-    /// Replaces what a descriptor stands for by an object without attributes: one that cuDNN made, or one of which the
-    /// notes say all.
+    /// Replaces the object of a descriptor by one without attributes: cuDNN made it, or its notes are complete.
     pub fn fill(&self, address: Address, notes: N) {
         let mut shard = self.shard(address);
         let Some(shadow) = shard.get_mut(&address) else { return };
@@ -126,12 +124,12 @@ impl<N: Default> Shadows<N> {
         drop(replaced);
     }
 
-    /// The object of a descriptor; none if it was not finalized or not seen.
+    /// The object of a descriptor, or `None` if it was not finalized or not seen.
     pub fn object(&self, address: Address) -> Option<Arc<Object<N>>> {
         self.shard(address).get(&address)?.object.clone()
     }
 
-    /// Takes the shadows of a parent process over, in a child in which nobody can hold its locks any more: a shard that
+    /// Takes over the shadows of a parent process, in a child in which nobody can hold its locks any more: a shard that
     /// another thread of the parent had locked is lost.
     pub fn adopt(&self, parent: &Shadows<N>) {
         for (own, parents) in self.0.iter().zip(&parent.0) {

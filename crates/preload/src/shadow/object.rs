@@ -1,5 +1,5 @@
-//! A finalized descriptor, and its attributes: their values are copied out of the caller's arrays, and may be objects in
-//! their turn.
+//! A finalized descriptor, and its attributes. Their values are copied out of the caller's arrays, and may be objects
+//! themselves.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl<N> Object<N> {
         Object { kind, attributes: None, notes }
     }
 
-    /// The program's attributes; none for an object that cuDNN made, or if the notes hold all of them.
+    /// The program's attributes, or `None` for an object that cuDNN made, or if the notes hold all of them.
     pub fn attributes(&self) -> Option<&Attributes<N>> {
         self.attributes.as_ref()
     }
@@ -49,7 +49,7 @@ pub enum Value<N> {
     Integers(Vec<i64>),
     /// Factors.
     Real(f64),
-    /// The objects of the descriptors when set; none for one that was not finalized or not seen.
+    /// The objects of the descriptors when set, or `None` for one that was not finalized or not seen.
     Objects(Vec<Option<Arc<Object<N>>>>),
     /// Of a type that is not read here.
     Other,
@@ -59,7 +59,7 @@ pub enum Value<N> {
 const MAX_ELEMENTS: i64 = 4096;
 
 impl<N> Value<N> {
-    /// Copies the values of an attribute that cuDNN accepted; `object` gives what a descriptor stands for.
+    /// Copies the values of an attribute that cuDNN accepted. `object` returns the object of a descriptor.
     ///
     /// # Safety
     /// `array` points to `count` elements of the C type that `element` names.

@@ -5,8 +5,8 @@
 //! thread of builds                 compiles engine5 for conv3 ............ | waits | engine8 ..
 //! ```
 //!
-//! The first launch of a plan loads its kernels, which takes as long as whatever is being compiled. So the thread begins nothing
-//! while a plan waits to run for the first time, and that waits for the build that has begun.
+//! The first launch of a plan loads its kernels, and has to wait for a compilation that is going on. So the thread begins
+//! no build while a plan waits for its first launch, and that launch waits for the build that has begun.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,13 +22,13 @@ use crate::log::trace;
 use crate::worker::{Work, Worker};
 
 /// The longest wait for a build, also when the program ends.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// A build that takes longer than this never ends: without a limit of time, nothing else waits behind it.
-const STUCK: Duration = Duration::from_secs(60);
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// The longest that the thread waits for a plan to be run.
-const TURN: Duration = Duration::from_millis(500);
+const MAX_WAIT_FOR_RUN: Duration = Duration::from_millis(500);
 
 /// The purpose of plans.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl Known {
     fn is_late(&self, target: &Target) -> bool {
         let so_far = self.so_far();
         let times = if matches!(target, Target::Configuration(..)) { 2 } else { 1 };
-        self.limit.map_or(so_far > STUCK, |limit| self.spent + so_far > times * limit)
+        self.limit.map_or(so_far > STUCK_AFTER, |limit| self.spent + so_far > times * limit)
     }
 }
 
@@ -112,8 +112,8 @@ impl Default for Builds {
 }
 
 impl Builds {
-    /// The state of plans on a device, which are built from now on if nobody has asked before, while building has taken less
-    /// than `limit`. Later, what is quick to build is built in place, and the rest is too late.
+    /// The state of plans on a device, which are built from now on if nobody has asked before, while building has taken
+    /// less than `limit`. Later, quick builds are made in place, and the rest is too late.
     pub fn ask(
         &self,
         (host, device): (&Arc<Host>, usize),
@@ -136,11 +136,11 @@ impl Builds {
         let is_begun = known.begun.as_ref().is_some_and(|(building, _)| *building == key);
         match known.built.get(&key) {
             // A build of this length is not begun again in place.
-            Some(Built::Asked) if is_begun && (is_late || so_far > PATIENCE) => Built::Late,
+            Some(Built::Asked) if is_begun && (is_late || so_far > MAX_WAIT) => Built::Late,
             None | Some(Built::Asked) if is_late && is_quick => Built::Ready,
             None | Some(Built::Asked) if is_late => Built::Late,
             // The current build may be stuck.
-            Some(Built::Ready) if !known.is_off && so_far <= PATIENCE => {
+            Some(Built::Ready) if !known.is_off && so_far <= MAX_WAIT => {
                 known.turn = Some(Instant::now());
                 if known.begun.is_some() { Built::Asked } else { Built::Ready }
             }
@@ -188,7 +188,7 @@ impl Builds {
     /// The program ends: waits for the current build, since libraries that it uses are about to go.
     pub fn finish(&self) {
         self.end();
-        self.worker.finish(PATIENCE);
+        self.worker.finish(MAX_WAIT);
     }
 }
 
@@ -201,12 +201,12 @@ fn is_roomy(host: &Host, device: usize) -> bool {
 struct Building {
     host: Arc<Host>,
     known: Arc<Mutex<Known>>,
-    /// By device; none where there can be none.
+    /// By device, or `None` where there can be none.
     builders: HashMap<usize, Option<Builder>>,
 }
 
 impl Building {
-    /// Builds plans; gives how long that took.
+    /// Builds plans. Returns how long that took.
     fn build(&mut self, device: usize, problem: &Problem, target: &Target) -> (Built, Duration) {
         let started = |error: CudaError| trace!("plans are not built beside the program: {error}");
         let Ok(_beside) = self.host.beside_captures() else { return (Built::Ready, Duration::ZERO) };
@@ -231,7 +231,7 @@ impl Work<(Key, Target)> for Building {
             if known.built.get(&key) != Some(&Built::Asked) || known.is_late(&target) {
                 return;
             }
-            if known.turn.is_none_or(|since| since.elapsed() > TURN) {
+            if known.turn.is_none_or(|since| since.elapsed() > MAX_WAIT_FOR_RUN) {
                 known.begun = Some((key.clone(), Instant::now()));
                 break;
             }

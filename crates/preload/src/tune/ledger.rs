@@ -1,5 +1,5 @@
-//! The known measurements of one kernel's candidates, as a backend: it answers from them, and stops the survey at the
-//! first candidate that was not.
+//! The known measurements of one kernel's candidates, as a backend: it answers from them, and stops the survey at the first
+//! candidate that was not measured.
 //!
 //! ```text
 //! survey -> a known, b known, c?            stops; c is measured between the program's calls
@@ -7,8 +7,8 @@
 //! survey -> all known                       candidates
 //! ```
 //!
-//! A survey asks for the same candidates in the same order wherever its answers are the same, so it is run again from its
-//! beginning; what it asks of the library is kept.
+//! A survey asks for the same candidates in the same order if its answers are the same. So it is run again from its
+//! beginning, and the library's answers to its queries are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -36,11 +36,11 @@ pub(super) enum Wanted {
     Time,
 }
 
-/// Sizes at which to ask which engines there are, in addition to the whole mini-batch: where the survey screens.
-const ASKED: [usize; 2] = [32, 4];
+/// Sizes at which to list the engines, in addition to the whole mini-batch: the sizes at which the survey screens.
+const LISTED_SIZES: [usize; 2] = [32, 4];
 
-/// The smallest part of the mini-batch whose engines are asked for where time is short.
-const SMALLEST: usize = 8;
+/// The smallest part of the mini-batch whose engines are listed when time is short.
+const SMALLEST_LISTED_SIZE: usize = 8;
 
 /// By problem at its size.
 type Of<T> = HashMap<(Problem, Algorithm), T>;
@@ -51,7 +51,7 @@ pub(super) struct Ledger {
     whole: Problem,
     offers: HashMap<Problem, Vec<Offer>>,
     workspaces: Of<Option<Bytes>>,
-    /// None for a candidate that cannot be measured.
+    /// `None` for a candidate that cannot be measured.
     measured: Of<Option<Measurement>>,
     division: Option<DivisionCost>,
     /// Measurements that were not in the cache.
@@ -85,7 +85,7 @@ impl Ledger {
         ledger
     }
 
-    /// Takes down a time.
+    /// Records a time.
     pub fn take_down(&mut self, problem: Problem, algorithm: Algorithm, time: Nanos) {
         let offer = self.offers.get(&problem).and_then(|all| all.iter().find(|offer| offer.algorithm == algorithm));
         let workspace = match offer {
@@ -109,12 +109,12 @@ impl Ledger {
         self.measured.insert((problem, algorithm), Some(measurement));
     }
 
-    /// Takes down that an algorithm cannot be measured.
+    /// Records that an algorithm cannot be measured.
     pub fn refuse(&mut self, problem: Problem, algorithm: Algorithm) {
         self.measured.insert((problem, algorithm), None);
     }
 
-    /// Takes down what dividing costs.
+    /// Records the cost of dividing.
     pub fn take_down_division(&mut self, cost: DivisionCost) {
         self.division = Some(cost);
     }
@@ -133,7 +133,7 @@ impl Ledger {
         configuration.parts().iter().map(time).sum()
     }
 
-    /// Every candidate known so far within a limit, and what dividing costs as far as known.
+    /// Every known candidate within a limit, and the cost of dividing if known.
     pub fn candidates(&self, limit: Bytes, admits: impl Fn(Notes) -> bool) -> (Vec<Candidate>, DivisionCost) {
         let known = self.measured.iter().filter(|((problem, _), _)| self.is_block(problem));
         let known = known.filter_map(|(_, measurement)| measurement.as_ref());
@@ -142,7 +142,7 @@ impl Ledger {
         (fitting.chain(sliced).collect(), self.division.unwrap_or(DivisionCost::NEVER))
     }
 
-    /// Takes down the candidates among these that run in slices.
+    /// Records the candidates among these that run in slices.
     pub fn set_sliced(&mut self, candidates: Vec<Candidate>) {
         self.sliced = candidates;
         self.sliced.retain(|candidate| candidate.calls() > 1);
@@ -165,7 +165,7 @@ impl Ledger {
 pub(super) struct Hopes<'a> {
     /// The achievements of algorithms.
     pub similar: &'a Similar,
-    /// The time of the whole mini-batch now; none if all candidates are worth a measurement.
+    /// The time of the whole mini-batch now, or `None` if all candidates are worth a measurement.
     pub now: Option<Nanos>,
 }
 
@@ -193,7 +193,7 @@ pub(super) struct Asking<'a> {
     pub prover: Prover<'a>,
     /// Whether a candidate is worth a measurement.
     pub hopes: Hopes<'a>,
-    /// Until when the library may be asked; one question always is.
+    /// Until when the library may be queried; one query is always made.
     pub until: Instant,
     /// Whether it was asked.
     pub has_asked: bool,
@@ -202,8 +202,8 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks which engines there are. That takes long, and asking an engine for its workspace does not: so it is asked at few sizes,
-    /// and other sizes are taken to have the engines of these.
+    /// Lists the engines. That takes long, and querying the workspace of an engine does not. So engines are listed at few
+    /// sizes, and other sizes are taken to have the same ones.
     fn begin(&mut self, problem: &Problem) -> Result<(), Error> {
         if self.ledger.offers.contains_key(problem) {
             return Ok(());
@@ -220,9 +220,8 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Asks which engines there are for the whole mini-batch, and for parts of it if some algorithm could run within the limit
-    /// only on a part; otherwise dividing gains nothing. Returns whether it may. Samples of a small mini-batch may be
-    /// sliced.
+    /// Lists the engines for the whole mini-batch, and for parts of it if some algorithm could run within the limit only on
+    /// a part; otherwise dividing gains nothing. Returns whether it may. Samples of a small mini-batch may be sliced.
     ///
     /// # Errors
     /// [`Error::Backend`] if the library cannot be queried.
@@ -239,8 +238,8 @@ impl Asking<'_> {
             return Ok(false);
         }
         // Small parts of a large mini-batch seldom win, and asking takes as long as many measurements.
-        let least = if self.hopes.now.is_some() { whole.batch() / SMALLEST } else { 0 };
-        for size in ASKED.into_iter().filter(|size| (least..whole.batch()).contains(size)) {
+        let least = if self.hopes.now.is_some() { whole.batch() / SMALLEST_LISTED_SIZE } else { 0 };
+        for size in LISTED_SIZES.into_iter().filter(|size| (least..whole.batch()).contains(size)) {
             self.begin(&whole.with_batch(size)?)?;
         }
         if is_sliced && (2..=Divide::SMALL).contains(&whole.batch()) {
@@ -257,7 +256,8 @@ impl Asking<'_> {
         })
     }
 
-    /// Asks for the parts of a configuration of which nothing but its workspace is known; stops at the first that was not measured.
+    /// Asks for the parts of a configuration of which only the workspace is known. Stops at the first one that was not
+    /// measured.
     ///
     /// # Errors
     /// [`Error::Interrupted`] there.
@@ -293,8 +293,8 @@ impl Asking<'_> {
         Ok(workspace)
     }
 
-    /// Stops where the library was asked for long enough. Dividing a mini-batch takes hundreds of questions, of up to a
-    /// millisecond each, and the answers are kept.
+    /// Stops when the time for queries is over. Dividing a mini-batch takes hundreds of queries, of up to a millisecond
+    /// each, and the answers are kept.
     fn check_time(&mut self) -> Result<(), Error> {
         if self.has_asked && Instant::now() >= self.until {
             self.wanted = Some(Wanted::Time);
@@ -317,7 +317,7 @@ impl Backend for Asking<'_> {
             return Ok(known);
         }
         if self.is_fit && self.ledger.is_block(problem) {
-            // It takes all names from the sizes asked, and asks for each workspace by itself.
+            // It takes all names from the listed sizes, and queries each workspace separately.
             return Ok(Vec::new());
         }
         let mut known: Vec<Offer> = self.ledger.offers.values().flatten().cloned().collect();

@@ -1,4 +1,4 @@
-//! Measures between the program's calls, and changes what runs.
+//! Measures between the program's calls, and changes the choice that runs.
 //!
 //! ```text
 //! first step     nothing: the program's own choices run, or what earlier processes decided
@@ -6,11 +6,11 @@
 //! in the end     all is measured, what could still be gained is less than a hundredth of a step, or the budget is spent
 //! ```
 //!
-//! Nothing waits: not for the device, whose times are read when they are there; not for another thread, which tunes instead; not for
-//! another process; not for engines that compile, whose plans our thread builds (`builds`). The choice changes between two
-//! executions, never within one, and only to one that needs no more than the reported workspace. Memory is taken in the
-//! order of the stream, from free memory beyond a reserve, and given back behind each measurement. Nothing is measured
-//! on a stream that captures.
+//! Nothing waits for the device: its times are read when they are there. Nothing waits for another thread, which tunes
+//! instead, or for another process. Nothing waits for engines that compile, whose plans our thread builds (`builds`). The
+//! choice changes between two executions, never within one, and only to one that needs no more than the reported workspace.
+//! Memory is taken in the order of the stream, from free memory beyond a reserve, and given back after each measurement.
+//! Nothing is measured on a stream that captures.
 
 mod builds;
 mod job;
@@ -35,9 +35,9 @@ use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 use crate::choose::Chooser;
 use crate::kernel::{Kernel, Kernels};
 use crate::lock::lock;
+use crate::progress::Progress;
 use crate::session::Sessions;
 use crate::settings::Settings;
-use crate::voice::Voice;
 use builds::Builds;
 use state::State;
 use task::Own;
@@ -62,14 +62,14 @@ impl Tuner {
         self.is_idle.load(Ordering::Relaxed)
     }
 
-    /// Whether there may be something to do when a kernel is executed. One that is still open was tried among others, or hardly
-    /// executed, when nothing else was left to do.
+    /// Returns whether an execution of this kernel may need work. A kernel that is still open was tried among others, or
+    /// hardly executed, when all other work was done.
     pub fn concerns(&self, kernel: &Kernel) -> bool {
         !self.is_over() || kernel.is_open()
     }
 
-    /// Called before a kernel is executed: goes on measuring if it is time, and changes the choice. Returns whether
-    /// something is left new to report: the first step is over, or tuning has come to an end with something.
+    /// Called before a kernel is executed: measures if it is time, and changes the choice. Returns whether there is news to
+    /// report: the first step is over, or tuning has ended with results.
     ///
     /// # Safety
     /// `handle` is alive, on the kernel's device, and used on this thread; `plan`, if the program has one, is the kernel's,
@@ -88,7 +88,7 @@ impl Tuner {
             Err(TryLockError::WouldBlock) => return false,
         };
         state.meet(kernel);
-        // Pending results are received at any kernel's calls, also when all are closed by then.
+        // Pending results are read at calls of any kernel, even if all kernels are closed by then.
         self.is_idle.store(state.is_over(), Ordering::Relaxed);
         if state.is_over() {
             return false;
@@ -118,9 +118,9 @@ impl Tuner {
         }
         let is_news = state.end(&call, &mut session);
         self.is_idle.store(true, Ordering::Relaxed);
-        around.voice.clear();
+        around.progress.clear();
         if is_news {
-            around.voice.tuned(around.kernels, settings, state.spent());
+            around.progress.tuned(around.kernels, settings, state.spent());
         }
         is_news || is_first
     }
@@ -160,7 +160,7 @@ pub struct Around<'a> {
     /// The convolutions.
     pub kernels: &'a Kernels,
     /// The messages to the user.
-    pub voice: &'a Voice,
+    pub progress: &'a Progress,
 }
 
 /// The call that is about to be executed.

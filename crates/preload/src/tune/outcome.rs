@@ -1,4 +1,4 @@
-//! The end of a job: the kernel runs its result, and later processes know it.
+//! The end of a job: the kernel runs the result, and the cache keeps it for later processes.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tightfit_core::{Configuration, Nanos};
 use super::job::{Job, Verdict};
 use super::{Around, Call};
 use crate::choose::Chooser;
-use crate::kernel::{Kernel, Running};
+use crate::kernel::{ActiveChoice, Kernel};
 use crate::log::trace;
 use crate::ranks;
 use crate::reason::Reason;
@@ -29,8 +29,8 @@ pub(super) fn adopt(kernel: &Kernel, decision: Decision) {
 /// Runs a configuration from now on.
 pub(super) fn run(kernel: &Kernel, ours: Configuration) {
     trace!("{}: {ours} from now on, {}", kernel.question.problem, ours.time());
-    if let Err(needed) = kernel.adopt(Running::Ours(Arc::new(ours))) {
-        trace!("{}: {needed} would be more than was told", kernel.question.problem);
+    if let Err(needed) = kernel.adopt(ActiveChoice::Ours(Arc::new(ours))) {
+        trace!("{}: {needed} would be more than was reported", kernel.question.problem);
     }
 }
 
@@ -57,8 +57,8 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
     }
 }
 
-/// Ends a job that is not done: what is being compared decides what runs, what it has measured is saved, and ranks that leave the
-/// kernel to this one stop waiting.
+/// Ends a job that is not done. A current comparison decides the choice, the measurements are saved, and ranks that leave
+/// the kernel to this one stop waiting.
 pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
     let Around { chooser, settings, .. } = *call.around;
     let found = job.settle();
@@ -74,12 +74,12 @@ pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
     };
     let found = found.filter(|ours| !is_here || session.set_up(&kernel.question, ours).is_some());
     // A choice that a graph captured stays, and so does a failed one.
-    let stays = kernel.is_captured() || matches!(kernel.running(), Running::Left(Reason::Failed));
+    let stays = kernel.is_captured() || matches!(kernel.running(), ActiveChoice::Left(Reason::Failed));
     if let Some(ours) = found.or_else(|| guess(session)).filter(|_| !stays) {
         run(kernel, ours);
     }
     kernel.close();
-    // Under an explicit limit, what runs may be no more than a first guess.
+    // Under an explicit limit, the running choice may only be a first guess.
     if ranks::are_several() && kernel.terms.is_auto {
         let running = kernel.running();
         let configuration =
@@ -89,7 +89,7 @@ pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
     }
 }
 
-/// Saves what a job has measured.
+/// Saves the measurements of a job.
 pub(super) fn save(chooser: &Chooser, settings: &Settings, job: &mut Job) {
     let new = job.ledger().take_new();
     chooser.keep_measured(new, settings, job.kernel.terms.tune, &job.device);

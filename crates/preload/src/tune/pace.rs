@@ -1,16 +1,16 @@
-//! How much measuring may hold up: nothing before the second step, a quarter of a second a step, and the budget in all.
+//! The delay that measuring may cause: none before the second step, a quarter of a second per step, and the budget in all.
 //!
 //! ```text
 //! steps, as far as known    |  40 executions  |  40 executions  | 12 |  40 executions  |
 //! held up                    250 ms            250 ms                 250 ms             at least 40 executions apart
 //! ```
 //!
-//! The program does not mark where a step begins. A step is held up once, because a whole step passes between two
-//! times. Of several ranks, which wait for each other in every step, each passes up to a quarter less, so that they
-//! drift back to where the step is taken to begin, and are held up at the same time.
+//! The program does not mark where a step begins. A step is held up once, because a whole step passes between two times.
+//! With several ranks, which wait for each other in every step, each passes up to a quarter less. So they drift back to the
+//! assumed beginning of a step, and are held up at the same time.
 //!
-//! A program is taken to be in its first step until it has met no new convolution for twice
-//! as many executions as it has convolutions.
+//! A program is taken to be in its first step until it has met no new convolution during twice as many executions as it has
+//! convolutions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use tightfit_core::survey::TuneBudget;
 use crate::ranks;
 
 /// The most that measuring may hold up one step, host and device together.
-pub(super) const STEP: Duration = Duration::from_millis(250);
+pub(super) const MAX_DELAY_PER_STEP: Duration = Duration::from_millis(250);
 /// Time that does not count in a step.
-pub(super) const TRIFLE: Duration = Duration::from_millis(10);
+pub(super) const IGNORED_DELAY: Duration = Duration::from_millis(10);
 /// The share of a step that has to pass between two times that it is held up, where there are several ranks.
 const APART_IN_RANKS: f64 = 0.75;
 /// The share of the budget for finding candidates; the rest is for comparing them with the running choice.
-const SEARCH: f64 = 0.7;
+const SEARCH_SHARE: f64 = 0.7;
 
 /// Keeps the pace.
 pub(super) struct Pace {
@@ -106,13 +106,13 @@ impl Pace {
         self.since_new >= 2 * self.met
     }
 
-    /// Takes down what was spent.
+    /// Records time spent.
     pub fn spend(&mut self, time: Duration) {
         self.hold_up(self.executions, time);
         self.spent += time;
     }
 
-    /// Takes down that what was spent on the host at an execution has held up the device for another time.
+    /// Corrects the time by which host work at an execution has held up the device.
     pub fn correct(&mut self, at: u64, host: Duration, device: Duration) {
         self.hold_up(at, device.saturating_sub(host));
         self.spent = (self.spent + device).saturating_sub(host);
@@ -123,31 +123,31 @@ impl Pace {
         self.spent
     }
 
-    /// Whether this step and the budget allow more, if what is on its way will take so long.
+    /// Whether this step and the budget allow more if pending work takes this time.
     pub fn has_room(&self, coming: Duration, budget: TuneBudget) -> bool {
-        self.held_up() + coming < STEP && self.is_within(coming, budget)
+        self.held_up() + coming < MAX_DELAY_PER_STEP && self.is_within(coming, budget)
     }
 
     /// Whether half of the time of this step is left if pending work takes this time.
     pub fn is_half_left(&self, coming: Duration) -> bool {
-        self.held_up() + coming < STEP / 2
+        self.held_up() + coming < MAX_DELAY_PER_STEP / 2
     }
 
-    /// Whether the budget is more than what will be spent if what is on its way takes so long.
+    /// Whether the budget is more than the time spent if pending work takes this time.
     pub fn is_within(&self, coming: Duration, budget: TuneBudget) -> bool {
         budget.limit().is_none_or(|limit| self.spent + coming < limit)
     }
 
-    /// The rest of this step's time if pending work takes this time; none if hardly anything has held it up, so that one
-    /// measurement may take as long as it takes.
+    /// The rest of this step's time if pending work takes this time, or `None` if hardly anything has held it up, so that
+    /// one measurement may take as long as it takes.
     pub fn left(&self, coming: Duration) -> Option<Duration> {
         let so_far = self.held_up() + coming;
-        (so_far > TRIFLE).then(|| STEP.saturating_sub(so_far))
+        (so_far > IGNORED_DELAY).then(|| MAX_DELAY_PER_STEP.saturating_sub(so_far))
     }
 
     /// Whether the time for finding candidates is over.
     pub fn is_late(&self, budget: TuneBudget) -> bool {
-        budget.limit().is_some_and(|limit| self.spent >= limit.mul_f64(SEARCH))
+        budget.limit().is_some_and(|limit| self.spent >= limit.mul_f64(SEARCH_SHARE))
     }
 
     /// Whether the budget is spent.
@@ -176,25 +176,28 @@ mod tests {
     }
 
     #[test]
-    fn a_step_and_the_budget_bound_what_is_spent() {
+    fn a_step_and_the_budget_limit_spending() {
         let mut pace = Pace::default();
         (0..4).for_each(|place| pace.on_execution(true, 4, place == 3));
         let budget = "1s".parse().unwrap();
         let has_room = |pace: &Pace, coming| pace.has_room(coming, budget);
         let a_step = |pace: &mut Pace| (0..4).for_each(|place| pace.on_execution(false, 4, place == 3));
-        assert!(has_room(&pace, Duration::ZERO) && !has_room(&pace, STEP));
-        assert!(pace.is_half_left(STEP / 3) && !pace.is_half_left(STEP / 2));
+        assert!(has_room(&pace, Duration::ZERO) && !has_room(&pace, MAX_DELAY_PER_STEP));
+        assert!(pace.is_half_left(MAX_DELAY_PER_STEP / 3) && !pace.is_half_left(MAX_DELAY_PER_STEP / 2));
         assert_eq!(pace.left(Duration::ZERO), None);
-        assert_eq!(pace.left(STEP / 5), Some(STEP * 4 / 5));
-        pace.spend(STEP);
-        assert_eq!(pace.left(STEP), Some(Duration::ZERO));
+        assert_eq!(pace.left(MAX_DELAY_PER_STEP / 5), Some(MAX_DELAY_PER_STEP * 4 / 5));
+        pace.spend(MAX_DELAY_PER_STEP);
+        assert_eq!(pace.left(MAX_DELAY_PER_STEP), Some(Duration::ZERO));
         assert!(!has_room(&pace, Duration::ZERO) && !pace.is_late(budget));
         a_step(&mut pace);
         assert!(has_room(&pace, Duration::ZERO), "the next step");
         pace.spend(Duration::from_millis(200));
         pace.spend(Duration::from_millis(300));
         a_step(&mut pace);
-        assert!(has_room(&pace, STEP * 4 / 5) && !has_room(&pace, STEP), "more than the budget is on its way");
+        assert!(
+            has_room(&pace, MAX_DELAY_PER_STEP * 4 / 5) && !has_room(&pace, MAX_DELAY_PER_STEP),
+            "more than the budget is on its way"
+        );
         assert!(pace.is_late(budget) && !pace.is_over(budget));
         pace.spend(Duration::from_millis(300));
         assert!(pace.is_over(budget) && !pace.is_over("unlimited".parse().unwrap()));
@@ -218,7 +221,7 @@ mod tests {
                 pace.on_execution(false, 10, execution % 10 == begins);
                 if pace.has_room(Duration::ZERO, budget) {
                     held_up.push(execution);
-                    pace.spend(STEP);
+                    pace.spend(MAX_DELAY_PER_STEP);
                 }
             }
             let apart = if is_rank { 7 } else { 10 };

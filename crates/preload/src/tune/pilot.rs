@@ -1,5 +1,5 @@
-//! A small convolution of the same kind, on which an algorithm that nobody has seen is timed before a large one: a kernel on a
-//! device cannot be stopped, and fallbacks for large volumes take a hundred times the running choice's time.
+//! A small convolution of the same kind. A new algorithm is timed on it before a large one, because a kernel on a device
+//! cannot be stopped, and fallbacks for large volumes take a hundred times the running choice's time.
 //!
 //! ```text
 //! n1 c128 d144 h256 w256 r3:  direct?   n1 c128 d36 h64 w64: 100 times what runs takes for as much work   not tried
@@ -11,18 +11,18 @@ use std::time::Duration;
 use tightfit_core::problem::{Axis, Convolution};
 use tightfit_core::{Error, Problem};
 
-use super::pace::STEP;
+use super::pace::MAX_DELAY_PER_STEP;
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
 
 /// The share of the work that is tried.
-const SHARE: f64 = 1.0 / 64.0;
+const PILOT_SHARE: f64 = 1.0 / 64.0;
 
-/// The small convolution to try first; none if the convolution itself cannot hold a step up for longer than it may be.
+/// The small convolution to try first, or `None` if the convolution itself cannot hold a step up for longer than it may be.
 pub(super) fn pilot(problem: &Problem, rates: &Rates) -> Option<Problem> {
     let calls = CALLS as u32 * Duration::from_nanos(Similar::of_unknown(problem, rates).0);
-    if calls <= STEP {
+    if calls <= MAX_DELAY_PER_STEP {
         return None;
     }
     shrunk(problem).ok().filter(|small| small.flops() * 2.0 < problem.flops())
@@ -30,8 +30,8 @@ pub(super) fn pilot(problem: &Problem, rates: &Rates) -> Option<Problem> {
 
 /// The convolution with about a share of the work: fewer samples, and shorter maps, packed.
 fn shrunk(problem: &Problem) -> Result<Problem, Error> {
-    let batch = ((problem.batch() as f64 * SHARE).ceil() as usize).max(1);
-    let left = SHARE * problem.batch() as f64 / batch as f64;
+    let batch = ((problem.batch() as f64 * PILOT_SHARE).ceil() as usize).max(1);
+    let left = PILOT_SHARE * problem.batch() as f64 / batch as f64;
     let convolution = problem.convolution();
     let long = |axis: &&Axis| axis.output() > 1;
     let count = convolution.axes().iter().filter(long).count().max(1);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_take_long_has_a_pilot() {
+    fn only_long_candidates_have_a_pilot() {
         let large: Problem = "forward n1 c128 d144 h256 w256 k64 t3 r3 s3 pad1 bf16".parse().unwrap();
         let usual: Problem = "forward n64 c64 h56 w56 k64 r3 s3 pad1 bf16".parse().unwrap();
         let mut rates = Rates::default();

@@ -1,4 +1,4 @@
-//! The largest possible gain: a bound from the best rates that anything measured has reached on the device.
+//! The largest possible gain: a bound from the best rates of all measurements on the device.
 //!
 //! ```text
 //! time of the own choice   |-------------------|
@@ -15,12 +15,12 @@ use tightfit_core::{Nanos, Operation, Problem, Types};
 pub(super) struct Rates(HashMap<Types, [f64; 2]>);
 
 /// Rates of a small device: 5 TFLOP/s and 0.5 TB/s.
-const SMALL: [f64; 2] = [5e3, 500.0];
+const SMALL_DEVICE_RATES: [f64; 2] = [5e3, 500.0];
 /// A better algorithm may exceed every rate seen so far by this much.
-const BETTER: f64 = 1.3;
+const MAX_RATE_GROWTH: f64 = 1.3;
 
 impl Rates {
-    /// Takes down what a measurement reached.
+    /// Records what a measurement reached.
     pub fn add(&mut self, problem: &Problem, time: Nanos) {
         let best = self.0.entry(problem.types()).or_default();
         let nanos = time.0.max(1) as f64;
@@ -31,20 +31,20 @@ impl Rates {
 
     /// The least that a call may take, as far as known; on a small device if nothing is.
     pub fn least(&self, problem: &Problem) -> Nanos {
-        Nanos(nanos(problem, self.0.get(&problem.types()).copied().unwrap_or(SMALL)) as u64)
+        Nanos(nanos(problem, self.0.get(&problem.types()).copied().unwrap_or(SMALL_DEVICE_RATES)) as u64)
     }
 
     /// The time by which a call might be shortened.
     pub fn gain(&self, problem: &Problem, time: Nanos) -> Nanos {
         let Some(best) = self.0.get(&problem.types()) else { return time };
-        let bound = nanos(problem, best.map(|rate| rate * BETTER));
+        let bound = nanos(problem, best.map(|rate| rate * MAX_RATE_GROWTH));
         Nanos(time.0.saturating_sub(bound as u64))
     }
 }
 
 /// The time of a call on a small device, in nanoseconds: a measure of its work.
 pub(super) fn small(problem: &Problem) -> f64 {
-    nanos(problem, SMALL).max(1.0)
+    nanos(problem, SMALL_DEVICE_RATES).max(1.0)
 }
 
 /// The longer of the times for arithmetic and for memory.
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reaches_the_best_rate_can_gain_nothing_and_others_can() {
+    fn only_kernels_below_the_best_rate_can_gain() {
         let (fast, slow): (Problem, Problem) = (
             "forward n8 c64 h28 w28 k64 r3 s3 pad1 f32".parse().unwrap(),
             "forward n8 c64 h14 w14 k64 r3 s3 pad1 f32".parse().unwrap(),

@@ -1,11 +1,11 @@
-//! The room of a step: for a measurement that is expected to hold it up no longer than it may be, or the first one.
+//! The room of a step for a measurement: its expected time must be within the allowed delay, unless it is the first.
 
 use std::time::{Duration, Instant};
 
 use tightfit_core::{Algorithm, Notes, Problem};
 
 use super::builds::{Builds, Built, Target};
-use super::pace::{STEP, TRIFLE};
+use super::pace::{IGNORED_DELAY, MAX_DELAY_PER_STEP};
 use super::rates::Rates;
 use super::similar::Similar;
 use super::task::CALLS;
@@ -21,13 +21,13 @@ pub(super) struct Room<'a> {
     pub prover: Prover<'a>,
     /// Plans that are built while the program runs.
     pub builds: &'a Builds,
-    /// For how long in all; none for as long as it takes.
+    /// For how long in all, or `None` for as long as it takes.
     pub builds_for: Option<Duration>,
-    /// Whether hardly anything has held the step up yet, so that one measurement may take as long as it takes.
+    /// Whether hardly anything has held the step up yet, so that one measurement may take any time.
     pub is_untouched: bool,
     /// Until when the library may be asked, and the measurement must be enqueued.
     pub until: Instant,
-    /// Whether time is left to try a candidate that promises nothing.
+    /// Whether time is left to try an unpromising candidate.
     pub is_thorough: bool,
 }
 
@@ -35,7 +35,7 @@ impl Room<'_> {
     /// Whether a step has room for the measurement of a candidate with these notes.
     pub fn allows(&self, problem: &Problem, algorithm: &Algorithm, notes: Notes) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
-        if self.is_untouched && left + TRIFLE >= STEP {
+        if self.is_untouched && left + IGNORED_DELAY >= MAX_DELAY_PER_STEP {
             return true;
         }
         let call = self.similar.expected(problem, algorithm, self.rates);

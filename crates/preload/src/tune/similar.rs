@@ -1,4 +1,4 @@
-//! The achievements of algorithms on similar convolutions: which to try first, which not at all, and the time to try one.
+//! The results of algorithms on similar convolutions: which to try first, which not at all, and the expected time of one.
 //!
 //! ```text
 //! c64 h56 r3 forward:  winograd 1.1, gemm 3.0, direct 40       times of a small device
@@ -71,21 +71,21 @@ impl Taken {
 }
 
 /// An unknown algorithm may take this number of times the bound.
-const UNKNOWN: f64 = 20.0;
+const UNKNOWN_SLOWDOWN: f64 = 20.0;
 /// Expected times are exceeded by no more than this in general.
-const MARGIN: f64 = 1.5;
+const EXPECTATION_MARGIN: f64 = 1.5;
 /// An algorithm that was not seen yet on a class is expected to be slower than the best known one by this factor.
-const NEW: f64 = 2.0;
+const NEW_SLOWDOWN: f64 = 2.0;
 /// A compiled algorithm that takes longer to set up is not worth it.
-const SLOW: Duration = Duration::from_millis(300);
+const MAX_SETUP_TIME: Duration = Duration::from_millis(300);
 /// A plan that takes no longer to build holds nothing up.
-const QUICK: Duration = Duration::from_millis(20);
+const QUICK_BUILD_TIME: Duration = Duration::from_millis(20);
 /// On convolutions with this number of times the work, an algorithm may do better than before, by this factor.
-const LARGER: f64 = 4.0;
-const GROWTH: f64 = 4.0;
+const LARGER_WORK: f64 = 4.0;
+const LARGER_WORK_GAIN: f64 = 4.0;
 
 impl Similar {
-    /// Takes down how long a call of an algorithm took.
+    /// Records how long a call of an algorithm took.
     pub fn add(&mut self, problem: &Problem, algorithm: &Algorithm, time: Nanos) {
         let (work, class) = (small(problem), class(problem, algorithm));
         let slowness = time.0 as f64 / work;
@@ -95,7 +95,7 @@ impl Similar {
         seen.work = seen.work.max(work);
     }
 
-    /// Takes down how long it took to set an algorithm up, with its first launch.
+    /// Records how long it took to set an algorithm up, with its first launch.
     pub fn add_setup(&mut self, problem: &Problem, algorithm: &Algorithm, time: Duration) {
         Taken::add(self.setups.entry(engine(problem, algorithm)), time);
     }
@@ -119,7 +119,7 @@ impl Similar {
         self.setups.get(&engine(problem, algorithm)).map_or_else(
             || {
                 let all: Duration = self.setups.values().map(Taken::longest).sum();
-                (all / self.setups.len().max(1) as u32).mul_f64(MARGIN)
+                (all / self.setups.len().max(1) as u32).mul_f64(EXPECTATION_MARGIN)
             },
             |setups| setups.next(notes),
         )
@@ -131,32 +131,32 @@ impl Similar {
         let engine = engine(problem, algorithm);
         let longest = |known: &HashMap<_, Taken>| known.get(&engine).map(Taken::longest);
         // Few were, and looking the notes up takes longer.
-        longest(&self.setups).max(longest(&self.builds)) > Some(SLOW) && notes().contains(Notes::COMPILED)
+        longest(&self.setups).max(longest(&self.builds)) > Some(MAX_SETUP_TIME) && notes().contains(Notes::COMPILED)
     }
 
     /// Whether plans of the algorithm's engine are known to be built in no time. The library's report is not enough:
     /// some engines compile without reporting it.
     pub fn is_quick_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
         let known = self.builds.get(&engine(problem, algorithm));
-        known.and_then(|build| build.longest_later).is_some_and(|longest| longest <= QUICK)
+        known.and_then(|build| build.longest_later).is_some_and(|longest| longest <= QUICK_BUILD_TIME)
     }
 
     /// The expected time of a call of an algorithm.
     pub fn expected(&self, problem: &Problem, algorithm: &Algorithm, rates: &Rates) -> Nanos {
         match self.of(problem, algorithm) {
-            Some(seen) => Nanos((MARGIN * seen.worst * small(problem)) as u64),
+            Some(seen) => Nanos((EXPECTATION_MARGIN * seen.worst * small(problem)) as u64),
             None => Self::of_unknown(problem, rates),
         }
     }
 
     /// The expected time of an unknown call.
     pub fn of_unknown(problem: &Problem, rates: &Rates) -> Nanos {
-        Nanos((UNKNOWN * rates.least(problem).0 as f64) as u64)
+        Nanos((UNKNOWN_SLOWDOWN * rates.least(problem).0 as f64) as u64)
     }
 
     /// The expected time of a call that took this time before.
     pub fn at_most(time: Nanos) -> Nanos {
-        Nanos((MARGIN * time.0 as f64) as u64)
+        Nanos((EXPECTATION_MARGIN * time.0 as f64) as u64)
     }
 
     /// Whether an algorithm is not worth a measurement where a call must take less than so long: at its best it has been too
@@ -164,17 +164,17 @@ impl Similar {
     pub fn is_hopeless(&self, problem: &Problem, algorithm: &Algorithm, allowed: Nanos) -> bool {
         self.of(problem, algorithm).is_some_and(|seen| {
             let work = small(problem);
-            let growth = if work <= LARGER * seen.work { 1.0 } else { GROWTH };
-            seen.best * work > MARGIN * growth * allowed.0 as f64
+            let growth = if work <= LARGER_WORK * seen.work { 1.0 } else { LARGER_WORK_GAIN };
+            seen.best * work > EXPECTATION_MARGIN * growth * allowed.0 as f64
         })
     }
 
-    /// Sorts offers by what the algorithms have achieved; new ones stay in their order, behind the ones that are nearly the
-    /// best.
+    /// Sorts offers by the rates that their algorithms have achieved. New ones keep their order, behind the algorithms that
+    /// are nearly the best.
     pub fn sort(&self, problem: &Problem, offers: &mut [Offer]) {
         let known = |offer: &Offer| self.of(problem, &offer.algorithm).map(|seen| seen.best);
         let best = offers.iter().filter_map(known).fold(f64::INFINITY, f64::min);
-        let slowness = |offer: &Offer| known(offer).unwrap_or(NEW * best);
+        let slowness = |offer: &Offer| known(offer).unwrap_or(NEW_SLOWDOWN * best);
         offers.sort_by(|a, b| slowness(a).total_cmp(&slowness(b)));
     }
 }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_algorithm_is_expected_to_take_what_it_took() {
+    fn an_algorithm_is_expected_to_take_its_last_time() {
         let (whole, gemm) = (problem("forward n8 c64 h28 w28 k64 r3 s3 pad1 f32"), Algorithm::new("gemm"));
         let half = whole.with_batch(4).unwrap();
         let (mut similar, mut rates) = (Similar::default(), Rates::default());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_slow_on_similar_convolutions_is_tried_last_or_not_at_all() {
+    fn algorithms_slow_on_similar_convolutions_come_last_or_never() {
         let (known, new) = (
             problem("forward n8 c64 h28 w28 k64 r3 s3 pad1 f32"),
             problem("forward n8 c32 h56 w56 k32 r3 s3 pad1 f32"),

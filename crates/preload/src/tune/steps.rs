@@ -1,4 +1,4 @@
-//! How long a step is, and how often a convolution runs in one, by the latest executions.
+//! The length of a step, and the executions of a convolution in one, by the latest executions.
 //!
 //! ```text
 //! executions   .. | the window before: 16 steps or more | this window, up to as long |
@@ -6,18 +6,18 @@
 //! step            |         executions / 30
 //! ```
 //!
-//! The program does not mark where a step begins. Most executions belong to every step, and of these, the rarest kernel is
-//! executed once a step. Executions before both windows, such as a first validation, no longer count.
+//! The program does not mark where a step begins. Most executions belong to every step. The rarest of these kernels is
+//! executed once per step. Executions before both windows, such as a first validation, no longer count.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Steps of a window.
-const WINDOW: u64 = 16;
+const WINDOW_STEPS: u64 = 16;
 /// A kernel with less than this share of all executions does not belong to every step.
-const SELDOM: f64 = 0.15;
+const RARE_SHARE: f64 = 0.15;
 /// A kernel that is executed less often than others by this factor may be rare.
-const RARER: u64 = 3;
+const RARE_FACTOR: u64 = 3;
 
 /// See the module.
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Takes down an execution; gives whether a step ends with it.
+    /// Records an execution. Returns whether a step ends with it.
     pub fn on_execution(&mut self, kernel: usize, now: Instant) -> bool {
         self.calls.entry(kernel).or_default()[1] += 1;
         self.executions[1] += 1;
@@ -45,7 +45,7 @@ impl Steps {
         if self.in_step < self.length {
             return false;
         }
-        // Before a convolution was seen twice, this is no step yet.
+        // There is no step before a convolution was seen twice.
         if let Some(began) = self.began.filter(|_| self.seen > 1) {
             let took = now.duration_since(began) / u32::try_from(self.in_step).unwrap_or(u32::MAX);
             self.least[1] = Some(self.least[1].map_or(took, |least| least.min(took)));
@@ -53,7 +53,7 @@ impl Steps {
         (self.in_step, self.began) = (0, Some(now));
         self.seen = self.once_a_step();
         self.length = self.all() / self.seen;
-        if self.executions[1] >= WINDOW * self.length {
+        if self.executions[1] >= WINDOW_STEPS * self.length {
             self.calls.values_mut().for_each(|calls| *calls = [calls[1], 0]);
             self.executions = [self.executions[1], 0];
             self.least = [self.least[1], None];
@@ -80,13 +80,13 @@ impl Steps {
     fn once_a_step(&self) -> u64 {
         let mut calls: Vec<u64> = self.calls.values().map(|calls| calls.iter().sum()).collect();
         calls.sort_unstable();
-        let mut rare = SELDOM * self.all() as f64;
+        let mut rare = RARE_SHARE * self.all() as f64;
         let common = calls.iter().find(|calls| {
             rare -= **calls as f64;
             rare < 0.0
         });
         let common = common.copied().unwrap_or(1);
-        calls.retain(|calls| calls * RARER >= common);
+        calls.retain(|calls| calls * RARE_FACTOR >= common);
         calls.get(calls.len() / 10).copied().unwrap_or(1).max(1)
     }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_before_is_forgotten() {
+    fn earlier_executions_are_forgotten() {
         let mut program = Program::new();
         // Two batches of validation, of another size.
         (0..2).for_each(|_| program.run(200..250));

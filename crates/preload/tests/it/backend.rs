@@ -244,7 +244,7 @@ fn a_pack_that_says_more_than_addresses_is_refused_by_a_divided_plan_alone() {
 
 #[test]
 #[cfg(debug_assertions)]
-fn what_runs_may_change_between_executions_but_not_what_was_told() {
+fn the_choice_may_change_between_executions_but_not_the_reported_workspace() {
     for arguments in [
         "op=forward times=4 threads=8",
         "op=forward times=4",

@@ -1,4 +1,4 @@
-//! The cache under a program: whatever lies in its place or beside it, the program gets its results, and nobody's files
+//! The cache under a program: whatever lies in its place or next to it, the program gets its results, and nobody's files
 //! are harmed.
 
 use std::fs;
@@ -112,7 +112,7 @@ fn measurements_with_outdated_workspaces_are_repeated() {
         let again = measure(&cache);
         assert!(measurements(&again) > 0, "{change}");
         assert_eq!(again.workspace(), first.workspace(), "{change}");
-        // Where only what would be chosen tells, as the mark is still there.
+        // Here only the choice reveals the change, since the mark is still there.
         alter(&cache, &format!("DROP TRIGGER measurement_changed; {alteration}"));
         let marked = measure(&cache);
         assert!(measurements(&marked) > 0, "{change}, still marked");

@@ -24,7 +24,7 @@ const PLAN: &str = "engine=2 op=filter types=f16-f32";
 /// How the client knows cuDNN, its arguments, and the library's variables.
 type Scenario = (Form, &'static str, &'static [(&'static str, &'static str)]);
 
-/// What is run: the backend interface once, the legacy one in every way to find cuDNN and to own the workspace.
+/// The scenarios: the backend interface once, the legacy one in every way to find cuDNN and to own the workspace.
 const SCENARIOS: [Scenario; 4] = [
     (Form::Linked, PLAN, HEURISTIC),
     (Form::Linked, FUSED, HEURISTIC),

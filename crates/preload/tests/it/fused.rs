@@ -1,9 +1,9 @@
-//! Legacy calls whose workspace was sized by an answer of the library's to another question: above all
-//! `cudnnConvolutionBiasActivationForward`, which has no query of its own. Algorithm 2 grows with the batch and is exact.
+//! Legacy calls whose workspace was sized by our answer to another query: above all
+//! `cudnnConvolutionBiasActivationForward`, which has no separate query. Algorithm 2 grows with the batch and is exact.
 
 use tightfit_test_support::client::{Client, Form, Run};
 
-/// What the convolution alone is divided to.
+/// The settings under which the plain convolution is divided.
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
 const TOTAL: &[(&str, &str)] = &[("TOTAL_WORKSPACE", "64KiB"), ("TUNE", "heuristic")];
 
@@ -47,7 +47,7 @@ fn without_an_activation_it_keeps_the_only_algorithm_that_serves() {
     assert!(run.workspace() < alone.workspace(), "{} {}", run.words, alone.words);
     run.assert_gives(&alone.output, arguments);
     assert_eq!(run.reasons(), lent(1));
-    // What cuDNN refuses without us stays refused.
+    // A call that cuDNN refuses without us stays refused.
     let refused = "legacy=size algorithm=2 activation=5";
     let [bare, run] = [Client::new(Form::Linked, refused).run(), preloaded(Form::Linked, refused, HEURISTIC)];
     assert_eq!((bare.status(), run.status()), ("3000", "3000"));

@@ -34,7 +34,7 @@ fn whichever_way_the_algorithm_is_chosen_it_is_divided() {
 fn the_backward_operations_are_measured_and_replaced_or_kept() {
     for operation in ["data", "filter"] {
         for types in ["f32", "f16-f32"] {
-            // What one run measured serves the others.
+            // Measurements of one run serve the others.
             let folder = tempfile::tempdir().unwrap();
             let cache = folder.path().join("cache.db");
             let cache = cache.to_str().unwrap();
@@ -66,13 +66,13 @@ fn lists_stay_sorted_and_describe_what_will_run() {
     };
     // The client stops at the first, which it runs.
     let (theirs, ours) = (read(&alone), read(&run));
-    // What runs is within the limit, and no worse than what the list had within it.
+    // The algorithm that runs is within the limit, and no worse than the list's best within it.
     assert!(theirs[0].2 > 64 << 10 || ours[0].3 <= theirs[0].3, "{ours:?} {theirs:?}");
     assert!(ours[0].2 <= 64 << 10, "{ours:?} {theirs:?}");
     assert_eq!(run.status(), "0");
     // The whole list was decided about; the first that was called is the first by name.
     assert_eq!(run.kernels()[0]["name"], "conv1");
-    // With an algorithm that is none, the client reads the whole list.
+    // With an unknown algorithm, the client reads the whole list.
     let all = read(&preloaded("legacy=find algorithm=99", &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")]));
     let serving: Vec<_> = all.iter().take_while(|one| one.1 == 0).collect();
     assert!(serving.len() >= 3 && all[serving.len()..].iter().all(|one| one.1 != 0), "{all:?}");

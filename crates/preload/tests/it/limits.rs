@@ -7,7 +7,7 @@ use tightfit_test_support::client::{Client, Form, Run};
 const PLENTY: &[(&str, &str)] = &[("WORKSPACE", "1MiB"), ("TUNE", "heuristic")];
 const SMALL: &str = "engine=2 n=3 size=6 c=4 k=4";
 
-/// Runs the client's script; gives the outputs of its plans.
+/// Runs the client's script. Returns the outputs of its plans.
 fn script_with(steps: &str, variables: Option<&[(&str, &str)]>) -> (Run, Vec<Vec<u8>>) {
     let client = Client::new(Form::Linked, &format!("{SMALL} script={steps}"));
     let client = match variables {
@@ -29,7 +29,7 @@ fn script(steps: &str, variables: &[(&str, &str)]) -> Run {
     run
 }
 
-/// What the program was told for its plans, in bytes.
+/// The workspace that was reported to the program for its plans, in bytes.
 fn told(run: &Run) -> Vec<u64> {
     run.lines("workspace").iter().map(|bytes| bytes.parse().unwrap()).collect()
 }
@@ -75,14 +75,14 @@ fn a_report_without_calls_has_no_limits_of_kernels() {
 fn plans_that_were_told_keep_their_bytes_and_run_in_less() {
     let plain = told(&script("plan:0;run:0", PLENTY))[0];
     let low = plain / 2;
-    // The old plan cannot give its bytes back; the new one of the same convolution is told less; what is then taken back
-    // holds for the next.
+    // The old plan cannot give its bytes back. The new plan of the same convolution reports less. After the limit is taken
+    // back, the next plan reports the old size again.
     let steps = format!("plan:0;run:0;set:workspace={low};run:0;plan:0;run:1;set:workspace=default;run:0;plan:0;run:2");
     let run = script(&steps, PLENTY);
     let told = told(&run);
     assert_eq!((told[0], told[2]), (plain, plain));
     assert!(told[1] <= low, "{told:?}");
-    // The second one was told less than it may have in the end.
+    // The second plan's reported workspace is less than the last setting allows.
     assert_eq!(run.lines("set"), ["1", "1"]);
     assert_eq!(run.kernels().len(), 2, "{:?}", run.kernels());
 
@@ -92,12 +92,12 @@ fn plans_that_were_told_keep_their_bytes_and_run_in_less() {
     assert_eq!(kernel["decision"], "divided");
     assert_eq!(kernel["told_workspace_bytes"], plain);
 
-    // More than the plan was told is not for it.
+    // A plan never gets more than its reported workspace.
     let run = script(&format!("set:workspace={low};plan:0;run:0;set:workspace=unlimited;run:0"), PLENTY);
     assert_eq!(run.lines("set"), ["0", "1"]);
     assert!(runs(&run.kernels()[0]) <= low, "{:?}", run.kernels());
 
-    // It was told no more than the new limit.
+    // The plan's reported workspace is not over the new limit.
     let run = script(&format!("set:workspace={low};plan:0;run:0;set:workspace={};run:0", low - 1), PLENTY);
     let exact = self::told(&run)[0];
     let run = script(&format!("set:workspace={low};plan:0;run:0;set:workspace={exact};run:0"), PLENTY);
@@ -191,7 +191,7 @@ fn a_call_is_enough_without_a_limit_of_the_environment() {
     let run = Client::new(Form::Loaded, &format!("{SMALL} limits=workspace={}", full / 2)).preloaded(&without).run();
     assert_eq!((run.code, run.status(), run.kernels().len()), (Some(0), "0", 1), "{}{}", run.words, run.errors);
     assert!(run.workspace() <= full / 2);
-    // Of two layers, only the one with a limit is limited; taking the limit back takes nothing from its plan.
+    // With two layers, only the one with a limit is limited; taking the limit back takes nothing from its plan.
     let steps =
         format!("set:workspace={}@a;layer:a;plan:0;layer:;plan:3;run:0;run:1;set:workspace=default@a;run:0", full / 2);
     let run = script(&steps, &without);
@@ -201,7 +201,7 @@ fn a_call_is_enough_without_a_limit_of_the_environment() {
 }
 
 #[test]
-fn what_is_wrong_is_an_error_with_words() {
+fn a_wrong_setting_is_an_error_with_a_message() {
     for (text, words) in [
         ("workspace=64apples", &["-1", "workspace", "64apples", "default"][..]),
         ("tune=guess", &["-1", "guess", "measure, first, cached, heuristic or default"]),

@@ -1,4 +1,4 @@
-//! What happens around convolutions: captured graphs, threads, forks, handles and descriptors used again.
+//! Programs around convolutions: captured graphs, threads, forks, reused handles and descriptors.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -297,7 +297,7 @@ fn a_report_without_a_reader_neither_ends_nor_blocks_the_program() {
     assert_eq!(report["kernels"].as_array().unwrap().len(), 1);
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::metadata(&pipe).unwrap().file_type()));
 
-    // Through a link the file behind it is written, and no part stays beside either.
+    // A link stays, the file behind it is written, and no temporary file is left next to either.
     let (link, file) = (folder.path().join("link"), folder.path().join("file"));
     std::os::unix::fs::symlink(&file, &link).unwrap();
     client(&link).run().assert_gives(&expected, "a link");
@@ -335,7 +335,7 @@ fn deterministic_mode_uses_no_nondeterministic_algorithm() {
     assert!(!run("heuristic", "1"));
     assert!(!run("first", "1"));
     assert!(!run("measure", "1"));
-    // What the program chose and what fits stays its own.
+    // The program's own choice stays if it fits.
     let roomy = [("WORKSPACE", "1GiB"), ("TUNE", "heuristic"), ("DETERMINISTIC", "1")];
     assert_eq!(preloaded(arguments, &roomy).kernels()[0]["decision"], "kept");
 }

@@ -2,7 +2,7 @@
 
 use tightfit_test_support::client::{Client, Form, Run};
 
-/// Runs the client's network; gives the outputs of its layers.
+/// Runs the client's network. Returns the outputs of its layers.
 fn network(arguments: &str, variables: Option<&[(&str, &str)]>) -> (Run, Vec<Vec<u8>>) {
     let arguments = format!("engine=2 {arguments}");
     let client = Client::new(Form::Linked, &arguments);
@@ -135,7 +135,7 @@ fn a_step_captured_before_or_after_the_total_is_divided_takes_nothing_and_runs_e
             assert!(run.errors.contains("kernels use"), "it was never divided: {}", run.errors);
         }
     }
-    // Planned under capture as well: there is no memory yet, and the program's own choice runs.
+    // A capture during planning: there is no memory yet, and the program's own choice runs.
     let (run, outputs) = network("net=6 steps=6 capture=0 n=3 size=6 c=4 k=4", Some(&with_cache(cache, "75KiB")));
     assert!(outputs == expected, "{}", run.errors);
     assert!(run.reasons().iter().any(|(reason, _)| reason == "first seen under capture"), "{:?}", run.reasons());

@@ -1,7 +1,7 @@
 """Train in the memory you have, as fast as that memory allows.
 
 Models of PyTorch are trained within a budget by :mod:`tightfit.torch` (``fit``, ``plan``, ``largest_batch``), or unmodified by the command
-``tightfit run --budget 8GiB -- python train.py``. This module has what needs no PyTorch: profiles as data, mu-cuDNN's optimizers (WR, WD), plans of steps under a budget (vDNN), and uneven mini-batches for mixed
+``tightfit run --budget 8GiB -- python train.py``. This module has the parts without PyTorch: profiles as data, mu-cuDNN's optimizers (WR, WD), plans of steps under a budget (vDNN), and uneven mini-batches for mixed
 GPUs::
 
     import tightfit
@@ -15,8 +15,8 @@ GPUs::
     tightfit.verify("lenet", 16, workspace="1MiB").passed
     tightfit.best_batch_size(256, ["K80", "K80", "K20Xm"], network="resnet18", cache="cache.db")
 
-What starts programs or trains for long is a command alone, such as ``tightfit run -- python train.py`` and ``tightfit train
-vgg16 --batch 64 --data DIR``; ``python -m tightfit`` is the same command.
+Commands that start programs or train for long are not in Python, such as ``tightfit run -- python train.py`` and ``tightfit train vgg16 --batch 64
+--data DIR``. ``python -m tightfit`` is the same command.
 
 Importing this package never imports torch, numpy, pandas or matplotlib; ``tightfit.torch`` does.
 """
@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("tightfit")
-    # `import tightfit` alone imports no torch; what asks for it does.
+    # `import tightfit` alone imports no torch; these attributes do.
     if name == "torch":
         from importlib import import_module
 

@@ -1,8 +1,8 @@
-"""What ``tightfit compare`` notes in a program: the time of each step, each loss on which ``backward`` is called, and the peak.
+"""Records for ``tightfit compare``, inside a program: the time of each step, each loss on which ``backward`` is called, and the peak.
 
-A step ends when the optimizer that stepped first steps again. On a GPU, its time is between two events on the stream, so that nothing is waited
-for; losses are copied on the device and read at the end. After enough steps, all is written to the file in ``TIGHTFIT_COMPARE`` and the program
-ends. Of several ranks, the first one writes, and all end after the same number of steps.
+A step ends when the optimizer that stepped first steps again. On a GPU, its time is between two events on the stream, so nothing waits. Losses are
+copied on the device and read at the end. After enough steps, all is written to the file in ``TIGHTFIT_COMPARE`` and the program ends. With several
+ranks, the first one writes, and all end after the same number of steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FIRST", "Notes", "install"]
 
 # Steps that are not measured: models are planned, tuned or compiled in them.
 FIRST = 8
-# Steps that are measured, if nobody says: so many at least, and as long as that, and so many at most, within so many seconds.
+# Steps that are measured by default: at least _LEAST steps and _SECONDS, at most _MOST steps and _LONGEST seconds.
 _LEAST, _SECONDS, _MOST, _LONGEST = 20, 5.0, 200, 60.0
 
 
@@ -52,7 +52,7 @@ class Notes:
         """Notes the losses of a backward pass."""
         values = [tensors] if isinstance(tensors, Tensor) else list(tensors) if isinstance(tensors, Sequence) else []
         with torch.no_grad():
-            # Rehearsals of ours go backward on fake tensors, which are of a class of their own, and from leaves.
+            # Our rehearsals go backward on fake tensors, which have another class, and from leaves.
             self.losses += [value.detach().clone() for value in values if type(value) is Tensor and value.numel() == 1 and value.grad_fn is not None]
 
     def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -85,7 +85,7 @@ class Notes:
         return measured >= _MOST or measured >= _LEAST and seconds >= _SECONDS or seconds >= _LONGEST
 
     def write(self) -> None:
-        """Writes what was noted, once; nothing if the program trained nothing."""
+        """Writes the notes once, if the program has trained."""
         if not self.writes or not self.marks or os.getpid() != self._process:
             return
         self.writes = False
@@ -106,7 +106,7 @@ class Notes:
 
 
 def install() -> None:
-    """Notes what this process does."""
+    """Notes the steps of this process."""
     steps = os.environ.get("TIGHTFIT_COMPARE_STEPS")
     notes = Notes(os.environ["TIGHTFIT_COMPARE"], int(steps) if steps else None)
     backward = torch.autograd.backward

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ._native import network as layers_of
-from .errors import BadInput
+from .errors import BadInput, FileError
 
 
 def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | None = None) -> str:
@@ -30,7 +30,7 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
         net = tightfit.torch.network(model, torch.randn(1, 3, 224, 224))
         tightfit.optimize(net, 256, workspace="64MiB", profile=profile)
 
-    Needs the package ``onnx``. Batch normalization and dropout stay in, whatever the mode of the model. The file has the parameters and statistics of
+    Needs the package ``onnx``. Batch normalization and dropout stay in, in every mode of the model. The file has the parameters and statistics of
     the model bit for bit. The model, with its modes, gradients and hooks, and the state of the random numbers are left as they are.
 
     Parameters
@@ -38,7 +38,7 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
     model
         Any module with one input.
     example
-        A mini-batch of samples; their number does not matter, their shape becomes that of the network.
+        A mini-batch of samples. Their number does not matter, and their shape becomes the network's.
     path
         Where to write the file, for ``tightfit plan FILE`` and other commands; the weights are in it. By default it
         is temporary and lasts until the process ends.
@@ -62,6 +62,10 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
     file = os.fspath(path)
     if not file.endswith(".onnx"):
         raise BadInput(f"{file}: the name of an exported network must end in .onnx")
+    if not isinstance(example, Tensor):
+        raise BadInput(f"example takes a tensor, such as torch.randn(1, 3, 224, 224), not {type(example).__name__}")
+    if not Path(file).absolute().parent.is_dir():
+        raise FileError(f"cannot write {file}: there is no folder {Path(file).parent}; make it, or name another", file)
     with _unchanged(model) as tensors, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.train()
@@ -72,12 +76,12 @@ def network(model: nn.Module, example: Tensor, path: str | os.PathLike[str] | No
     return file
 
 
-# Modules whose weight a hook may compute from statistics of its own, which training updates.
+# Modules whose weight a hook may compute from statistics that training updates.
 _WEIGHTED = (nn.modules.conv._ConvNd, nn.Linear, nn.Embedding)
 
 
 def _computing_otherwise(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules that compute with other numbers while they are trained than afterwards; dropout, which then does nothing, is none of these."""
+    """The modules that compute with other numbers in training than afterwards. Dropout is not one of them: it does nothing afterwards."""
     for module in model.modules():
         if isinstance(module, _NormBase) and module.track_running_stats or isinstance(module, _WEIGHTED):
             yield module
@@ -93,7 +97,7 @@ class _Tensors:
         self.saved = [(tensor, tensor.detach().clone()) for tensor in tensors.values()]
 
     def put_back(self) -> None:
-        """Undoes what a pass has written. An exporter that traces records nothing of it."""
+        """Undoes the writes of a pass. An exporter that traces does not record this."""
         tracing = torch._C._get_tracing_state()
         torch._C._set_tracing_state(None)
         try:
@@ -108,7 +112,7 @@ class _Tensors:
 
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[_Tensors]:
-    """Puts back all that a pass may change: numbers, what modules hold (modes, hooks, tensors, attributes), and random states."""
+    """Restores everything that a pass may change: numbers, the contents of modules (modes, hooks, tensors, attributes), and random states."""
     tensors = _Tensors(model)
     held = []
     for module in model.modules():

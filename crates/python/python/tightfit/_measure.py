@@ -129,8 +129,8 @@ def measure(
 ) -> Measured:
     """Times the algorithms of one convolution, whole and in micro-batches.
 
-    Does what ``tightfit profile`` does for one kernel, and also times every algorithm on the whole mini-batch. What is
-    measured is kept in the cache, also on Ctrl-C.
+    Does the work of ``tightfit profile`` for one kernel, and also times every algorithm on the whole mini-batch. Measurements are kept in the cache,
+    also on Ctrl-C.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def measure(
         Micro-batch sizes (``"undivided"``, ``"power-of-two"``, ``"all"``, ``"fit"``), and along what to divide (``"batch"``,
         ``"space"``, ``"both"``, ``"off"``).
     types, layout
-        Of a network's layer; a problem says its own.
+        For a network's layer; a problem has its own.
     backend
         ``"auto"`` (a GPU if there is one, else the CPU), ``"cpu"``, ``"cuda"``, or ``"replay"`` to answer from the cache.
     profile, cache

@@ -183,7 +183,7 @@ def record_steps(
     cache
         The cache file; created if it does not exist.
     device, library, backend
-        What they are valid for, such as ``"NVIDIA H200"``, ``"torch 2.11"``, ``"cuda"``.
+        The device, library and backend of the times, such as ``"NVIDIA H200"``, ``"torch 2.11"``, ``"cuda"``.
     network
         The network's name, as passed to :func:`split`.
     steps

@@ -18,7 +18,7 @@ from .errors import BadInput
 class NetworkLayer:
     """A layer: the ``channels`` and ``extents`` of its output for one sample, its learned parameters, and its convolution.
 
-    ``convolution`` is the shape in words, as commands take it in a layer list; None for other kinds of layers.
+    ``convolution`` is the shape in words, as commands take it in a layer list. Other kinds of layers have None.
     """
 
     layer: str
@@ -39,7 +39,7 @@ class NetworkLayer:
 
 @dataclass(frozen=True)
 class BuiltInNetwork:
-    """A network that is built in. ``multiply_adds`` are those of one sample's forward pass."""
+    """A built-in network. ``multiply_adds`` counts one sample's forward pass."""
 
     network: str
     convolutions: int

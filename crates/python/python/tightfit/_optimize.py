@@ -83,8 +83,8 @@ def optimize(
     batch
         Mini-batch size, in samples; ``None`` uses the one stated in the file.
     workspace, total_workspace, one_workspace
-        A limit per kernel (WR), one total divided among the kernels (WD), or one workspace that they share; bytes, or
-        strings such as ``"64MiB"``. Give at most one of them; without any, there is no limit.
+        A limit per kernel (WR), one total divided among the kernels (WD), or one workspace that they share; bytes, or strings such as ``"64MiB"``.
+        Give at most one of them. By default nothing is limited.
     sizes
         Which recorded sizes may be micro-batches: ``"undivided"``, ``"power-of-two"``, ``"all"`` or ``"fit"``.
     types, layout
@@ -152,7 +152,7 @@ def front(
 ) -> Front:
     """Returns the Pareto front of one kernel: the configurations that no other one beats in both time and workspace.
 
-    Parameters and exceptions are those of :func:`optimize`.
+    Parameters and exceptions are the same as of :func:`optimize`.
 
     Returns
     -------

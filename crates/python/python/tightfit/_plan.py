@@ -42,7 +42,7 @@ def plan(
     exact_class: bool = False,
     step: PathLike | None = None,
 ) -> Plan:
-    """Plans one step of a network within a memory budget: what stays, what is offloaded, what is computed again.
+    """Plans one step of a network within a memory budget: tensors stay, are offloaded, or are computed again.
 
     Computes the plan that ``tightfit plan`` computes. Other Python threads keep running, and Ctrl-C interrupts it.
 
@@ -55,12 +55,12 @@ def plan(
         Mini-batch size, in samples.
     budget
         Device memory for weights, feature maps, gradients and workspaces together; bytes, or strings such as ``"8GiB"``.
-        By default what is free on the device that is measured on, or unlimited if nothing is measured.
+        By default the free memory of the measured device, or unlimited if nothing is measured.
     policy
         ``"optimal"`` (the least time), ``"overlap"`` (offloads as few maps as the budget requires), ``"baseline"`` (keeps
-        all), or those of the vDNN paper: ``"vdnn-all"``, ``"vdnn-conv"``, ``"vdnn-dynamic"``.
+        all), or a policy of the vDNN paper: ``"vdnn-all"``, ``"vdnn-conv"``, ``"vdnn-dynamic"``.
     host_budget
-        Pinned host memory for what is offloaded.
+        Pinned host memory for offloaded tensors.
     algorithms
         ``"memory"`` (least workspace), ``"performance"`` (fastest) or ``"fit"`` (fastest that fits, the default).
     divide, sizes
@@ -69,7 +69,7 @@ def plan(
     types
         ``"f32"``, ``"tf32"``, ``"f16"``, ``"f16-f32"`` or ``"bf16"``.
     costs
-        Rates for what is not measured: ``"h200"``, ``"h100"``, ``"k40"`` or ``"cpu"``; by default, those of the device.
+        Rates of unmeasured work: ``"h200"``, ``"h100"``, ``"k40"`` or ``"cpu"``; by default, the device's rates.
     inference
         Plan the forward pass only. By default, only for an ONNX model that was exported for inference.
     solver, momentum
@@ -81,8 +81,7 @@ def plan(
         True measures nothing and assumes convolutions without workspace at the rates of ``costs``; False always measures.
         By default, a GPU is measured, and without one the times are assumed.
     backend
-        What to measure on: ``"cuda"``, ``"cpu"``, ``"auto"`` (a GPU if there is one), or ``"replay"`` to answer from the
-        cache.
+        The device to measure: ``"cuda"``, ``"cpu"``, ``"auto"`` (a GPU if there is one), or ``"replay"`` to answer from the cache.
     profile, cache
         Recorded measurements to use instead of a device; the file that keeps what is measured, or ``"none"`` (by default,
         the default cache).
@@ -103,7 +102,7 @@ def plan(
     BudgetTooSmall
         If no plan fits the budget; ``needed_bytes`` is the least budget under this policy.
     DoesNotFit
-        If what is offloaded exceeds the host budget.
+        If the offloaded tensors exceed the host budget.
     NotProfiled
         If a profile has too few measurements.
     BadInput
@@ -112,8 +111,8 @@ def plan(
     Warns
     -----
     UserWarning
-        If there is no GPU and the times are assumed, copies are assumed to be as fast as another device's, inference is
-        planned because the model was exported for it, or measurements failed or could not be saved.
+        If times are assumed because no GPU was found, copies are assumed to be as fast as another device's, inference is planned because the model
+        was exported for it, or measurements failed or could not be saved.
 
     Notes
     -----

@@ -69,7 +69,7 @@ class Profile(Table):
         Raises
         ------
         FileError
-            If a file cannot be read; the message names the line or what to do. The file is left unchanged.
+            If a file cannot be read; the message names the line or the next step. The file is left unchanged.
         """
         return cls(_native.Recordings(list(paths) or [default_cache()]))
 

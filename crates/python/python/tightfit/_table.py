@@ -1,4 +1,4 @@
-"""What results have in common: rows for pandas, a table of 80 columns for a terminal, and a page for a notebook."""
+"""The base of all results: rows for pandas, a table of 80 columns for a terminal, and a page for a notebook."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Table:
         raise NotImplementedError
 
     def _shown(self) -> list[dict[str, str]]:
-        """The rows for people, with units beside the values."""
+        """The rows for people, with units after the values."""
         raise NotImplementedError
 
     def _picture(self) -> str:
-        """An SVG document; empty if there is none."""
+        """An SVG document; empty by default."""
         return ""
 
     def frame(self) -> DataFrame:
@@ -81,7 +81,7 @@ class Table:
         return f"{textwrap.fill(repr(self), width)}\n\n{_text(self._shown(), width)}"
 
     def _repr_html_(self) -> str:
-        """A table and the picture, in the notebook's own colors. The picture has a background of its own."""
+        """A table and the picture, in the notebook's own colors. The picture has its own background."""
         rows = self._shown()
         shown = rows[:MOST_ROWS]
         parts = [f"<p>{escape(repr(self))}</p>", _html(shown)]

@@ -1,4 +1,4 @@
-"""Running what the optimizers choose, and comparing the results."""
+"""Runs the optimizers' choices, and compares the results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def verify(
 ) -> Verified:
     """Optimizes a network's convolutions, runs the result, and compares it with undivided convolutions and 64-bit arithmetic.
 
-    Does what ``tightfit verify`` does: measures what the cache lacks, on the device where the kernels then run.
+    Does the same as ``tightfit verify``: adds missing measurements to the cache, on the device where the kernels then run.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def verify(
     backend
         ``"auto"`` (a GPU if there is one, else the CPU), ``"cpu"`` or ``"cuda"``.
     cache
-        The file that keeps what is measured, or ``"none"``; by default, the default cache.
+        The file that keeps measurements, or ``"none"``; by default, the default cache.
     device, threads, cudnn
         The number of the GPU; threads of the CPU; cuDNN's file or folder.
     deterministic, exact_class

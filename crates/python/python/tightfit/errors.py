@@ -58,7 +58,7 @@ class BudgetTooSmall(DoesNotFit):
 
     def __init__(self, message: str, needed_bytes: int, limit_bytes: int, least_bytes: int, layer: str) -> None:
         super().__init__(message, needed_bytes, limit_bytes)
-        # What a copy is made from, such as in a worker process.
+        # Copies are made from these arguments, for example in a worker process.
         self.args = (message, needed_bytes, limit_bytes, least_bytes, layer)
         self.least_bytes = least_bytes
         self.layer = layer

@@ -21,14 +21,14 @@ __all__ = ["Budget"]
 
 
 class Budget(lightning.Callback):
-    """Fits the network once it is on its device, before the first step, and logs what its plan does.
+    """Fits the network once it is on its device, before the first step, and logs the work of its plan.
 
     Parameters
     ----------
     budget
         As for :func:`tightfit.torch.fit`.
     network
-        Gives the network that ``training_step`` calls, from the Lightning module; by default, its only child with parameters.
+        Returns the network that ``training_step`` calls, from the Lightning module; by default, its only child with parameters.
     """
 
     def __init__(self, budget: int | float | str, network: Callable[[Any], nn.Module] | None = None) -> None:

@@ -33,15 +33,14 @@ def set_limits(
 ) -> int:
     """Sets limits for the convolutions that this process plans from now on.
 
-    What is not given stays as it is, and ``"default"`` takes back what a call set. A convolution that was planned before
-    keeps the workspace that the framework was told, and runs in less where it can. Layers with equal convolutions on one
-    thread share the least of their limits, because frameworks keep one plan for them. So call this before the first step.
+    Settings that are not given stay as they are, and ``"default"`` takes back the setting of an earlier call. A convolution that was planned before
+    keeps the workspace that was reported to the framework, and runs in less where it can. Layers with equal convolutions on one thread share the
+    least of their limits, because frameworks keep one plan for them. So call this before the first step.
 
     Parameters
     ----------
     workspace
-        The most that each convolution may use, such as ``"64MiB"``, or in bytes; ``"auto"`` for what the framework's own
-        choice for it asks for.
+        The most that each convolution may use, such as ``"64MiB"``, or in bytes; ``"auto"`` for the workspace of the framework's own choice.
     total_workspace
         Instead, the most that all convolutions of a device may use together; not with ``layers``. It keeps its size on a
         device where it is in use.
@@ -51,15 +50,14 @@ def set_limits(
         How configurations are found: ``"measure"`` (between the program's calls), ``"first"`` (before a convolution first
         runs), ``"cached"`` or ``"heuristic"``.
     layers
-        The layers to set this for, by the names of :func:`tightfit.torch.name_layers`; ``None`` for all convolutions. What
-        is set for a layer comes before what is set for all.
+        The layers to set this for, by the names of :func:`tightfit.torch.name_layers`; ``None`` for all convolutions. The setting of a layer comes
+        before the setting for all.
 
     Returns
     -------
     int
-        How many convolutions (one operation of one shape on one device each) were planned before and cannot follow: the
-        framework was told more workspace, or less than the new limit allows, other sizes or another mode would have to be
-        tried, or a CUDA graph has captured them.
+        How many convolutions (one operation of one shape on one device each) were planned before and cannot follow: more workspace was reported to
+        the framework, or less than the new limit allows, other sizes or another mode would have to be tried, or a CUDA graph has captured them.
 
     Raises
     ------

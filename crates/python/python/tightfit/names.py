@@ -36,7 +36,7 @@ _WRAPPERS = ("module.", "_orig_mod.")
 
 
 def _library() -> _Tell | None:
-    """The preloaded library's function that sets a thread's layer name; None if the library is not preloaded."""
+    """Returns the preloaded library's function that sets a thread's layer name, or None if the library is not preloaded."""
     try:
         # PyDLL keeps the GIL: releasing it would take longer than the call.
         function = ctypes.PyDLL(None).tightfitSetLayer

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """A tensor, and what becomes of it between the forward and the backward pass.
+    """A tensor, and its fate between the forward and the backward pass.
 
-    ``fate`` is ``"kept"``, ``"released"`` (nothing reads it again), ``"offloaded"`` or ``"recomputed"``, and ``why`` says it
-    in words. ``idle_us`` is the time until the backward pass reads it, ``copies_us`` that of its copies out and back, and
-    ``recomputed_us`` that of the operations that run again for it.
+    ``fate`` is ``"kept"``, ``"released"`` (nothing reads it again), ``"offloaded"`` or ``"recomputed"``, and ``why`` explains it in words.
+    ``idle_us`` is the time until the backward pass reads it. ``copies_us`` is the time of its copies out and back. ``recomputed_us`` is the time of
+    the operations that run again for it.
     """
 
     tensor: str
@@ -59,7 +59,7 @@ class PlannedLayer:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a policy tried: its bytes on device and host, whether they fit, and its time if it was simulated."""
+    """An attempt of a policy: its bytes on device and host, whether they fit, and its time if it was simulated."""
 
     attempt: str
     needed_bytes: int
@@ -198,7 +198,7 @@ class Plan(Table):
         self._planned.html(path)
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``tightfit plan --format json`` prints, with every instruction of the step."""
+        """The output of ``tightfit plan --format json``, with every instruction of the step."""
         document: dict[str, Any] = json.loads(self._planned.json())
         return document
 

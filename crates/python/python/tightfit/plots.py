@@ -1,7 +1,7 @@
 """Figures of the papers, each drawn from a profile in one call. Requires matplotlib.
 
-Each function draws on ``axes`` (new ones by default) and returns them. Times are in ms, workspaces in MiB. Titles and colors
-are those of the command's SVG pictures. Backgrounds and text follow matplotlib's style, such as ``dark_background``.
+Each function draws on ``axes`` (new ones by default) and returns them. Times are in ms, workspaces in MiB. Titles and colors are the same as in the
+command's SVG pictures. Backgrounds and text follow matplotlib's style, such as ``dark_background``.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def plot_front(
 ) -> Axes:
     """Plots one kernel's configurations by time and workspace, with divisions where they have room (figure 6).
 
-    ``source`` and the other options are those of :func:`tightfit.front`. Source: Oyama et al. 2018.
+    ``source`` and the other options are the same as for :func:`tightfit.front`. Source: Oyama et al. 2018.
     """
     found = front(network, layer, operation, batch, **source)
     axes = _axes(axes)
@@ -143,7 +143,7 @@ def plot_limits(
 ) -> Axes:
     """Plots the time of a network against the workspace limit per kernel, with one curve per rule of sizes.
 
-    Leaves out limits that a rule does not fit. Options are those of :func:`tightfit.optimize`.
+    Leaves out limits that a rule does not fit. Options are the same as for :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     where = []
@@ -185,7 +185,7 @@ def plot_speedups(
 ) -> Axes:
     """Plots the speed-up of each kernel over undivided, sorted, with one curve per device (figure 8).
 
-    Leaves out kernels for which nothing fits or was measured undivided. Options are those of :func:`tightfit.optimize`.
+    Leaves out kernels for which nothing fits or was measured undivided. Options are the same as for :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     for index, device in enumerate(devices):
@@ -214,7 +214,7 @@ def plot_breakdown(
 ) -> Axes:
     """Plots the time of a network by layer, with one bar per limit and rule of sizes (u, p, a as in figure 9).
 
-    Says where a rule does not fit the limit. Options are those of :func:`tightfit.optimize`.
+    Names the rules that do not fit a limit. Options are the same as for :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     found: list[tuple[str, Optimized | None]] = []
@@ -258,8 +258,7 @@ def plot_divisions(
 ) -> Axes:
     """Plots one kernel's micro-batches end to end, one bar per rule of sizes, colored by algorithm (figure 10).
 
-    Micro-batches too short for a number of their own share one, such as ``8 x 32``. Options are those of
-    :func:`tightfit.optimize`.
+    Micro-batches that are too short for a number share one, such as ``8 x 32``. Options are the same as for :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     found = [
@@ -304,7 +303,7 @@ def plot_allotment(
 ) -> Axes:
     """Plots the workspace of each kernel: undivided under a limit per kernel, and under one divided total (figure 12).
 
-    Options are those of :func:`tightfit.optimize`.
+    Options are the same as for :func:`tightfit.optimize`.
     """
     axes = _axes(axes)
     divided = optimize(network, batch, total_workspace=total_workspace, **source)
@@ -323,7 +322,7 @@ def plot_allotment(
     axes.set_xticks(range(len(bars)), [f"{label}\n{found.time_us / 1e3:.1f} ms" for label, found in bars])
     axes.set(ylabel="workspace [MiB]")
     axes.set_title(_title(divided.network, divided), loc="left")
-    # Without a patch of its own, so that the last one is that of the last kernel.
+    # No marker here, so that the last one is the last kernel's.
     for index, (operation, short) in enumerate(SHORT.items()):
         axes.plot([], [], linestyle="", marker="s", color=_color(index), label=f"{operation} ({short})")
     _legend(axes)

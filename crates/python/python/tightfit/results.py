@@ -49,7 +49,7 @@ class Configuration(tuple[MicroBatch, ...]):
 
     @property
     def is_divided(self) -> bool:
-        """Whether there are two or more calls: micro-batches or slices."""
+        """Whether the configuration has two or more calls: micro-batches or slices."""
         return len(self) > 1 or any(part.is_sliced for part in self)
 
     def __str__(self) -> str:
@@ -204,7 +204,7 @@ class Optimized(Table):
 
 @dataclass(frozen=True)
 class Verification:
-    """What running a kernel gave. Errors are the largest difference over the largest output.
+    """The result of running a kernel. Errors are the largest difference over the largest output.
 
     ``max_relative_error_undivided`` is against the undivided output; the other errors are against 64-bit arithmetic: of this
     configuration, of the undivided choice, and of the undivided algorithm of the same class. ``None`` is unknown.
@@ -222,7 +222,7 @@ class Verification:
 
 @dataclass(frozen=True, repr=False)
 class VerifiedKernel(Kernel):
-    """A kernel with what running it gave."""
+    """A kernel with the result of running it."""
 
     verification: Verification = field(kw_only=True)
 
@@ -243,7 +243,7 @@ class SideBySide:
 class Verified(Optimized):
     """A network whose optimized kernels were run and compared; ``kernels`` are :class:`VerifiedKernel`.
 
-    ``fault`` names the kernels whose results differ more than rounding explains; ``None`` if there are none.
+    ``fault`` names the kernels whose results differ more than rounding explains; otherwise it is ``None``.
     ``measured_time_us`` is of this run.
     """
 
@@ -347,7 +347,7 @@ class Front(Table):
 class DeviceShare:
     """One device's share of a mini-batch.
 
-    ``measured`` tells whether whole steps were measured on it; otherwise they are summed from convolutions. Times of the
+    Whole steps were measured on the device if ``measured``; otherwise its times are summed from convolutions. Times of the
     even split and of the device alone are ``None`` if those batches are not measured or not allowed.
     """
 
@@ -443,7 +443,7 @@ def read_optimized(text: str, svg: str = "") -> Optimized:
 
 
 def read_verified(text: str, svg: str, fault: str | None) -> Verified:
-    """Reads the JSON of ``tightfit verify``, and takes a picture and what differs."""
+    """Reads the JSON of ``tightfit verify``, and takes a picture and the faults."""
     document = json.loads(text)
     document["kernels"] = tuple(
         VerifiedKernel(**{**_kernel(kernel), "verification": Verification(**kernel["verification"])})

@@ -32,8 +32,8 @@ Use::
     for x, y in DataLoader(data, batch_sampler=sampler):
         loss(model(x), y).backward()              # tt.backward if a rank may have 0 samples
 
-Plain BatchNorm computes its statistics from each rank's own samples, so its result differs from that of one device;
-:func:`distribute` warns about this.
+Plain BatchNorm computes its statistics from each rank's own samples, so its result differs from the result on one device; :func:`distribute` warns
+about this.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ def init_process_group(**options: Any) -> int:
 
 
 class UnevenBatchSampler:
-    """Gives each rank ``batches[rank]`` samples of every mini-batch. For ``DataLoader(batch_sampler=..)``.
+    """Yields ``batches[rank]`` samples of every mini-batch on each rank. For ``DataLoader(batch_sampler=..)``.
 
-    Every rank shuffles in the same way, so together the mini-batches are those of one device with the same seed. A rank with
-    0 samples gets an empty list for every mini-batch, so that it takes as many steps as the others; its input is then an
-    empty tensor, such as ``x[:0]``. The last mini-batch is dropped if it is incomplete.
+    Every rank shuffles in the same way, so together the mini-batches equal one device's with the same seed. A rank with 0 samples gets an empty list
+    for every mini-batch, so that it takes as many steps as the others; its input is then an empty tensor, such as ``x[:0]``. The last mini-batch is
+    dropped if it is incomplete.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ __all__ = ["Budget"]
 
 
 class Budget(transformers.TrainerCallback):
-    """Fits the model when training begins, and adds what its plan does to the logs.
+    """Fits the model when training begins, and adds the work of its plan to the logs.
 
     Parameters
     ----------

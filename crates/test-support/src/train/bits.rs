@@ -6,7 +6,7 @@ use tightfit_train::{Engine, Error, Machine, Observation};
 /// A step's loss, and every gradient of maps and parameters as bytes, in the order of computation.
 pub type Step = (u64, Vec<(NetworkTensor, Vec<u8>)>);
 
-/// Trains on these mini-batches; gives each step, and how many copies came back in it as they had been sent.
+/// Trains on these mini-batches. Returns each step, and how many copies came back in it as they had been sent.
 pub fn bits<M: Machine>(
     engine: &mut Engine<M>,
     observed: &Observation,

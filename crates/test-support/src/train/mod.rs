@@ -172,7 +172,7 @@ impl Writer<'_> {
         };
         let configuration = match (&self.workload.network.layer(layer).kind, operation) {
             (LayerKind::Convolution { convolution, .. }, Some(operation)) => {
-                // The CPU's algorithms, whatever the types: another machine takes its own.
+                // The CPU's algorithms for all types. Another machine takes its own.
                 let batch = self.workload.batch;
                 let problem = Problem::new(*convolution, operation, batch, Types::F32, Layout::Nchw).unwrap();
                 Some(configuration(&problem, self.algorithm, self.micro_batch))
@@ -233,7 +233,7 @@ impl Writer<'_> {
         self.compute(id, Pass::Forward, operands);
     }
 
-    /// The operand of an input's gradient: written by the first layer that gives some, added to by the others.
+    /// The operand of an input's gradient: the first layer with one writes it, the others add to it.
     fn input_gradient(&mut self, id: LayerId, number: usize) -> Option<Operand> {
         let input = self.workload.network.layer(id).inputs[number];
         let gradient = self.gradient(input);

@@ -1,4 +1,4 @@
-//! What is trained: a built-in network, its measured convolutions, and a mini-batch.
+//! A case: a built-in network, its measured convolutions, and a mini-batch.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -47,7 +47,7 @@ pub fn kernels(workload: &Workload<'_>, cache: &Cache) -> Result<Fronts, Failure
     Ok(Fronts::of(&candidates(workload, cache)?)?)
 }
 
-/// Measures the convolutions of the cases into a cache, beside what a recording has of them.
+/// Measures the convolutions of the cases into a cache, starting from the measurements of a recording.
 pub fn profile(cache: &Path, recording: &str, cases: &[&str]) -> Result<(), Failure> {
     let cache = Cache::open(cache)?;
     if recording != "-" {
@@ -70,12 +70,12 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count as u64).map(|i| tightfit_cpu::random::uniform(key, i)).collect()
 }
 
-/// A mini-batch and labels that stay the same: a step takes as long whatever it learns.
+/// A mini-batch and labels that stay the same: the time of a step does not depend on them.
 pub fn batch(workload: &Workload<'_>) -> (Vec<f32>, Vec<u32>) {
     let layers = workload.network.layers();
     let classes = layers.last().map_or(1, |layer| layer.shape.len()) as u32;
     let sample = layers[0].shape.len();
-    // Repeated from one megabyte on: making more takes longer than it tells.
+    // Numbers repeat after one megabyte: more of them take longer to make and test nothing else.
     let pattern = numbers(1 << 18, 7);
     let samples = pattern.iter().cycle().take(workload.batch * sample).copied().collect();
     (samples, (0..workload.batch as u32).map(|n| n * 7 % classes).collect())

@@ -1,5 +1,5 @@
-//! How much kernels slow down while copies run: one network, everything resident, stepped alone and beside copies that keep
-//! the link to the host busy.
+//! How much kernels slow down during copies: steps of one network with everything resident, alone and while copies keep the
+//! link to the host busy.
 
 use std::io::Write;
 use std::path::Path;
@@ -25,7 +25,7 @@ const PIECE: usize = 64 << 20;
 /// Copies that tell how fast they are alone.
 const ALONE: usize = 32;
 
-/// Copies in one direction, on a stream of their own.
+/// Copies in one direction, on a separate stream.
 struct Copies {
     to_host: bool,
     stream: Stream,
@@ -42,8 +42,8 @@ impl Copies {
         Ok(Copies { to_host, stream: Stream::new(context)?, host, device, marks })
     }
 
-    /// Copies so many pieces, with two underway at any time: more would keep the step's own transfers waiting. Gives gigabytes
-    /// a second.
+    /// Copies `pieces` pieces, with two underway at any time: more would delay the step's own transfers. Returns gigabytes
+    /// per second.
     fn run(&self, pieces: usize) -> Result<f64, CudaError> {
         let begun = Instant::now();
         for piece in 0..pieces {
@@ -62,7 +62,7 @@ impl Copies {
     }
 }
 
-/// Does something while so many pieces are copied each way; gives its result and the rate of each.
+/// Runs `work` while `pieces` pieces are copied each way. Returns its result and the rate of each direction.
 fn while_copying<T>(
     copies: &[&Copies],
     pieces: usize,
@@ -79,11 +79,11 @@ fn while_copying<T>(
     })
 }
 
-/// What a step takes.
+/// Times of one step.
 struct Times {
     /// On the device, the mini-batch's upload included.
     step: Nanos,
-    /// Of all computations, without what lies between them.
+    /// The sum over all computations, without the gaps between them.
     kernels: Nanos,
 }
 
@@ -139,7 +139,7 @@ fn slowed(cache: &Cache, steps: usize, text: &str) -> Result<Value, Failure> {
     Ok(line)
 }
 
-/// Copies alone, then steps that copies run beside, from before their beginning to after their computations.
+/// Times copies alone, then steps during copies. The copies begin before a step and end after its computations.
 fn beside(
     alone: &Times,
     copies: &[&Copies],

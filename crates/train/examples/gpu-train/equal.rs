@@ -65,7 +65,7 @@ pub fn equal(cache: &Path) -> Result<(), Failure> {
     if different == 0 { Ok(()) } else { Err(format!("{different} runs differ from the baseline").into()) }
 }
 
-/// The same algorithm for a kernel under every policy, also under those that choose by what is free: the undivided one of
+/// One algorithm for each kernel under every policy, also under policies that choose by free memory: the undivided one of
 /// the least workspace.
 fn one_each(mut found: HashMap<Problem, Candidates>) -> Result<Fronts, Failure> {
     for (problem, kernel) in &mut found {
@@ -88,8 +88,8 @@ pub fn memory_optimal(
     plan(&workload.step(kernels, &CostModel::h200())?, &CostModel::h200(), &options)
 }
 
-/// Plans with the least budget and carries out its first step; asks for one unit less of the planner, of the engine, and of
-/// the machine without the engine's check, each of which has to refuse.
+/// Plans with the least budget and carries out its first step. Then the planner, the engine, and the machine without the
+/// engine's check each get one unit less, and each has to refuse.
 fn refused(
     workload: &Workload<'_>,
     kernels: &Fronts,
@@ -123,7 +123,7 @@ fn mini_batch(workload: &Workload<'_>, step: u64) -> (Vec<f32>, Vec<u32>) {
     (samples, (0..workload.batch as u32).map(|n| (n + step as u32) % 10).collect())
 }
 
-/// What five steps give, and how many copies came back as they had been sent.
+/// Losses and gradients of five steps, and the number of copies that came back as they had been sent.
 fn five_steps(
     workload: &Workload<'_>,
     plan: &Plan,

@@ -1,5 +1,5 @@
-//! Trains networks on a GPU under every policy and says how long a step takes, how far the arena was used, and what lies
-//! beside it; or checks that all policies give the same bits. `scripts/gpu-train.sh` calls it.
+//! Trains networks on a GPU under every policy and prints the time of a step, the used part of the arena, and the memory
+//! outside it; or checks that all policies give the same bits. `scripts/gpu-train.sh` calls it.
 //!
 //! ```text
 //! gpu-train profile CACHE RECORDING NETWORK:BATCH ..                  measures the convolutions, for the calls below

@@ -1,4 +1,4 @@
-//! How long a step takes under every policy, how far the arena was used, and what lies beside it.
+//! The time of a step under every policy, the used part of the arena, and the memory outside it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,14 +23,14 @@ use crate::Failure;
 use crate::cases::{batch, case, kernels};
 use crate::equal::memory_optimal;
 
-/// Left of the whole card for libraries, scratch and what a mini-batch passes through.
+/// Bytes of the whole card that are left for libraries, scratch memory and the buffers of a mini-batch.
 const SPARE: Bytes = Bytes(1 << 30);
 /// Pinned bytes at most.
 const HOST: Bytes = Bytes(100 << 30);
 /// Steps longer than this are timed once, after one that warms up.
 const SLOW: Nanos = Nanos(1_000_000_000);
 
-/// What is compared.
+/// One of the compared variants.
 struct Variant {
     name: &'static str,
     policy: Policy,
@@ -41,7 +41,7 @@ struct Variant {
     whole: bool,
 }
 
-/// Under a budget and under the whole card, what matters most first.
+/// Under a budget and under the whole card, the most important ones first.
 fn variants(budget: Bytes, card: Bytes) -> Vec<Variant> {
     let (m, p, fit) = (Algorithms::Memory, Algorithms::Performance, Algorithms::Fit);
     let variant = |whole| {
@@ -157,7 +157,7 @@ fn measure(
     let step = |engine: &mut Engine<&mut CudaMachine>| -> Result<(f64, Nanos), Failure> {
         Ok((engine.step(samples, labels)?.loss, engine.machine().step_time()?))
     };
-    // The first pays for what is loaded late.
+    // The first step includes late loading.
     step(&mut engine)?;
     let (mut loss, second) = step(&mut engine)?;
     let mut times = vec![second];
@@ -166,7 +166,7 @@ fn measure(
         loss = next;
         times.push(time);
     }
-    // Of a step of its own, since events between all tasks cost a little.
+    // Traced in a separate step, since events between all tasks cost a little.
     engine.machine().start_trace();
     let (_, traced) = step(&mut engine)?;
     let spans = engine.spans().into_iter();
@@ -201,7 +201,7 @@ pub struct Span {
     end: Nanos,
 }
 
-/// A computation with its time; none for a copy, nor for the upload of the mini-batch.
+/// A computation with its time, or `None` for a copy, nor for the upload of the mini-batch.
 pub fn of_layer(schedule: &Checked, place: usize, [start, end]: [Nanos; 2]) -> Option<Span> {
     match &schedule.instructions.get(place)?.action {
         Action::Compute(compute) => {

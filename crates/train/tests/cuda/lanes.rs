@@ -1,4 +1,4 @@
-//! Branches side by side: the bits of one stream, whichever stream is late, and what a missing wait does.
+//! Branches side by side: the bits equal one stream's, whichever stream is late, and a missing wait is noticed.
 
 use tightfit_core::plan::{Violation, check};
 
@@ -13,7 +13,7 @@ fn planned(workload: &Workload<'_>, kernels: &Fronts, lanes: bool) -> Checked {
     schedule
 }
 
-/// On the mocks the streams are numbered in the order of creation: those of every session, then the lanes as tasks need
+/// The mocks number streams in the order of creation: first the streams of every session, then the lanes as tasks need
 /// them.
 fn ordinals(schedule: &Schedule) -> Vec<Stream> {
     let mut order = vec![Stream::Compute, Stream::Offload, Stream::Prefetch];
@@ -25,7 +25,7 @@ fn ordinals(schedule: &Schedule) -> Vec<Stream> {
     order
 }
 
-/// Three steps with poison: what a stream reads too early, or after its bytes have another owner, is NaN.
+/// Three steps with poison: an early read, or a read of bytes with another owner, is NaN.
 fn steps(workload: &Workload<'_>, schedule: &Checked, machine: CudaMachine) -> Result<Vec<bits::Step>, Error> {
     let observed = Observation::of(workload, schedule)?;
     let mut engine = Engine::new(workload, &observed.schedule, machine, Solver::default(), Poison::Freed)?;

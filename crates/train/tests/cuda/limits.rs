@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The chain, with a schedule that offloads what it may.
+/// The chain, with a schedule that offloads all it may.
 fn small(options: &Options) -> (Network, Checked) {
     let network = chain();
     let workload = Workload::new(&network, 2, Types::F32, Mode::Training).unwrap();
@@ -62,7 +62,7 @@ fn the_failure_of_any_call_becomes_an_error() {
                     result.err().unwrap_or_else(|| panic!("call {nth} of {function} failed, and nobody said so"));
                 assert!(!error.to_string().is_empty());
             }
-            // Where the mock is told to fail that one, the capture goes on, and nothing may be freed under it.
+            // If the mock fails the end of a capture, the capture goes on, and nothing may be freed under it.
             if function != "cuStreamEndCapture" {
                 mocks.assert_nothing_left(function);
             }
@@ -85,7 +85,7 @@ fn the_arena_is_used_exactly() {
     let waits = mocks.count("synchronizations");
     engine.step(&samples, &labels).unwrap();
     assert_eq!(mocks.calls("cuMemAlloc_v2") + mocks.calls("cuMemHostAlloc"), allocations, "allocated in a step");
-    // The end of three streams, and the reading of the probabilities with what it waits for.
+    // The ends of three streams, the read of the probabilities, and its waits.
     assert!(mocks.count("synchronizations") <= waits + 6, "waited inside a step");
     let touched = engine.machine().touched().unwrap().unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! The CUDA machine against the CPU machine: on the mock libraries, and (ignored where there is none) on a real GPU.
+//! The CUDA machine against the CPU machine: on the mock libraries, and in ignored tests on a real GPU.
 
 mod feeding;
 mod lanes;
@@ -33,13 +33,13 @@ const BATCH: usize = 6;
 /// How convolutions are divided.
 #[derive(Clone, Copy, Debug)]
 enum Division {
-    /// Into micro-batches of at most so many samples.
+    /// Into micro-batches of at most this number of samples.
     MicroBatches(usize),
     /// Into samples, and these in two along a spatial axis where they have one.
     Slices,
 }
 
-/// Algorithms that give the same bits in every run, with the least workspace first.
+/// Algorithms with the same bits in every run, with the least workspace first.
 fn exact(backend: &mut CudaBackend, problem: &Problem) -> Vec<(Bytes, Algorithm)> {
     let offers = backend.offers(problem).unwrap();
     let exact = |notes: &Notes| {
@@ -156,7 +156,7 @@ fn on_cpu(workload: &Workload<'_>, steps: u64) -> Results {
     train(workload, &everything_resident(workload, "direct", BATCH), machine, steps).unwrap()
 }
 
-/// `(tensor, factor)`: one tensor's gradient may be off by so many times the tolerance.
+/// `(tensor, factor)`: the gradient of one tensor may be off by `factor` times the tolerance.
 fn assert_close(what: &str, got: &Results, want: &Results, tolerance: f64, wide: Option<(NetworkTensor, f64)>) {
     for (step, (got, want)) in got.0.iter().zip(&want.0).enumerate() {
         // A mean over all samples averages most of the rounding away.
@@ -183,8 +183,8 @@ fn networks_agree(options: &Options, chain: Network) {
     for network in [fork_and_join(), residual(), chain] {
         let f32 = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
         let want = on_cpu(&f32, 2);
-        // Rounding decides here and there which element of a window is the largest, and whether a unit is cut: in f32 one
-        // unit in cifar10-quick. What is computed wrong is off by the size of the gradient itself.
+        // Rounding sometimes decides which element of a window is the largest, and whether a unit is cut: in f32 one
+        // unit in cifar10-quick. A wrong computation is off by the size of the gradient itself.
         let normalization = network.iter().find(|(_, layer)| matches!(layer.kind, LayerKind::BatchNorm { .. }));
         // Its parameters have gradients that are small sums of large numbers: in f16-f32 20% off where halves are only
         // stored, as on the mocks, and 22% on an H200.
@@ -225,7 +225,7 @@ fn networks_agree(options: &Options, chain: Network) {
 }
 
 #[test]
-fn every_layer_computes_what_it_computes_on_the_cpu() {
+fn every_layer_matches_the_cpu() {
     let mocks = Mocks::new();
     networks_agree(&mocks.options(), chain());
     mocks.assert_nothing_left("training");
@@ -233,7 +233,7 @@ fn every_layer_computes_what_it_computes_on_the_cpu() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn every_layer_computes_on_a_gpu_what_it_computes_on_the_cpu() {
+fn every_layer_matches_the_cpu_on_a_gpu() {
     networks_agree(&Options::default(), Network::open("cifar10-quick").unwrap());
 }
 
@@ -257,7 +257,7 @@ fn kernels_of(workload: &Workload<'_>, options: &Options, sizes: &[usize]) -> Fr
     Fronts::of(&candidates).unwrap()
 }
 
-/// The plan of a policy; those that choose by the budget get the least.
+/// The plan of a policy. Policies that choose by the budget get the least one.
 fn plan_of(workload: &Workload<'_>, kernels: &Fronts, policy: Policy) -> Plan {
     let plan_under = |budget| {
         let algorithms = Algorithms::Memory;

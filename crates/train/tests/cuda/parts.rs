@@ -1,4 +1,4 @@
-//! Plans with a stretch in two parts of the mini-batch compute what the CPU computes for the whole.
+//! Plans with a stretch in two parts of the mini-batch match the CPU's results for the whole.
 
 use tightfit_core::network::{Builder, Filters, LayerKind, Shape, Window};
 use tightfit_core::plan::step::Phase;
@@ -21,7 +21,7 @@ fn normalized() -> Network {
     net.finish().unwrap()
 }
 
-/// Whether a plan has sums over samples in a phase of their own.
+/// Whether a plan computes sums over samples in a separate phase.
 fn has_sums(plan: &Plan) -> bool {
     let sums = |action: &Action| matches!(action, Action::Compute(compute) if compute.phase == Phase::Sums);
     plan.schedule.instructions.iter().any(|instruction| sums(&instruction.action))
@@ -38,8 +38,8 @@ fn statistics(workload: &Workload<'_>, plan: &Plan, machine: impl Machine) -> Ve
     layers.map(|(id, _)| engine.read(NetworkTensor::Statistics(id)).unwrap().unwrap()).collect()
 }
 
-/// A network whose least memory is that of a plan in two parts: the gradients are those of the CPU, and running statistics
-/// those of whole mini-batches.
+/// A plan in two parts needs the least memory for this network. Gradients equal the CPU's, and running statistics equal the
+/// statistics of whole mini-batches.
 fn parts_agree(options: &Options) {
     for network in [fork_and_join(), normalized(), Network::open("lenet").unwrap()] {
         let f32 = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
@@ -55,7 +55,7 @@ fn parts_agree(options: &Options) {
             let what = format!("{} {types} {}, {:?}", network.name(), layout.name(), plan.in_parts);
             assert_eq!(plan.in_parts.as_ref().map(|in_parts| in_parts.parts), Some(2), "{what}");
             assert_eq!(has_sums(&plan), network.name() == "normalized", "{what}");
-            // A graph launches what was prepared before, whatever its types.
+            // A graph launches prepared work of every type.
             let graphs: &[bool] = if types == Types::F32 { &[false, true] } else { &[false] };
             for &graph in graphs {
                 let machine = || CudaMachine::open(options, Modes { graph, ..Modes::default() }).unwrap();
@@ -74,7 +74,7 @@ fn parts_agree(options: &Options) {
 }
 
 #[test]
-fn parts_of_the_mini_batch_compute_what_the_whole_computes_on_the_cpu() {
+fn parts_match_the_whole_mini_batch_on_the_cpu() {
     let mocks = Mocks::new();
     parts_agree(&mocks.options());
     mocks.assert_nothing_left("training in parts");
@@ -82,6 +82,6 @@ fn parts_of_the_mini_batch_compute_what_the_whole_computes_on_the_cpu() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn parts_of_the_mini_batch_compute_on_a_gpu_what_the_whole_computes_on_the_cpu() {
+fn parts_on_a_gpu_match_the_whole_mini_batch_on_the_cpu() {
     parts_agree(&Options::default());
 }

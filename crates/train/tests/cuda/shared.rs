@@ -6,7 +6,7 @@ use tightfit_train::Learned;
 use super::*;
 
 #[test]
-fn copies_of_what_layers_share_stay_equal_and_are_those_of_the_cpu() {
+fn shared_parameters_stay_equal_and_match_the_cpu() {
     let network = sums();
     let layer = |name: &str| network.iter().find(|(_, layer)| layer.name == name).unwrap().0;
     let pairs = [("3x3", Slot::Weight), ("3x3.bn", Slot::Scale), ("3x3.bn", Slot::Shift), ("3x3.bn", Slot::Mean)];

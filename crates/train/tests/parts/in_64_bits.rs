@@ -41,7 +41,7 @@ impl Shape {
         out
     }
 
-    /// Adds to the gradient of filters and biases; returns that of the input.
+    /// Adds to the gradient of filters and biases. Returns the gradient of the input.
     fn backward(&self, x: &[f64], w: &[f64], dy: &[f64], dw: &mut [f64]) -> Vec<f64> {
         if dw.len() > self.filters() {
             dy.iter().enumerate().for_each(|(at, dy)| dw[self.filters() + at / self.positions()] += dy);
@@ -65,7 +65,7 @@ fn relu_gradient(y: &[f64], dy: Vec<f64>) -> Vec<f64> {
 
 /// A batch normalization of all samples.
 struct Norm {
-    /// What is scaled and shifted.
+    /// The normalized values, which are then scaled and shifted.
     normal: Vec<Vec<f64>>,
     inverses: Vec<f64>,
 }

@@ -1,5 +1,5 @@
-//! Stretches in parts of the mini-batch: where sums are exact the gradients and running statistics are those of the whole, and
-//! elsewhere as near to those in 64 bits.
+//! Stretches in parts of the mini-batch. Where sums are exact, gradients and running statistics equal the results of whole
+//! mini-batches. Elsewhere they are as near to 64-bit results.
 
 mod in_64_bits;
 
@@ -79,7 +79,7 @@ fn statistics(workload: &Workload<'_>, engine: &mut Engine<CpuMachine>) -> Vec<(
     layers.map(of).collect()
 }
 
-/// The gradient of a layer's parameters, without what lies between them.
+/// The gradient of a layer's parameters, without the gaps between them.
 fn of_parameters(workload: &Workload<'_>, engine: &mut Engine<CpuMachine>, id: LayerId) -> Vec<f32> {
     let all = engine.read(NetworkTensor::WeightGradient(id)).unwrap().unwrap();
     let parameters = workload.parameters(id);
@@ -116,7 +116,7 @@ fn stem() -> Network {
     net.finish().unwrap()
 }
 
-/// A normalization beside which a map goes on, in a network that may take all of its gradients in parts.
+/// A normalization in parallel with a map that goes on, in a network that may take all of its gradients in parts.
 fn beside() -> Network {
     let mut net = Builder::new("beside");
     let from = net.input(Shape::image(3, 12, 12)).conv("first", Filters::new(8, 3).pad(1)).relu().here();
@@ -126,7 +126,7 @@ fn beside() -> Network {
     net.finish().unwrap()
 }
 
-/// A normalization that halves: a variance of 1 beside an epsilon of 3.
+/// A normalization that halves: a variance of 1 and an epsilon of 3.
 fn halving() -> Network {
     let mut net = Builder::new("halving");
     let a = net.input(Shape::image(4, 4, 4)).conv("a", Filters::new(8, 1).no_bias()).here();
@@ -141,7 +141,7 @@ fn whole_numbers(key: u64, count: usize, factor: f32) -> Vec<f32> {
     (0..count as u64).map(|n| (random::bits(random::key(&[key]), n) % 3) as f32 * factor - factor).collect()
 }
 
-/// -1 and 1 in each plane of so many positions, in equal numbers.
+/// -1 and 1 in equal numbers in each plane of `positions` positions.
 fn signs(key: u64, count: usize, positions: usize) -> Vec<f32> {
     let sign = |at: u64| if random::bits(random::key(&[key]), at).is_multiple_of(2) { 1.0 } else { -1.0 };
     let half =
@@ -149,7 +149,7 @@ fn signs(key: u64, count: usize, positions: usize) -> Vec<f32> {
     (0..count).map(half).collect()
 }
 
-/// Runs one step of each plan on whole numbers, where every gradient is a multiple of one part in `grain`, and compares them.
+/// Runs one step of each plan on whole numbers, where every gradient is a multiple of `1 / grain`, and compares them.
 fn whole_numbers_agree(workload: &Workload<'_>, samples: &[f32], grain: f32) {
     let network = workload.network;
     let (whole, plans) = plans(workload);
@@ -160,7 +160,7 @@ fn whole_numbers_agree(workload: &Workload<'_>, samples: &[f32], grain: f32) {
         for (tensor, numbers) in &mut learned {
             let NetworkTensor::Weights(layer) = *tensor else { continue };
             let factor = match network.layer(layer).kind {
-                // That of the last layer leaves no doubt of the class: other probabilities are too small for 32 bits.
+                // A factor of 128 leaves no doubt of the class: other probabilities are too small for 32 bits.
                 LayerKind::FullyConnected { .. } => 128.0,
                 LayerKind::BatchNorm { .. } => 2.0,
                 _ => 1.0,
@@ -191,7 +191,7 @@ fn whole_numbers_agree(workload: &Workload<'_>, samples: &[f32], grain: f32) {
 }
 
 #[test]
-fn gradients_of_whole_numbers_are_those_of_the_whole_mini_batch() {
+fn gradients_in_parts_equal_the_whole_mini_batch() {
     let network = chain();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
     // The gradient of the loss is -1, 0 or 1 for each class, or a half between two, over the number of samples.
@@ -199,11 +199,11 @@ fn gradients_of_whole_numbers_are_those_of_the_whole_mini_batch() {
 }
 
 #[test]
-fn a_normalization_of_whole_numbers_is_that_of_the_whole_mini_batch() {
+fn a_normalization_in_parts_equals_the_whole_mini_batch() {
     let network = halving();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
-    // What the last layer passes on is a multiple of 8, as its weights are of 128. Both sums are divided by the 128 elements of
-    // a channel, and two factors are halves.
+    // The last layer's weights are multiples of 128, so its input gradient is a multiple of 8. Both sums are divided by
+    // the 128 elements of a channel, and two factors are halves.
     whole_numbers_agree(&workload, &signs(1, BATCH * 4 * 16, 16), 64.0);
 }
 

@@ -17,7 +17,7 @@ const MOST: Bytes = Bytes::mib(256);
 /// The longest time that a report may hold, in microseconds; the same bound as in the cache.
 const MOST_MICROS: f64 = (1_u64 << 53) as f64 / 1e3;
 
-/// What a program did under `tightfit run`.
+/// The report of a program under `tightfit run`.
 pub struct Report {
     /// The file that it was read from.
     pub file: String,
@@ -25,13 +25,13 @@ pub struct Report {
     pub device: Option<String>,
     /// The file of the real cuDNN.
     pub cudnn: Option<String>,
-    /// The limit of kernels without one of their own.
+    /// The limit of kernels that have no own limit.
     pub limit: Limit,
     /// The kernels that ran, in the order of their first calls.
     pub kernels: Vec<Kernel>,
     /// Calls that were left unchanged, by reason.
     pub passed: Vec<Passed>,
-    /// What choosing cost, and more.
+    /// The cost of choosing, and more.
     pub totals: Totals,
 }
 
@@ -39,7 +39,7 @@ impl Report {
     /// Reads the report in a file.
     ///
     /// # Errors
-    /// [`Failure::Wrong`], naming the file and what to do, if it cannot be read or is no report that this version reads.
+    /// [`Failure::Wrong`], naming the file and what to do, if it cannot be read, or if this version does not read such reports.
     pub fn read(path: &Path) -> Result<Report, Failure> {
         let wrong = |what: String| Failure::Wrong(format!("{}: {what}", path.display()));
         let text = read(path).map_err(|error| {
@@ -62,7 +62,7 @@ impl Report {
         Ok(Report { file: clean(&path.to_string_lossy()), device, cudnn, limit, kernels, passed, totals })
     }
 
-    /// What it is of, in a line.
+    /// Its subject, on one line.
     pub fn head(&self) -> String {
         let device = self.device.as_deref().unwrap_or("no device");
         format!("{}: {device}, {}\n", self.file, self.limit.words())
@@ -103,7 +103,7 @@ struct Document {
     totals: Totals,
 }
 
-/// The limit of kernels without one of their own; all three are missing if only calls of the program set limits.
+/// The limit of kernels that have no own limit; all three are missing if only calls of the program set limits.
 #[derive(Deserialize, Serialize)]
 pub struct Limit {
     workspace_limit: Option<Word>,
@@ -141,9 +141,9 @@ pub struct Kernel {
     pub calls: u64,
     /// The program's own choice.
     pub framework: Own,
-    /// What ran last.
+    /// The configuration that ran last.
     pub ours: Running,
-    /// What was decided: divided, replaced, kept, or why it was left unchanged.
+    /// The decision: divided, replaced, kept, or the reason why the kernel was left unchanged.
     #[serde(deserialize_with = "words")]
     pub decision: String,
 }
@@ -154,7 +154,7 @@ impl Kernel {
         matches!(self.ours.configuration.parts(), [part] if part.algorithm.name() == self.framework.algorithm)
     }
 
-    /// How many times as fast it runs as the program's own choice; none if either time is unknown.
+    /// The speedup over the program's own choice; none if either time is unknown.
     pub fn gain(&self) -> Option<f64> {
         Some(self.framework.time?.ratio(self.ours.time?))
     }
@@ -169,12 +169,12 @@ pub struct Own {
     /// Time of a call; none if it was not measured.
     #[serde(rename = "time_us", deserialize_with = "time")]
     pub time: Option<Nanos>,
-    /// What it asks for.
+    /// The workspace that it asks for.
     #[serde(rename = "workspace_bytes")]
     pub workspace: Bytes,
 }
 
-/// What runs.
+/// The calls that run.
 #[derive(Deserialize)]
 pub struct Running {
     /// Its micro-batches.
@@ -183,7 +183,7 @@ pub struct Running {
     /// Time of all micro-batches; none if it was not measured.
     #[serde(rename = "time_us", deserialize_with = "time")]
     pub time: Option<Nanos>,
-    /// What it needs.
+    /// The workspace that it needs.
     #[serde(rename = "workspace_bytes")]
     pub workspace: Bytes,
 }

@@ -30,7 +30,7 @@ fn plain(kernel: &Kernel, time: Nanos) -> Configuration {
     Configuration::new(vec![Candidate { micro_batch, algorithm, time, workspace }], DivisionCost::default())
 }
 
-/// What runs, with the time and the workspace of the whole, which are not always those of its parts together.
+/// The calls that run, with the time and the workspace of the whole, which may differ from the sum of the parts.
 fn now(kernel: &Kernel, time: Nanos) -> Configuration {
     let mut parts = kernel.ours.configuration.parts().to_vec();
     if parts.is_empty() {
@@ -52,7 +52,7 @@ fn bar(report: &Report, kernel: &Kernel, configuration: Configuration) -> Optimi
     OptimizedKernel { layer, problem: kernel.problem, undivided, configuration, front: None, verification: None }
 }
 
-/// Kernels in the form that pictures are drawn from. What the picture does not show is left at a neutral value.
+/// Kernels in the form that pictures are drawn from. Fields that the picture does not show have a neutral value.
 fn result(kernels: Vec<OptimizedKernel>) -> Optimized {
     let first = kernels.first().map(|kernel| kernel.problem);
     Optimized {

@@ -104,7 +104,7 @@ pub fn object(kernel: &Kernel) -> Value {
     })
 }
 
-/// What runs; most kernels keep their own choice, and the others should catch the eye.
+/// The calls that run; most kernels keep their own choice, and the others should catch the eye.
 fn runs(kernel: &Kernel) -> String {
     if kernel.runs_own() { "own choice".to_owned() } else { kernel.ours.configuration.to_string() }
 }

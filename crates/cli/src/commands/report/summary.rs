@@ -8,17 +8,17 @@ use tightfit_core::{Bytes, Nanos};
 
 use super::document::{Kernel, Report, Totals};
 
-/// Decisions that have a count of their own; every other one is a reason why a kernel was left unchanged.
+/// Decisions that are counted one by one; every other one is a reason why a kernel was left unchanged.
 const DECISIONS: [&str; 3] = ["divided", "replaced", "kept"];
 
 /// The sums of a report.
 pub struct Summary<'a> {
     kernels: usize,
-    /// Time of all calls of the kernels with both times: of the own choices, and of what runs now.
+    /// Time of all calls of the kernels with both times: by their own choices, and now.
     times: [Nanos; 2],
     /// Kernels without one of the two.
     untimed: usize,
-    /// The largest workspace of a kernel: of the own choices, and of what runs now.
+    /// The largest workspace of a kernel: by their own choices, and now.
     workspaces: [Bytes; 2],
     /// Kernels by decision.
     decisions: BTreeMap<&'a str, usize>,
@@ -56,7 +56,7 @@ impl Summary<'_> {
         }
     }
 
-    /// How many times as fast the convolutions run.
+    /// The speedup of the convolutions.
     fn gain(&self) -> Option<f64> {
         let [theirs, ours] = self.times;
         (ours > Nanos::ZERO).then(|| theirs.ratio(ours))

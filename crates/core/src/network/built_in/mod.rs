@@ -55,18 +55,19 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// ```
 /// use tightfit_core::network::built_in;
 /// assert_eq!(built_in("resnet50")?.parameters(), 25_557_032);
+/// assert_eq!(built_in("ResNet50")?.name(), "resnet50");
 /// assert!(built_in("resnet51").unwrap_err().to_string().contains("resnet50"));
 /// # Ok::<(), tightfit_core::Error>(())
 /// ```
 ///
 /// # Errors
-/// [`Error::UnknownWord`] with the nearest names if there is no such network.
+/// [`Error::UnknownWord`] with the nearest names for an unknown name.
 pub fn built_in(name: &str) -> Result<Network, Error> {
-    match NETWORKS.iter().find(|(known, _, _)| *known == name) {
+    match NETWORKS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)) {
         Some((_, _, make)) => make(),
         None => {
             let mut nearest: Vec<&str> = names().map(|(known, _)| known).collect();
-            // Those of the named family first, in the order of the list.
+            // Members of the named family come first, in the order of the list.
             nearest.sort_by_key(|known| if known.starts_with(name) { 0 } else { 1 + distance(known, name) });
             Err(Error::unknown_word("built-in networks; the nearest names are", name, nearest.into_iter().take(5)))
         }

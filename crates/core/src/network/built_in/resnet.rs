@@ -11,7 +11,7 @@
 use crate::Error;
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
-/// ResNet with blocks of two 3x3 convolutions, this many in each of the four stages.
+/// ResNet with blocks of two 3x3 convolutions, with the given numbers of blocks in the four stages.
 pub(super) fn basic(name: &str, blocks: [usize; 4]) -> Result<Network, Error> {
     resnet(name, blocks, 1, |net, block, width, stride| {
         conv_bn(net, format!("{block}.c1"), Filters::new(width, 3).pad(1).stride(stride)).relu();

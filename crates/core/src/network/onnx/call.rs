@@ -1,4 +1,4 @@
-//! One node with what its inputs stand for: typed access that says what is wrong.
+//! One node with the values of its inputs: typed access whose errors describe the fault.
 
 use std::rc::Rc;
 
@@ -12,9 +12,9 @@ pub struct Call<'a> {
     pub node: &'a NodeProto,
     /// The node's attributes, inputs and outputs, by the table of operators.
     pub given: Given<'a>,
-    /// What its inputs stand for; none where an optional one is left out.
+    /// The values of its inputs; `None` for an omitted optional input.
     pub inputs: Vec<Option<Value>>,
-    /// The number that stands for the mini-batch in extents.
+    /// The number that represents the mini-batch in extents.
     pub batch: usize,
     /// The extents of its first output, if the file states them.
     pub stated: Option<Dims>,
@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
         dims.len() > 1 && dims[0] == self.batch
     }
 
-    /// A reason for extents whose first one is not that of the samples.
+    /// The reason to refuse extents whose first one is not the number of samples.
     pub fn not_of_samples(&self, dims: &[usize]) -> Option<String> {
         let what = || format!("its input of {dims:?} does not have the samples, {}, along its first axis", self.batch);
         (!self.is_of_samples(dims)).then(what)
@@ -98,7 +98,7 @@ impl<'a> Call<'a> {
         self.given.int(name)
     }
 
-    /// Whole numbers, where they are given.
+    /// Integers, if given.
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
         self.given.ints(name)
     }
@@ -113,7 +113,7 @@ impl<'a> Call<'a> {
         self.given.text(name)
     }
 
-    /// The attribute of a `Constant` or `ConstantOfShape` node, whatever its type.
+    /// The attribute of a `Constant` or `ConstantOfShape` node, of any type.
     pub fn value(&self) -> Option<&'a AttributeProto> {
         self.given.value()
     }

@@ -1,4 +1,4 @@
-//! Nodes that hold graphs: the branch that an `If` takes takes its place, where the condition does not depend on the samples.
+//! Nodes with graphs: an `If` is replaced by the branch that it takes, if the condition does not depend on the samples.
 
 use std::collections::{HashMap, HashSet};
 
@@ -46,7 +46,7 @@ pub fn check(branches: usize, graph: &GraphProto) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces nodes by their branches, one after another; an error says which is wrong.
+/// Replaces nodes by their branches, one after another; an error names the invalid branch.
 pub fn inline(graph: &mut GraphProto, branches: &[Branch]) -> Result<(), String> {
     branches.iter().try_for_each(|branch| inline_one(graph, *branch))
 }
@@ -84,7 +84,7 @@ fn inline_one(graph: &mut GraphProto, branch: Branch) -> Result<(), String> {
     Ok(())
 }
 
-/// The names that a graph gives to values.
+/// The names of values in a graph.
 fn names(graph: &GraphProto) -> impl Iterator<Item = &str> {
     let written = graph.node.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
     let given = graph.input.iter().map(|input| &input.name).chain(graph.initializer.iter().map(|tensor| &tensor.name));

@@ -1,6 +1,6 @@
-//! Which function several nodes compute together, found by computing them for some numbers.
+//! Identifies the function that several nodes compute together by evaluating them at some numbers.
 //!
-//! Exporters spell out one function in many ways: this tells a GELU from its approximations whatever their nodes are.
+//! Exporters spell out one function in many ways. Evaluation distinguishes a GELU from its approximations, whatever nodes express it.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The functions of single nodes, as far as they can run.
+//! The functions of single nodes that can run.
 
 use super::call::{Call, axis};
 use super::given::not;
@@ -6,7 +6,7 @@ use super::shapes;
 use super::value::{Constant, Map, Value};
 use crate::network::{Activation, Function, Sampling};
 
-/// The function of a node; none for an operator that never runs. An error says why this node of one that does cannot run.
+/// The function of a node; `None` for an operator that never runs. An error gives the reason why this node cannot run although its operator can.
 pub fn of(call: &Call<'_>) -> Result<Option<Function>, String> {
     if !call.given.runs() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Activations and normalizations that exporters spell out, taken as the one operation they are.
+//! Recognizes activations and normalizations that exporters spell out in several nodes.
 //!
 //! ```text
 //! x --+-- Sigmoid --+                     x --+-- ReduceMean -- Sub --+-- Pow -- ReduceMean -- Add -- Sqrt --+-- Mul -- Add
@@ -23,7 +23,7 @@ const LONGEST: usize = 24;
 pub struct Fused {
     /// The nodes, in order.
     pub nodes: Vec<usize>,
-    /// What they compute together.
+    /// The operator that they compute together.
     pub operator: &'static str,
 }
 
@@ -116,7 +116,7 @@ fn is_part(operator: &str) -> bool {
     parts.contains(&operator)
 }
 
-/// What these nodes compute together, by the one operator that only it has.
+/// The operator that these nodes compute together, identified by a node that only it has.
 fn operator(graph: &Graph<'_>, nodes: &[usize]) -> Option<&'static str> {
     let has = |operator: &str| nodes.iter().any(|&node| graph.operator(node) == operator);
     if has("ReduceMean") {
@@ -162,7 +162,7 @@ fn with_affine(graph: &Graph<'_>, mut nodes: Vec<usize>, operator: &str) -> Vec<
         {
             break;
         }
-        // An activation has no learned factor: that would be a layer of its own.
+        // An activation has no learned factor: that would be a separate layer.
         let learned = node.input.iter().any(|name| graph.is_learned(name));
         if learned != normalizes {
             break;

@@ -1,8 +1,8 @@
-//! What a node gives of the attributes, inputs and outputs that its operator has in the file's version.
+//! The attributes, inputs and outputs of a node, read through the table of operators in the file's version.
 
 use super::graph::shown;
 use super::proto::{AttributeProto, NodeProto};
-use super::table::{self, Field, Kind, Operator, Read};
+use super::table::{self, Field, FieldKind, Operator, Read};
 
 /// Numbers of a list that a message shows.
 const SHOWN: usize = 8;
@@ -28,7 +28,7 @@ impl<'a> Given<'a> {
         self.version
     }
 
-    /// Whether the operator can run, or be part of what runs.
+    /// Whether nodes of the operator can run, alone or as part of another operation.
     pub fn runs(&self) -> bool {
         self.operator.is_some_and(|operator| operator.runs)
     }
@@ -45,15 +45,15 @@ impl<'a> Given<'a> {
                  model with opset_version={last}"
             ));
         }
-        self.check_places(operator, Kind::Input, &self.node.input)?;
-        self.check_places(operator, Kind::Output, &self.node.output)?;
+        self.check_places(operator, FieldKind::Input, &self.node.input)?;
+        self.check_places(operator, FieldKind::Output, &self.node.output)?;
         for (at, attribute) in self.node.attribute.iter().enumerate() {
             let name = &attribute.name;
             if self.node.attribute[..at].iter().any(|other| other.name == *name) {
                 return Err(format!("attribute {} is given twice", shown(name)));
             }
             let value = value(attribute);
-            let Some(field) = self.field(Kind::Attribute, name) else {
+            let Some(field) = self.field(FieldKind::Attribute, name) else {
                 return Err(format!(
                     "attribute {} = {value} is not known: {of} of version {version} has {}; export the model without it",
                     shown(name),
@@ -71,7 +71,7 @@ impl<'a> Given<'a> {
                 ));
             }
         }
-        let mut required = operator.fields(Kind::Attribute, version).filter(|field| field.usual == "!");
+        let mut required = operator.fields(FieldKind::Attribute, version).filter(|field| field.usual == "!");
         match required.find(|field| self.attribute(field.name).is_none()) {
             Some(field) => Err(format!("attribute `{}` is missing; export the model again", field.name)),
             None => Ok(()),
@@ -79,8 +79,8 @@ impl<'a> Given<'a> {
     }
 
     /// Refuses inputs or outputs that are missing or too many.
-    fn check_places(&self, operator: &Operator, kind: Kind, names: &[String]) -> Result<(), String> {
-        let what = if kind == Kind::Input { "input" } else { "output" };
+    fn check_places(&self, operator: &Operator, kind: FieldKind, names: &[String]) -> Result<(), String> {
+        let what = if kind == FieldKind::Input { "input" } else { "output" };
         let fields: Vec<&Field> = operator.fields(kind, self.version).collect();
         let given = names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
         if given > fields.len() && fields.last().is_none_or(|last| last.of != "many") {
@@ -100,10 +100,10 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The attributes with values that this reader does not compute with, as a message says it.
+    /// The attributes whose values this reader does not compute with, worded for a message.
     pub fn unlike(&self) -> Option<String> {
         let unlike = self.node.attribute.iter().filter_map(|attribute| {
-            let field = self.field(Kind::Attribute, &attribute.name)?;
+            let field = self.field(FieldKind::Attribute, &attribute.name)?;
             let differs = field.read == Read::Planned && is_unusual(attribute, field);
             differs.then(|| not(&attribute.name, &value(attribute), &usual(field)))
         });
@@ -115,28 +115,31 @@ impl<'a> Given<'a> {
     pub fn is_refused(&self, output: usize) -> bool {
         let operator = self.operator.filter(|_| output > 0);
         operator.is_some_and(|operator| {
-            operator.fields(Kind::Output, self.version).nth(output).is_some_and(|field| field.read == Read::Refused)
+            operator
+                .fields(FieldKind::Output, self.version)
+                .nth(output)
+                .is_some_and(|field| field.read == Read::Refused)
         })
     }
 
-    fn field(&self, kind: Kind, name: &str) -> Option<&'static Field> {
+    fn field(&self, kind: FieldKind, name: &str) -> Option<&'static Field> {
         self.operator?.fields(kind, self.version).find(|field| field.name == name)
     }
 
     fn names(&self, operator: &Operator) -> String {
-        let all: Vec<&str> = operator.fields(Kind::Attribute, self.version).map(|field| field.name).collect();
+        let all: Vec<&str> = operator.fields(FieldKind::Attribute, self.version).map(|field| field.name).collect();
         if all.is_empty() { "no attributes".to_owned() } else { all.join(", ") }
     }
 
     /// An attribute that the operator has in this version.
     fn attribute(&self, name: &str) -> Option<&'a AttributeProto> {
-        self.field(Kind::Attribute, name)?;
+        self.field(FieldKind::Attribute, name)?;
         self.node.attribute.iter().find(|attribute| attribute.name == name)
     }
 
-    /// The value that is meant where an attribute is left out.
+    /// The default value of an omitted attribute.
     fn usual(&self, name: &str) -> Option<&'static str> {
-        self.field(Kind::Attribute, name).map(|field| field.usual).filter(|usual| !["-", "!"].contains(usual))
+        self.field(FieldKind::Attribute, name).map(|field| field.usual).filter(|usual| !["-", "!"].contains(usual))
     }
 
     /// A whole number, or the usual one.
@@ -144,7 +147,7 @@ impl<'a> Given<'a> {
         self.attribute(name).map(|attribute| attribute.i).or_else(|| self.usual(name)?.parse().ok())
     }
 
-    /// Whole numbers, where they are given.
+    /// Integers, if given.
     pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
         self.attribute(name).map(|attribute| attribute.ints.clone())
     }
@@ -154,7 +157,7 @@ impl<'a> Given<'a> {
         self.attribute(name).map(|attribute| attribute.f).or_else(|| self.usual(name)?.parse().ok())
     }
 
-    /// Floating-point numbers, where they are given.
+    /// Floating-point numbers, if given.
     pub fn floats(&self, name: &str) -> Option<Vec<f64>> {
         self.attribute(name).map(|attribute| attribute.floats.iter().map(|&number| f64::from(number)).collect())
     }
@@ -165,7 +168,7 @@ impl<'a> Given<'a> {
         given.or_else(|| self.usual(name).map(str::to_owned))
     }
 
-    /// The attribute of a `Constant` or `ConstantOfShape` node, whatever its type.
+    /// The attribute of a `Constant` or `ConstantOfShape` node, of any type.
     pub fn value(&self) -> Option<&'a AttributeProto> {
         self.node.attribute.iter().find(|attribute| attribute.name.starts_with("value"))
     }
@@ -176,12 +179,12 @@ pub fn is_standard(node: &NodeProto) -> bool {
     matches!(node.domain.as_str(), "" | "ai.onnx")
 }
 
-/// What to say of an attribute whose value is not one that runs.
+/// The message for an attribute whose value cannot run.
 pub fn not(name: &str, value: &str, usual: &str) -> String {
     format!("attribute `{name}` = {value}, not {usual}")
 }
 
-/// Whether a value of an attribute has the type that the table gives it; files from before types were written have none.
+/// Whether a value of an attribute has the type in the table. Old files have no types.
 fn has_type(attribute: &AttributeProto, of: &str) -> bool {
     let types = ["", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings"];
     match usize::try_from(attribute.r#type) {

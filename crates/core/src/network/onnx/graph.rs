@@ -1,4 +1,4 @@
-//! The graph of a model: its nodes in order, who reads what, and what each name stands for so far.
+//! The graph of a model: its nodes in order, the readers of each name, and the values known so far.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -12,13 +12,13 @@ use super::value::{Constant, Dims, Value};
 /// More nodes than any model has.
 const MOST_NODES: usize = 50_000;
 
-/// Primes that stand for a mini-batch without a fixed size, so that no extent is taken for it by accident.
+/// Primes that represent a mini-batch without a fixed size, so that no extent equals it by accident.
 pub const STAND_INS: [usize; 2] = [61, 67];
 
 /// A model's graph while it is read.
 pub struct Graph<'a> {
     proto: &'a GraphProto,
-    /// What the names stand for.
+    /// The values of names.
     values: HashMap<&'a str, Value>,
     /// The nodes that read each name, in order; twice if a node reads it twice.
     readers: HashMap<&'a str, Vec<usize>>,
@@ -43,7 +43,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Indexes a graph and reads its initializers; an error says what is wrong with it.
+    /// Indexes a graph and reads its initializers; an error describes the fault.
     pub fn of(proto: &'a GraphProto) -> Result<Graph<'a>, String> {
         if proto.node.len() > MOST_NODES {
             return Err(format!("the graph has {} nodes, more than {MOST_NODES}", proto.node.len()));
@@ -91,7 +91,7 @@ impl<'a> Graph<'a> {
         Ok(graph)
     }
 
-    /// The one input that samples come in by; `stand_in` stands for a mini-batch without a fixed size.
+    /// The only input of samples; `stand_in` represents a mini-batch without a fixed size.
     pub fn input(&self, stand_in: usize) -> Result<Input<'a>, String> {
         let is_read = |name: &str| self.readers(name).iter().any(|&reader| self.reached[reader]);
         let given = self.proto.input.iter().filter(|input| !self.values.contains_key(input.name.as_str()));
@@ -186,19 +186,19 @@ impl<'a> Graph<'a> {
         self.proto.output.iter().map(|output| output.name.as_str())
     }
 
-    /// What a name stands for, if it is known yet.
+    /// The value of a name, if known.
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.values.get(name)
     }
 
-    /// Says what a name stands for.
+    /// Sets the value of a name.
     pub fn set(&mut self, name: &'a str, value: Value) {
         if !name.is_empty() {
             self.values.insert(name, value);
         }
     }
 
-    /// The constant that a name stands for.
+    /// The value of a name, if it is a constant.
     pub fn constant(&self, name: &str) -> Option<&Constant> {
         match self.values.get(name) {
             Some(Value::Constant(constant)) => Some(constant),
@@ -206,17 +206,17 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Whether a name stands for what layers learn: floating-point numbers, more than one, whatever they come from.
+    /// Whether a name's value may be learned: more than one floating-point number, from any source.
     pub fn is_learned(&self, name: &str) -> bool {
         self.constant(name).is_some_and(Constant::is_learnable)
     }
 
-    /// Whether all that a node reads is known and does not depend on the samples.
+    /// Whether all inputs of a node are known and do not depend on the samples.
     pub fn has_constants_only(&self, node: &NodeProto) -> bool {
         node.input.iter().all(|name| name.is_empty() || self.constant(name).is_some())
     }
 
-    /// These values and those that they are computed from, each once, as far as no sample is among them.
+    /// These values and the values that they are computed from, each once, stopping at values that depend on samples.
     pub fn constants_behind<'n>(&self, names: impl Iterator<Item = &'n str>) -> HashSet<&'n str>
     where
         'a: 'n,
@@ -231,7 +231,7 @@ impl<'a> Graph<'a> {
         seen
     }
 
-    /// What the inputs of a node stand for; an error names the one that nothing has written.
+    /// The values of a node's inputs; an error names an input that no earlier node has written.
     pub fn inputs(&self, node: &NodeProto) -> Result<Vec<Option<Value>>, String> {
         let known = |name: &String| match self.values.get(name.as_str()) {
             _ if name.is_empty() => Ok(None),
@@ -258,7 +258,7 @@ impl<'a> Graph<'a> {
         self.proto.node[node].output.first().is_some_and(|name| self.values.contains_key(name.as_str()))
     }
 
-    /// The extents of the first of these values, which does not depend on the samples.
+    /// The stated extents of the first of these values, which does not depend on the samples.
     pub fn stated_without_batch(&self, names: &[String]) -> Option<Dims> {
         let stated = self.stated.get(names.first()?.as_str())?;
         let shape = stated.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;

@@ -25,12 +25,12 @@ pub struct Layers {
 pub type Reason = (LayerId, String);
 
 impl Layers {
-    /// None yet; `batch` is the number that stands for the mini-batch in extents.
+    /// An empty network; `batch` represents the mini-batch in extents.
     pub fn new(network: &str, batch: usize) -> Layers {
         Layers { net: Builder::new(network), names: HashMap::new(), batch, sources: Vec::new(), reasons: Vec::new() }
     }
 
-    /// The network of these layers, where their parameters are, and why layers cannot run.
+    /// The network of these layers, the sources of their parameters, and the reasons why layers cannot run.
     pub fn finish(self) -> Result<(Network, Vec<Source>, Vec<Reason>), Error> {
         Ok((self.net.finish()?, self.sources, self.reasons))
     }
@@ -61,15 +61,16 @@ impl Layers {
         self.view(name, &Map { layer, dims: dims.clone() }, dims)
     }
 
-    /// Adds a layer that is planned by its sizes, for a node with these extents: `other` says how it differs from a plain
-    /// one. It runs if it is given a function that fits.
+    /// Adds a layer that is planned by its sizes, for a node with these extents. `other` sets its differences from a plain one. It runs if `other`
+    /// sets a function that fits.
     pub fn other(&mut self, call: &Call<'_>, dims: Dims, other: impl FnOnce(&mut Other)) -> Result<Value, String> {
         let mut of = Other::new(call.operator(), sample(&dims, self.batch)?);
         of.parameters = call.constants().fold(0, |sum, constant| sum.saturating_add(constant.parameters()));
         other(&mut of);
         let inputs: Vec<LayerId> = call.maps().iter().map(|map| map.layer).collect();
         let shapes: Vec<Shape> = inputs.iter().map(|input| self.shape(*input)).collect();
-        // What a function learns counts, also where the file computes it from fewer numbers; scales and the like do not.
+        // The function's own number of learned parameters counts, even if the file computes them from fewer numbers. Scales and the like do not
+        // count.
         if let Some(function) = &of.function {
             let learns = function.parameter_kinds(&shapes);
             of.parameters = learns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
@@ -145,8 +146,7 @@ impl Layers {
     }
 }
 
-/// What users call a node: the module that holds its weights, else the path that the exporter made of its modules, else
-/// its first output.
+/// The name of a node for users: the module that holds its weights, else the exporter's path of modules, else its first output.
 ///
 /// ```text
 /// weights layer1.0.conv1.weight              layer1.0.conv1

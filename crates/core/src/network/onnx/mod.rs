@@ -7,11 +7,16 @@
 //!                                        |  fuse: activations that are spelled out in several nodes
 //! ```
 //!
-//! Convolutions, pooling, batch normalization and the other layers that run everywhere become these layers. Everything
-//! else becomes [`LayerKind::Other`](super::LayerKind::Other), which is planned by its sizes and what its backward pass reads, and runs if its
-//! function is known. The mini-batch of the
-//! file, fixed or free, does not matter: layers have shapes per sample. Weights stay in the file until
+//! Convolutions, pooling, batch normalization and the other layers that every backend runs become these layers. Any other node becomes
+//! [`LayerKind::Other`](super::LayerKind::Other): it is planned from its sizes and the reads of its backward pass, and runs if its function is known.
+//! The mini-batch of the file, fixed or free, does not matter, because layers have shapes per sample. Weights stay in the file until
 //! [`Model::weights`].
+//!
+//! 1. `stream` and `proto` decode the file; `graph` indexes it; `table` and `given` check the fields of nodes.
+//! 2. `reading` walks the nodes: constants first (`constants`, `control`), then nodes on samples.
+//! 3. `call` gives typed access to a node; `operators`, `windows`, `products`, `shapes`, `functions` and `pointwise` convert it; `fuse`, `evaluate`
+//!    and `random` recognize operations spelled out in several nodes; `layers` collects the result.
+//! 4. `weights`, `tensor` and `shared` read and relate the parameters.
 
 mod call;
 mod constants;
@@ -80,13 +85,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads the graph of an ONNX file. Ends it in a loss, as built-in networks do: the softmax of its output, or of its
-    /// outputs together.
+    /// Reads the graph of an ONNX file. The network ends in a loss, like built-in networks: the softmax of its output, or of its joined outputs.
     ///
-    /// - Cost: reads the graph and skips the weights, whatever their size.
+    /// - Cost: reads the graph and skips the weights.
     ///
     /// # Errors
-    /// [`Error::File`] for a file that cannot be read, is no ONNX model, or whose graph is wrong as a whole;
+    /// [`Error::File`] for a file that cannot be read, is not an ONNX model, or has an invalid graph;
     /// [`Error::BadNode`] for a node that cannot become a layer.
     pub fn read(path: &Path) -> Result<Model, Error> {
         let model = decode(path, LONGEST, MOST_GRAPH.0)?;
@@ -134,13 +138,12 @@ impl Model {
         self.network
     }
 
-    /// The version of ONNX's own operators that the file was written for, if it says so.
+    /// The version of ONNX's operators that the file was written for, if stated.
     pub fn version(&self) -> Option<i64> {
         self.version
     }
 
-    /// Whether the model was exported for inference, as far as the graph tells: batch normalizations are merged into
-    /// convolutions, or there is no normalization of any kind.
+    /// Whether the model was probably exported for inference: batch normalizations are merged into convolutions, or the model has no normalization.
     pub fn is_for_inference(&self) -> bool {
         self.is_for_inference
     }
@@ -150,38 +153,35 @@ impl Model {
         self.reasons.iter().find(|(of, _)| *of == layer).map(|(_, why)| why.as_str())
     }
 
-    /// The name that the file has for each slot of a layer, where it holds the numbers in the order of the slot.
+    /// The file's name for each slot of a layer, if the file holds the numbers in the order of the slot.
     pub fn names(&self) -> impl Iterator<Item = (LayerId, Slot, &str)> {
         let sources = self.weights.sources.iter();
         let same = sources.filter(|source| source.order == Order::Same && source.is_initializer);
         same.map(|source| (source.layer, source.slot, source.value.as_str()))
     }
 
-    /// The numbers that several layers use as one: training adds up their gradients. They are those of an initializer, or
-    /// computed once.
+    /// The numbers that several layers use as one parameter: training adds up their gradients. They come from one initializer, or are computed once.
     ///
     /// # Errors
-    /// [`Error::File`] where layers use the same numbers in different ways, so that they cannot be trained as one: in
-    /// another order, through different computations, or as statistics of batch normalization and as weights.
+    /// [`Error::File`] if layers use the same numbers in different ways, so that they cannot be trained as one: in another order, through different
+    /// computations, or as statistics of batch normalization and as weights.
     pub fn shared(&self) -> Result<Vec<Shared>, Error> {
         self.uses.shared(&self.network).map_err(|what| file_error(&self.path, what))
     }
 
-    /// The layers whose parameters the file computes, each with the value that it computes for them. Training changes what
-    /// is computed, not what it is computed from.
+    /// The layers whose parameters the file computes, each with the computed value. Training changes the computed value, not its inputs.
     pub fn computed(&self) -> impl Iterator<Item = (LayerId, Slot, &str)> {
         let computed = self.weights.sources.iter().filter(|source| source.is_computed);
         computed.map(|source| (source.layer, source.slot, source.value.as_str()))
     }
 
-    /// Reads the weights that the file, or files beside it, hold for the layers that run here, and computes those that the
-    /// file computes.
+    /// Reads the weights of the layers that run here from the file and its external data files, and computes the weights that the file computes.
     ///
     /// - Cost: the memory and time of reading all of them.
     ///
     /// # Errors
-    /// [`Error::File`] for the first layer that has parameters without numbers, with the name of these and why: they cannot
-    /// be read, or a node cannot be computed.
+    /// [`Error::File`] for the first layer that lacks numbers for a parameter, with the parameter's name and the reason: the numbers cannot be read,
+    /// or a node cannot be computed.
     pub fn weights(&self) -> Result<Vec<Numbers>, Error> {
         self.weights.read(&self.path, &self.network)
     }

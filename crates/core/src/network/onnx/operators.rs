@@ -1,4 +1,4 @@
-//! What each operator becomes: a layer that runs, a layer that is only planned, a view, or a constant.
+//! Converts each operator to a layer that runs, a layer that is only planned, a view, or a constant.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use super::weights::Slot;
 use super::{products, windows};
 use crate::network::{Function, LayerKind, PoolingMethod};
 
-/// Reads a node; the values are those of its outputs, which may be fewer than it names.
+/// Reads a node. Returns the values of its outputs; these may be fewer than it names.
 pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let one = |value: Result<Value, String>| value.map(|value| vec![value]);
     if !call.is_standard() {
@@ -52,7 +52,7 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
         "Dropout" => one(dropout(call, layers)),
         "Cast" | "CastLike" if !keeps_numbers(call) => plain(call, layers),
         "Identity" | "Cast" | "CastLike" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => view(call, layers),
-        // Exporters spell out factors that functions have, also where they are 1.
+        // Exporters spell out the factors of functions even if they are 1.
         "Mul" | "Div" if is_by_one(call) => Ok(vec![Value::Map(call.map(0)?.clone())]),
         "Add" | "Sum" if is_sum_of_maps(call) => {
             let (dims, maps) = (call.input(0)?.dims().to_vec(), call.maps());
@@ -65,7 +65,7 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
     }
 }
 
-/// The values of `Constant`, `Shape` and the like, which need no data; those of more than `most` elements are not known.
+/// The values of `Constant`, `Shape` and similar nodes, which need no data. The elements are unknown if there are more than `most`.
 pub fn made_of_nothing(call: &Call<'_>, most: usize) -> Result<Option<Value>, String> {
     let list = |numbers: Vec<i64>| Value::constant(vec![numbers.len()], Data::Integers(numbers));
     Ok(Some(match call.operator() {
@@ -143,7 +143,7 @@ pub fn of_constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
     if let Some(dims) = all.iter().find(|dims| elements(dims).is_none()) {
         return Err(format!("an output of {dims:?} has more than 2^60 elements"));
     }
-    // Its numbers may be read later, or never: here only those that are few must be known.
+    // The numbers may be read later, or never. Only small constants must be known here.
     let mut constants = constants::compute(call, &all, MOST_ELEMENTS).unwrap_or_else(|_| {
         let of = constants::type_of(call);
         all.into_iter().map(|dims| Constant { dims, of, data: Data::Unknown, origin: None }).collect()
@@ -167,7 +167,7 @@ fn passed_on(call: &Call<'_>, output: &Constant) -> Option<Origin> {
     let Some(Value::Constant(first)) = call.optional(0) else { return None };
     let mut origin = first.origin.clone()?;
     let same = elements(&output.dims) == elements(&first.dims);
-    // Another order of a transposed matrix is a tensor of its own.
+    // A further reordering of a transposed matrix is a separate tensor.
     let is_plain = origin.order == Order::Same;
     match call.operator() {
         "Identity" => {}
@@ -182,10 +182,10 @@ fn passed_on(call: &Call<'_>, output: &Constant) -> Option<Origin> {
     Some(origin)
 }
 
-/// What to say of an operator that is not known.
+/// The message for an unknown operator.
 pub fn unknown(call: &Call<'_>) -> String {
     let from = if call.is_standard() { String::new() } else { format!(" of {}", shown(&call.node.domain)) };
-    // A shape is taken for the first output alone.
+    // Only the first output's shape can be taken from the file.
     if call.node.output.iter().skip(1).any(|name| !name.is_empty()) {
         return format!("the operator{from} is not supported; export the model without it");
     }
@@ -195,12 +195,12 @@ pub fn unknown(call: &Call<'_>) -> String {
     )
 }
 
-/// Everything else: a layer that is planned by its sizes for each output.
+/// Any other node: one layer per output, planned from its sizes.
 fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let operator = call.operator();
     let Some(all) = shapes::of(call)? else {
         let dims = call.stated.clone().ok_or_else(|| unknown(call))?;
-        // Nothing is known of its backward pass: it may read everything.
+        // Its backward pass is unknown and may read everything.
         let every = |other: &mut crate::network::Other| (other.reads_inputs, other.reads_output) = (true, true);
         return Ok(vec![layers.other(call, dims, every)?]);
     };
@@ -211,7 +211,7 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
         Some(Reads::Nothing) => (false, false),
         Some(Reads::Inputs) => (true, false),
         Some(Reads::Output) => (false, true),
-        // The gradient of a divisor needs it; that of a constant factor needs nothing.
+        // The gradient of a divisor needs the divisor; the gradient of a constant factor needs nothing.
         Some(Reads::OtherFactor) => (!is_alone || learns || operator == "Div" && call.map(0).is_err(), false),
         None => match operator {
             "Softmax" | "LogSoftmax" => (false, true),
@@ -232,7 +232,7 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
         let in_place = keeps_size && !inputs;
         values.push(layers.other(call, dims, |other| {
             (other.reads_inputs, other.reads_output, other.in_place) = (inputs, output, in_place);
-            // Scales and regions are not learned, also where they are initializers.
+            // Scales and regions are not learned, even if they are initializers.
             if matches!(operator, "Resize" | "Upsample") {
                 other.parameters = 0;
             }
@@ -259,7 +259,7 @@ fn view(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     Ok(vec![layers.view(&name_of(call), call.map(0)?, dims)?])
 }
 
-/// Whether a cast gives floating-point numbers: layers compute with these, in 32 bits.
+/// Whether a cast results in floating-point numbers, which layers compute with in 32 bits.
 fn keeps_numbers(call: &Call<'_>) -> bool {
     match call.optional(1) {
         Some(Value::Constant(like)) => is_floating(like.of),

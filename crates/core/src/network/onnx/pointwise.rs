@@ -1,6 +1,6 @@
-//! Element-by-element operations, and what their backward passes read.
+//! Element-by-element operations, and the tensors that their backward passes read.
 
-/// What the backward pass of an element-by-element operation reads.
+/// The tensors that the backward pass of an element-by-element operation reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// Nothing: it passes the gradient on, scales it by a constant, or has none.

@@ -1,4 +1,4 @@
-//! Matrix products: fully connected layers where a vector meets a learned matrix, else planned by their sizes.
+//! Matrix products: a vector times a learned matrix is a fully connected layer; others are only planned.
 
 use super::call::Call;
 use super::given::not;
@@ -66,7 +66,7 @@ fn is_bias(value: Option<&Value>, outputs: usize) -> bool {
     }
 }
 
-/// A product over the last axes; `bias` is what the one node that reads it adds.
+/// A product over the last axes; `bias` is added by the only node that reads the product.
 pub fn matmul(call: &Call<'_>, bias: Option<&Value>, layers: &mut Layers) -> Result<Value, String> {
     let (a, b) = (call.input(0)?.dims(), call.input(1)?.dims());
     // A vector is a row on the left and a column on the right.

@@ -1,7 +1,7 @@
-//! The messages of an ONNX file, as far as this reader uses them. Fields that are not listed are skipped unread.
+//! The messages of an ONNX file that this reader uses. Fields that are not listed are skipped unread.
 //!
-//! Source: `onnx.proto` of ONNX 1.19, field by field; numbers are never reused there. Payloads are `bytes`, also those that
-//! the definition gives as packed numbers, so that [`Stream`](super::stream::Stream) can leave out long ones.
+//! Source: `onnx.proto` of ONNX 1.19, field by field; numbers are never reused there. Payloads are `bytes`, even where the definition has packed
+//! numbers, so that [`Stream`](super::stream::Stream) can leave out long ones.
 
 use prost::Message;
 use prost::bytes::Bytes;

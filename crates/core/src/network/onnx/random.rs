@@ -1,4 +1,4 @@
-//! Random masks that exporters spell out: dropout of samples, and of elements.
+//! Recognizes random masks that exporters spell out: dropout of samples, and of elements.
 //!
 //! ```text
 //! RandomUniformLike -- Less (p) -- Cast -- Div (p) --.

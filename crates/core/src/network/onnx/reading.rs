@@ -1,4 +1,4 @@
-//! Reads a graph into layers: first what depends on no sample, then the other nodes in order.
+//! Reads a graph into layers: first the nodes that depend on no sample, then the other nodes in order.
 
 use std::path::Path;
 
@@ -16,15 +16,15 @@ use super::{fuse, operators, products, random, table};
 use crate::Error;
 use crate::network::{Function, LayerId, LayerKind, Network};
 
-/// What reading a graph gives.
+/// The result of reading a graph.
 pub(super) enum Found {
     /// The network.
     Network(Box<Whole>),
-    /// Branches that take the place of their nodes, before the graph is read again.
+    /// Branches that replace their nodes before the graph is read again.
     Branches(Vec<Branch>),
 }
 
-/// A network, and what else its graph tells.
+/// A network, with the other results of reading its graph.
 pub(super) struct Whole {
     pub network: Network,
     pub weights: Weights,
@@ -34,7 +34,7 @@ pub(super) struct Whole {
     pub is_for_inference: bool,
 }
 
-/// Reads a graph; `stand_in` stands for a mini-batch without a fixed size.
+/// Reads a graph; `stand_in` represents a mini-batch without a fixed size.
 pub(super) fn read(path: &Path, proto: &GraphProto, version: Option<i64>, stand_in: usize) -> Result<Found, Error> {
     let bad = |what: String| file_error(path, format!("cannot be read as a network: {what}"));
     let mut graph = Graph::of(proto).map_err(bad)?;
@@ -99,7 +99,7 @@ impl Fault {
     }
 }
 
-/// What tells an export for inference from one for training.
+/// The signs that a model was exported for inference.
 #[derive(Default)]
 struct Seen {
     normalizations: usize,
@@ -113,7 +113,7 @@ impl Seen {
 
     fn node(&mut self, operator: &str, inputs: &[String]) {
         self.normalizations += usize::from(operator.ends_with("Normalization"));
-        // How PyTorch's exporters name filters and biases that they have merged with batch normalizations.
+        // PyTorch's exporters give these names to filters and biases that they have merged with batch normalizations.
         let is_merged = |name: &String| name.starts_with("onnx::Conv_") || name.ends_with(".weight_bias");
         self.merged |= operator == "Conv" && inputs.iter().skip(1).any(is_merged);
     }
@@ -177,7 +177,7 @@ fn holds_graphs(node: &NodeProto) -> String {
     .to_owned()
 }
 
-/// Says what the outputs of a node stand for, but for those that nothing may read.
+/// Sets the values of a node's outputs, except outputs that no node may read.
 fn set<'a>(graph: &mut Graph<'a>, node: &'a NodeProto, values: Vec<Value>) {
     let given = Given::of(node, graph.version);
     for (at, (name, value)) in node.output.iter().zip(values).enumerate() {
@@ -227,7 +227,7 @@ fn read_nodes<'a>(
     Ok(None)
 }
 
-/// Reads a node, with those that form one operation with it; the values are those of the last one's outputs.
+/// Reads a node together with the nodes that form one operation with it. Returns the values of the last node's outputs.
 fn together(
     graph: &Graph<'_>,
     at: usize,
@@ -320,7 +320,7 @@ fn bias_after(graph: &Graph<'_>, product: &str) -> Option<(usize, Value)> {
 /// Whether this is the softmax of a network's only output, which its loss computes.
 fn is_final_softmax(graph: &Graph<'_>, call: &Call<'_>) -> bool {
     let is_only = graph.outputs().count() == 1 && call.node.output.iter().any(|name| graph.is_output(name));
-    // Over the samples, or over parts of them, it is another function than that of the loss.
+    // A softmax over the samples, or over parts of them, is a different function from the loss.
     let over_features = || {
         let along = call.int("axis").and_then(|axis| call::axis(axis, 2).ok());
         call.map(0).is_ok_and(|x| x.dims.len() == 2 && call.is_of_samples(&x.dims)) && along == Some(1)

@@ -1,4 +1,4 @@
-//! The extents of an operation's outputs, from those of its inputs and from the constants that give them.
+//! Computes the extents of an operation's outputs from the extents of its inputs and from constants.
 
 use super::call::{Call, axes, axis, extent};
 use super::value::{Dims, broadcast, elements};

@@ -1,4 +1,4 @@
-//! Numbers of a file that several layers use: as one tensor, or in ways that cannot be trained as one.
+//! Parameters that several layers use: as one tensor, or in ways that cannot be trained as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,11 +14,11 @@ pub struct Shared {
     pub name: String,
     /// Whether it is an initializer.
     pub is_initializer: bool,
-    /// The layers, each with what the numbers are to it.
+    /// The layers, each with the slot that the numbers fill.
     pub uses: Vec<(LayerId, Slot)>,
 }
 
-/// Who uses which numbers.
+/// The uses of numbers by layers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uses {
     shared: Vec<Shared>,
@@ -90,7 +90,7 @@ impl Uses {
         }
     }
 
-    /// What is used as one; an error says what cannot be.
+    /// The shared numbers; an error names numbers that cannot be shared.
     pub fn shared(&self, network: &Network) -> Result<Vec<Shared>, String> {
         if let Some(Apart { name, layers, how }) = self.apart.first() {
             let [one, other] = layers.map(|layer| &network.layer(layer).name);
@@ -104,7 +104,7 @@ impl Uses {
     }
 }
 
-/// The values that are made of floating-point numbers which the file holds, more than one: not those that fill a shape.
+/// The values that depend on more than one of the file's floating-point numbers. Numbers that only fill a shape do not count.
 fn learned<'a>(graph: &Graph<'a>) -> HashSet<&'a str> {
     let learnable = |name: &str| graph.constant(name).is_some_and(Constant::is_learnable);
     let mut all = HashSet::new();
@@ -118,7 +118,7 @@ fn learned<'a>(graph: &Graph<'a>) -> HashSet<&'a str> {
     all
 }
 
-/// What cannot be one tensor with the others: what gradients change, means, variances.
+/// The class of a slot. Slots of different classes cannot be one tensor: trained parameters, means, variances.
 fn class(slot: Slot) -> Slot {
     match slot {
         Slot::Mean | Slot::Variance => slot,

@@ -5,8 +5,8 @@
 //!           read ----------------------------------------> seek over ------>  read
 //! ```
 //!
-//! A model is a small graph between large weights. Long payloads and unknown fields are not read, and what is read is
-//! bounded, whatever the lengths in the file say.
+//! A model is a small graph between large weights. Long payloads and unknown fields are skipped. The bytes read are bounded, whatever lengths the
+//! file states.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -37,7 +37,7 @@ impl Stream {
     /// Opens a regular file. Reads at most `most` bytes, and leaves out payloads of more than `longest`.
     ///
     /// # Errors
-    /// Those of opening the file; [`io::ErrorKind::InvalidInput`] for anything but a regular file.
+    /// An error of opening the file; [`io::ErrorKind::InvalidInput`] for anything but a regular file.
     pub fn open(path: &Path, longest: usize, most: u64) -> io::Result<Stream> {
         // Opening a named pipe would wait for a writer.
         if !std::fs::metadata(path)?.is_file() {

@@ -7,8 +7,8 @@
 //! MaxPool   10    28  attribute  dilations  ints  1 ..   planned
 //! ```
 //!
-//! A node is held to this table before any of it is read, and attributes are read through it alone: what the table does not
-//! list is refused by name, also what a later version adds.
+//! Every node is checked against this table before it is read, and attributes are read only through it. A field that the table does not list is
+//! refused by name, even if a later version adds it.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -16,22 +16,22 @@ use std::sync::LazyLock;
 
 use super::KNOWN_VERSIONS;
 
-/// What becomes of a field whose value is not the usual one.
+/// The treatment of a field whose value is not the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The code reads it, and says itself what it does not take.
+    /// The code reads it, and refuses values itself.
     Honored,
-    /// It changes nothing that is computed here; the note says why.
+    /// It changes no result; the note gives the reason.
     Moot,
     /// It does not change sizes, so the node is planned, but it does not run.
     Planned,
-    /// The node is refused; an output is refused where it is read.
+    /// The node is refused. A refused output is reported by its reader.
     Refused,
 }
 
-/// What a field of an operator is.
+/// The kind of an operator's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     /// An attribute.
     Attribute,
     /// An input, in the order of the table.
@@ -45,15 +45,15 @@ pub enum Kind {
 pub struct Field {
     /// The versions of ONNX's operators that have it.
     pub versions: RangeInclusive<i64>,
-    /// What it is.
-    pub kind: Kind,
+    /// Its kind.
+    pub kind: FieldKind,
     /// Its name in ONNX's definition.
     pub name: &'static str,
     /// The type of an attribute; `one`, `optional` or `many` for inputs and outputs.
     pub of: &'static str,
     /// The default: `-` for no default, `!` for a field that must be given, `1 ..` for ones.
     pub usual: &'static str,
-    /// What becomes of other values.
+    /// The treatment of other values.
     pub read: Read,
 }
 
@@ -62,14 +62,14 @@ pub struct Field {
 pub struct Operator {
     /// The versions that have it.
     pub versions: RangeInclusive<i64>,
-    /// Whether nodes of it can run, or be part of what runs.
+    /// Whether nodes of it can run, alone or as part of another operation.
     pub runs: bool,
     fields: Vec<Field>,
 }
 
 impl Operator {
     /// The fields of a kind in a version, in order.
-    pub fn fields(&self, kind: Kind, version: i64) -> impl Iterator<Item = &Field> {
+    pub fn fields(&self, kind: FieldKind, version: i64) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(move |field| field.kind == kind && field.versions.contains(&version))
     }
 }
@@ -97,11 +97,11 @@ fn read(text: &'static str) -> HashMap<&'static str, Operator> {
     all
 }
 
-fn kind_of(text: &str) -> Option<Kind> {
+fn kind_of(text: &str) -> Option<FieldKind> {
     Some(match text {
-        "attribute" => Kind::Attribute,
-        "input" => Kind::Input,
-        "output" => Kind::Output,
+        "attribute" => FieldKind::Attribute,
+        "input" => FieldKind::Input,
+        "output" => FieldKind::Output,
         _ => return None,
     })
 }

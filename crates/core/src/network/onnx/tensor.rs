@@ -27,13 +27,13 @@ pub fn extents(tensor: &TensorProto) -> Result<(Dims, usize), String> {
     dims.zip(count).ok_or_else(|| format!("extents of {:?}", tensor.dims))
 }
 
-/// The bytes that `count` elements of a tensor take where they are stored as they are.
+/// The bytes of `count` elements of a tensor in uncompressed form.
 pub fn size(tensor: &TensorProto, count: usize) -> Result<usize, String> {
     let bits = types::bits(tensor.data_type)?;
     count.checked_mul(bits).map(|bits| bits.div_ceil(8)).ok_or_else(|| "are too large".to_owned())
 }
 
-/// The elements of a tensor; `external` are its bytes where another file has them. An error goes on after the tensor's name.
+/// The elements of a tensor; `external` are its bytes from another file. An error continues after the tensor's name.
 pub fn numbers(tensor: &TensorProto, external: Option<&[u8]>) -> Result<Data, String> {
     let (_, count) = extents(tensor).map_err(|what| format!("have {what}"))?;
     let raw = external.unwrap_or(&tensor.raw_data);

@@ -1,4 +1,4 @@
-//! What a name in the graph stands for: the output of a layer, or a constant.
+//! The values of names in the graph: the output of a layer, or a constant.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ pub const MOST_ELEMENTS: usize = 4096;
 /// Extents of a tensor, the mini-batch included.
 pub type Dims = Vec<usize>;
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// The output of a layer.
     Map(Map),
-    /// Something that does not depend on the samples.
+    /// A value that does not depend on the samples.
     Constant(Rc<Constant>),
 }
 
@@ -29,7 +29,7 @@ pub struct Map {
     pub dims: Dims,
 }
 
-/// Something that does not depend on the samples: a weight, a shape, a random mask.
+/// A value that does not depend on the samples: a weight, a shape, a random mask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constant {
     /// Extents; none for a single number.
@@ -49,8 +49,8 @@ pub struct Origin {
     pub name: String,
     /// How its elements are ordered now.
     pub order: Order,
-    /// Number of learned parameters in it: those of initializers of more than one floating-point number, as far as it is
-    /// made of them.
+    /// Number of learned parameters in it, from the initializers that it is computed from. An initializer of a single floating-point number does not
+    /// count.
     pub learned: usize,
 }
 
@@ -124,7 +124,7 @@ impl Constant {
         match &self.data {
             Data::Unknown => None,
             Data::Integers(all) => Some(all.clone()),
-            // Conversion saturates, and gives 0 for NaN.
+            // Conversion saturates; NaN becomes 0.
             Data::Floats(all) => Some(all.iter().map(|&number| number as i64).collect()),
         }
     }
@@ -139,8 +139,8 @@ impl Constant {
     }
 }
 
-/// Elements of a tensor with these extents, if there are at most 2^60; also where an extent of 0 makes them none, so that
-/// no product of some of the extents overflows.
+/// Elements of a tensor with these extents, if at most 2^60. The limit applies even with an extent of 0, so that no product of some of the extents
+/// overflows.
 pub fn elements(dims: &[usize]) -> Option<usize> {
     let product = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim.max(1)));
     let all = if dims.contains(&0) { 0 } else { product? };
@@ -149,8 +149,8 @@ pub fn elements(dims: &[usize]) -> Option<usize> {
 
 /// The shape of one of `batch` samples.
 ///
-/// A tensor whose first extent is not the mini-batch, as after windows were cut out, is a vector of its share. More than
-/// three spatial extents become three, and one becomes two of which the first is 1.
+/// If the first extent is not the mini-batch, as after windows were cut out, the sample is a vector of its share. More than three spatial extents
+/// become three, and one becomes two with a leading 1.
 pub fn sample(dims: &[usize], batch: usize) -> Result<Shape, String> {
     let all = elements(dims).ok_or_else(|| format!("{dims:?} has more than 2^60 elements"))?;
     match dims {

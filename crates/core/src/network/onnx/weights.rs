@@ -1,4 +1,4 @@
-//! The numbers that a file holds for the parameters of its layers.
+//! The parameters of layers, read from the file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const MOST_KEPT: usize = 2 * MOST_COMPUTED;
 /// The most elements for all nodes to read.
 const MOST_READ: usize = 32 * MOST_COMPUTED;
 
-/// What a layer keeps from step to step, one list of numbers each.
+/// The numbers that a layer keeps from step to step, one list per slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Slot {
     /// Filters of a convolution (k, c / groups, r, s) or the matrix of a fully connected layer (outputs, inputs).
@@ -42,14 +42,14 @@ pub enum Slot {
     Variance,
 }
 
-/// Which value of the graph has the numbers of a layer's slot.
+/// The value of the graph that holds the numbers of a layer's slot.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Source {
     pub layer: LayerId,
     pub slot: Slot,
     /// Its name.
     pub value: String,
-    /// How they are to be ordered, compared with the graph.
+    /// Their order in the slot, relative to the graph.
     pub order: Order,
     /// Whether it is an initializer.
     pub is_initializer: bool,
@@ -62,13 +62,13 @@ pub(super) struct Source {
 pub struct Numbers {
     /// The layer.
     pub layer: LayerId,
-    /// What of the layer they are.
+    /// The slot of the layer.
     pub slot: Slot,
     /// The numbers, in the order of the slot.
     pub numbers: Vec<f32>,
 }
 
-/// Where the numbers of all layers are, and what is needed to compute those that no initializer holds.
+/// The sources of all layers' numbers, and the inputs for computing numbers that no initializer holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weights {
     pub sources: Vec<Source>,
@@ -83,7 +83,7 @@ pub(super) struct Weights {
 impl Weights {
     /// The weights of these sources.
     pub fn of(graph: &Graph<'_>, sources: Vec<Source>) -> Weights {
-        // What no later node computes from constants alone.
+        // Values that later nodes cannot compute from constants alone.
         let mut of_shapes: HashSet<&str> = HashSet::new();
         for node in (0..graph.len()).map(|at| graph.node(at)) {
             if !graph.has_constants_only(node) || node.input.iter().any(|name| of_shapes.contains(name.as_str())) {
@@ -106,7 +106,7 @@ impl Weights {
         !self.known.is_empty()
     }
 
-    /// Forgets the values that are others with another mini-batch.
+    /// Forgets the values that change with the mini-batch.
     pub fn forget_changed(&mut self, other: Option<&Weights>) {
         for (name, constant) in &mut self.known {
             if other.and_then(|other| other.known.get(name)).is_none_or(|other| other.data != constant.data) {
@@ -115,7 +115,7 @@ impl Weights {
         }
     }
 
-    /// Reads the numbers of all sources from a file and the files beside it that hold its weights.
+    /// Reads the numbers of all sources from a file and its external data files.
     pub fn read(&self, path: &Path, network: &Network) -> Result<Vec<Numbers>, Error> {
         self.must_be_all(path, network)?;
         let mut graph = decode(path, usize::MAX, MOST.0)?.graph.unwrap_or_default();
@@ -138,7 +138,7 @@ impl Weights {
         Ok(all)
     }
 
-    /// Refuses a layer that runs and has parameters which nothing in the file gives.
+    /// Refuses a layer that runs but has parameters without numbers in the file.
     fn must_be_all(&self, path: &Path, network: &Network) -> Result<(), Error> {
         let given: HashSet<(LayerId, Slot)> = self.sources.iter().map(|source| (source.layer, source.slot)).collect();
         for (id, layer) in network.iter() {
@@ -238,7 +238,7 @@ impl<'a> Values<'a> {
             let is_there = self.tensors.contains_key(name.as_str())
                 || self.known.contains_key(name)
                 || self.computed.contains_key(name.as_str());
-            // What a type or a shape alone is taken from may depend on the samples.
+            // An input of which only the type or shape is used may depend on the samples.
             let passed = |what: String| match what.starts_with("are ") {
                 true => what,
                 false => format!("the numbers of its input {} {what}", shown(name)),
@@ -267,7 +267,7 @@ impl<'a> Values<'a> {
         Ok(all.into_iter().map(Rc::new).collect())
     }
 
-    /// The tensor of a `Constant` node, and what needs no more than a shape.
+    /// The tensor of a `Constant` node, or the value of a node that needs only a shape.
     fn made_of_nothing(&self, call: &Call<'_>) -> Result<Option<Rc<Constant>>, String> {
         if let Some(tensor) = call.value().and_then(|value| value.t.as_ref()).filter(|_| call.operator() == "Constant")
         {
@@ -282,7 +282,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// One value; an error goes on after its name.
+    /// One value; an error continues after its name.
     fn value(&self, name: &str) -> Result<Rc<Constant>, String> {
         if let Some(result) = self.computed.get(name) {
             return result.clone();
@@ -323,7 +323,7 @@ impl<'a> Values<'a> {
         Ok(Rc::new(Constant { dims, of: tensor.data_type, data, origin: None }))
     }
 
-    /// The bytes of a tensor that another file has.
+    /// The bytes of a tensor in an external data file.
     fn external(&self, tensor: &TensorProto, count: usize) -> Result<Option<Vec<u8>>, String> {
         match tensor.data_location {
             EXTERNAL => read_external(self.path, tensor, tensor::size(tensor, count)?).map(Some),
@@ -332,7 +332,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The bytes of a tensor in a file beside the model's.
+/// The bytes of a tensor in an external data file next to the model.
 fn read_external(path: &Path, tensor: &TensorProto, wanted: usize) -> Result<Vec<u8>, String> {
     use std::io::{Read, Seek, SeekFrom};
     let entry =

@@ -1,4 +1,4 @@
-//! Convolutions, transposed convolutions and pooling: everything that slides windows over the spatial axes.
+//! Convolutions, transposed convolutions and pooling: operations with windows over the spatial axes.
 
 use super::call::{Call, extent};
 use super::given::not;
@@ -67,7 +67,7 @@ fn windows(call: &Call<'_>, inputs: &[usize], filters: &[usize]) -> Result<Vec<A
     Ok(axes)
 }
 
-/// One spatial dimension as the second of two.
+/// Turns one spatial dimension into two with a leading 1.
 fn at_least_two(mut axes: Vec<Axis>) -> Vec<Axis> {
     if axes.len() == 1 {
         axes.insert(0, Axis::new(1, 1));
@@ -104,7 +104,7 @@ pub fn convolution(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String
     layers.view(&name, &Map { layer, dims: dims.clone() }, dims)
 }
 
-/// Refuses a `kernel_shape` that is not that of the filters.
+/// Refuses a `kernel_shape` that differs from the filters' extents.
 fn must_have_extents(call: &Call<'_>, filters: &[usize]) -> Result<(), String> {
     let given = call.ints("kernel_shape").filter(|given| !given.is_empty());
     match given.filter(|given| !given.iter().copied().eq(filters.iter().map(|&filter| filter as i64))) {

@@ -41,7 +41,7 @@ pub struct Allotment {
 }
 
 impl Allotment {
-    /// Upper bound on how much slower than the optimum this is: (time - bound) / bound; 0 if proven optimal.
+    /// Upper bound on the slowdown against the optimum: (time - bound) / bound; 0 if proven optimal.
     pub fn gap(&self) -> f64 {
         if self.time == self.bound { 0.0 } else { (self.time - self.bound).ratio(self.bound) }
     }
@@ -95,7 +95,7 @@ pub struct Speedups {
     pub exchange: bool,
     /// Drop points that cannot be part of a better answer before the search.
     pub fix: bool,
-    /// Drop partial sums whose relaxation is no better than the best answer.
+    /// Drop partial sums whose relaxation does not beat the best answer.
     pub bound: bool,
     /// Drop partial sums that others beat in both workspace and time.
     pub dominance: bool,

@@ -35,7 +35,7 @@ impl Segment {
     }
 }
 
-/// The segments of all kernels' hulls, steepest first; those of one kernel in order along its hull.
+/// The segments of all kernels' hulls, steepest first. Segments of one kernel are in order along its hull.
 pub(super) fn segments(knapsack: &Knapsack) -> Vec<Segment> {
     let hulls: Vec<Vec<Segment>> = knapsack.fronts.iter().map(|front| hull(front)).collect();
     let of_kernel =

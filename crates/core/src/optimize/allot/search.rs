@@ -6,11 +6,10 @@
 //! their sums    (0, 0)  (3, 6)  (4, 7)  (7, 13)    dominated and hopeless sums are dropped
 //! ```
 //!
-//! The kernels not yet merged have a relaxation of their own, a concave line over the remaining capacity. One walk
-//! along that line, in parallel with the sums by rising weight, gives each sum's bound and, with whole segments only, a
-//! complete answer. So every sum is completed immediately, and the best answer improves quickly. Kernels whose
-//! second-best point is closest to their best come first: their choice is uncertain, while the others seldom leave
-//! their best point.
+//! The kernels not yet merged have a separate relaxation, a concave line over the remaining capacity. One walk along that line, in parallel with the
+//! sums by rising weight, gives each sum's bound and, with whole segments only, a complete answer. So every sum is completed immediately, and the
+//! best answer improves quickly. Kernels whose second-best point is closest to their best come first: their choice is uncertain, while the others
+//! seldom leave their best point.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -22,7 +21,7 @@ use super::{Speedups, Stop};
 
 /// The limits of one pass.
 pub(super) struct Limits {
-    /// The most sums to keep per kernel; beyond it, those with the least bounds are dropped.
+    /// The most sums to keep per kernel; beyond it, the sums with the least bounds are dropped.
     pub width: usize,
     /// The most sums to keep in total.
     pub states: usize,
@@ -39,23 +38,23 @@ struct Sum {
     gain: u64,
     /// Upper bound on the gain of any completion.
     bound: u64,
-    last: Step,
+    last: Origin,
 }
 
 /// The origin of a sum: the index of the previous sum in the trace, and the point of its last kernel.
 #[derive(Clone, Copy)]
-struct Step {
+struct Origin {
     before: u32,
     point: u32,
 }
 
 /// The beginning of every trace: the sum over no kernels.
-const START: Step = Step { before: 0, point: 0 };
+const START: Origin = Origin { before: 0, point: 0 };
 
 /// The best completed sum: its last step, the number of kernels merged before that step, and the number of whole
 /// segments that follow.
 struct Completion {
-    last: Step,
+    last: Origin,
     level: usize,
     whole: usize,
 }
@@ -101,8 +100,8 @@ struct Pass<'a> {
     least: Vec<(u64, u64)>,
     /// The hulls of all kernels, steepest first.
     segments: Vec<Segment>,
-    /// The last step of every sum that was kept; those of the latest kernel are at the end.
-    trace: Vec<Step>,
+    /// The last step of every sum that was kept; the latest kernel's steps are at the end.
+    trace: Vec<Origin>,
     best: u64,
     found: Option<Completion>,
 }
@@ -146,7 +145,7 @@ impl<'a> Pass<'a> {
                 let Some(left) = self.core.capacity.checked_sub(weight) else { break };
                 let Some(fit) = curve.whole(left, whole) else { break };
                 whole = fit;
-                let last = Step { before, point };
+                let last = Origin { before, point };
                 if gain + curve.gain(whole) > self.best {
                     self.best = gain + curve.gain(whole);
                     self.found = Some(Completion { last, level, whole });
@@ -166,8 +165,8 @@ impl<'a> Pass<'a> {
         Ok(next)
     }
 
-    /// Sorts sums by weight and drops those that others beat or that cannot beat the latest answer, then those beyond
-    /// the width; returns the largest bound of the latter.
+    /// Sorts sums by weight. Drops sums that others beat or that cannot beat the latest answer, then sums beyond the width. Returns the largest bound
+    /// of the latter.
     fn prune(&self, sums: &mut Vec<Sum>) -> u64 {
         let speedups = self.limits.speedups;
         sums.sort_by_key(|sum| (sum.weight, Reverse(sum.gain)));

@@ -32,7 +32,7 @@ pub struct Checked {
 impl Checked {
     /// Checks a schedule.
     ///
-    /// - Cost: that of [`check`].
+    /// - Cost: one [`check`].
     ///
     /// # Errors
     /// [`Error::Unsound`] with the first violation; the errors of [`Step::check`].

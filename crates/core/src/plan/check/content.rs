@@ -6,8 +6,8 @@
 //! norm        its sums of samples 0..4; of 4..8            then norm by its sums for 4..8, and for 0..4
 //! ```
 //!
-//! A tensor with samples is read and written for the samples of a computation alone. Any other is read whole, once what
-//! adds up over the samples has counted each of them.
+//! A computation reads and writes a tensor with samples only for its own samples. It reads any other tensor whole, after every sample has been added
+//! to it.
 
 use std::ops::Range;
 
@@ -65,7 +65,7 @@ impl Content {
         !self.kept.meets(samples) && !self.by.iter().any(|(_, own)| own.meets(samples))
     }
 
-    /// Whether it is what is wanted, for all of these samples.
+    /// Whether the content of all these samples is the wanted content.
     fn is(&self, wanted: &Wanted, samples: &Range<usize>) -> bool {
         let agrees = |own: &Samples, is_wanted| if is_wanted { own.covers(samples) } else { !own.meets(samples) };
         let place = |by: &OperationId| self.by.binary_search_by_key(by, |(own, _)| *own);
@@ -74,7 +74,7 @@ impl Content {
             && wanted.by.iter().all(|by| place(by).is_ok())
     }
 
-    /// Whether it is the sum over some samples that an operation computed, without these.
+    /// Whether it is the sum that an operation computed over other samples, without these.
     fn is_sum_of(&self, operation: OperationId, samples: &Range<usize>) -> bool {
         self.kept.is_empty() && matches!(self.by.as_slice(), [(by, own)] if *by == operation && !own.meets(samples))
     }
@@ -108,7 +108,7 @@ pub(super) struct Progress {
     results: Vec<Option<Wanted>>,
     /// For each operation: the samples that it has computed.
     done: Vec<Samples>,
-    /// For each operation: the samples whose sums it has computed in a phase of their own.
+    /// For each operation: the samples whose sums it has computed in a separate phase.
     summed: Vec<Samples>,
     batch: usize,
 }
@@ -144,7 +144,7 @@ impl Progress {
             Phase::Whole | Phase::Apply => &mut self.done[operation.0],
             Phase::Sums => &mut self.summed[operation.0],
         };
-        // Only what has run can run again, and nothing else may.
+        // A rerun needs a first run, and a first run happens once.
         let is_next = if compute.again { done.covers(samples) } else { !done.meets(samples) };
         if !is_next {
             found.push(Violation::RunTwice { operation, at });
@@ -153,7 +153,8 @@ impl Progress {
         let uses: Vec<(usize, &Use)> = step.uses(operation, compute.phase).collect();
         for (&(place, used), block) in uses.iter().zip(&compute.blocks) {
             let access = compute.access(used, step.tensor(used.tensor));
-            // What a rerun only reads holds what the first run left; and what a phase does, what others have left.
+            // An operand that a rerun only reads must hold the output of the first run. An operand that only this phase reads must hold the output of
+            // earlier phases.
             let is_left = compute.phase == Phase::Apply && access == Access::Read && used.access != Access::Read;
             let is_kept = compute.again && used.rerun == Rerun::ReadOnly;
             let wanted = if is_kept || is_left { &self.leaves } else { &self.reads };
@@ -162,7 +163,7 @@ impl Progress {
             let reach = compute.reach(tensor, self.batch);
             let is_right = match access {
                 Access::Write => true,
-                // What earlier parts of this operation have added, and not this part.
+                // It must contain the sums of earlier parts of this operation, but not this part's.
                 Access::Add if used.access == Access::Write => content.is_sum_of(operation, samples),
                 Access::Read | Access::Add => content.is(wanted, &reach),
             };
@@ -174,7 +175,7 @@ impl Progress {
         for ((_, used), BlockId(block)) in uses.iter().zip(&compute.blocks) {
             let tensor = step.tensor(used.tensor);
             let has_samples = tensor.sample_bytes.is_some();
-            // What has no samples and is no sum changes once for all of them.
+            // If an operand has no samples and is not a sum, it changes once for the whole mini-batch.
             let counted = if has_samples || step.is_sum(used) { samples.clone() } else { 0..self.batch };
             contents[*block].access(compute.access(used, tensor), operation, &counted, has_samples);
         }
@@ -189,7 +190,7 @@ impl Progress {
     /// The operations that did not run for every sample.
     pub(super) fn missing(&self) -> impl Iterator<Item = Violation> + '_ {
         let all = 0..self.batch;
-        // Where sums run in a phase of their own, all do.
+        // If any sums run in a separate phase, all must.
         let is_missing = move |(done, summed): (&Samples, &Samples)| {
             !done.covers(&all) || !(summed.is_empty() || summed.covers(&all))
         };

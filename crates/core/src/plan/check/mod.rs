@@ -1,13 +1,20 @@
-//! An independent check of every schedule, whoever wrote it.
+//! An independent check of every schedule, by any planner.
 //!
-//! It shares no code with placement, schedule writing or simulation, and walks the list once. For every byte of both
-//! arenas it tracks the owner and the instructions that accessed it; for every stream, which instructions of the other
-//! streams are known to have ended; for every block and sample, its content: the output of an operation, a sum, or nothing.
-//! Parts of an operation must cover each sample once, and sums over samples each part once; what is computed by sums over
-//! all samples comes after all of them. An
-//! empty list of violations means that any machine that respects streams and waits computes the same as the step's
-//! operations run in order, within the budget, and that the results survive until the end of the step. A separate check
-//! compares the step with its network when the network is lowered.
+//! The checker shares no code with placement, schedule writing or simulation, and walks the list once. It tracks:
+//!
+//! - for every byte of both arenas: the owner, and the instructions that accessed it;
+//! - for every stream: the instructions of other streams that have certainly ended;
+//! - for every block and sample: its content (the output of an operation, a sum, or nothing).
+//!
+//! Parts of an operation must cover each sample once, and sums over samples must include each part once. Results computed from sums over all samples
+//! come after all of the sums.
+//!
+//! An empty list of violations means three things. Any machine that respects streams and waits computes the same as the step's operations run in
+//! order. The step stays within the budget. The results are present at the end of the step. If the step was lowered from a network, a separate check
+//! compares the two (`network`).
+//!
+//! `content` follows the contents, `order` the streams and owners of bytes; `violation` lists all violations, and `checked` holds schedules that
+//! passed.
 
 mod checked;
 mod content;
@@ -30,7 +37,7 @@ use super::step::{Access, Again, Cost, GroupId, Phase, Residence, Step, Use};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
 use crate::{Bytes, Configuration};
 
-/// Returns every violation in a schedule of this step; none if it can run.
+/// Returns every violation in a schedule of this step; empty if it can run.
 ///
 /// - Cost: O(instructions × operands + blocks × earlier owners of their bytes).
 ///
@@ -49,7 +56,7 @@ use crate::{Bytes, Configuration};
 pub fn check(step: &Step, schedule: &Schedule, budgets: Budgets) -> Vec<Violation> {
     let mut checker = Checker::new(step, schedule);
     checker.form(budgets);
-    // With indices out of range there is nothing to walk.
+    // With indices out of range, the instructions cannot be walked.
     if checker.violations.iter().any(|violation| matches!(violation, Violation::NoSuch { .. })) {
         return checker.violations;
     }
@@ -125,7 +132,7 @@ impl<'a> Checker<'a> {
         self.schedule.blocks[block.0].holds
     }
 
-    /// The size a block with this content must have, and whether it is resident; `None` if nothing like it exists.
+    /// The size that a block with this content must have, and whether it is resident; `None` for unknown content.
     fn wanted(&self, holds: Holding) -> Option<(Bytes, bool)> {
         match holds {
             Holding::Tensor(id) => {
@@ -136,7 +143,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The bytes of one sample of what a block holds; `None` if that is not divided into samples.
+    /// The bytes of one sample in a block; `None` if the block is not divided into samples.
     fn sample_bytes(&self, holds: Holding) -> Option<Bytes> {
         match holds {
             Holding::Tensor(id) => self.step.tensors.get(id.0)?.sample_bytes,
@@ -379,7 +386,7 @@ impl<'a> Checker<'a> {
                 self.refuse(Violation::NeverWritten { block: *block, holds: self.holds(*block), at });
             }
         }
-        // What the sums leave stays as the first run left it.
+        // The outputs of the sums stay as the first run left them.
         if compute.again && (operation.again == Again::Never || compute.phase == Phase::Sums) {
             self.refuse(Violation::RunsAgain { operation: id, at });
         }

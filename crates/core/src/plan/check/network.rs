@@ -1,4 +1,5 @@
-//! Checks a step against its network: restates the network's rules independently of the code that lowered it.
+//! Checks a step against its network: restates the network's rules independently of the code that lowered it. `operands` has the operands of each
+//! pass, and `learning` follows the contents of tensors.
 
 mod learning;
 mod operands;
@@ -114,7 +115,7 @@ fn is_in_place(workload: &Workload<'_>, layer: LayerId, place: usize) -> bool {
         && inputs.get(place).is_some_and(|input| map(*input) == map(layer))
 }
 
-/// Whether a layer only gives its input another shape.
+/// Whether a layer only reshapes its input.
 fn is_view(kind: &LayerKind) -> bool {
     matches!(kind, LayerKind::Flatten | LayerKind::Reshape { .. })
 }

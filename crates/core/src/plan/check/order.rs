@@ -1,4 +1,4 @@
-//! Which steps have certainly ended when another begins, and the previous owners of every byte.
+//! The steps that have certainly ended when another begins, and the previous owners of every byte.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn join(one: &mut Count, other: Count) {
 /// The state of the streams as the list is walked.
 pub(super) struct Order {
     known: [Count; STREAMS],
-    /// For each step: what its stream knew after it.
+    /// For each step: the knowledge of its stream after it.
     after: Vec<Count>,
     /// For each stream: its steps that do work.
     steps: [Vec<InstructionId>; STREAMS],
@@ -85,7 +85,7 @@ impl Arena {
         Arena { stretches: BTreeMap::new(), blocks: vec![Touches::default(); blocks] }
     }
 
-    /// Gives bytes to a block; returns the blocks that owned some of them last.
+    /// Assigns bytes to a block; returns the previous owners of these bytes.
     pub(super) fn take(&mut self, block: usize, offset: u64, bytes: u64) -> Vec<usize> {
         let end = offset.saturating_add(bytes);
         let first = self.stretches.range(..=offset).next_back().map_or(offset, |(start, _)| *start);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// A set of samples, as ranges in order that neither meet nor are empty.
+/// A set of samples, as ordered, non-empty ranges that do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Samples(Vec<Range<usize>>);
 

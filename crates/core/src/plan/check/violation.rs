@@ -81,7 +81,7 @@ pub enum Violation {
     },
     /// An instruction refers to something that does not exist, or a block holds a tensor that the step lacks.
     NoSuch {
-        /// What does not exist.
+        /// The name of the missing thing.
         what: String,
         /// The instruction; the first for blocks.
         at: InstructionId,
@@ -100,11 +100,11 @@ pub enum Violation {
         /// The second allocation.
         at: InstructionId,
     },
-    /// A block is resident but its tensor is not, or the other way around.
+    /// Only one of a block and its tensor is resident.
     Residence {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
     },
     /// Two resident blocks hold the same tensor; only one of them can hold its initial content.
@@ -138,7 +138,7 @@ pub enum Violation {
     Unordered {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
         /// The instruction.
         at: InstructionId,
@@ -149,18 +149,18 @@ pub enum Violation {
     ChangedWhileCopied {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
         /// The writing step.
         at: InstructionId,
         /// The copy.
         copy: InstructionId,
     },
-    /// A block is read before anything is written to it.
+    /// A block is read before it is written.
     NeverWritten {
         /// The block.
         block: BlockId,
-        /// What it should hold.
+        /// The content that it should hold.
         holds: Holding,
         /// The reading step.
         at: InstructionId,
@@ -169,14 +169,14 @@ pub enum Violation {
     Leak {
         /// The block.
         block: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
     },
     /// Bytes that hold a result of the step, which is read after its end, are given to another block.
     ResultLost {
         /// The block of the result: the probabilities, or another map that no layer reads.
         result: BlockId,
-        /// What it holds.
+        /// The block's content.
         holds: Holding,
         /// The block that takes some of its bytes.
         block: BlockId,
@@ -196,7 +196,7 @@ pub enum Violation {
     NotOnHost {
         /// The block on the host.
         host: HostBlockId,
-        /// What it should hold.
+        /// The tensor that it should hold.
         tensor: TensorId,
         /// The copy.
         at: InstructionId,
@@ -258,14 +258,14 @@ pub enum Violation {
         /// The computation.
         at: InstructionId,
     },
-    /// An operation computes a sample twice in one step, or again before the first time.
+    /// An operation computes a sample twice in one step, or reruns before its first run.
     RunTwice {
         /// The operation.
         operation: OperationId,
         /// The second run.
         at: InstructionId,
     },
-    /// An operation runs again that must not.
+    /// An operation that must not rerun does.
     RunsAgain {
         /// The operation.
         operation: OperationId,

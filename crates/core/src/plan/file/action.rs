@@ -1,4 +1,4 @@
-//! What an instruction does, as both files of schedules have it; how a computation is written is theirs.
+//! The actions of instructions, as both schedule files write them. Each file has a separate form for computations.
 
 use serde::{Deserialize, Serialize};
 

@@ -179,7 +179,7 @@ fn read(compute: ComputeObject, operation: OperationId, lowered: &Lowered) -> Re
         Some(operands.remove(place))
     };
     let mut blocks = Vec::new();
-    // Where other samples have run, the operation's access alone would overwrite their sum, or change what they have changed.
+    // If other samples have run, the operation's access alone would overwrite their sum, or change their result.
     let mut adds = false;
     for (place, used) in lowered.step.uses(operation, phase) {
         let role = lowered.passes[operation.0].roles[place];

@@ -5,6 +5,8 @@
 //! ```
 //!
 //! A plan runs without further checks, so a file is trusted only after its schedule has passed the checker.
+//!
+//! `document` has the schedule of a network's plan, `step_plan` and `step_schedule` the plan of a step file, and `action` the instructions of both.
 
 use std::io::Read;
 use std::path::Path;

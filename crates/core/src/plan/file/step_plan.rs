@@ -7,8 +7,8 @@
 //!  "schedule": {..}}
 //! ```
 //!
-//! Where a stretch runs in parts of the mini-batch, only the schedule says all: `tensors` is about whole tensors. A file is
-//! trusted only after its schedule has passed the checker.
+//! If a stretch runs in parts of the mini-batch, only the schedule is complete: `tensors` describes whole tensors. A file is trusted only after its
+//! schedule has passed the checker.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -57,7 +57,7 @@ struct Document<'a> {
     schedule: ScheduleDocument,
 }
 
-/// What a reader of the schedule needs.
+/// The keys that a reader of the schedule needs.
 #[derive(Deserialize)]
 struct Body {
     step: String,
@@ -79,7 +79,7 @@ struct ChoiceObject {
     workspace_bytes: Bytes,
 }
 
-/// The CRC-32 of a step's file without times, in hexadecimal digits: other operations or tensors have another.
+/// The CRC-32 of a step's file without times, in hexadecimal digits. It differs for other operations or tensors.
 fn checksum(step: &Step) -> Result<String, Error> {
     let mut crc = Crc::new();
     crc.update(StepFile { step: step.without_costs(), machine: None }.to_json()?.as_bytes());
@@ -141,11 +141,11 @@ impl Plan {
 impl Checked {
     /// The schedule of a step's plan, as [`Plan::to_step_json`] wrote it.
     ///
-    /// - Cost: that of [`crate::plan::check`].
+    /// - Cost: one [`crate::plan::check`].
     ///
     /// # Errors
-    /// [`Error::BadDocument`] if the text is no such plan, has another version, is the plan of another step or of another
-    /// recording of it, states a size that disagrees with its schedule, or if the checker rejects the schedule.
+    /// [`Error::BadDocument`] if the text is no such plan, has another version, belongs to another step or another recording of it, states a size
+    /// that disagrees with its schedule, or if the checker rejects the schedule.
     pub fn from_step_plan(text: &str, step: &Step) -> Result<Checked, Error> {
         let Head { format, version } = serde_json::from_str(text).map_err(bad)?;
         if (format.as_str(), version) != (FORMAT, VERSION) {
@@ -180,7 +180,7 @@ impl Checked {
         Checked::new(step, schedule, budgets).map_err(|error| bad(format!("the checker rejects its schedule: {error}")))
     }
 
-    /// The same from a file, compressed if its name ends in `.gz`.
+    /// Reads the schedule from a file, compressed if its name ends in `.gz`.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read or decompressed, or with the error of [`Checked::from_step_plan`] as its

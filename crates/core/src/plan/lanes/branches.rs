@@ -6,20 +6,20 @@
 //!         `-- pool ------'
 //! ```
 //!
-//! The backward operations of a branch are those of its groups.
+//! A branch's backward operations belong to the same groups as its forward operations.
 
 use std::collections::HashMap;
 
 use crate::plan::step::{Access, GroupId, Step, TensorId};
 
-/// A branch: its fork, by number, and its own number behind that.
+/// A branch: the number of its fork, and its number within the fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Branch {
     pub(super) fork: usize,
     pub(super) number: usize,
 }
 
-/// The branch of each group; of forks inside branches only the outer one counts.
+/// The branch of each group. For forks inside branches, only the outer fork counts.
 pub(super) struct Branches(Vec<Option<Branch>>);
 
 impl Branches {
@@ -48,7 +48,7 @@ impl Branches {
     }
 }
 
-/// For each forward operation: those that must come after it because of a tensor.
+/// For each forward operation: the operations that must come after it because of a tensor.
 fn followers(step: &Step) -> Vec<Vec<usize>> {
     #[derive(Default)]
     struct Accesses {
@@ -74,7 +74,7 @@ fn followers(step: &Step) -> Vec<Vec<usize>> {
     followers
 }
 
-/// For each operation: the first one that every path from it passes through; their number if there is none.
+/// For each operation: the first operation that every path from it passes through, or the number of operations.
 fn joins(followers: &[Vec<usize>]) -> Vec<usize> {
     let end = followers.len();
     let mut joins = vec![end; end + 1];
@@ -92,7 +92,7 @@ fn joins(followers: &[Vec<usize>]) -> Vec<usize> {
     joins
 }
 
-/// The part of each operation from `first` to before `join`; between two parts there is no path that avoids both ends.
+/// The part of each operation from `first` to before `join`. Any path between two parts passes through one of these ends.
 fn parts(followers: &[Vec<usize>], first: usize, join: usize) -> Vec<usize> {
     let mut parts: Vec<usize> = (0..join - first).collect();
     for place in first..join {

@@ -1,4 +1,4 @@
-//! Branches side by side: gives the branches between a fork and a join streams of their own, where that is faster and fits.
+//! Branches side by side: moves the branches between a fork and a join to separate streams, if that is faster and fits.
 //!
 //! ```text
 //! one lane     fork | 1x1 | 3x3 . . . . . | 5x5 . . | pool | join        what the planner found
@@ -7,9 +7,11 @@
 //! lane 3            | 1x1 . | pool . . .|
 //! ```
 //!
-//! A plan with one lane comes first. Then each section of its schedule, the branches of one fork going forward or backward,
-//! is rewritten, placed and simulated; the plan stays as it is where nothing is gained. What each lane accesses conflicts
-//! with what others do at the same time, so placement gives it bytes of its own until the join.
+//! The plan with one lane comes first. Then each section of its schedule (the branches of one fork, going forward or backward) is rewritten, placed
+//! and simulated. The plan is unchanged if nothing is gained. Lanes that run at the same time conflict, so placement gives the blocks of each lane
+//! separate bytes until the join.
+//!
+//! `branches` finds forks and joins, `section` assigns branches to streams, and `rewrite` moves the instructions.
 
 mod branches;
 mod rewrite;
@@ -21,15 +23,15 @@ use section::{Section, sections};
 use tightfit_place::Effort;
 
 use super::draft::{Draft, Drafter};
-use super::policies::Outcome;
+use super::policies::PolicyResult;
 use super::{Policy, simulate};
 use crate::Nanos;
 
-/// A plan with lanes must be faster by more than one part in so many.
-const NOISE: u64 = 100;
+/// A plan with lanes must be faster by over this much.
+const MIN_GAIN_PERCENT: u64 = 1;
 
-/// Lets branches of a plan run side by side, if the options allow it and it is faster.
-pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut Outcome) {
+/// Moves branches of a plan to lanes, if the options allow it and it is faster.
+pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut PolicyResult) {
     let options = &drafter.options;
     if !options.lanes || options.policy != Policy::Optimal || drafter.costs.side_by_side <= 1.0 {
         return;
@@ -57,7 +59,7 @@ fn fastest(drafter: &Drafter<'_>, draft: &Draft) -> Option<Draft> {
         best = attempt(&all, Effort::Plan).filter(|(time, _)| *time < alone);
     }
     if best.is_none() {
-        // Those that save most first.
+        // Sections with the largest savings come first.
         sections.sort_by_key(|section| std::cmp::Reverse(section.saves));
         let mut taken: Vec<&Section> = Vec::new();
         for section in sections.iter().take_while(|_| !drafter.end.is_over()) {
@@ -69,5 +71,5 @@ fn fastest(drafter: &Drafter<'_>, draft: &Draft) -> Option<Draft> {
             }
         }
     }
-    best.filter(|(time, _)| time.0 + alone.0 / NOISE < alone.0).map(|(_, draft)| draft)
+    best.filter(|(time, _)| time.0 + alone.0 * MIN_GAIN_PERCENT / 100 < alone.0).map(|(_, draft)| draft)
 }

@@ -1,9 +1,9 @@
 //! Rewrites a schedule with one lane to one with several: moves computations to their lanes, and adds a wait wherever an
 //! instruction would otherwise access a block too early.
 //!
-//! At the beginning of a section, every lane waits for what the compute stream has done; at its end, the compute stream
-//! waits for every lane. In between, operations that access the same block stay in the order of the list, so that sums of
-//! gradients have the same bits. Instructions keep their order, and those outside of sections their streams.
+//! At the beginning of a section, every lane waits for the previous work of the compute stream. At its end, the compute stream waits for every lane.
+//! In between, operations that access the same block stay in the order of the list, so that sums of gradients have the same bits. Instructions keep
+//! their order, and instructions outside of sections keep their streams.
 
 use std::collections::HashMap;
 
@@ -35,8 +35,8 @@ pub(super) fn rewritten(step: &Step, schedule: &Schedule, sections: &[&Section])
     rewriting.schedule
 }
 
-/// The stream of each instruction, and the sections by their beginning. What a computation of a section allocates and waits
-/// for goes with it, and what is released after it too.
+/// The stream of each instruction, and the sections by their beginning. Allocations, waits and releases move with the computation that they belong
+/// to.
 fn streams(schedule: &Schedule, sections: &[&Section]) -> (Vec<Stream>, HashMap<usize, usize>) {
     let instructions = &schedule.instructions;
     let mut streams: Vec<Stream> = instructions.iter().map(|instruction| instruction.stream).collect();
@@ -68,7 +68,7 @@ struct Rewriting {
     clocks: Clocks,
     blocks: Vec<LastAccesses>,
     host_blocks: Vec<LastAccesses>,
-    /// For each instruction of the old schedule: its stream, and its number there; 0 if it does no work.
+    /// For each instruction of the old schedule: its stream, and its number on that stream; 0 if it does no work.
     numbers: Vec<(Stream, u32)>,
 }
 
@@ -78,7 +78,7 @@ impl Rewriting {
         InstructionId(self.schedule.instructions.len() - 1)
     }
 
-    /// Makes a stream wait for the instruction with this number on another, unless it is known to have ended.
+    /// Makes a stream wait for the instruction with this number on another stream, unless it is known to have ended.
     fn wait(&mut self, stream: Stream, other: Stream, number: u32) {
         if self.clocks.known(stream)[other.index()] < number
             && let Some(instruction) = self.clocks.instruction(other, number)
@@ -88,12 +88,12 @@ impl Rewriting {
         }
     }
 
-    /// Makes a stream wait for everything that another was given so far.
+    /// Makes a stream wait for every instruction of another stream so far.
     fn wait_for_all(&mut self, stream: Stream, other: Stream) {
         self.wait(stream, other, self.clocks.known(other)[other.index()]);
     }
 
-    /// Appends an instruction, after what its accesses must wait for.
+    /// Appends an instruction, after the waits for its accesses.
     fn instruction(&mut self, step: &Step, stream: Stream, action: &Action) {
         let Accesses { blocks, host_block } = accesses(step, action);
         let mut number = 0;
@@ -121,7 +121,7 @@ impl Rewriting {
     }
 }
 
-/// The accesses of an instruction, by the numbers of blocks: of device blocks, and of a host block.
+/// The accesses of an instruction: numbers of device blocks, and of a host block.
 struct Accesses {
     blocks: Vec<(usize, Access)>,
     host_block: Option<(usize, Access)>,

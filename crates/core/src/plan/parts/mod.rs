@@ -5,20 +5,21 @@
 //! in parts  f1' f2' f1" f2"  f3  loss  b3  b2" b1" b2' b1'  update         the stretch f1 f2 in two parts
 //! ```
 //!
-//! The parts are operations of another step, in which what only the stretch uses is a tensor for each part and all else
-//! stays whole. Any policy plans that step as it is; so each part's maps stay, move or are computed again on their own.
-//! [`StepInParts::schedule`] turns its schedule into one of the step itself, in which a computation or a block covers some
-//! of the samples. Where nothing comes between forward and backward, each part goes both ways before the next: gradient
-//! accumulation.
+//! The parts are operations of another step. In it, a tensor used only by the stretch becomes one tensor for each part, and other tensors stay whole.
+//! Any policy plans that step unchanged, so each part's maps stay, move or are recomputed separately. [`StepInParts::schedule`] converts its schedule
+//! to one of the original step, in which a computation or a block covers some of the samples. If nothing comes between forward and backward, each
+//! part goes both ways before the next: gradient accumulation.
 //!
-//! A stretch may have one operation that sums over all samples, such as batch normalization, in each direction. The parts of
-//! all that comes before, with its sums, run before those of all that comes after, in the other order:
+//! A stretch may have one operation that sums over all samples, such as batch normalization, in each direction. All parts of the operations up to the
+//! sums run before all parts of the operations after them, which run in reverse order:
 //!
 //! ```text
 //! in parts  f1' sums' f1" sums" | apply" f3" apply' f3' | ..        the stretch f1 f2 f3 in two parts, where f2 sums
 //! ```
 //!
-//! What each part leaves for the second half stays, moves or is computed again like all else: also gradients of maps.
+//! The tensors that each part leaves for the second half stay, move or are recomputed like others, even gradients of maps.
+//!
+//! `stretches` lists the stretches that may run in parts.
 
 mod stretches;
 #[cfg(test)]
@@ -52,17 +53,17 @@ impl Run {
     }
 }
 
-/// The numbers of parts that are tried for a mini-batch.
+/// The numbers of parts to try for a mini-batch.
 fn numbers(batch: usize) -> impl Iterator<Item = usize> {
     [2, 4, 8, 16].into_iter().filter(move |parts| *parts <= batch)
 }
 
-/// The samples of one of so many parts of a mini-batch. No two parts differ by more than one sample.
+/// The samples of one of `parts` parts of a mini-batch. Sizes of parts differ by at most one sample.
 fn samples(batch: usize, parts: usize, part: usize) -> Range<usize> {
     part * batch / parts..(part + 1) * batch / parts
 }
 
-/// The samples that the parts of a mini-batch have, falling.
+/// The numbers of samples of a mini-batch's parts, falling.
 pub(super) fn sizes(batch: usize) -> Vec<usize> {
     let mut sizes: Vec<usize> = numbers(batch).flat_map(|parts| [batch.div_ceil(parts), batch / parts]).collect();
     sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
@@ -75,17 +76,17 @@ pub(super) fn sizes(batch: usize) -> Vec<usize> {
 pub(super) struct StepInParts {
     /// The step whose operations and tensors are the parts.
     pub(super) step: Step,
-    /// For each of its operations: what it is in the step itself.
+    /// For each of its operations: the operation of the original step.
     runs: Vec<Run>,
-    /// For each tensor: what it is in the step itself, and of which samples.
+    /// For each tensor: the tensor of the original step, and its samples.
     tensors: Vec<(TensorId, Range<usize>)>,
     /// Parts of the mini-batch.
     parts: usize,
 }
 
 impl StepInParts {
-    /// The step with a stretch in parts, each of which takes `launch` and its share of the rest of an operation's time;
-    /// `None` if a convolution has no configuration for so few samples.
+    /// The step with a stretch in parts. Each part takes `launch` and its share of the rest of an operation's time. `None` if a convolution has no
+    /// configuration for such a small part.
     pub(super) fn of(step: &Step, stretch: &Stretch, launch: Nanos) -> Option<StepInParts> {
         let (runs, parts) = (runs(step, stretch), stretch.parts);
         let mut in_parts = StepInParts { step: step.clone(), runs, tensors: Vec::new(), parts };
@@ -106,7 +107,7 @@ impl StepInParts {
                 });
                 let is_new = run.is_first && stretch.begins_with(step, run.operation, place);
                 let access = match run.phase.access(used.access, step.has_samples(used), run.adds()) {
-                    // It leaves what other parts have written.
+                    // It keeps the results of other parts.
                     Access::Write if run.part.is_some() && part.is_none() && !is_new => Access::Add,
                     access => access,
                 };
@@ -136,11 +137,11 @@ impl StepInParts {
         samples(self.step.batch, self.parts, part)
     }
 
-    /// A run as an operation, but for its uses.
+    /// The operation of a run, without its uses.
     fn operation(&self, step: &Step, stretch: &Stretch, run: Run, launch: Nanos) -> Option<Operation> {
         let of = &step.operations[run.operation];
         let stage = match of.stage {
-            // A step goes forward first. Where each part goes both ways, all parts come before the updates.
+            // A step goes forward first. If each part goes both ways, all parts come before the updates.
             Stage::Backward if stretch.goes_both_ways && run.part.is_some() => Stage::Forward,
             stage => stage,
         };
@@ -163,7 +164,7 @@ impl StepInParts {
         Some(Operation { stage, cost, again, sums: None, ..of.clone() })
     }
 
-    /// A schedule of the step in parts, as a schedule of the step itself.
+    /// Converts a schedule of the step in parts to a schedule of the original step.
     pub(super) fn schedule(&self, step: &Step, schedule: Schedule) -> Schedule {
         let (tensors, runs) = (&self.tensors, &self.runs);
         let block = |block: Block| match block.holds {
@@ -212,7 +213,7 @@ fn runs(step: &Step, stretch: &Stretch) -> Vec<Run> {
         sections.last_mut().into_iter().for_each(|last| last.extend(&first));
     }
     let of_parts = |(place, section): (usize, &Section)| -> Vec<Run> {
-        // What the last part has left is still there.
+        // Odd sections run in reverse: the tensors of the last part are still on the device.
         let part = |turn: usize| if place.is_multiple_of(2) { turn } else { stretch.parts - 1 - turn };
         let run = |turn: usize, &(operation, phase): &(usize, Phase)| Run {
             operation,
@@ -232,7 +233,7 @@ fn runs(step: &Step, stretch: &Stretch) -> Vec<Run> {
     runs
 }
 
-/// Operations of which each part runs all before the next part does.
+/// Operations that each part runs together before the next part.
 type Section = Vec<(usize, Phase)>;
 
 impl Stretch {
@@ -242,7 +243,7 @@ impl Stretch {
         step.operations.len() + (self.parts - 1) * (self.forward.len() + self.backward.len()) + self.parts * sums
     }
 
-    /// The operations of each direction but for updates, in two sections where one of them sums over all samples.
+    /// The operations of each direction without updates, in two sections if one of them sums over all samples.
     fn sections(&self, step: &Step) -> [Vec<Section>; 2] {
         let sections = |range: &Range<usize>, sums: Option<usize>| {
             let mut sections = vec![Section::new()];
@@ -258,8 +259,8 @@ impl Stretch {
         [sections(&self.forward, self.sums[0]), sections(&self.backward, self.sums[1])]
     }
 
-    /// For each tensor: whether its parts may leave the device because they wait, going backward, for the sums over all
-    /// samples: those of gradients of maps.
+    /// For each tensor: whether its parts may leave the device because they wait, going backward, for the sums over all samples. Only gradients of
+    /// maps do.
     fn waits(&self, step: &Step) -> Vec<bool> {
         let mut waits = vec![false; step.tensors.len()];
         let Some(sums) = self.sums[1] else { return waits };
@@ -274,7 +275,7 @@ impl Stretch {
         waits
     }
 
-    /// For each tensor: whether each part has its own.
+    /// For each tensor: whether each part has a separate one.
     fn inner(&self, step: &Step) -> Vec<bool> {
         let may_divide = |tensor: &Tensor| {
             let whole = tensor.sample_bytes.map(|each| each.0.saturating_mul(step.batch as u64));

@@ -1,4 +1,4 @@
-//! Which stretches of a step may run in parts of the mini-batch, and the bytes that they need at least.
+//! The stretches of a step that may run in parts of the mini-batch, and the least bytes that they need.
 
 use std::ops::Range;
 
@@ -15,19 +15,18 @@ pub(in crate::plan) struct Stretch {
     /// Whether each part goes forward and backward before the next: nothing comes between its forward and its backward
     /// operations.
     pub(in crate::plan) goes_both_ways: bool,
-    /// The forward operation that sums over all samples, if there is one, and the backward one.
+    /// The forward and the backward operation that sum over all samples, if any.
     pub(in crate::plan) sums: [Option<usize>; 2],
     /// Parts of the mini-batch.
     pub(in crate::plan) parts: usize,
-    /// Bytes that no schedule needs less than at once, but for workspaces.
+    /// The least bytes that any schedule needs at once, without workspaces.
     pub(in crate::plan) needs: u64,
     /// The operation that needs them.
     pub(in crate::plan) at: usize,
 }
 
-/// The stretches that may run in parts, for every number of parts. From each beginning, of those that need the same bytes only
-/// the shortest one and the longest; and only from beginnings whose longest one reaches further than those that begin
-/// before, as a longer one never needs more.
+/// The stretches that may run in parts, for every number of parts. From each beginning, only the shortest and the longest of all stretches that need
+/// the same bytes. A beginning is skipped if its longest stretch ends no later than an earlier one's, because a longer stretch never needs more.
 ///
 /// - Cost: O(forward operations² + bytes that differ × log(forward operations) × uses of the step), for each number.
 pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
@@ -79,13 +78,13 @@ pub(in crate::plan) fn stretches(step: &Step) -> Vec<Stretch> {
 enum Divides {
     /// Not at all.
     Never,
-    /// Each part on its own.
+    /// Each part separately.
     Alone,
-    /// Once the sums over all samples are there.
+    /// After the sums over all samples.
     AfterSums,
 }
 
-/// How an operation runs in so many parts: a convolution has configurations for the samples of each.
+/// How an operation runs in this number of parts. A convolution needs configurations for the sizes of the parts.
 fn divides(step: &Step, id: OperationId, parts: usize) -> Divides {
     let operation = step.operation(id);
     let has_configurations = match &operation.cost {
@@ -100,8 +99,8 @@ fn divides(step: &Step, id: OperationId, parts: usize) -> Divides {
     }
 }
 
-/// For stretches that begin with these operations, by rising length: their forward and their backward operations, which
-/// follow each other and may run in parts. `backward` has those of each group.
+/// The forward and backward operations of the stretches that begin with these operations, by rising length. Each range is contiguous and may run in
+/// parts. `backward` has the backward operations of each group.
 fn ranges(
     step: &Step,
     forward: Range<usize>,
@@ -129,7 +128,7 @@ fn ranges(
     found
 }
 
-/// Adds the shortest stretches that need fewer bytes than one, between it and a longer one: a longer one never needs more.
+/// Adds the shortest stretches that need fewer bytes than one, between it and a longer one. A longer stretch never needs more.
 fn add_lower(
     in_parts: &impl Fn(usize) -> Stretch,
     one: (usize, &Stretch),
@@ -146,14 +145,14 @@ fn add_lower(
     add_lower(in_parts, (place, &middle), other, found);
 }
 
-/// What every schedule needs at each operation.
+/// The bytes that every schedule needs at each operation.
 struct Needs {
     batch: u64,
-    /// For each tensor: its bytes, and when it is on the device without being used, if it never leaves.
+    /// For each tensor that never leaves: its bytes, and the operations at which it is on the device without being used.
     tensors: Vec<(u64, Range<usize>)>,
     /// For each operation: the tensors that it uses and that are not resident.
     used: Vec<Vec<usize>>,
-    /// For each operation: bytes of what is there without being used.
+    /// For each operation: bytes of tensors that are on the device without being used.
     idle: Vec<u64>,
 }
 
@@ -189,13 +188,13 @@ impl Needs {
         needs
     }
 
-    /// The operations at which a tensor is there without being used.
+    /// The operations at which a tensor is on the device without being used.
     fn idle_at(&self, id: usize) -> impl Iterator<Item = usize> + '_ {
         self.tensors[id].1.clone().filter(move |at| !self.used[*at].contains(&id))
     }
 
-    /// The most bytes that an operation of any schedule with these tensors in parts of up to so many samples needs, but for
-    /// its workspace, and that operation.
+    /// The most bytes that an operation needs in any schedule with these tensors in parts of up to `samples` samples, without its workspace, and that
+    /// operation.
     fn in_parts(&self, inner: &[bool], samples: u64) -> (u64, usize) {
         let bytes = |id: &usize| {
             let whole = self.tensors[*id].0;

@@ -1,5 +1,5 @@
-//! Every stretch of small networks, in parts with everything kept: the checker accepts each as a schedule of the step itself,
-//! which takes the time of its parts.
+//! Every stretch of small networks in parts, with everything kept: the checker accepts each as a schedule of the original step, and its time is the
+//! time of its parts.
 
 use tightfit_place::Effort;
 
@@ -22,7 +22,7 @@ fn chain(norms: usize) -> Result<Network, Error> {
     net.finish()
 }
 
-/// Normalizations beside maps that go on: to a sum in place, and to a join.
+/// Normalizations whose inputs are also used elsewhere: by a sum in place, and by a join.
 fn beside() -> Result<Network, Error> {
     let mut net = Builder::new("beside");
     let from = net.input(Shape::image(3, 8, 8)).conv("a", Filters::new(4, 3).pad(1)).relu().here();

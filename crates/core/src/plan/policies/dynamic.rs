@@ -8,15 +8,15 @@
 //! all(m)
 //! ```
 //!
-//! The paper does not say what to do if there is no room for a prefetch; here the map is fetched on demand. If division
-//! is allowed, the greedy passes divide mini-batches where that makes room for a faster algorithm.
+//! The paper does not specify the case of no room for a prefetch; here the map is fetched on demand. If division is allowed, the greedy passes divide
+//! mini-batches to make room for faster algorithms.
 //!
 //! **Source**: Rhu et al. 2016, 3.3.
 
 use tightfit_place::Effort;
 
 use super::vdnn::{self, Offloads, Room};
-use super::{Floors, Outcome};
+use super::{Floors, PolicyResult};
 use crate::Error;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::script::Script;
@@ -38,7 +38,7 @@ const LIMITED: [(&str, Offloads, Algorithms); 3] = [
     ("all(m), limited", Offloads::All, Algorithms::Memory),
 ];
 
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     let mut passes = Passes { drafter, decisions: vec![floors.all.decision("all(m)", &drafter.options)], chosen: None };
     if floors.all.fits(&drafter.options) {
         for (name, moved, algorithms) in PASSES {
@@ -62,7 +62,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
         passes.run("none(m)", || floors.none.clone());
     }
     match passes.chosen {
-        Some(draft) => Ok(Outcome { draft, decisions: passes.decisions, bound: None }),
+        Some(draft) => Ok(PolicyResult { draft, decisions: passes.decisions, bound: None }),
         None => Err(drafter.too_large(
             floors.of_policy(drafter.options.policy),
             &passes.decisions,
@@ -71,7 +71,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     }
 }
 
-/// The script of a static policy, with prefetches only where they stay within `limit`.
+/// The script of a static policy, with the prefetches that stay within `limit`.
 pub(super) fn limited(drafter: &Drafter<'_>, moved: Offloads, limit: u64) -> Script {
     let room = Room { live: drafter.live(), limit };
     vdnn::script(drafter, moved, Some(room))

@@ -1,4 +1,10 @@
-//! Policies: write scripts of which maps move and when, and choose the script that becomes the plan.
+//! Policies: each writes scripts that say which maps move and when, and chooses the script that becomes the plan.
+//!
+//! - `baseline`, `vdnn`, `dynamic` and `overlap` only move maps.
+//! - `optimal` searches over keeping, moving and recomputing every movable tensor.
+//! - `trials` records the attempts of one policy and keeps the fastest that fits.
+//!
+//! [`Floors`] holds each policy's smallest arena, which an error for an insufficient budget reports.
 
 mod baseline;
 mod dynamic;
@@ -23,7 +29,7 @@ use super::{Algorithms, Decision, Policy};
 use crate::{Bytes, Error};
 
 /// A policy's decision and all its attempts.
-pub(super) struct Outcome {
+pub(super) struct PolicyResult {
     pub(super) draft: Draft,
     pub(super) decisions: Vec<Decision>,
     /// If one is known.
@@ -34,7 +40,7 @@ pub(super) struct Outcome {
 ///
 /// # Errors
 /// [`Error::OverBudget`] or [`Error::OverHostBudget`] if none of its attempts fits.
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     match drafter.options.policy {
         Policy::Baseline => one(drafter, floors, "baseline", &baseline::script(drafter.step)),
         Policy::VdnnAll => one(drafter, floors, "all", &vdnn::script(drafter, Offloads::All, None)),
@@ -46,7 +52,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
 }
 
 /// A policy with a single script, with the algorithms from the options.
-fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> Result<Outcome, Error> {
+fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> Result<PolicyResult, Error> {
     let options = &drafter.options;
     let mut draft = drafter.draft(script, options.algorithms, Effort::Plan);
     if !draft.fits(options) {
@@ -58,7 +64,7 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> R
         return Err(drafter.too_large(&draft, &[decision], floors.least_of_all(drafter)));
     }
     decision.taken = true;
-    Ok(Outcome { draft, decisions: vec![decision], bound: None })
+    Ok(PolicyResult { draft, decisions: vec![decision], bound: None })
 }
 
 /// The paper's suffix for algorithms.
@@ -70,7 +76,7 @@ fn suffix(algorithms: Algorithms) -> &'static str {
     }
 }
 
-/// Bytes that every plan of the step needs at once, and the operation that does, whatever the policy.
+/// The least bytes at once that any plan of the step needs, with any policy, and the operation that needs them.
 pub(super) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
     let (bytes, at) = optimal::proven_in_parts(drafter).unwrap_or_else(|| optimal::floor(drafter));
     (Bytes(bytes), at)
@@ -87,8 +93,8 @@ fn baseline(drafter: &Drafter<'_>, end: End<'_>) -> Draft {
     drafter.tightened_until(draft, Effort::Plan, end)
 }
 
-/// The smallest arenas are searched for in one part in this many of the time for planning.
-const FLOORS: usize = 4;
+/// The search for the smallest arenas gets a quarter of the planning time.
+const FLOORS_TIME_DIVISOR: usize = 4;
 
 /// The smallest arena of each script, with memory-optimal algorithms.
 pub(super) struct Floors {
@@ -103,13 +109,13 @@ pub(super) struct Floors {
     pub(super) fastest: Draft,
     /// With recomputation; searched only for the policy that uses it.
     optimal: Option<optimal::Least>,
-    /// The same, with a stretch in parts of the mini-batch.
+    /// The smallest arena with a stretch in parts of the mini-batch.
     in_parts: Option<optimal::DraftInParts>,
 }
 
 impl Floors {
     /// # Errors
-    /// [`Error::Interrupted`] if the flag is set and nobody waits for a plan.
+    /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
     pub(super) fn of(drafter: &Drafter<'_>) -> Result<Floors, Error> {
         // The search of the policy optimal takes longest, so it comes first.
         let scripts = [
@@ -120,7 +126,7 @@ impl Floors {
             overlap::floor(drafter),
             baseline::script(drafter.step),
         ];
-        let end = drafter.end.part(FLOORS);
+        let end = drafter.end.part(FLOORS_TIME_DIVISOR);
         let recomputes = drafter.options.policy == Policy::Optimal;
         let optimal = Mutex::new(None);
         let in_parts = Mutex::new(None);
@@ -134,9 +140,9 @@ impl Floors {
                 *in_parts.lock().unwrap_or_else(PoisonError::into_inner) = optimal::least_in_parts(drafter);
                 None
             }
-            // That of another stands in for what there is no time for.
+            // Without time for its own draft, a floor falls back to another script's draft.
             Some(place) if drafter.end.proceed().is_err() || place > 1 && end.is_over() => None,
-            // It takes longest of the others.
+            // This draft takes longest of the rest, so it starts first.
             Some(0) => Some(baseline(drafter, end)),
             Some(script) => {
                 let draft = drafter.draft(&scripts[script - 1], Algorithms::Memory, Effort::Draft);
@@ -192,12 +198,12 @@ impl Floors {
         least(&[recomputing, &self.overlap, &self.none, &self.all, &self.conv, &self.on_demand])
     }
 
-    /// The smallest arena of all policies; without the policy that recomputes, unless that is the one asked for.
+    /// The smallest arena of all policies. Covers the recomputing policy only if it was requested.
     pub(super) fn least(&self) -> Bytes {
         Policy::ALL.into_iter().map(|policy| self.of_policy(policy).peak).min().unwrap_or_default()
     }
 
-    /// The smallest arena of all policies, for those but `optimal` whose own does not fit.
+    /// The smallest arena of all policies, including `optimal`, for the error of another policy.
     ///
     /// - Cost: a search.
     pub(super) fn least_of_all(&self, drafter: &Drafter<'_>) -> Bytes {

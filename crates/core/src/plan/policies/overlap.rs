@@ -6,10 +6,9 @@
 //! prefetch                      |-- 2 --|   |-- 1 --|       starts twice the copy's time before the map is needed
 //! ```
 //!
-//! Maps that are idle longest move first: their copies have the most time. Moving more maps than necessary leaves room
-//! for faster algorithms, so the policy tries several fractions of the budget as the limit for maps, and also vDNN's
-//! dynamic policy. It takes the fastest step, and among equally fast ones prefers a tight placement. Only the budget
-//! limits how much a placement may waste.
+//! Maps that are idle longest move first, because their copies have the most time. Moving more maps than necessary leaves room for faster algorithms,
+//! so the policy tries several fractions of the budget as the limit for maps, and also vDNN's dynamic policy. It takes the fastest step. Among
+//! equally fast steps it prefers a tight placement. Only the budget limits how much a placement may waste.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -17,7 +16,7 @@ use std::collections::VecDeque;
 use tightfit_place::Effort;
 
 use super::vdnn::{self, Offloads};
-use super::{Floors, Outcome, Trials, dynamic};
+use super::{Floors, PolicyResult, Trials, dynamic};
 use crate::plan::draft::Drafter;
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{Lifetime, Residence, TensorId};
@@ -34,7 +33,7 @@ const PATIENCE: usize = 2;
 /// tight.
 const EARLY: [u64; 3] = [2, 1, 4];
 
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     let options = &drafter.options;
     let none = vdnn::script(drafter, Offloads::None, None);
     let mut trials = Trials::new(drafter);
@@ -55,8 +54,7 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
                 continue;
             }
             let before = trials.best().map(|best| best.time);
-            // Another distance shifts the copies and may avoid the holes that this one leaves; try it instead of a
-            // longer placement search.
+            // Another lead shifts the copies and may avoid the holes that this one leaves; try it instead of a longer placement search.
             for early in EARLY {
                 let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
                 let draft = drafter.draft(&script, options.algorithms, Effort::Draft);
@@ -244,7 +242,7 @@ impl Timeline {
         waiting.map(|(index, _)| footprint(self.movable[*index].bytes)).sum()
     }
 
-    /// Decides the copies back: each as late as its time allows, or later if memory is short.
+    /// Schedules the copies back: each as late as its time allows, or later if memory is short.
     fn come_back(
         &self,
         moved: &[usize],

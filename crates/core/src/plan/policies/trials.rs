@@ -5,16 +5,16 @@ use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::{Decision, InParts, simulate};
 
-use super::Outcome;
+use super::PolicyResult;
 
-/// Attempts, and the fastest of those that fit.
+/// Attempts, and the fastest attempt that fits.
 pub(super) struct Trials<'a> {
     drafter: &'a Drafter<'a>,
     decisions: Vec<Decision>,
     best: Option<Best>,
     bounds: Vec<LowerBound>,
-    /// The time of a plan of another kind that these compete with.
-    rival: Option<Nanos>,
+    /// The time of the best plan of another variant, which these attempts have to beat.
+    to_beat: Option<Nanos>,
 }
 
 /// The fastest attempt; among equally fast ones a tight placement, then the smallest arena.
@@ -29,12 +29,12 @@ pub(super) struct Best {
 
 impl<'a> Trials<'a> {
     pub(super) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
-        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new(), rival: None }
+        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
     }
 
-    /// The same, in competition with a plan of another kind that takes so long.
-    pub(super) fn against(drafter: &'a Drafter<'a>, rival: Option<Nanos>) -> Trials<'a> {
-        Trials { rival, ..Trials::new(drafter) }
+    /// Trials that have to beat the time of a plan of another variant.
+    pub(super) fn against(drafter: &'a Drafter<'a>, to_beat: Option<Nanos>) -> Trials<'a> {
+        Trials { to_beat, ..Trials::new(drafter) }
     }
 
     /// The fastest attempt so far that fits.
@@ -42,9 +42,9 @@ impl<'a> Trials<'a> {
         self.best.as_ref()
     }
 
-    /// The time of the fastest attempt so far that fits, or of what they compete with.
+    /// The time to beat: of the fastest attempt so far that fits, or of the other variant's plan.
     pub(super) fn time(&self) -> Option<Nanos> {
-        self.best.as_ref().map(|best| best.time).into_iter().chain(self.rival).min()
+        self.best.as_ref().map(|best| best.time).into_iter().chain(self.to_beat).min()
     }
 
     /// Records an attempt; returns whether it fits.
@@ -72,15 +72,15 @@ impl<'a> Trials<'a> {
     ///
     /// # Errors
     /// All decisions if none fits.
-    pub(super) fn outcome(self) -> Result<Outcome, Vec<Decision>> {
-        let Trials { drafter, mut decisions, best, bounds, rival: _ } = self;
+    pub(super) fn outcome(self) -> Result<PolicyResult, Vec<Decision>> {
+        let Trials { drafter, mut decisions, best, bounds, to_beat: _ } = self;
         match best {
             Some(Best { draft, place, time, .. }) => {
                 decisions[place].taken = true;
                 let in_parts = InParts::of(drafter.step, &draft.schedule);
                 let bounds = bounds.into_iter().filter(|bound| bound.covers(in_parts.as_ref(), time));
                 let bound = bounds.max_by_key(|bound| bound.time);
-                Ok(Outcome { draft, decisions, bound })
+                Ok(PolicyResult { draft, decisions, bound })
             }
             None => Err(decisions),
         }

@@ -5,10 +5,9 @@
 //! memory       offload X | release X                memory       prefetch X of n < m |
 //! ```
 //!
-//! One memory stream carries both directions, and the compute stream waits for it at the end of each layer. If several
-//! layers read a map, the last of them going forward offloads it, which is the first to need it going backward. A map
-//! that no backward pass reads is released without a copy. A layer in place needs no offload of its own: its input is
-//! gone, and its output is the input of the next layer.
+//! One memory stream carries both directions, and the compute stream waits for it at the end of each layer. If several layers read a map, the last
+//! reader of the forward pass offloads it: that layer needs the map first in the backward pass. A map that no backward pass reads is released without
+//! a copy. A layer in place needs no separate offload: its input is gone, and its output is the input of the next layer.
 //!
 //! **Source**: Rhu et al. 2016, 3.2, 3.3 and figure 8.
 
@@ -159,7 +158,7 @@ mod tests {
     use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{CostModel, Fronts, Mode, Options, Stop, Workload};
 
-    /// Every decision with its computation: `pool1 backward-data: prefetch conv1`.
+    /// Every decision with its computation, such as `pool1 backward-data: prefetch conv1`.
     fn text(network: &Network, moved: Offloads) -> Vec<String> {
         let workload = Workload::new(network, 2, Types::F32, Mode::Training).unwrap();
         let costs = CostModel::cpu();
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn all_offloads_inputs_of_normalizations_sums_and_concatenations() {
-        // Neither the sum, nor c, nor what the classifier reads: no backward pass reads them, or vDNN leaves it alone.
+        // The sum, c, and the classifier's inputs are missing: no backward pass reads them, or vDNN leaves them alone.
         let expected = [
             "a forward: offload input",
             "a forward: leave input",
@@ -222,7 +221,7 @@ mod tests {
         let lines = text(&joined(), Offloads::All);
         assert_eq!(lines[..expected.len()], expected);
         let fetched: Vec<&str> = lines.iter().filter_map(|line| line.split("prefetch ").nth(1)).collect();
-        // What is nearest to the loss comes back first.
+        // The map nearest to the loss comes back first.
         assert_eq!(fetched, ["mean", "a.bn", "b.lrn", "b", "a", "input"]);
         let of_convolutions = text(&joined(), Offloads::Convolutions);
         let fetched: Vec<&str> = of_convolutions.iter().filter_map(|line| line.split("prefetch ").nth(1)).collect();

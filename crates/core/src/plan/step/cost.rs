@@ -21,17 +21,17 @@ pub enum Cost {
     Fixed(Nanos),
     /// A choice of configurations.
     Choice(Box<Front>),
-    /// A choice of an operation that is no known convolution, by rising workspace, hence falling time.
+    /// The configurations of an operation that is not a known convolution, by rising workspace and falling time.
     Listed(Arc<[Configuration]>),
 }
 
 impl Cost {
-    /// The time for the whole mini-batch, with a configuration where there is a choice.
+    /// The time for the whole mini-batch, with a configuration if the operation has a choice.
     pub(in crate::plan) fn time(&self, configuration: Option<&Configuration>) -> Nanos {
         self.time_of(configuration, |whole| whole)
     }
 
-    /// The time for some samples: `part` of each time for the whole mini-batch, and that of a configuration for them.
+    /// The time for some samples: `part` of each whole-mini-batch time, plus the time of their configuration.
     pub(super) fn time_of(&self, configuration: Option<&Configuration>, part: impl Fn(Nanos) -> Nanos) -> Nanos {
         let chosen = configuration.map_or(Nanos::ZERO, Configuration::time);
         match self {
@@ -41,7 +41,7 @@ impl Cost {
         }
     }
 
-    /// The same, with times and choices removed.
+    /// The cost without times and choices.
     pub(super) fn forgotten(&self) -> Cost {
         match self {
             Cost::Fixed(_) => Cost::Fixed(Nanos::ZERO),
@@ -51,20 +51,20 @@ impl Cost {
     }
 }
 
-/// The configurations of a problem by rising workspace, hence falling time.
+/// The configurations of a problem by rising workspace and falling time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Front {
     /// The problem they compute.
     pub problem: Problem,
-    /// Configurations that divide the mini-batch where that pays.
+    /// Configurations that divide the mini-batch if that pays off.
     pub divided: Arc<[Configuration]>,
     /// Configurations that compute the whole mini-batch in one call.
     pub whole: Arc<[Configuration]>,
-    /// The candidates that configurations are made of, also for fewer samples than the problem's.
+    /// The candidates that make up configurations, also for smaller mini-batches than the problem's.
     pub candidates: Arc<[Candidate]>,
     /// The cost of dividing.
     pub cost: DivisionCost,
-    /// The time of what the operation does besides the convolution, such as its bias, with any configuration.
+    /// The time of the operation's work other than the convolution, such as its bias, with any configuration.
     pub besides: Nanos,
 }
 
@@ -83,7 +83,7 @@ impl Front {
 
     /// The front of measured candidates.
     ///
-    /// - Cost: that of [`front`].
+    /// - Cost: one [`front`].
     ///
     /// # Errors
     /// [`Error::NotProfiled`] if their sizes do not add up to the mini-batch.
@@ -96,14 +96,13 @@ impl Front {
         Ok(Front { problem, divided: divided.into(), whole: whole.into(), candidates, cost, besides: Nanos::ZERO })
     }
 
-    /// The front of the same convolution for so many samples, without what is done besides it; `None` if nothing was
-    /// measured that adds up to them.
+    /// The front of the same convolution for `samples` samples, without `besides`; `None` if no measured sizes add up to them.
     pub(in crate::plan) fn of_samples(&self, samples: usize) -> Option<Front> {
         let problem = self.problem.with_batch(samples).ok()?;
         Front::of(problem, Arc::clone(&self.candidates), self.cost).ok()
     }
 
-    /// Whether there are candidates that add up to so many samples, so that [`Front::of_samples`] has a front.
+    /// Whether candidates add up to `samples`, so that [`Front::of_samples`] has a front.
     pub(in crate::plan) fn adds_up_to(&self, samples: usize) -> bool {
         let mut sizes: Vec<usize> = self.candidates.iter().map(|candidate| candidate.micro_batch).collect();
         sizes.sort_unstable();
@@ -119,7 +118,7 @@ impl Front {
     /// The configurations to choose from; never empty.
     ///
     /// # Errors
-    /// [`Error::NotProfiled`] if there are none.
+    /// [`Error::NotProfiled`] if no configurations exist.
     pub fn choices(&self, division: Division) -> Result<&[Configuration], Error> {
         let choices = match division {
             Division::Allowed => &self.divided,

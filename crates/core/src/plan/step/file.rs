@@ -7,7 +7,8 @@
 //!  "operations": [{"group": 0, "name": "conv", "stage": "forward", "reads": [], "writes": [0], "time_us": 12.5}, ..]}
 //! ```
 //!
-//! The structs below mirror the document key for key, so the internal types stay free to change.
+//! The structs below mirror the document key for key, so the internal types stay free to change. `tensor` and `operation` have the entries of the
+//! lists.
 
 mod operation;
 mod tensor;
@@ -34,7 +35,7 @@ const MAX_BYTES: u64 = 1 << 56;
 pub struct StepFile {
     /// The step.
     pub step: Step,
-    /// The link and the host of the machine, if the file says.
+    /// The link and the host of the machine, if stated.
     pub machine: Option<Machine>,
 }
 
@@ -69,13 +70,13 @@ pub(super) fn bad(what: impl ToString) -> Error {
 }
 
 impl StepFile {
-    /// Whether a file is a step, by the key that each has; false for what cannot be read.
+    /// Whether a file is a step, decided by a key that every step file has; false for an unreadable file.
     pub fn is_one(path: &Path) -> bool {
         let is_json = path.to_string_lossy();
         if ![".json", ".json.gz"].iter().any(|end| is_json.ends_with(end)) {
             return false;
         }
-        // The key is the first of a file that this package writes, but may stand anywhere.
+        // The key comes first in files of this package, but may be anywhere.
         bounded::read_text(path, MAX_TEXT).is_ok_and(|text| text.contains("\"tightfit_step\""))
     }
 
@@ -129,6 +130,13 @@ impl Document {
             return Err(bad("operations is empty; a step has at least one"));
         }
         let roots = self.roots()?;
+        let count = self.tensors.len();
+        let is_unknown = |tensor: &TensorObject| tensor.in_place_of.is_some_and(|before| before >= count);
+        if let Some(place) = self.tensors.iter().position(is_unknown) {
+            return Err(bad(format!(
+                "tensors[{place}].in_place_of names a tensor that does not exist; there are {count} tensors"
+            )));
+        }
         let mut tensors: Vec<Tensor> = self.tensors.iter().map(TensorObject::tensor).collect();
         let mut written: Vec<bool> = tensors.iter().map(|tensor| tensor.residence == Residence::Resident).collect();
         let mut operations = Vec::with_capacity(self.operations.len());
@@ -162,7 +170,7 @@ impl Document {
         })
     }
 
-    /// For each tensor: the one whose bytes it uses in the end.
+    /// For each tensor: the tensor that finally provides its bytes.
     fn roots(&self) -> Result<Vec<usize>, Error> {
         let mut total: u64 = 0;
         let mut roots = Vec::with_capacity(self.tensors.len());

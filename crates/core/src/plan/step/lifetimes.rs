@@ -1,4 +1,4 @@
-//! When each tensor of a step is used, as operation indices.
+//! The uses of each tensor of a step, as operation indices.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The machine that a step runs on, as far as its plan depends on it.
+//! The figures of a machine that a step's plan depends on.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,27 +11,27 @@ use crate::{Bytes, Error};
 #[serde(try_from = "MachineObject", into = "MachineObject")]
 pub struct Machine {
     /// One of the [`MACHINES`](crate::plan::MACHINES), if the file names one.
-    // Read and written as a word of its own; without this, serde would borrow it.
+    // Read and written as a separate key; without this, serde would borrow it.
     #[serde(skip)]
     pub name: Option<&'static str>,
     /// Copy rate to the host.
     pub to_host_bytes_per_s: f64,
     /// Copy rate from the host.
     pub to_device_bytes_per_s: f64,
-    /// Copy rates of both directions together while both run; the larger one alone if the file does not say.
+    /// Copy rates of both directions together while both run; by default only the larger one.
     pub both_bytes_per_s: Option<f64>,
-    /// Time of a computation beside a copy, as a multiple of its time alone.
+    /// Time of a computation during a copy, as a multiple of its time alone.
     pub slowdown_beside_copies: f64,
-    /// Pinned host memory that the step may use; unlimited if the file does not say.
+    /// Pinned host memory that the step may use; unlimited by default.
     pub host_bytes: Option<Bytes>,
     /// The share of the link's rates that this device gets while others copy too.
     pub link_share: f64,
-    /// What whoever carries the plan out does in a time on several streams for computations, as a multiple of what it does
-    /// on one; 1, so that plans have a single lane, if the file does not say.
+    /// Throughput on several compute streams of the program that carries out the plan, as a multiple of one stream's. The default is 1, so that plans
+    /// have a single lane.
     pub side_by_side: f64,
 }
 
-/// What a file says of a machine.
+/// A machine as a file describes it.
 #[derive(Serialize, Deserialize)]
 struct MachineObject {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +61,7 @@ impl TryFrom<MachineObject> for Machine {
             stated.or(known).ok_or_else(|| format!("machine has neither a name nor {key}"))
         };
         let (out, back) = (named.map(|of| of.to_host.value), named.map(|of| of.to_device.value));
-        // Rates that differ from those of the name say nothing of both directions.
+        // The name's rate for both directions does not apply if the file overrides a rate of the name.
         let both = named.filter(|_| object.to_host_bytes_per_s.is_none() && object.to_device_bytes_per_s.is_none());
         Ok(Machine {
             name: named.map(|of| of.name),

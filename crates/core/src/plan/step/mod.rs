@@ -6,8 +6,11 @@
 //! operations   load: =0 | multiply: 0 2 =1 | .. | update: +2            = writes, + adds or changes in place
 //! ```
 //!
-//! Lowering turns a network into a step ([`super::Workload::step`]); anything else that can list its reads and writes
-//! can be a step too. Plans, schedules, the checker and the simulator depend only on this form.
+//! Lowering turns a network into a step ([`super::Workload::step`]). Any other program that can list its reads and writes can be a step too. Plans,
+//! schedules, the checker and the simulator depend only on this form.
+//!
+//! `cost` has the time and workspace of operations, `lifetimes` the uses of tensors, `part` runs over some samples, `file` step files, and `machine`
+//! the machine in them.
 
 mod cost;
 mod file;
@@ -63,10 +66,13 @@ pub struct Tensor {
     pub residence: Residence,
     /// Whether it is a result, read after the step.
     pub is_result: bool,
-    /// The groups that write it, in order; reports name it after the first.
+    /// The groups that write it, in order; reports name it after the first one.
     pub groups: Vec<GroupId>,
     /// The tensor whose bytes it shares, if it is a view; operations then refer to that tensor alone.
     pub alias: Option<TensorId>,
+    /// The tensor whose bytes an operation changes in place to make this one, where a program's allocator places both; such an operation
+    /// reads it.
+    pub in_place_of: Option<TensorId>,
     /// The bytes that one sample needs; `None` if it has no samples or if that is unknown.
     pub sample_bytes: Option<Bytes>,
 }
@@ -88,8 +94,7 @@ pub enum Access {
 pub enum Rerun {
     /// As in the first run.
     Same,
-    /// It only reads what the first run left, such as statistics that count each mini-batch once or a saved random
-    /// mask.
+    /// It only reads the first run's output, such as statistics that count each mini-batch once or a saved random mask.
     ReadOnly,
 }
 
@@ -105,7 +110,7 @@ pub struct Use {
 }
 
 impl Use {
-    /// The access in a rerun, as [`Use::access`] is that in the first run.
+    /// The access in a rerun; [`Use::access`] is the access in the first run.
     pub fn access_in_rerun(&self) -> Access {
         match self.rerun {
             Rerun::ReadOnly => Access::Read,
@@ -125,7 +130,7 @@ pub enum Stage {
     Update,
 }
 
-/// The kind of operation, as far as published policies distinguish it.
+/// The kind of operation, in the distinctions that published policies make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tag {
     /// A convolution.
@@ -133,7 +138,7 @@ pub enum Tag {
     /// Another layer of the feature extraction: pooling, normalization, activation, concatenation, sum, dropout of maps
     /// that have spatial extents.
     Feature,
-    /// Anything else: the input, the classifier, the solver's updates of its parameters.
+    /// Any other operation: the input, the classifier, the solver's updates of its parameters.
     Other,
 }
 
@@ -165,21 +170,22 @@ pub struct Operation {
     pub cost: Cost,
     /// Whether and how fast it may run again in the same step.
     pub again: Again,
-    /// Whether each sample of what it writes depends on that sample alone, and the gradients of weights that it writes
-    /// are sums over the samples.
+    /// Whether each output sample depends only on the same input sample, and weight gradients are sums over the samples.
     pub independent_samples: bool,
-    /// The time of its sums over all samples in a call of their own, if each sample of what it writes depends on that
-    /// sample and these sums alone, as in batch normalization: what it overwrites that has no samples. [`Phase`] says how it
-    /// then runs in parts.
+    /// The time of a separate call for its sums over all samples. Set if each output sample depends only on the same input sample and on these sums,
+    /// as in batch normalization. The sums are the outputs without samples that it overwrites. [`Phase`] describes how it then runs in parts.
     pub sums: Option<Nanos>,
+    /// Blocks that it takes and gives back beside its results, in order, where a program's allocator places them: bytes of a block, 0 for a
+    /// result, and -1 where the first block goes. Empty if only their sum is known.
+    pub workspaces: Vec<i64>,
 }
 
-/// Whether an operation may run again within a step, and how long that takes.
+/// Whether an operation may run again within a step, and the time of a rerun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Again {
     /// It may not.
     Never,
-    /// It may, in the same time as the first run.
+    /// It may, and takes the time of the first run.
     Allowed,
     /// It may, in this time.
     Taking(Nanos),
@@ -256,7 +262,7 @@ impl Step {
         &self.operations[id.0]
     }
 
-    /// The name of an operation's group; empty if there is no such operation.
+    /// The name of an operation's group; empty for an unknown operation.
     pub fn group_name(&self, id: OperationId) -> &str {
         let group = self.operations.get(id.0).and_then(|operation| self.groups.get(operation.group.0));
         group.map_or("", |group| &group.name)
@@ -288,7 +294,7 @@ impl Step {
         self.operations.iter().take_while(|operation| operation.stage == Stage::Forward).count()
     }
 
-    /// The same step without costs: all that a schedule depends on.
+    /// The step without costs, which is all that a schedule depends on.
     pub fn without_costs(&self) -> Step {
         let mut step = self.clone();
         for operation in &mut step.operations {

@@ -1,4 +1,4 @@
-//! What a run of an operation over some samples uses, and how long it takes.
+//! The uses and the time of a run of an operation over some samples.
 //!
 //! ```text
 //! independent samples     conv 0..4 | conv 4..8                                    in one phase
@@ -18,10 +18,10 @@ pub enum Phase {
     /// All of it.
     #[default]
     Whole,
-    /// The sums over samples alone: of an operation that has [`Operation::sums`].
+    /// Only the sums over samples, of an operation with [`Operation::sums`].
     Sums,
-    /// What else it writes, by the sums over all samples. Of its runs over parts the first one also changes what has no
-    /// samples, such as running statistics.
+    /// The rest of its outputs, from the sums over all samples. The first of its runs over parts also changes outputs without samples, such as
+    /// running statistics.
     Apply,
 }
 
@@ -31,7 +31,7 @@ impl Phase {
         *self == Phase::Whole
     }
 
-    /// The access of a run in this phase to a tensor that all of the operation accesses so; `adds` as in [`Compute::adds`].
+    /// The access of a run in this phase to a tensor that the whole operation accesses as `whole`; `adds` as in [`Compute::adds`].
     pub(in crate::plan) fn access(self, whole: Access, has_samples: bool, adds: bool) -> Access {
         match (self, whole) {
             _ if has_samples => whole,
@@ -46,7 +46,7 @@ impl Phase {
 }
 
 impl Operation {
-    /// The time of a phase for the whole mini-batch, each of which is a launch of its own.
+    /// The time of a phase for the whole mini-batch. Each phase is a separate launch.
     pub(in crate::plan) fn time_of_phase(&self, phase: Phase, whole: Nanos, launch: Nanos) -> Nanos {
         let sums = self.sums.unwrap_or(Nanos::ZERO);
         match phase {
@@ -60,7 +60,7 @@ impl Operation {
 impl Step {
     /// Whether an operation may compute some samples of the mini-batch and others later, all of its work at once.
     ///
-    /// Its samples must be independent. What it changes must have samples, or be a gradient of weights, which adds up.
+    /// Its samples must be independent. Its outputs must have samples, or be gradients of weights, which add up.
     ///
     /// # Panics
     /// If the step has no such operation.
@@ -77,8 +77,7 @@ impl Step {
     /// Whether an operation may compute some samples of the mini-batch and others later in two phases, all sums before the
     /// first sample.
     ///
-    /// It must have sums, and write something that has samples. What else it changes counts each mini-batch once, and is
-    /// only read by reruns.
+    /// It must have sums, and an output with samples. Any other output is updated once per mini-batch, and reruns only read it.
     ///
     /// # Panics
     /// If the step has no such operation.
@@ -100,13 +99,13 @@ impl Step {
         self.tensor(used.tensor).sample_bytes.is_some()
     }
 
-    /// Whether a use overwrites what has no samples: of an operation in parts, a sum over them.
+    /// Whether a use overwrites a tensor without samples. For an operation in parts, this is a sum over samples.
     pub(in crate::plan) fn is_sum(&self, used: &Use) -> bool {
         used.access == Access::Write && !self.has_samples(used)
     }
 
-    /// The uses of a phase of an operation, with their places among all of them: what [`Compute::blocks`] has a block for
-    /// each of, in order. Sums only read, and write themselves.
+    /// The uses of a phase of an operation, with their positions among all uses. [`Compute::blocks`] has one block for each, in order. A sums phase
+    /// only reads operands and writes its sums.
     ///
     /// # Panics
     /// If the step has no such operation.
@@ -115,8 +114,8 @@ impl Step {
         self.operation(id).uses.iter().enumerate().filter(move |(_, used)| is_used(used))
     }
 
-    /// The time of a scheduled operation, of which `launch` passes whatever the number of samples: the rest of a time for
-    /// the whole mini-batch shrinks with them. A configuration has the time of its own samples.
+    /// The time of a scheduled operation. `launch` of it is independent of the number of samples. The rest of a whole-mini-batch time shrinks in
+    /// proportion. A configuration's time is already for its samples.
     ///
     /// # Panics
     /// If the step has no such operation.
@@ -132,7 +131,7 @@ impl Step {
         }
     }
 
-    /// The time for some samples of what takes `whole` for the mini-batch.
+    /// The time for some samples of work that takes `whole` for the mini-batch.
     pub(in crate::plan) fn part_of(&self, whole: Nanos, samples: usize, launch: Nanos) -> Nanos {
         let fixed = whole.min(launch);
         let shared = u128::from((whole - fixed).0) * samples as u128;

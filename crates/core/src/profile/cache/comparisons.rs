@@ -1,4 +1,4 @@
-//! How far configurations err against 64-bit arithmetic, so that what one process has compared no other compares again.
+//! The errors of configurations against 64-bit arithmetic, so that no process repeats the comparison of another.
 //!
 //! The table refers to no other, so that older programs can clear the cache without knowing it.
 
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS comparison (
 pub(super) const TABLE: &str = "comparison";
 
 impl Cache {
-    /// What was compared on `device` for a question, without times.
+    /// The configurations compared on `device` for a question, without times.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -50,11 +50,11 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Saves comparisons made on `device` for a question, in place of earlier ones of the same configurations. An error that is
-    /// infinite or no number is saved as the largest.
+    /// Saves comparisons made on `device` for a question. They replace earlier ones of the same configurations. An infinite or undefined error is
+    /// saved as the largest number.
     ///
     /// # Errors
-    /// As [`Cache::keep`]; none of them is kept then.
+    /// As [`Cache::keep`]; in that case no comparison is saved.
     pub fn keep_comparisons(&self, device: &Device, key: &ComparisonKey, new: &[Comparison]) -> Result<(), Error> {
         let problem = key.problem.to_string();
         let new: Vec<Comparison> = new.iter().map(bounded).collect();
@@ -84,7 +84,7 @@ fn bounded(Comparison { configuration, error, own }: &Comparison) -> Comparison 
     Comparison { configuration: configuration.without_times(), error: error.min(MOST_ERROR), own }
 }
 
-/// What a row has from a column on; none if it cannot be a comparison of the problem.
+/// The comparison in a row from a column on; `None` if it cannot be a comparison of the problem.
 fn sound(problem: &str, row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Comparison>> {
     let error = row.get(column + 1)?;
     let own = match row.get_ref(column + 2)? {

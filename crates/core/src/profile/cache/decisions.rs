@@ -1,6 +1,6 @@
-//! What was decided about convolutions of programs, so that the next process begins with it.
+//! Decisions about the convolutions of programs, so that the next process can start with them.
 //!
-//! The table refers to no other, so that older programs can clear the cache without knowing it.
+//! The table refers to no other table, so that older programs can clear the cache without knowing it.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS decision (
 ";
 
 impl Cache {
-    /// The decision about a question on `device`; none if there is none, or none that can be read.
+    /// The decision about a question on `device`; `None` if no readable decision exists.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -37,7 +37,7 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Saves a decision in place of an earlier one.
+    /// Saves a decision, replacing an earlier one.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -48,8 +48,8 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Imports the decisions of a recording about questions that the cache has no decision about, or only an unfinished one where
-    /// that of the recording is finished. Gives how many, without the measurements.
+    /// Imports the decisions of a recording. A decision is imported if the cache has none for its question, or if it is finished and the cache's is
+    /// not. Returns the counts, without measurements.
     pub(super) fn take_decisions(&self, recording: &Recording) -> Result<Imported, Error> {
         if recording.decisions().next().is_none() {
             return Ok(Imported::default());
@@ -123,7 +123,7 @@ impl Stored {
         Ok(Stored { configuration: text(row, 0)?, framework: row.get(1)?, is_final: row.get::<_, i64>(2)? != 0 })
     }
 
-    /// None for a row that cannot be a decision about the problem. A time that cannot be is none.
+    /// `None` for a row that cannot be a decision about the problem. An impossible time becomes `None`.
     fn decision(self, problem: &str, question: &str) -> Option<Decision> {
         let configuration = serde_json::from_str(&self.configuration).ok()?;
         let framework_time = self.framework.and_then(|nanos| u64::try_from(nanos).ok()).map(Nanos);
@@ -132,7 +132,7 @@ impl Stored {
     }
 }
 
-/// Gives every row: its device in words, problem and question, with its decision if it can be read.
+/// Calls `take` for every row, with its device in words, problem and question, and its decision if it can be read.
 fn for_all(
     connection: &Connection,
     mut take: impl FnMut([String; 3], Option<Decision>) -> rusqlite::Result<()>,
@@ -173,7 +173,7 @@ pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -
     Ok(())
 }
 
-/// Adds how many decisions there are to the entries of their devices, with new entries for devices without measurements.
+/// Adds the numbers of decisions to the entries of their devices, with new entries for devices without measurements.
 pub(super) fn count_in(summaries: &mut Vec<Summary>, connection: &Connection) -> rusqlite::Result<()> {
     let devices = devices(connection)?;
     for_all(connection, |[words, ..], decision| {

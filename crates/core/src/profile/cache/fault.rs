@@ -12,7 +12,7 @@ pub(super) const SCHEMA_VERSION: i32 = 1;
 /// How long to wait while another process writes.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
-/// What is wrong with a file.
+/// A fault of a file.
 pub(super) enum Fault {
     Foreign,
     Version(i32),

@@ -12,9 +12,8 @@ use crate::profile::{Owner, RecordedNetwork};
 type Layer = (String, String, usize);
 
 impl Cache {
-    /// Saves the names and order of a network's kernels, so that its profile can be read without the program that ran
-    /// it. They replace those of the same name and mini-batch; a mini-batch of none is for a list whose layers have
-    /// their own.
+    /// Saves the names and order of a network's kernels, so that its profile can be read without the program that ran it. They replace the kernels
+    /// with the same name and mini-batch. The mini-batch is `None` for a list whose layers have separate mini-batches.
     ///
     /// # Errors
     /// As [`Cache::keep`].

@@ -1,7 +1,7 @@
 //! Marks questions that were fully measured. The cache then answers them without the backend setting up any candidate.
 //!
-//! A mark asserts that rows exist, so it must go with them: triggers delete a problem's marks as soon as anything
-//! deletes or changes one of its rows.
+//! A mark asserts that rows exist, so it must be deleted with them: triggers delete a problem's marks as soon as one of its rows is deleted or
+//! changed.
 
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
 

@@ -1,8 +1,11 @@
 //! The store of measurements on disk: one SQLite file, safe for several processes at once.
 //!
-//! The key of a measurement is everything it depends on: device, library version, threads, problem, algorithm and
-//! micro-batch. The workspace limit is not part of it: a measurement made under one limit is valid under any other, and
-//! hits are filtered by the current limit. `docs/cache-format.md` describes the tables.
+//! The key of a measurement is everything it depends on: device, library version, threads, problem, algorithm and micro-batch. The workspace limit is
+//! not part of it: a measurement made under one limit is valid under any other, and hits are filtered by the current limit. `docs/cache-format.md`
+//! describes the tables.
+//!
+//! `open` opens and checks the file. `rows` converts rows to values. `layers`, `decisions`, `comparisons` and `marks` have one table each. `mend`
+//! counts and deletes invalid rows, and `fault` words the errors.
 
 mod comparisons;
 mod decisions;
@@ -48,30 +51,30 @@ pub struct Summary {
     pub measurements: usize,
     /// Decisions about convolutions of programs.
     pub decisions: usize,
-    /// How many of these left something to measure.
+    /// The number of these that left something to measure.
     pub unfinished: usize,
 }
 
-/// What an import has taken in.
+/// The counts of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Measurements that the recording had.
     pub measurements: usize,
-    /// Its decisions about questions that the cache had none about.
+    /// Its decisions about questions without a decision in the cache.
     pub new: usize,
     /// Its finished decisions that took the place of unfinished ones.
     pub replaced: usize,
-    /// Decisions of the cache that stayed in place of its own.
+    /// Decisions of the cache that were kept instead of the recording's.
     pub kept: usize,
-    /// Questions of the recording about which the cache's decision is unfinished now.
+    /// Questions of the recording whose decision in the cache is still unfinished.
     pub unfinished: usize,
 }
 
 impl Cache {
-    /// The default path of the cache, from environment variables: `TIGHTFIT_CACHE`, otherwise `tightfit/cache.db` in
-    /// `XDG_CACHE_HOME` or `HOME/.cache`. None for `TIGHTFIT_CACHE=none`, or if no variable names a folder.
+    /// The default path of the cache, from environment variables: `TIGHTFIT_CACHE`, otherwise `tightfit/cache.db` in `XDG_CACHE_HOME` or
+    /// `HOME/.cache`. `None` for `TIGHTFIT_CACHE=none`, or if no variable names a folder.
     ///
-    /// `variable` looks one up; an empty one counts as not set.
+    /// `variable` looks one up. An empty variable counts as not set.
     ///
     /// ```
     /// use tightfit_core::profile::Cache;
@@ -96,7 +99,7 @@ impl Cache {
         &self.path
     }
 
-    /// Waits for at most so long from now on while another program writes; 10 s unless told.
+    /// Sets the longest wait from now on while another program writes; 10 s by default.
     pub fn set_patience(&self, patience: Duration) {
         // It only fails on a closed connection.
         let _ = self.lock().busy_timeout(patience);
@@ -188,7 +191,7 @@ impl Cache {
         write().map_err(|error| self.refuse(error.into()))
     }
 
-    /// What dividing the problem's shape costs on `device`, if known.
+    /// The cost of dividing the problem's shape on `device`, if known.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.
@@ -306,10 +309,9 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Imports every measurement, network and decision of a recording, and returns how many. A network
-    /// replaces the one of the same name and batch; the layers of a program are added, as by [`Cache::add_to_program`].
-    /// Shapes that get measurements lose their marks of being fully measured. A finished decision replaces an unfinished one, and
-    /// no other.
+    /// Imports every measurement, network and decision of a recording, and returns the counts. A network replaces the one with the same name and
+    /// batch; the layers of a program are added, as by [`Cache::add_to_program`]. Shapes that get measurements lose their marks of being fully
+    /// measured. A finished decision replaces an unfinished one; no other decision is replaced.
     ///
     /// # Errors
     /// As [`Cache::keep`]. An invalid recording changes nothing.

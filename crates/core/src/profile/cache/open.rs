@@ -17,8 +17,8 @@ const APPLICATION: i32 = 0x7466_6974;
 /// The largest file to check when it is opened, which takes about 3 ms per MiB. Damage in a larger file is found when
 /// it is read.
 const CHECKED: i64 = 8 << 20;
-/// The tables, to which those of [`LATER`] are added. Batch 0 of a network stands for a program, and the
-/// largest number for a network without a mini-batch of its own; a layer's name is empty if the program gave none.
+/// The tables without the tables of [`LATER`]. Batch 0 of a network marks a program, and the largest number marks a network without a mini-batch. A
+/// layer's name is empty if the program gave none.
 const SCHEMA: &str = "
 CREATE TABLE device (
     id INTEGER PRIMARY KEY,
@@ -111,7 +111,7 @@ impl Cache {
     /// Opens a cache for reading and writing, as [`Cache::open`] does, but creates none.
     ///
     /// # Errors
-    /// As [`Cache::open`], and [`Error::File`] if there is no such file.
+    /// The errors of [`Cache::open`], and [`Error::File`] for a missing file.
     pub fn open_existing(path: &Path) -> Result<Cache, Error> {
         must_exist(path)?;
         Cache::open(path)
@@ -138,9 +138,8 @@ impl Cache {
                 Ok(Cache { connection, ..cache })
             }
             Ok(Contents::Measurements) => Ok(cache),
-            // A write-ahead log needs a second file beside the cache, which a read-only folder does not allow; but
-            // nobody else can write there either, so the file is treated as immutable. So is a file on a full disk, unless
-            // there is a log whose rows would be missed.
+            // A write-ahead log needs a second file next to the cache, which a read-only folder does not allow. But no process can write there, so
+            // the file is opened as immutable. The same holds on a full disk, unless a log exists whose rows would be missed.
             Err(Fault::Sql(error))
                 if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
                     || (has_no_room(&error) && !has_log(path)) =>
@@ -155,8 +154,7 @@ impl Cache {
     }
 
     fn connect(path: &Path, flags: OpenFlags) -> Result<Cache, Error> {
-        // SQLite gives `:memory:` and names beginning with `file:` a special meaning; with a folder in front they are
-        // ordinary names.
+        // SQLite treats `:memory:` and names beginning with `file:` specially. With a folder in front they are ordinary names.
         let name = if path.is_relative() { Path::new(".").join(path) } else { path.to_owned() };
         Cache::connect_to(&name, path, flags)
     }
@@ -250,7 +248,7 @@ fn check_type(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a file with a view in place of a table or with unknown triggers, because querying a view may never end.
+/// Refuses a file with a view instead of a table or with unknown triggers, because querying a view may never end.
 fn check_schema(connection: &Connection) -> Result<(), Fault> {
     let mut statement = connection.prepare("SELECT type, name FROM sqlite_schema WHERE type IN ('view', 'trigger')")?;
     let mut rows = statement.query([])?;
@@ -263,12 +261,12 @@ fn check_schema(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether the file beside a write-ahead log could not grow, as on a full disk.
+/// Whether the shared-memory file of a write-ahead log could not grow, as on a full disk.
 fn has_no_room(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
-/// Whether a write-ahead log with something in it lies beside the file.
+/// Whether a non-empty write-ahead log exists for the file.
 fn has_log(path: &Path) -> bool {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");

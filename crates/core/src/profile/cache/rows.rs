@@ -1,4 +1,4 @@
-//! Converts rows of the tables to values and back, resolves the IDs by which they refer to each other, and checks them.
+//! Converts rows of the tables to values and back, resolves the IDs that they refer to, and checks them.
 //!
 //! A file edited by hand may hold rows that cannot be measurements. They are ignored when the cache is read, so that
 //! one of them does not make the others unreadable; [`super::Cache::clear`] deletes them.
@@ -37,7 +37,7 @@ pub(super) static SOUND_LAYER: LazyLock<String> = LazyLock::new(|| {
 
 /// IDs of problems that some rows must not refer to.
 pub(super) struct Unreadable {
-    /// Neither a convolution nor a training step, so no row may refer to them. A list for `NOT IN`.
+    /// Problems that are neither convolutions nor training steps, so no row may refer to them. A list for `NOT IN`.
     pub rows: String,
     /// Not a convolution, so no layer may refer to them. A list for `NOT IN`.
     pub layers: String,
@@ -98,7 +98,7 @@ pub(super) fn network_id(connection: &Connection, name: &str, owner: Owner) -> r
     connection.query_row("SELECT id FROM network WHERE name = ? AND batch = ?", key, |row| row.get(0))
 }
 
-/// An owner as a value of the column `batch`: the largest number stands for a network without a mini-batch of its own.
+/// An owner as a value of the column `batch`. The largest number marks a network without a mini-batch.
 fn number(owner: Owner) -> i64 {
     match owner {
         Owner::Program => 0,
@@ -107,7 +107,7 @@ fn number(owner: Owner) -> i64 {
     }
 }
 
-/// The owner of a number that [`SOUND_LAYER`] lets pass.
+/// The owner of a number that passed [`SOUND_LAYER`].
 fn owner(number: i64) -> Owner {
     match usize::try_from(number) {
         Ok(0) | Err(_) => Owner::Program,
@@ -123,8 +123,7 @@ pub(super) fn has_table(connection: &Connection, table: &str) -> rusqlite::Resul
         .query_row([table], |row| row.get(0))
 }
 
-/// Deletes the rows of a table with devices in words, of those devices whose name contains `part`. The rest of the words, in
-/// parentheses, is the library's.
+/// Deletes the rows of a table with devices in words whose name contains `part`. The words in parentheses are the library's.
 pub(super) fn clear_devices(connection: &Connection, table: &str, part: &str) -> rusqlite::Result<()> {
     let mut find = connection.prepare(&format!("SELECT DISTINCT device FROM {table}"))?;
     let devices = find.query_map([], |row| text(row, 0))?.collect::<rusqlite::Result<Vec<String>>>()?;
@@ -171,8 +170,8 @@ pub(super) fn device(row: &Row<'_>, first: usize) -> rusqlite::Result<Device> {
     })
 }
 
-/// A cost of dividing in two columns, from `first` on. The numbers of [`DivisionCost::NEVER`] are larger than a signed
-/// column holds: its largest stands for them, and so does a negative one, which is what a cast makes of them.
+/// A cost of dividing in two columns, from `first` on. The numbers of [`DivisionCost::NEVER`] exceed a signed column. The column's largest number
+/// stands for them, and so does any negative number, the result of a cast.
 pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<DivisionCost> {
     let finite = |column| -> rusqlite::Result<Option<u64>> {
         let value: i64 = row.get(column)?;
@@ -185,7 +184,7 @@ pub(super) fn division(row: &Row<'_>, first: usize) -> rusqlite::Result<Division
     })
 }
 
-/// A measurement in eight columns, from the first on, that [`SOUND_MEASUREMENT`] lets pass.
+/// A measurement in eight columns, from the first on, that passed [`SOUND_MEASUREMENT`].
 pub(super) fn measurement(row: &Row<'_>) -> rusqlite::Result<Measurement> {
     Ok(Measurement {
         algorithm: Algorithm::new(&text(row, 0)?),

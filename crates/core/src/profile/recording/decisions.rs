@@ -1,11 +1,11 @@
-//! Decisions in a recording. A replay has no use for them; a cache takes them in.
+//! Decisions in a recording. A replay ignores them; a cache imports them.
 
 use super::{Line, Recording};
 use crate::profile::{Decision, DecisionKey};
 use crate::{Nanos, Problem};
 
 impl Recording {
-    /// Adds a decision, in place of an earlier one about the same question.
+    /// Adds a decision, replacing an earlier one about the same question.
     pub fn add_decision(&mut self, key: &DecisionKey, decision: Decision) {
         self.add_answer(&key.problem, key.words(), decision);
     }

@@ -1,4 +1,4 @@
-//! Recordings by device: those of one device merged, and those of a name.
+//! Selects and merges recordings by device.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,10 +7,10 @@ use super::Recording;
 use crate::{Device, Error};
 
 impl Recording {
-    /// One recording per device, in order of first appearance; if two have the same measurement, the later one counts.
+    /// One recording per device, in order of first appearance. If two have the same measurement, the later one counts.
     ///
-    /// Older recordings list fewer of a device's libraries ([`Device::more_specific`]); they are merged with the newer
-    /// ones, unless they fit two devices, in which case they stay a device of their own.
+    /// Older recordings list fewer of a device's libraries ([`Device::more_specific`]). They are merged with the newer recordings, unless they match
+    /// two devices; then they remain separate.
     ///
     /// - Cost: O(n log n) comparisons of devices, plus the merging.
     pub fn by_device(recordings: impl IntoIterator<Item = Recording>) -> Vec<Recording> {
@@ -32,8 +32,7 @@ impl Recording {
         each
     }
 
-    /// The recordings of devices with this name or, if there are none, with this text in their name and library; case
-    /// is ignored.
+    /// The recordings of devices with this name or, failing that, with this text in their name and library; case is ignored.
     ///
     /// # Errors
     /// [`Error::UnknownWord`], which lists the recorded devices, if none matches.

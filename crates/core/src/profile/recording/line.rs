@@ -76,7 +76,7 @@ struct Fields {
 const MISMATCH: &str = "its fields do not match any kind of line";
 
 impl Fields {
-    /// How many kinds of lines have one of these fields.
+    /// The number of kinds of lines that have one of these fields.
     fn kinds(&self) -> usize {
         let kinds = [
             self.format.is_some() || self.version.is_some() || self.lines.is_some(),

@@ -1,7 +1,7 @@
 //! The read-only store behind the user's cache: decisions that come with the program, or a profile file in their place.
 //!
-//! Of the store, only the decisions of one device and cuDNN version are kept. The rest of a device's library, its driver, is
-//! not compared: what a configuration needs is asked of the library again before it runs.
+//! Only the decisions of one device and cuDNN version are kept in memory. The driver, the rest of a device's library, is not compared: the library is
+//! asked again for a configuration's needs before it runs.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
@@ -13,15 +13,15 @@ use super::{Fault, Line, Recording, bounded, for_read_lines};
 use crate::profile::{Decision, DecisionKey};
 use crate::{Device, Error};
 
-/// What comes with the program; `scripts/ship-recordings.py` makes it of exports.
+/// The recordings that come with the program; `scripts/ship-recordings.py` makes them from exports.
 const EMBEDDED: &[u8] = include_bytes!("../../../data/shipped.jsonl.gz");
 
-/// Decisions of one device, to look up but not to add to.
+/// The decisions of one device, read-only.
 #[derive(Debug)]
 pub struct Shipped(Recording);
 
 impl Shipped {
-    /// What comes with the program for `device`, read anew by every call.
+    /// The decisions for `device` that come with the program, read again by every call.
     ///
     /// # Errors
     /// [`Error::BadDocument`] if it is damaged.
@@ -30,7 +30,7 @@ impl Shipped {
         read.map_err(|fault| Error::BadDocument { document: "shipped recordings", what: fault.chain() })
     }
 
-    /// What a profile file has for `device`, such as one that `tightfit cache export` wrote.
+    /// The decisions for `device` in a profile file, such as an export of `tightfit cache export`.
     ///
     /// Lines without decisions are skipped unread. Memory is bounded as in [`Recording::read`].
     ///
@@ -42,7 +42,7 @@ impl Shipped {
         read.map_err(|fault| fault.in_file(path))
     }
 
-    /// The decision about a question; none if there is none.
+    /// The decision about a question, if any.
     pub fn decision(&self, key: &DecisionKey) -> Option<&Decision> {
         self.0.decisions.get(&(key.problem.to_string(), key.words()))
     }
@@ -53,7 +53,7 @@ impl Shipped {
     }
 }
 
-/// How well the device of some decisions fits the one that is asked for.
+/// How well the device of some decisions matches the requested device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     /// Another model or version of cuDNN.
@@ -75,7 +75,7 @@ impl Fit {
     }
 }
 
-/// The decisions of devices that fit; those of the same driver count more, then the later one.
+/// The decisions of matching devices. The same driver takes precedence, then the later decision.
 fn read(reader: impl BufRead, device: &Device, fit: impl Fn(&Device) -> Fit) -> Result<Shipped, Fault> {
     let [mut same, mut others] = [Recording::new(device.clone()), Recording::new(device.clone())];
     let here = Cell::new(Fit::None);
@@ -101,7 +101,7 @@ mod tests {
     const MOST: usize = 300_000;
 
     #[test]
-    fn what_is_shipped_can_be_read_whole_and_leaves_nothing_to_measure() {
+    fn shipped_recordings_are_readable_and_final() {
         let device = Device { backend: String::new(), name: String::new(), library: String::new(), threads: 0 };
         let reader = || BufReader::new(MultiGzDecoder::new(EMBEDDED));
         let all = read(reader(), &device, |_| Fit::Exact).unwrap_or_else(|fault| panic!("{}", fault.chain()));

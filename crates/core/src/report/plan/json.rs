@@ -11,7 +11,7 @@ use crate::plan::{
 };
 use crate::{Bytes, Device, Nanos, Types};
 
-/// Writes the plan as one indented JSON object that ends in a line feed. The times are those of `device`.
+/// Writes the plan as one indented JSON object that ends in a line feed. The times were measured on `device`.
 ///
 /// Times are in µs with up to three decimals. Null marks missing values: an unlimited budget, a `gap` without a known
 /// bound, the reuse distance of a map that is never read again, the time of an attempt that was not simulated.
@@ -298,7 +298,7 @@ mod tests {
     fn the_document_of_a_small_plan() {
         let text = json(&samples::small(), &samples::device());
         let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
-        // The first of each kind stands for the others.
+        // The first of each kind represents the others.
         for list in ["layers", "maps"] {
             document[list].as_array_mut().unwrap().truncate(2);
         }

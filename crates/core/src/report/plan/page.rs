@@ -14,7 +14,7 @@ and shrink going backward; offloading leaves a valley between. The dashed line i
 const ARENA: &str = "Every block at its place: as high as its bytes, as long as its life. Point at a box for its name, size, life and \
 fate; turn the wheel to enlarge, drag to move, double-click to see all.";
 const STREAMS: &str =
-    "What each stream does over time, with the compute stream's waits for copies. Point at a bar for details.";
+    "The work of each stream over time, with the compute stream's waits for copies. Point at a bar for details.";
 const TOTALS: &str = "Peak and average live bytes compared with the network-wide baseline, as counted by tightfit and by the \
 vDNN paper. The paper leaves out weight gradients, momentum and what layers save; its baseline allocates weights, every feature map, one dX, one \
 dY and one workspace, each as large as the largest.";
@@ -24,7 +24,7 @@ its passes.";
 const MAPS: &str = "Every feature map: its bytes, whether it stays, goes or is copied to the host, and how long after its last forward \
 use it is read again.";
 
-/// Writes the plan as an HTML page. The times are those of `device`.
+/// Writes the plan as an HTML page. The times were measured on `device`.
 ///
 /// **Source** of the pictures: Rhu et al. 2016, figures 1 (working set of layers), 3 (breakdown), 4 (layers), 9
 /// (average and maximum), and 10 (offloaded bytes), for this one plan.

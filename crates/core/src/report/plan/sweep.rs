@@ -12,21 +12,21 @@ use crate::report::{Align, Grid, rounded};
 use crate::report::{Terminal, svg::canvas::escape};
 use crate::{Bytes, Error, Nanos};
 
-/// Plans under rising budgets, and what they are compared with.
+/// Plans under rising budgets, and the times to compare them with.
 #[derive(Clone, Copy)]
 pub struct Sweep<'a> {
-    /// What is planned, such as `vgg16, mini-batch 256`.
+    /// The subject, such as `vgg16, mini-batch 256`.
     pub title: &'a str,
-    /// A budget and its plan, or why there is none.
+    /// Each budget with its plan, or the reason for having none.
     pub plans: &'a [Swept],
-    /// Of each budget: how long a step takes as others plan it.
+    /// For each budget: the step time of existing methods.
     pub rivals: &'a [Rivals],
-    /// The bytes that budgets are shares of: the network-wide baseline.
+    /// The bytes that budgets are shares of: the peak of a step that keeps everything, and releases what nothing reads again.
     pub whole: Bytes,
 }
 
 impl Sweep<'_> {
-    /// One row per budget for programs: bytes, µs, and shares from 0 to 1; empty where there is no value.
+    /// One row per budget for programs: bytes, µs, and shares from 0 to 1; missing values are empty.
     pub fn values(&self) -> Grid {
         let (left, right) = (Align::Left, Align::Right);
         let columns = [
@@ -103,7 +103,7 @@ impl Sweep<'_> {
     }
 
     #[cfg(feature = "tables")]
-    /// Writes the rows, the picture, and what is live over time under each budget as one self-contained HTML page.
+    /// Writes the rows, the picture, and the live memory over time under each budget as one self-contained HTML page.
     pub fn page(&self) -> String {
         let mut body = format!("<h2>Time and memory</h2>\n<p>{}</p>\n<div>{}</div>\n", escape(FRONT), self.picture());
         body += &preformatted(&self.table().table(Terminal::default()));
@@ -118,8 +118,8 @@ impl Sweep<'_> {
         framed(self.title, &body)
     }
 
-    /// One row per budget: what `head` says of it, what `values` says of its plan, the times of others, the outcome, and the
-    /// bytes needed if it is too small; without the last cell where there is no column for it.
+    /// One row per budget: `head`, the `values` of its plan, the times of existing methods, the outcome, and the bytes needed if the budget is too
+    /// small. The last cell is omitted if its column is.
     fn grid(
         &self,
         columns: &[(&str, Align)],
@@ -156,7 +156,7 @@ fn millis(time: Nanos) -> String {
     format!("{:.2}", time.as_micros() / 1e3)
 }
 
-/// What was chosen, or why there is no plan.
+/// The plan in short, or the reason for having none.
 fn outcome(plan: &Result<Plan, Error>) -> String {
     match plan {
         Ok(plan) => {

@@ -5,7 +5,7 @@ use crate::plan::{Accounting, Fate, Kind, Mode, Plan, Policy};
 use crate::report::{Align, Grid, Terminal, lines, rounded};
 use crate::{Bytes, Device, Nanos};
 
-/// Writes the plan as a table for a terminal; every line ends in a line feed. The times are those of `device`.
+/// Writes the plan as a table for a terminal; every line ends in a line feed. The times were measured on `device`.
 pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
     head(plan, device)
         + "\n"
@@ -34,7 +34,7 @@ fn head(plan: &Plan, device: &Device) -> String {
     lines(names) + &lines(request)
 }
 
-/// What the words in the column `map` mean, and the times in the last one; empty if there are none.
+/// Explains the words in the column `map` and the times in the last column; empty if neither is used.
 fn fates(plan: &Plan, terminal: Terminal) -> String {
     let words = [
         (Fate::Kept, "stays on the device"),
@@ -60,7 +60,7 @@ fn fates(plan: &Plan, terminal: Terminal) -> String {
     if lines.is_empty() { lines } else { "\n".to_owned() + &lines }
 }
 
-/// The policy's attempts, with what the letters behind them mean; empty if it had no choice.
+/// The policy's attempts, with an explanation of their letters; empty if it had no choice.
 fn attempts(plan: &Plan, terminal: Terminal) -> String {
     let (left, right) = (Align::Left, Align::Right);
     let mut grid =
@@ -140,13 +140,13 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
         ),
     );
     if let Some(proven) = plan.proven {
-        // Only what may be divided could run in other parts than those that are tried.
+        // Only divisible plans could run in numbers of parts other than the tried ones.
         let among =
             if plan.options.divide { ", for plans with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
         line("", format!("proven minimum {}{among}", proven.rounded_down()));
     }
     if plan.mode == Mode::Inference {
-        // Nobody keeps every map of a forward pass, so there is no usual memory to compare with.
+        // No framework keeps every map of a forward pass, so this mode has no usual memory to compare with.
         line("every map kept", format!("{} with the fastest algorithms", plan.baseline));
     } else {
         line("baseline", format!("{}, all resident with the fastest algorithms", plan.baseline));

@@ -17,8 +17,7 @@ use crate::plan::step::{Access, Stage};
 use crate::plan::{Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream};
 use crate::{Bytes, Device};
 
-/// Writes the planned step as a trace: one JSON object with `traceEvents`, one event per line. The times are those of
-/// `device`.
+/// Writes the planned step as a trace: one JSON object with `traceEvents`, one event per line. The times were measured on `device`.
 pub fn trace(plan: &Plan, device: &Device) -> String {
     let events: Vec<String> = TraceProcess(1).planned(plan).iter().map(Value::to_string).collect();
     let about = json!({

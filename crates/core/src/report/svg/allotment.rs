@@ -1,4 +1,4 @@
-//! How a network's kernels share the workspace, and how much time each gains.
+//! The share of each kernel in a network's workspace, and the time that it saves.
 //!
 //! ```text
 //! total   [ conv1 | conv2            | conv3 ]   ¦ total
@@ -8,7 +8,7 @@
 //! conv2   ############          ###========
 //! ```
 //!
-//! There is one row per kernel, so that names stay readable however many there are.
+//! One row per kernel keeps names readable for any number of kernels.
 //!
 //! **Source**: Oyama et al. 2018, figure 12.
 
@@ -24,8 +24,7 @@ const PANEL: f64 = 340.0;
 const SMALL: f64 = 10.0;
 const UNDIVIDED: &str = "#cccccc";
 
-/// Draws workspace and time of every kernel over those of the undivided kernel, and the limit per kernel, if it is
-/// near, as a dashed line.
+/// Draws workspace and time of every kernel over the undivided kernel's. A limit per kernel that is near is a dashed line.
 ///
 /// Bars of configurations in slices along space are striped. Under one total ([`Limit::Total`]) a bar above shows how it
 /// is shared, with the total as a dashed line.
@@ -92,7 +91,7 @@ pub fn allotment(title: &str, optimized: &Optimized) -> String {
     canvas.finish(title)
 }
 
-/// What stands behind the bar of a kernel without an undivided one.
+/// The note behind the bar of a kernel without an undivided configuration.
 fn note(why: NotUndivided) -> &'static str {
     match why {
         NotUndivided::OverLimit => "nothing fits undivided",

@@ -62,14 +62,14 @@ impl Axis {
         Axis { title: title.to_owned(), ticks: ticks.collect(), scale: Scale::Linear { most: batch as f64 } }
     }
 
-    /// Bytes by powers of two, as far as `values` reach; zero and [`Bytes::UNLIMITED`] have their own places.
+    /// Bytes by powers of two, over the range of `values`. Zero and [`Bytes::UNLIMITED`] have separate positions.
     pub fn of_doubling_bytes(title: &str, values: impl Iterator<Item = Bytes> + Clone) -> Axis {
         let finite = || values.clone().filter(|&bytes| bytes != Bytes::ZERO && bytes != Bytes::UNLIMITED);
         let lowest = finite().min().map_or(0, |bytes| bytes.0.ilog2());
         let highest = finite().max().map_or(1, |bytes| (bytes.0 - 1).checked_ilog2().map_or(0, |log| log + 1));
         let highest = highest.max(lowest + 1);
         let has = |special| values.clone().any(|bytes| bytes == special);
-        // A tick every so many powers of two; the two special places are as far away, so that their names have room.
+        // A tick for each `every` powers of two. The two special positions are that far away too, so that their names have room.
         let every = (highest - lowest).div_ceil(DOUBLINGS).max(1);
         let least = f64::from(lowest) - if has(Bytes::ZERO) { f64::from(every) } else { 0.0 };
         let most = f64::from(highest) + if has(Bytes::UNLIMITED) { f64::from(every) } else { 0.0 };
@@ -133,7 +133,7 @@ impl Times {
         self.most / self.step
     }
 
-    /// An axis with a tick every step up to the last, which ends after so many steps.
+    /// An axis of `end` steps with a tick at every step up to `last`.
     fn axis(&self, title: &str, last: f64, end: f64) -> Axis {
         let decimals = if self.step < 1.0 { 1 } else { 0 };
         let label = |i: u32| format!("{:.decimals$}", f64::from(i) * self.step);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_of_bytes_are_what_they_print() {
+    fn byte_ticks_match_their_labels() {
         assert_eq!(
             labels(&Axis::of_bytes("", Bytes::mib(1200))),
             ["0 B", "256 MiB", "512 MiB", "768 MiB", "1 GiB", "1.25 GiB"]

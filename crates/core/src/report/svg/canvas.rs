@@ -10,7 +10,7 @@ pub const INK: &str = "#333333";
 pub const FAINT: &str = "#dddddd";
 /// Dark gray of text on light colors, which stays dark where the page is dark.
 pub const ON_COLOR: &str = "#222222";
-/// What changes for readers who prefer dark pages: the background, ink, grid lines, and the edges between shapes.
+/// The changes for readers who prefer dark pages: the background, ink, grid lines, and the edges between shapes.
 const DARK: &str = r##"<style>@media (prefers-color-scheme: dark) {
 .paper { fill: #16181c }
 text:not([fill]), [fill="#333333"], [fill="#000000"] { fill: #dddddd }
@@ -86,7 +86,7 @@ impl Canvas {
         ));
     }
 
-    /// White stripes over a rectangle; viewers still show the tooltip of what is under them.
+    /// White stripes over a rectangle; viewers still show the tooltip of the shape under them.
     pub fn stripe(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let mut stripes = String::new();
         let mut offset = STRIPE - height;
@@ -163,7 +163,7 @@ impl Canvas {
         };
         let turn =
             if degrees == 0.0 { String::new() } else { format!(r#" transform="rotate({degrees} {x:.1} {y:.1})""#) };
-        // Not every viewer knows dominant-baseline: a third of the size below the middle looks the same in all.
+        // Some viewers do not support dominant-baseline. A third of the size below the middle looks the same in all.
         let down = size * 0.35;
         let text = escape(text);
         self.add(format_args!(

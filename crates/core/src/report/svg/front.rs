@@ -87,7 +87,7 @@ fn draw_curve(front: &[Configuration], shown: &[usize], frame: Frame, canvas: &m
     }
     let mut free = f64::NEG_INFINITY;
     for (name, (x, y)) in shown.iter().enumerate().map(|(i, &index)| (number(i), points[index])) {
-        // Points may lie closer than their numbers are wide; the tooltip still tells them apart.
+        // Points may be closer than their numbers are wide; tooltips still distinguish them.
         let half = text_width(&name, SMALL) / 2.0;
         if x - half >= free {
             canvas.text((x + 7.0, y - 9.0), Anchor::Middle, SMALL, &name);
@@ -232,9 +232,9 @@ mod tests {
         assert_eq!([cuts(&whole), cuts(&same)], [0, 3]);
         let most = BLOCK / CUT;
         assert!(cuts(&edges) > 3 && cuts(&edges) as f64 <= most + 2.0, "{}", cuts(&edges));
-        // Cut again and again, a block is no heavier than its width.
+        // A block cannot have more cuts than fit its width, however many slices it has.
         assert!(cuts(&samples::configuration(&[(1, "1000000 x d2 fft", 1, 1)])) as f64 <= most);
-        // Small micro-batches in slices share a block, as those that are not in slices do; thin blocks have no words.
+        // Small micro-batches in slices share a block, like small ones without slices. Thin blocks have no words.
         let small = samples::configuration(&[(1, "4 x h8 gemm", 1, 1); 64]);
         check(&super::front("small", &[small]), &["64 x 1", "4 x h8"]);
         let thin = samples::configuration(&[(1, "4 x h8 gemm", 1, 1), (200, "fft", 1, 1)]);

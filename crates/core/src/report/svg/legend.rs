@@ -1,4 +1,4 @@
-//! Colors that color-blind readers can tell apart, and the legend that names them.
+//! Colors that color-blind readers can distinguish, and the legend that names them.
 
 use super::canvas::{Anchor, Canvas, Marker, ON_COLOR, TEXT, text_width};
 

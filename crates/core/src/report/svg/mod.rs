@@ -1,4 +1,4 @@
-//! Charts as SVG: one picture per file, drawn with our own small canvas, axes and legend.
+//! Charts as SVG: one picture per file, drawn with a small canvas, axes and legend.
 //!
 //! Chart libraries lack what these pictures need: an axis of bytes by powers of two, with places for "none" and
 //! "unlimited", and columns whose blocks are micro-batches. Every function returns a complete SVG document with generic

@@ -33,7 +33,7 @@ pub fn text_of(svg: &str) -> Vec<String> {
     texts
 }
 
-/// Fails where a shape begins outside the picture, or upright text ends outside.
+/// Fails if a shape begins outside of the picture, or upright text ends outside.
 fn stays_inside(svg: &str) {
     let number = |element: &str, name: &str| -> Option<f64> {
         let rest = element.split(&format!(" {name}=\"")).nth(1)?;

@@ -13,7 +13,7 @@
 //!          whole mini-batch in one call wins and takes least per sample
 //! ```
 //!
-//! All of them are measured against the time that they must beat, see [`Bounds`]; most lose, and cost a call or two.
+//! All of these are measured against the time that they must beat (see [`Bounds`]). Most lose, and cost a call or two.
 //!
 //! Predicted times also give the cost of power-of-two, and thus the budget. The constants were chosen on one recorded
 //! network (AlexNet, one column, f32, all 256 sizes, limits of 8 to 512 MiB) and then checked on seven others; the
@@ -33,22 +33,22 @@ use crate::optimize::divide;
 use crate::profile::Profiler;
 use crate::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
 
-/// Fill in an algorithm if its time per sample is at most this many times that of the best one.
-const PROMISING: f64 = 1.2;
+/// Fill in an algorithm if its time per sample is at most this multiple of the best algorithm's.
+const MAX_PROMISING_SLOWDOWN: f64 = 1.2;
 /// Skip an algorithm if this many better ones reach at least as large a size.
-const RIVALS: usize = 4;
+const MAX_BETTER: usize = 4;
 /// Stop probing at this share of the predicted cost of power-of-two.
 const PROBE_SHARE: f64 = 0.38;
-/// Stop refining at this share of it, but always allow `REFINE_LEAST` of the cost so far, and at most `REFINE_MOST`.
+/// Stop refining at this share of it, but always allow `REFINE_MIN_SHARE` of the cost so far, and at most `REFINE_MAX_SHARE`.
 const REFINE_SHARE: f64 = 0.40;
-const REFINE_LEAST: f64 = 0.02;
-const REFINE_MOST: f64 = 0.4;
+const REFINE_MIN_SHARE: f64 = 0.02;
+const REFINE_MAX_SHARE: f64 = 0.4;
 /// Round sizes are multiples of the largest power of two within a twelfth of m.
-const ROUND: usize = 12;
-/// Query the workspaces of every size if there are no more than this.
-const FEW: usize = 64;
-/// Rounds of refining: the first tries round sizes, the others halve the gaps beside the winning ones.
-const ROUNDS: usize = 4;
+const ROUND_SIZE_DIVISOR: usize = 12;
+/// Query the workspaces of every size up to this number of sizes.
+const MAX_QUERIED_SIZES: usize = 64;
+/// Rounds of refining: the first tries round sizes; the others halve the intervals next to the winners.
+const MAX_ROUNDS: usize = 4;
 
 /// Measures the sizes that fit `limits` best and returns all measured candidates within the largest limit.
 ///
@@ -106,7 +106,8 @@ impl<'p, 'b> Search<'p, 'b> {
         let mut algorithms: Vec<Algorithm> = Vec::new();
         let ends = sizes.last().copied().into_iter().chain(SCREEN);
         let is_recorded = profiler.is_recorded(problem);
-        let asked: Vec<usize> = if is_recorded && sizes.len() <= FEW { sizes.clone() } else { ends.collect() };
+        let asked: Vec<usize> =
+            if is_recorded && sizes.len() <= MAX_QUERIED_SIZES { sizes.clone() } else { ends.collect() };
         for size in asked.into_iter().filter(|size| sizes.binary_search(size).is_ok()) {
             let offers = profiler.offers(&problem.with_batch(size)?)?;
             for offer in offers.iter().filter(|offer| offer.workspace.is_ok()) {
@@ -131,11 +132,11 @@ impl<'p, 'b> Search<'p, 'b> {
 
     /// The largest size of each algorithm within the limit.
     ///
-    /// Workspaces may not grow with the size: queries the equal divisions of the mini-batch (or all sizes if there are
-    /// few) from the top, then bisects the gap above the first that fits.
+    /// Workspaces may not grow with the size: queries the equal divisions of the mini-batch (or all sizes if there are few) from the top, then
+    /// bisects the interval above the first that fits.
     fn largest_sizes(&mut self, limit: Bytes) -> Result<BTreeMap<usize, usize>, Error> {
         let batch = self.problem.batch();
-        let mut divisions: Vec<usize> = if self.sizes.len() <= FEW {
+        let mut divisions: Vec<usize> = if self.sizes.len() <= MAX_QUERIED_SIZES {
             self.sizes.iter().rev().copied().collect()
         } else {
             (1..=batch).filter_map(|parts| self.snap(batch.div_ceil(parts))).collect()
@@ -244,7 +245,7 @@ impl<'p, 'b> Search<'p, 'b> {
                 self.fill(algorithm, m, limit)?;
             } else if self.spent() + time * m as f64 <= PROBE_SHARE * power_of_two
                 && let Some(measured) = self.measure(algorithm, m, limit)?
-                && measured.0 as f64 / m as f64 <= PROMISING * self.best_per_sample()
+                && measured.0 as f64 / m as f64 <= MAX_PROMISING_SLOWDOWN * self.best_per_sample()
             {
                 self.fill(algorithm, m, limit)?;
             }
@@ -257,8 +258,8 @@ impl<'p, 'b> Search<'p, 'b> {
             self.measure_anyway(algorithm, batch, limit)?;
         }
         let spent = self.spent();
-        let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_LEAST));
-        self.refine(limit, &largest, share.min(spent * (1.0 + REFINE_MOST)))?;
+        let share = (REFINE_SHARE * power_of_two).max(spent * (1.0 + REFINE_MIN_SHARE));
+        self.refine(limit, &largest, share.min(spent * (1.0 + REFINE_MAX_SHARE)))?;
         self.complete(limit)
     }
 
@@ -272,8 +273,8 @@ impl<'p, 'b> Search<'p, 'b> {
             }
             let untimed = self.untimed()?;
             let Ok(fewest) = divide(&self.problem, &untimed, limit, DivisionCost::default()) else { return Ok(()) };
-            // The measured candidates are among the untimed ones with their measured workspace, and do not add up: so
-            // at least one part is new, and is measured or fails. There are finitely many, so this terminates.
+            // The measured candidates are among the untimed ones with their measured workspace, and do not add up. So at least one part is new, and
+            // is measured or fails. The number of parts is finite, so this terminates.
             for part in fewest.parts() {
                 if let Some(algorithm) = self.algorithms.iter().position(|known| *known == part.algorithm) {
                     self.measure_anyway(algorithm, part.micro_batch, limit)?;
@@ -292,7 +293,7 @@ impl<'p, 'b> Search<'p, 'b> {
         let batch = self.problem.batch();
         let mut sizes: BTreeSet<usize> = (0..=batch.ilog2()).map(|power| 1 << power).collect();
         sizes.extend((1..=batch).map(|parts| batch.div_ceil(parts)));
-        if self.sizes.len() <= FEW {
+        if self.sizes.len() <= MAX_QUERIED_SIZES {
             sizes.extend(&self.sizes);
         }
         sizes.retain(|size| self.sizes.binary_search(size).is_ok());
@@ -315,7 +316,7 @@ impl<'p, 'b> Search<'p, 'b> {
     /// Splits the predictions into algorithms worth filling in and others.
     ///
     /// Libraries offer dozens of variants of one method with similar time and workspace. A variant is not worth its
-    /// cost if `RIVALS` better ones reach at least as large a size.
+    /// cost if `MAX_BETTER` better ones reach at least as large a size.
     fn promising(
         &self,
         foretold: &[(usize, f64)],
@@ -325,9 +326,9 @@ impl<'p, 'b> Search<'p, 'b> {
         let (mut promising, mut others) = (Vec::new(), Vec::new());
         for &(algorithm, time) in foretold {
             let rivals = promising.iter().filter(|better| largest[better] >= largest[&algorithm]).count();
-            if time > PROMISING * best {
+            if time > MAX_PROMISING_SLOWDOWN * best {
                 others.push((algorithm, time));
-            } else if rivals < RIVALS {
+            } else if rivals < MAX_BETTER {
                 promising.push(algorithm);
             }
         }
@@ -350,7 +351,7 @@ impl<'p, 'b> Search<'p, 'b> {
 
     fn refine(&mut self, limit: Bytes, largest: &BTreeMap<usize, usize>, budget: f64) -> Result<(), Error> {
         let mut rounded = BTreeSet::new();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let before = self.measured.len();
             let winners = self.winners(limit);
             if self.is_best_whole(&winners) {
@@ -394,9 +395,9 @@ impl<'p, 'b> Search<'p, 'b> {
         winners.iter().all(|&(_, size)| size == batch) && smaller.all(|candidate| per_sample(candidate) >= least)
     }
 
-    /// Multiples of a power of two from m down to m/2, and the remainders they leave.
+    /// Multiples of a power of two from m down to m/2, and their remainders.
     fn round_sizes(&self, m: usize) -> Vec<usize> {
-        let step = 1 << (m / ROUND).max(1).ilog2();
+        let step = 1 << (m / ROUND_SIZE_DIVISOR).max(1).ilog2();
         let multiples: Vec<usize> = (1..=m / step).rev().map(|i| i * step).take_while(|&size| size >= m / 2).collect();
         let left = multiples.iter().filter_map(|&size| self.problem.batch().checked_sub(size));
         multiples.iter().copied().chain(left).collect()

@@ -1,5 +1,5 @@
-//! Screening: each algorithm at a size or two foretells its time per sample at the largest size within reach, which ends
-//! where a library switches to much slower kernels.
+//! Screening: measurements of each algorithm at one or two sizes predict its time per sample at the largest usable size. The usable sizes end where a
+//! library switches to much slower kernels.
 //!
 //! ```text
 //! time per sample                  x      x     beyond the cliff, which halves of the sizes between 4 and 32 find
@@ -14,20 +14,20 @@ use crate::{Bytes, Device, Error, Problem};
 
 /// Sizes at which every algorithm is screened.
 pub(in crate::survey) const SCREEN: [usize; 2] = [4, 32];
-/// The largest size at which an algorithm that is screened once is screened at once where it would run.
-const ONCE: usize = 64;
-/// The floating-point operations up to which a GPU takes less time for all samples than for setting an algorithm up: engines
-/// that are compiled take 0.2 to 1 s at each size (depthwise and pointwise layers of MobileNetV3, H100).
-const LITTLE: f64 = 1e10;
-/// A size that takes this many times as long per sample as the first screening size is beyond a cliff: libraries switch kernels.
-const CLIFF: f64 = 4.0;
+/// The largest size at which an algorithm with a single screening is screened at its run size.
+const MAX_SIZE_AT_ONCE: usize = 64;
+/// Up to this number of floating-point operations, a GPU computes all samples faster than it sets an algorithm up. Compiled engines take 0.2 to 1 s
+/// at each size (depthwise and pointwise layers of MobileNetV3, H100).
+const LITTLE_WORK_FLOPS: f64 = 1e10;
+/// A size is beyond a cliff if its time per sample is this multiple of the first screening size's: libraries switch kernels.
+const CLIFF_SLOWDOWN: f64 = 4.0;
 
-/// At how many sizes each algorithm is screened.
+/// The number of sizes at which each algorithm is screened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
     /// At two, which foretells how its time grows.
     Twice,
-    /// At one, for where setting an algorithm up costs more than running it.
+    /// At one, if setting an algorithm up costs more than running it.
     Once,
 }
 
@@ -37,7 +37,7 @@ impl Screen {
         match self {
             _ if is_little => vec![largest],
             Screen::Twice => SCREEN.map(|size| size.min(largest)).to_vec(),
-            Screen::Once if largest <= ONCE => vec![largest],
+            Screen::Once if largest <= MAX_SIZE_AT_ONCE => vec![largest],
             Screen::Once => vec![SCREEN[1]],
         }
     }
@@ -45,7 +45,7 @@ impl Screen {
 
 /// Whether running an algorithm on the whole problem takes less time than setting it up.
 pub(in crate::survey) fn is_little(problem: &Problem, device: &Device) -> bool {
-    device.backend == "cuda" && problem.flops() <= LITTLE
+    device.backend == "cuda" && problem.flops() <= LITTLE_WORK_FLOPS
 }
 
 /// The result of screening each algorithm.
@@ -74,7 +74,7 @@ impl Search<'_, '_> {
             }
             if let [(low, fast), (high, slow)] = points[..]
                 && high == *m as f64
-                && slow / high > CLIFF * fast / low
+                && slow / high > CLIFF_SLOWDOWN * fast / low
             {
                 points.pop();
                 points.extend(self.below_cliff(algorithm, (low, fast), high, limit)?);
@@ -108,7 +108,7 @@ impl Search<'_, '_> {
             let middle = usize::midpoint(below, above);
             let size = self.sizes[middle] as f64;
             let time = self.measure(algorithm, self.sizes[middle], limit)?.map(|time| time.0 as f64);
-            match time.filter(|time| time / size <= CLIFF * fast / low) {
+            match time.filter(|time| time / size <= CLIFF_SLOWDOWN * fast / low) {
                 Some(time) => (below, found) = (middle, Some((size, time))),
                 None => above = middle,
             }

@@ -1,4 +1,4 @@
-//! Copies to the host and back: what waits for them, what changes under them, and where they go.
+//! Copies to the host and back: waits for them, changes under them, and their targets.
 
 use super::*;
 

@@ -22,7 +22,7 @@ fn network() -> Network {
     net.finish().unwrap()
 }
 
-/// A plan of the network under vDNN's policy for all maps, which `fault` then spoils; what the checker says.
+/// The checker's violations for a plan of the network under vDNN's policy for all maps, after `fault` has spoiled it.
 fn violations(fault: impl FnOnce(&mut Schedule)) -> Vec<Violation> {
     violations_within(Budgets::default(), fault)
 }
@@ -41,7 +41,7 @@ fn step_of(workload: &Workload<'_>) -> Step {
     workload.step(&Fronts::assumed(workload, &CostModel::h200()).unwrap(), &CostModel::h200()).unwrap()
 }
 
-/// What the blocks of a pass of the network are to its layer.
+/// The roles of the blocks of a pass for its layer.
 fn roles(operation: OperationId) -> Vec<Role> {
     let network = network();
     let workload = Workload::new(&network, 32, Types::F32, Mode::Training).unwrap();
@@ -61,13 +61,13 @@ fn operation(layer: usize, pass: Pass) -> OperationId {
     OperationId(passes.iter().position(|one| one.layer.index() == layer && one.pass == pass).unwrap())
 }
 
-/// What the bytes of a block are for.
+/// The kind of content of a block.
 fn kind(holds: Holding) -> Kind {
     let network = network();
     step_of(&Workload::new(&network, 32, Types::F32, Mode::Training).unwrap()).kind(holds)
 }
 
-/// The place of the first step that is so.
+/// The position of the first instruction for which `is` holds.
 fn find(schedule: &Schedule, is: impl Fn(&Schedule, &Instruction) -> bool) -> usize {
     schedule.instructions.iter().position(|step| is(schedule, step)).expect("there is such a step")
 }
@@ -105,7 +105,7 @@ fn remove(schedule: &mut Schedule, at: usize) {
     }
 }
 
-/// Makes a step come before that of another place.
+/// Inserts an instruction before position `at`.
 fn insert(schedule: &mut Schedule, at: usize, step: Instruction) {
     for step in &mut schedule.instructions {
         if let Action::Wait(on) = &mut step.action
@@ -266,7 +266,7 @@ fn bytes_in_common() {
 
 #[test]
 fn a_resident_tensor_in_two_blocks() {
-    // The update of `c` takes its momentum from a second block, in bytes of its own.
+    // The update of `c` takes its momentum from a second block, with separate bytes.
     let doubled = |s: &mut Schedule| {
         let at = find(s, pass(6, Pass::Update));
         let place = place(operation(6, Pass::Update), Role::Momentum);
@@ -284,7 +284,7 @@ fn a_resident_tensor_in_two_blocks() {
     );
 }
 
-/// Gives the probabilities back as soon as `last` has run, and their bytes to a block that is taken later.
+/// Releases the probabilities as soon as `last` has run. A later block takes their bytes if `is_taken`.
 fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -> Vec<Violation> {
     let step = step_of(workload);
     let options = Options { policy: Policy::VdnnAll, ..Options::default() };
@@ -296,7 +296,7 @@ fn results_taken(workload: &Workload<'_>, last: (usize, Pass), is_taken: bool) -
     let last = find(&schedule, pass(last.0, last.1));
     insert(&mut schedule, last + 1, Instruction { stream: Stream::Compute, action: Action::Release(result) });
     if is_taken {
-        // A block of its own that nothing ever writes.
+        // A separate block that no instruction writes.
         let mut taker = schedule.blocks[result.0].clone();
         let lowered = workload.lower().unwrap();
         let labels = lowered.tensors.iter().position(|tensor| *tensor == NetworkTensor::Labels).unwrap();

@@ -21,14 +21,14 @@ fn network() -> Network {
     net.finish().unwrap()
 }
 
-/// The configuration of a convolution for so many samples.
+/// The configuration of a convolution for `samples` samples.
 fn resized(configuration: &Configuration, samples: usize) -> Configuration {
     let parts = configuration.parts().iter().take(1).map(|one| Candidate { micro_batch: samples, ..one.clone() });
     Configuration::new(parts.collect(), DivisionCost::default())
 }
 
-/// The step, and a schedule with everything resident whose operations run in two parts where they may in one phase; the map of
-/// `a` has a block for each.
+/// The step, and a schedule with everything resident whose operations run in two parts if they can in one phase. The map of `a` has a block for each
+/// part.
 pub(super) fn divided() -> (Step, Schedule) {
     let network = network();
     let workload = Workload::new(&network, BATCH, Types::F32, Mode::Training).unwrap();
@@ -79,7 +79,7 @@ fn map_block<'a>(step: &Step, schedule: &'a mut Schedule) -> &'a mut Block {
     &mut schedule.blocks[id.0]
 }
 
-/// What the checker says of that schedule once `fault` has spoiled it.
+/// The checker's violations for that schedule after `fault` has spoiled it.
 fn violations(fault: impl FnOnce(&Step, &mut Schedule)) -> Vec<Violation> {
     let (step, mut schedule) = divided();
     fault(&step, &mut schedule);
@@ -123,7 +123,7 @@ fn parts_that_cover_every_sample_once_pass() {
     let count = |layer, pass| parts(&step, &schedule, layer, pass).len();
     assert_eq!([count("a", Pass::Forward), count("a", Pass::BackwardFilter), count("fc", Pass::BackwardData)], [2; 3]);
     assert_eq!([count("b.bn", Pass::Forward), count("a", Pass::Update)], [1; 2]);
-    // A part may run again, into the same place, as long as what it reads is there.
+    // A part may run again into the same block while its inputs are on the device.
     let mut again = schedule.clone();
     let [_, at] = parts(&step, &schedule, "pool", Pass::Forward)[..] else { panic!("two parts") };
     let mut instruction = again.instructions[at].clone();
@@ -150,7 +150,7 @@ fn samples_that_are_computed_twice_or_never() {
 
 #[test]
 fn parts_that_come_too_early() {
-    // The second part of the pooling before that of the activation that it reads.
+    // The second part of the pooling comes before the same part of the activation that it reads.
     let early = |step: &Step, s: &mut Schedule| {
         let [relu, pool] = ["a.relu", "pool"].map(|layer| parts(step, s, layer, Pass::Forward)[1]);
         s.instructions.swap(relu, pool);
@@ -261,9 +261,9 @@ fn a_part_takes_its_share_and_a_launch() {
     let [first, whole, second, same] = times("pool", Pass::Forward)[..] else { panic!("two parts") };
     assert_eq!(whole, same);
     assert!(launch.0 < first && first < second && second < whole, "{first} {second} of {whole}");
-    // A quarter and three quarters of what is not the launch; parts of a nanosecond count as one.
+    // A quarter and three quarters of the time without the launch; fractions of a nanosecond count as one.
     assert!((whole + launch.0..=whole + launch.0 + 2).contains(&(first + second)), "{first} {second} of {whole}");
-    // A configuration's own time counts, which is that of the whole for all of the test's, and a share of the bias.
+    // The time of a configuration counts unchanged (the test gives every part the whole time), plus a share of the bias.
     let [first, whole, second, same] = times("a", Pass::Forward)[..] else { panic!("two parts") };
     let bias = step.operations.iter().find_map(|operation| match &operation.cost {
         Cost::Choice(front) => Some(front.besides.0).filter(|bias| *bias > 0),

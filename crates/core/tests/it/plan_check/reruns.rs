@@ -1,4 +1,4 @@
-//! Operations that run again: only those that may, and with the content that the first run had or left.
+//! Reruns: only allowed operations, and with the content that the first run read or left.
 
 use tightfit_core::plan::step::StepFile;
 
@@ -43,7 +43,7 @@ const COUNTING: &str = r#"{"tightfit_step": 1, "name": "counting", "batch": 1, "
         {"group": 0, "name": "second", "stage": "forward", "reads": [0], "adds": [1], "time_us": 1}]}"#;
 
 #[test]
-fn what_a_rerun_only_reads_must_be_what_the_first_run_left() {
+fn operands_that_a_rerun_reads_must_be_as_the_first_run_left_them() {
     let step = StepFile::from_json(COUNTING).unwrap().step;
     let schedule = plan(&step, &CostModel::cpu(), &Options::default()).unwrap().schedule.into_schedule();
     let run = |of: usize| {

@@ -1,12 +1,11 @@
-//! Sums over the samples of a mini-batch that comes in parts: what is computed by them comes after all of them, and each fault is
-//! found, by name.
+//! Sums over the samples of a mini-batch in parts: results computed from the sums come after all of them, and each fault is found by name.
 
 use tightfit_core::plan::step::{OperationId, Phase};
 use tightfit_core::plan::{Action, Budgets, Compute, Instruction, Pass, Schedule, Step, Violation, check};
 
 use super::parts::{PARTS, computed, divided, parts, some};
 
-/// The schedule of [`divided`], whose normalization has its sums and what it computes by them in parts: these in the other order.
+/// The schedule of [`divided`] with the normalization in two phases and in parts. The parts of the second phase run in reverse order.
 fn summed() -> (Step, Schedule) {
     let (step, mut schedule) = divided();
     let instructions = std::mem::take(&mut schedule.instructions);
@@ -43,7 +42,7 @@ fn runs(step: &Step, schedule: &Schedule, pass: Pass) -> [usize; 4] {
 
 const PASSES: [Pass; 2] = [Pass::Forward, Pass::BackwardData];
 
-/// What the checker says of that schedule once `fault` has spoiled a pass of the normalization.
+/// The checker's violations for that schedule after `fault` has spoiled a pass of the normalization.
 fn violations(pass: Pass, fault: impl Fn(&Step, &mut Schedule, [usize; 4])) -> Vec<Violation> {
     let (step, mut schedule) = summed();
     let runs = runs(&step, &schedule, pass);
@@ -60,12 +59,12 @@ fn operand(pass: Pass, tensor: &str) -> (OperationId, usize) {
     (operation, step.uses(operation, Phase::Whole).find(is_it).unwrap().0)
 }
 
-/// What a pass sums: the statistics of the mini-batch, or the gradients of the parameters.
+/// The sums of a pass: the statistics of the mini-batch, or the gradients of the parameters.
 fn sum_of(pass: Pass) -> (OperationId, usize) {
     operand(pass, if pass == Pass::Forward { "saved" } else { "weight gradient" })
 }
 
-/// Whether a violation is that a pass does not find what it must in its sum, at this instruction.
+/// Whether a violation reports wrong content of the sum of this pass at this instruction.
 fn is_wrong_sum(violation: &Violation, pass: Pass, place: usize) -> bool {
     let of = sum_of(pass);
     matches!(violation, Violation::WrongContent { operation, operand, at } if ((*operation, *operand), at.0) == (of, place))
@@ -79,10 +78,10 @@ fn adds(schedule: &mut Schedule, place: usize) -> &mut bool {
 }
 
 #[test]
-fn sums_in_parts_before_what_is_computed_by_them_pass() {
+fn sums_in_parts_before_their_results_pass() {
     let (step, schedule) = summed();
     assert_eq!(check(&step, &schedule, Budgets::default()), []);
-    // What is computed by sums may run again, part by part.
+    // Results computed from sums may run again, part by part.
     for place in runs(&step, &schedule, Pass::Forward).into_iter().skip(2) {
         let mut again = schedule.clone();
         let mut instruction = again.instructions[place].clone();
@@ -199,7 +198,7 @@ fn phases_of_operations_without_sums() {
         part.blocks = step.uses(part.operation, phase).map(|(place, _)| part.blocks[place]).collect();
         some(&check(&step, &schedule, Budgets::default()), |v| matches!(v, Violation::PartOfBatch { .. }));
     }
-    // Sums have no blocks for what they do not write.
+    // The sums phase has no blocks for tensors that it does not write.
     let (step, mut schedule) = summed();
     let sums = computed(&step, &mut schedule, "b.bn", Pass::Forward, 0);
     sums.blocks.push(sums.blocks[0]);

@@ -72,7 +72,7 @@ impl Case {
         five[..2].iter().chain(&five[5 - self.spatial..]).copied().collect()
     }
 
-    /// Of three values, those of the described dimensions.
+    /// The values of the described dimensions.
     pub fn spatially(&self, three: &[i64; 3]) -> Vec<i64> {
         three[3 - self.spatial..].to_vec()
     }

@@ -138,12 +138,12 @@ impl Client {
         tensor
     }
 
-    /// Sets an attribute of one or more values; gives the status.
+    /// Sets an attribute of one or more values. Returns the status.
     pub fn set<T>(&self, descriptor: usize, name: i32, kind: i32, values: &[T]) -> i32 {
         self.dnn.cudnnBackendSetAttribute(descriptor, name, kind, values.len() as i64, values.as_ptr().cast())
     }
 
-    /// Gets up to `values.len()` values; gives the status and how many there are.
+    /// Gets up to `values.len()` values. Returns the status and how many there are.
     pub fn get<T>(&self, descriptor: usize, name: i32, kind: i32, values: &mut [T]) -> (i32, i64) {
         let mut count = -1;
         let array = values.as_mut_ptr().cast();

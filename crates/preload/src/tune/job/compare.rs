@@ -4,16 +4,16 @@ use tightfit_core::{Configuration, Nanos};
 
 use super::{Job, Stage, Verdict};
 use crate::judge::{self, ATTEMPTS, Truth, comparisons, log_inaccurate, sampled};
-use crate::kernel::Running;
+use crate::kernel::ActiveChoice;
 use crate::session::Session;
 use crate::tune::task::{Own, Purpose, Task};
 
 /// Configurations whose outputs are still to be compared.
 pub(super) struct Pending {
-    /// A faster configuration, or what runs.
+    /// A faster configuration, or the running choice.
     pub ours: Configuration,
     pub truth: Truth,
-    /// It and others that ran on the same data, and their outputs, as far as they had room.
+    /// The winner and others that ran on the same data, and the outputs of those that had room.
     pub compared: Vec<Configuration>,
     pub outputs: Vec<Vec<f32>>,
 }
@@ -36,7 +36,8 @@ impl Job {
         Some(Task { purpose: Purpose::Guess, programs, rounds: 1, compared, outputs, expected: Nanos::ZERO })
     }
 
-    /// Accepts what won, if it is known to be accurate; compares it if nobody has, with the framework's choice if that had room.
+    /// Accepts the winner if it is known to be accurate. Otherwise compares it, together with the framework's choice if
+    /// that had room.
     pub(super) fn accept(
         &mut self,
         ours: Configuration,
@@ -100,7 +101,7 @@ impl Job {
         }
     }
 
-    /// Takes down what a comparison has shown; gives whose it is.
+    /// Records the result of a comparison. Returns its configuration.
     fn take_down(&mut self, Pending { ours, truth, compared, outputs }: Pending) -> Configuration {
         let errors = compared.into_iter().zip(truth.errors(&outputs).unwrap_or_default()).collect();
         for one in comparisons(&self.kernel.question, errors) {
@@ -118,11 +119,11 @@ impl Job {
         self.wrong = Some(now.clone());
         if self.kernel.can_run_own() {
             // It fits, as was just asked.
-            let _ = self.kernel.adopt(Running::Kept);
+            let _ = self.kernel.adopt(ActiveChoice::Kept);
         }
     }
 
-    /// Leaves out what is not accurate enough, with all by the same algorithms, and chooses again.
+    /// Leaves out an inaccurate configuration and all others by the same algorithms, and chooses again.
     fn reject(&mut self, ours: &Configuration) -> Stage {
         log_inaccurate(&self.kernel.question, ours);
         self.attempts += 1;
@@ -172,8 +173,8 @@ mod tests {
         };
         let limit = Limit::PerKernel(Bytes(limit));
         let terms = Terms { limit, sizes: Sizes::Undivided, divide: Divide::Both, tune: Tune::Measure, is_auto: false };
-        let (layers, told) = (vec![None], Some(Bytes(64)));
-        let planned = Planned { question, terms, layers, answer, told, is_open: true, framework_time: None };
+        let (layers, reported) = (vec![None], Some(Bytes(64)));
+        let planned = Planned { question, terms, layers, answer, reported, is_open: true, framework_time: None };
         Kernels::default().keep(planned, &Limits::default(), true)
     }
 
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_won_and_is_still_compared_at_the_end_runs_if_it_is_right() {
+    fn a_winner_that_is_still_compared_at_the_end_runs_if_it_is_right() {
         for (output, is_right) in [(1.0, true), (2.0, false)] {
             let ours = configuration("fft", 7);
             let kernel = kernel(1024, Answer::Kept);

@@ -1,16 +1,16 @@
-//! One kernel's way to a decision.
+//! The stages of one kernel's decision.
 //!
 //! ```text
 //! own        times the framework's choice                     -> how much could be gained
-//! guess      what runs for want of room, if nobody compared it -> plainly wrong?
+//! guess      a guess within the limit that nobody compared    -> plainly wrong?
 //! survey     times candidates, one after another, first the   -> the fastest configuration within the reported workspace
 //!            parts of the running choice if nobody has timed it
 //! duel       alternates it and the running choice on one data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
 //!
-//! Earlier comparisons, of this process or another, are known. A wrong choice that runs gives way to any right one.
-//! A choice that is far faster than the running one need not wait for the end of the survey, which goes on behind it.
+//! Comparisons of earlier jobs and processes are reused. A wrong choice that runs is replaced by any right one. A choice
+//! that is far faster than the running one replaces it before the end of the survey, which continues.
 
 mod compare;
 mod survey;
@@ -30,17 +30,17 @@ use super::ledger::{Ledger, Wanted};
 use super::room::Room;
 use super::task::{Own, Purpose, Task};
 use crate::judge::{self, Errors, Speedup, Truth, is_worth_it, rounds, sampled, timed};
-use crate::kernel::{Kernel, Running};
+use crate::kernel::{ActiveChoice, Kernel};
 use crate::session::Session;
 use compare::Pending;
 
 /// Each measurement is expected to gain this share of the gain of the one before: libraries name their best algorithms
 /// first.
-const PROSPECTS: f64 = 0.85;
+const GAIN_PER_MEASUREMENT: f64 = 0.85;
 /// A kernel that was executed this number of times on other handles, one after another, has moved.
-const MOVED: u32 = 16;
+const MOVED_AFTER_CALLS: u32 = 16;
 /// A choice that is faster by this factor is used before the survey has ended.
-const FAR: f64 = 1.5;
+const EARLY_SPEEDUP: f64 = 1.5;
 
 /// A kernel on its way.
 pub(super) struct Job {
@@ -58,7 +58,7 @@ pub(super) struct Job {
     attempts: usize,
     /// The program's handle for it, once one is known, and how often it was executed on others since.
     handle: Option<(Handle, u32)>,
-    /// The running choice, while its outputs are being compared and the survey goes on.
+    /// The running choice, while its outputs are being compared and the survey continues.
     guess: Option<Box<Pending>>,
     /// Choices that were found wrong while they ran.
     wrong: Option<Configuration>,
@@ -71,7 +71,7 @@ pub(super) struct Job {
     wanted: Option<Wanted>,
     /// Algorithms that were tried on a small convolution first.
     piloted: HashSet<Algorithm>,
-    /// Whether what is being tried was chosen before the end of the survey, and the time of the last that was.
+    /// Whether the tried configuration was chosen before the end of the survey, and the time of the last such one.
     is_early: bool,
     early: Option<Nanos>,
     /// The cost of its measurements so far, and their number.
@@ -99,7 +99,7 @@ pub(super) enum Verdict {
 /// The next step.
 pub(super) enum Next {
     Run(Box<Task>),
-    /// This runs from now on, and the survey goes on.
+    /// This runs from now on, and the survey continues.
     Swap(Configuration),
     /// Nothing in this step, which has no room for it.
     Later,
@@ -135,14 +135,14 @@ impl Job {
         }
     }
 
-    /// Adds what was spent on it.
+    /// Adds a cost.
     pub fn spend(&mut self, time: Duration, measurements: u32) {
         self.spent = (self.spent.0 + time, self.spent.1 + measurements);
     }
 
     /// How much less the next measurement is expected to gain than the first.
     pub fn prospects(&self) -> f64 {
-        PROSPECTS.powi(self.spent.1 as i32)
+        GAIN_PER_MEASUREMENT.powi(self.spent.1 as i32)
     }
 
     /// The cost of a measurement, if any was made.
@@ -170,17 +170,17 @@ impl Job {
         std::mem::take(&mut self.new_compared)
     }
 
-    /// Whether a configuration is accurate enough; none if it was not compared.
+    /// Whether a configuration is accurate enough, or `None` if it was not compared.
     fn allows(&self, ours: &Configuration) -> Option<bool> {
         self.errors.allow(&self.kernel.question, self.kernel.terms, ours)
     }
 
-    /// Whether what runs was found to be wrong.
+    /// Whether the running choice was found to be wrong.
     pub fn runs_wrong(&self) -> bool {
         self.wrong.as_ref().is_some_and(|wrong| self.is_running(wrong))
     }
 
-    /// Whether a configuration runs, whatever time it takes.
+    /// Whether a configuration is the running choice, without regard to its time.
     fn is_running(&self, one: &Configuration) -> bool {
         let running = self.kernel.running();
         running.configuration().is_some_and(|now| now.without_times() == one.without_times())
@@ -193,10 +193,10 @@ impl Job {
 
     /// The reported workspace, within the limit of the decision.
     fn limit(&self) -> Bytes {
-        self.kernel.terms.limit.bytes().min(self.kernel.told().workspace())
+        self.kernel.terms.limit.bytes().min(self.kernel.reported().workspace())
     }
 
-    /// Whether what comes next runs the framework's own choice, for which its plan must be at hand.
+    /// Whether the next measurement runs the framework's own choice, which needs its plan.
     pub fn needs_own(&self) -> bool {
         matches!(self.stage, Stage::Own | Stage::Guess | Stage::Duel(_))
     }
@@ -206,7 +206,7 @@ impl Job {
         let (own, elsewhere) = self.handle.unwrap_or((handle, 0));
         self.handle = match () {
             () if own == handle => Some((own, 0)),
-            () if elsewhere < MOVED => Some((own, elsewhere + 1)),
+            () if elsewhere < MOVED_AFTER_CALLS => Some((own, elsewhere + 1)),
             () => Some((handle, 0)),
         };
     }
@@ -226,8 +226,8 @@ impl Job {
         }
     }
 
-    /// The next measurement on this handle in a step with this room, where `own` is the framework's choice; if it is
-    /// late, decides by what is known.
+    /// The next measurement on this handle in a step with this room, where `own` is the framework's choice. If it is late,
+    /// decides by the known measurements.
     pub fn next(&mut self, session: &mut Session, own: Option<&Own>, is_late: bool, room: &Room<'_>) -> Next {
         if self.guess.as_ref().is_some_and(|guess| guess.truth.is_known()) {
             self.compare_guess();
@@ -281,13 +281,13 @@ impl Job {
         }
     }
 
-    /// The framework's choice as it would run; where it does not fit the reported workspace, only to compare with it.
+    /// The framework's choice as it would run. If it does not fit the reported workspace, it only serves comparisons.
     fn own(&self, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let program = self.own_program(session, own)?;
         Some(Task::alone(Purpose::Own, program))
     }
 
-    /// The survey, unless what runs is to be compared first, for which the kernel must be about to be executed.
+    /// The survey, unless the running choice has to be compared first, which needs the kernel's next execution.
     fn after_own(&self) -> Stage {
         if self.guessed().is_some() { Stage::Guess } else { Stage::Survey }
     }
@@ -328,7 +328,7 @@ impl Job {
         divide(self.problem(), &known, self.limit(), cost).ok().filter(is_better)
     }
 
-    /// Chooses the best configuration, or what runs.
+    /// Chooses the best configuration, which may be the running choice.
     fn choose(&mut self) {
         self.stage = match self.best() {
             Some(ours) => Stage::Duel(ours),
@@ -359,14 +359,14 @@ impl Job {
         room.built(self.problem(), target, if is_compiled { Notes::COMPILED } else { Notes::NONE })
     }
 
-    /// The configuration and the running choice, alternating; none if one of them cannot be set up. With the
+    /// The configuration and the running choice, alternating, or `None` if one of them cannot be set up. With the
     /// framework's choice if that is neither, to compare with, as long as there is memory for it.
     fn duel(&self, ours: Configuration, session: &mut Session, own: Option<&Own<'_>>) -> Option<Task> {
         let (question, chosen) = (&self.kernel.question, judge::own(&self.kernel.question));
         let is_far = is_far(&ours, self.now());
         let outputs = sampled(self.problem(), &ours);
         let (programs, compared) = match self.kernel.running() {
-            Running::Ours(now) => {
+            ActiveChoice::Ours(now) => {
                 let mut programs = vec![session.set_up(question, now)?, session.set_up(question, &ours)?];
                 if self.is_own_there {
                     programs.extend(self.own_program(session, own));
@@ -379,7 +379,7 @@ impl Job {
         Some(Task { purpose: Purpose::Duel, programs, rounds, compared, outputs, expected: Nanos::ZERO })
     }
 
-    /// Takes what a task has shown; none if it failed. Begins to compute the truth where there is a faster configuration.
+    /// Takes the result of a task, or `None` if it failed. Begins to compute the truth for a faster configuration.
     pub fn receive(&mut self, task: Task, outcome: Option<Outcome>, truth: impl FnOnce(Vec<usize>) -> Option<Truth>) {
         let last = |outcome: &Outcome| outcome.times.first().and_then(|times| times.last().copied());
         let time = outcome.as_ref().and_then(last);
@@ -449,7 +449,7 @@ impl Job {
 
     /// The time of alternating counts, if the framework's choice took part.
     fn set_theirs(&mut self, time: Nanos) {
-        if self.kernel.can_run_own() && !matches!(self.kernel.running(), Running::Ours(_)) {
+        if self.kernel.can_run_own() && !matches!(self.kernel.running(), ActiveChoice::Ours(_)) {
             self.theirs = Some(time);
         }
     }
@@ -462,5 +462,5 @@ impl Job {
 
 /// Whether a configuration is far faster than this time, or the time is unknown.
 fn is_far(ours: &Configuration, known: Option<Nanos>) -> bool {
-    known.is_none_or(|time| ours.time().ratio(time) * FAR < 1.0)
+    known.is_none_or(|time| ours.time().ratio(time) * EARLY_SPEEDUP < 1.0)
 }

@@ -18,7 +18,7 @@ use crate::tune::room::Room;
 use crate::tune::task::{Purpose, Task};
 
 impl Job {
-    /// The next candidate to time, if the step has room for it; none without one.
+    /// The next candidate to time, if the step has room for it, or `None` without one.
     pub(super) fn survey(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Next> {
         loop {
             let Some(wanted) = self.wanted.take().or_else(|| self.wanted(session, room)) else {
@@ -68,7 +68,7 @@ impl Job {
         }
     }
 
-    /// Takes down that what stopped the survey cannot be timed.
+    /// Records that the candidate that stopped the survey cannot be timed.
     fn refuse(&mut self, wanted: Wanted, why: &dyn Display) {
         match wanted {
             Wanted::Part(problem, algorithm) => {
@@ -92,7 +92,7 @@ impl Job {
         pilot(problem, room.rates)
     }
 
-    /// Times what stopped the survey; none if that needs no time or cannot be set up, which is taken down.
+    /// Times the candidate that stopped the survey. `None` if that needs no time, or cannot be set up, which is recorded.
     fn task(&mut self, wanted: Wanted, session: &mut Session) -> Option<Task> {
         let set_up = match &wanted {
             Wanted::Part(problem, algorithm) => session.guest.part(problem, algorithm).map(Some),
@@ -117,7 +117,7 @@ impl Job {
         Some(Task::alone(purpose, program))
     }
 
-    /// The obstacle that stops the survey; none if it is complete.
+    /// The obstacle that stops the survey, or `None` if it is complete.
     fn wanted(&mut self, session: &mut Session, room: &Room<'_>) -> Option<Wanted> {
         let (terms, problem, limit) = (self.kernel.terms, *self.problem(), self.limit());
         let hopes = Hopes { similar: room.similar, now: self.now().filter(|_| !room.is_thorough) };

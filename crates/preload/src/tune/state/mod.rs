@@ -13,7 +13,7 @@ use tightfit_cuda::{CudaError, Moment, Trial};
 use super::job::{Job, Next};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
-use super::pace::{Pace, STEP};
+use super::pace::{MAX_DELAY_PER_STEP, Pace};
 use super::rates::Rates;
 use super::room::Room;
 use super::similar::Similar;
@@ -29,16 +29,17 @@ use crate::session::Session;
 use crate::settings::Settings;
 
 /// Measurements on their way at most.
-const FLIGHTS: usize = 32;
+const MAX_IN_FLIGHT: usize = 32;
 /// Jobs that are asked at a call and have to wait, at most.
-const WAITING: usize = 8;
-/// How often the cache is asked for what other ranks have decided, and how long after the last news their share becomes one's own.
-const ASKING: Duration = Duration::from_millis(500);
-const SILENCE: Duration = Duration::from_secs(5);
-/// The host's time between two calls, with nothing enqueued, that is not looked into.
-const UNNOTICED: Duration = Duration::from_micros(100);
+const MAX_WAITING_JOBS: usize = 8;
+/// The time between two looks in the cache for decisions of other ranks, and the time after the last one when this rank
+/// takes over their share.
+const CACHE_POLL_INTERVAL: Duration = Duration::from_millis(500);
+const RANK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Host time between two calls, with nothing enqueued, that is ignored.
+const IGNORED_HOST_TIME: Duration = Duration::from_micros(100);
 /// A measurement that holds up the host for this time is logged.
-const LONG: Duration = Duration::from_millis(100);
+const LOGGED_DELAY: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Default)]
@@ -52,7 +53,7 @@ pub(super) struct State {
     jobs: Vec<Job>,
     /// Kernels that another rank measures.
     others: Vec<Arc<Kernel>>,
-    /// When the cache last had something of theirs, and when it was last asked.
+    /// The times of their last decision in the cache, and of the last look.
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
@@ -61,9 +62,9 @@ pub(super) struct State {
     hoped: f64,
     gained: f64,
     measured: u64,
-    /// How many of these the log has told of.
-    told: u64,
-    /// Whether only what is on its way is waited for.
+    /// The number of these that are in the log.
+    reported: u64,
+    /// Whether only pending measurements are left.
     is_ending: bool,
     is_over: bool,
     /// Whether the first step was seen to be over.
@@ -79,8 +80,7 @@ struct Flight {
     setup: Duration,
 }
 
-/// The work between two calls, until the device is past it. Of the host's time, only the device's waiting has
-/// held the program up; what goes on while it still has the program's work has not.
+/// The work between two calls, until the device is past it. Host time only holds the program up if the device waits for it.
 struct Held {
     from: Moment,
     to: Moment,
@@ -96,7 +96,7 @@ impl State {
         self.is_over
     }
 
-    /// Whether an execution may go on with something.
+    /// Whether an execution may continue a measurement.
     pub fn has_work(&self) -> bool {
         self.pace.is_steady() || !self.flights.is_empty()
     }
@@ -106,7 +106,7 @@ impl State {
         !std::mem::replace(&mut self.has_begun, true)
     }
 
-    /// Adds what was spent on the host.
+    /// Adds time spent on the host.
     pub fn spend(&mut self, call: &Call<'_>, time: Duration) {
         self.pace.spend(time);
         call.around.chooser.spending().add(time);
@@ -117,13 +117,13 @@ impl State {
         self.pace.spent()
     }
 
-    /// Saves what was measured so far.
+    /// Saves the measurements so far.
     pub fn save(&mut self, chooser: &Chooser, settings: &Settings) {
         self.jobs.iter_mut().for_each(|job| save(chooser, settings, job));
         keep_proofs(chooser, settings);
     }
 
-    /// Takes down an execution.
+    /// Records an execution.
     pub fn meet(&mut self, kernel: &Arc<Kernel>) {
         let address = Arc::as_ptr(kernel).addr();
         let is_new = !self.steps.knows(address);
@@ -136,13 +136,13 @@ impl State {
         self.pace.on_execution(is_new, self.steps.length(), is_end_of_step);
     }
 
-    /// Reads what has ended.
+    /// Reads the results of ended measurements.
     fn receive(&mut self, call: &Call<'_>) {
         let pace = &mut self.pace;
         self.held.retain(|Held { from, to, host, at }| match to.since(from) {
             Ok(Some(device)) => {
                 let device = Duration::from_nanos(device.0);
-                if device.max(*host) > STEP {
+                if device.max(*host) > MAX_DELAY_PER_STEP {
                     trace!("measuring held up a step by {device:.1?}, {host:.1?} of it on the host");
                 }
                 pace.correct(*at, *host, device);
@@ -170,7 +170,7 @@ impl State {
             let Some(job) = self.jobs.iter_mut().find(|known| id(known) == job) else { continue };
             if let Some(outcome) = &outcome {
                 let took = Duration::from_nanos(outcome.took.0);
-                if took > STEP {
+                if took > MAX_DELAY_PER_STEP {
                     trace!("{}: {} took {took:.1?}, {} expected", job.problem(), task.purpose, task.expected);
                 }
                 job.spend(took, 1);
@@ -236,15 +236,15 @@ impl State {
         let from = unsafe { self.enqueue(call, session, stream, started, &moment) };
         call.builds.go_on();
         let host = started.elapsed();
-        if (self.flights.len() > before || host > UNNOTICED)
+        if (self.flights.len() > before || host > IGNORED_HOST_TIME)
             && let Some((from, to)) = from.zip(moment())
         {
             self.held.push(Held { from, to, host, at: self.pace.executions() });
         }
     }
 
-    /// Enqueues the jobs' next measurements on the stream, while this step has room. Returns the moment before the
-    /// first job was asked; none if no job can go on here, for which nothing is enqueued.
+    /// Enqueues the jobs' next measurements on the stream, while this step has room. Returns the moment before the first
+    /// job was asked. If no job can continue here, enqueues nothing and returns `None`.
     ///
     /// # Safety
     /// As [`super::Tuner::between_calls`]; the stream belongs to the handle.
@@ -265,7 +265,7 @@ impl State {
             }
             let coming: Nanos = self.flights.iter().map(|flight| flight.task.expected).sum();
             let coming = Duration::from_nanos(coming.0) + started.elapsed();
-            if self.flights.len() >= FLIGHTS || !self.pace.has_room(coming, budget) {
+            if self.flights.len() >= MAX_IN_FLIGHT || !self.pace.has_room(coming, budget) {
                 return from;
             }
             let is_half_left = self.pace.is_half_left(coming);
@@ -280,13 +280,13 @@ impl State {
             }
             let is_late = self.pace.is_late(budget);
             let (left, is_thorough) = (self.pace.left(coming), budget.limit().is_none());
-            let (is_untouched, until) = (left.is_none(), Instant::now() + left.unwrap_or(STEP));
+            let (is_untouched, until) = (left.is_none(), Instant::now() + left.unwrap_or(MAX_DELAY_PER_STEP));
             let (around, device) = (call.around, session.guest.device().clone());
             let cached = |problem: &Problem| around.chooser.cached(problem, around.settings, &device);
             let prover =
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
             let (rates, similar, builds) = (&self.rates, &self.similar, call.builds);
-            // Building plans holds nothing up, but does not go on for ever either.
+            // Building plans holds nothing up, but has an end.
             let builds_for = budget.limit();
             let room = Room { rates, similar, prover, builds, builds_for, is_untouched, until, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
@@ -296,7 +296,7 @@ impl State {
             match next {
                 Next::Wait => {
                     waiting.insert(id(job));
-                    if waiting.len() >= WAITING {
+                    if waiting.len() >= MAX_WAITING_JOBS {
                         return from;
                     }
                 }
@@ -317,7 +317,7 @@ impl State {
                     // the handle just now.
                     let trial = unsafe { call.around.host.trial(call.device, stream, task.course(RESERVE)) };
                     let setup = begun.elapsed();
-                    if setup > LONG {
+                    if setup > LOGGED_DELAY {
                         trace!(
                             "{}: setting up {} took {setup:.1?}, {chosen:.1?} of it before its first launch",
                             job.problem(),
@@ -344,14 +344,14 @@ impl State {
         }
     }
 
-    /// A choice that is not found by now stays as it is.
+    /// A choice that is still open stays as it is.
     fn give_up(&mut self) {
         self.kernels.iter().for_each(|kernel| kernel.close());
         self.is_ending = true;
         self.is_over = self.flights.is_empty();
     }
 
-    /// Ends the jobs of kernels for which nothing is looked for any more.
+    /// Ends the jobs of kernels that are no longer tuned.
     fn leave_closed(&mut self, call: &Call<'_>, session: &mut Session) {
         while let Some(place) = self.jobs.iter().position(|job| !is_open(&job.kernel)) {
             leave(call, session, self.jobs.swap_remove(place));
@@ -364,7 +364,7 @@ impl State {
         self.steps.calls_a_step(std::ptr::from_ref(kernel).addr()) > 0.0
     }
 
-    /// Whether what a kernel runs is looked for again when it is executed.
+    /// Whether a kernel is tuned again when it is executed.
     fn rests(&self, kernel: &Kernel) -> bool {
         is_open(kernel) && !self.is_executed(kernel)
     }
@@ -386,7 +386,7 @@ impl State {
             && !self.kernels.iter().any(|kernel| self.is_due(kernel))
     }
 
-    /// A job for each kernel that goes on being executed; looks for them when the one executed now is new among them.
+    /// Adds a job for each kernel that is still executed, when the kernel executed now is a new one.
     fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
         self.others.retain(|kernel| is_open(kernel));
         let is_due = |kernel: &&Arc<Kernel>| kernel.question.device == call.device && self.is_due(kernel);
@@ -416,9 +416,9 @@ impl State {
         self.jobs.push(Job::new(kernel, device.clone(), ledger, errors, admission));
     }
 
-    /// Takes over what other ranks have decided; what they leave undone for long becomes a job of this one.
+    /// Takes over the decisions of other ranks. Kernels that they leave undecided for long become jobs of this one.
     fn listen(&mut self, call: &Call<'_>, device: &Device) {
-        if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < ASKING) {
+        if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < CACHE_POLL_INTERVAL) {
             return;
         }
         self.asked = Some(Instant::now());
@@ -436,7 +436,7 @@ impl State {
                 None => left.push(kernel),
             }
         }
-        let is_silent = self.heard.is_none_or(|heard| heard.elapsed() > SILENCE);
+        let is_silent = self.heard.is_none_or(|heard| heard.elapsed() > RANK_TIMEOUT);
         if self.jobs.is_empty() && self.flights.is_empty() && is_silent {
             left.drain(..).for_each(|kernel| self.begin(kernel, call, device));
         }
@@ -447,7 +447,7 @@ impl State {
     pub fn show(&self, call: &Call<'_>) {
         let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
         let left = call.around.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
-        call.around.voice.progress(call.around.settings, done, self.kernels.len(), left);
+        call.around.progress.show(call.around.settings, done, self.kernels.len(), left);
     }
 
     /// Drops the jobs that are left, except resting ones.
@@ -468,13 +468,13 @@ impl State {
         let (resting, left): (_, Vec<_>) = others.into_iter().partition(|kernel| self.rests(kernel));
         self.others = resting;
         left.iter().for_each(|kernel| kernel.close());
-        let is_news = self.measured > self.told;
-        self.told = self.measured;
+        let is_news = self.measured > self.reported;
+        self.reported = self.measured;
         is_news
     }
 }
 
-/// Whether what runs is still looked for.
+/// Whether a better choice is still looked for.
 fn is_open(kernel: &Kernel) -> bool {
     kernel.is_open() && !kernel.is_captured()
 }

@@ -1,4 +1,4 @@
-//! The gain that is still possible: whether it is worth going on, and which job promises most for its cost.
+//! The gain that is still possible: whether to go on, and which job promises most for its cost.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::tune::Call;
 use crate::tune::job::{Job, Verdict};
 
 /// The stand-in for a choice that does not fit is expected to take this number of times its time.
-const OVER_LIMIT: u64 = 4;
+const OVER_LIMIT_SLOWDOWN: u64 = 4;
 /// Tuning ends when less than this share of a step is likely to be gained.
-const LITTLE: f64 = 0.01;
+const MIN_GAIN_OF_STEP: f64 = 0.01;
 /// A possible gain is believed until kernels that could have gained this share of a step have not.
-const DOUBT: f64 = 0.05;
+const BELIEVED_GAIN_OF_STEP: f64 = 0.05;
 
 impl State {
     /// The possible gain of a job in a step, in nanoseconds.
@@ -26,13 +26,13 @@ impl State {
         }
         let a_call = match (job.now(), job.theirs()) {
             (Some(now), _) => self.rates.gain(job.problem(), now),
-            (None, Some(theirs)) => theirs * OVER_LIMIT,
+            (None, Some(theirs)) => theirs * OVER_LIMIT_SLOWDOWN,
             (None, None) => return f64::INFINITY,
         };
         a_call.0 as f64 * calls
     }
 
-    /// Takes down what a job that has ended could have gained, and has.
+    /// Records the possible and the real gain of a job that has ended.
     pub(super) fn learn(&mut self, job: &Job, verdict: &Verdict) {
         let Some(theirs) = job.theirs().filter(|_| job.kernel.can_run_own()) else { return };
         let ours = if let Verdict::Ours(ours) = verdict { ours.time() } else { job.now().unwrap_or(theirs) };
@@ -43,16 +43,16 @@ impl State {
         self.gained += gained;
     }
 
-    /// Whether all that is left promises too little, after what others that promised as much have gained.
+    /// Whether all remaining jobs promise too little, in view of the gains of similar ones.
     pub(super) fn is_little_left(&self) -> bool {
         let Some(step) = self.steps.time().map(|step| step.as_nanos() as f64) else { return false };
         let left: f64 = self.jobs.iter().map(|job| self.gain(job)).sum();
-        let doubt = DOUBT * step;
-        left * (self.gained + doubt) / (self.hoped + doubt) < LITTLE * step
+        let doubt = BELIEVED_GAIN_OF_STEP * step;
+        left * (self.gained + doubt) / (self.hoped + doubt) < MIN_GAIN_OF_STEP * step
     }
 
-    /// The place of the job to go on with: own choices first, then the job with the largest gain for its cost; none if
-    /// no job can go on. If that one can only go on at another handle, half of the step is left to it.
+    /// The index of the next job: own choices first, then the largest gain for its cost. `None` if no job can continue. If
+    /// the job can only continue on another handle, half of the step is left to it.
     pub(super) fn most_promising(
         &self,
         call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! What happens around tuning: a slow device, threads, captured graphs, many convolutions, other processes.
+//! Conditions around tuning: a slow device, threads, captured graphs, many convolutions, other processes.
 
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ fn a_measurement_that_hangs_does_not_hold_up_calls_or_the_end() {
 }
 
 #[test]
-fn what_is_not_executed_any_more_is_not_waited_for() {
+fn kernels_that_no_longer_run_are_not_waited_for() {
     // The first runs twice, as in a validation before the first step, in which nothing may be measured yet.
     let arguments = |then: &str| format!("{DIVIDED} script=plan:2;plan:5;run:0;run:1;run:0;run:1x{then}");
     let run = |then: &str| {
@@ -253,7 +253,7 @@ fn a_rank_whose_budget_ends_says_so_to_the_others() {
 }
 
 #[test]
-fn what_measuring_took_of_the_device_is_given_back_when_it_ends() {
+fn memory_of_measurements_is_returned_when_they_end() {
     // Nobody waits for the device before the bytes are counted; and the program has its own pool keep all that it gets back.
     for (arguments, budget) in [
         ("times=200 watch=1 counts=1 hoarding=1", "unlimited"),
@@ -275,7 +275,7 @@ fn a_device_that_hangs_in_mid_training_holds_up_no_call_and_leaves_results_right
     let arguments = "net=2 steps=120 sync=1 engine=1 size=5 c=4 k=4";
     let (_, expected) = all_alone(arguments);
     for step in [4, 9] {
-        // Work behind a piece that takes half a second is enqueued by ten steps, and by what is measured in them.
+        // Ten steps, and the measurements in them, enqueue work behind a piece that takes half a second.
         let hanging = format!("{arguments} hanging={step}");
         let run = all_right(tuned(&hanging, &[]), &expected, &hanging);
         assert_eq!(run.lines("hung"), ["1"], "{hanging}: somebody waited for the device: {}", run.errors);
@@ -298,7 +298,8 @@ fn tuning_takes_no_longer_than_its_budget_in_the_whole_process() {
     let all = spent(&under(&[("TUNE_BUDGET", "unlimited")]));
     for (variables, budget) in [(&[][..], 10), (&[("TUNE_BUDGET", "2s")], 2)] {
         let (run, budget) = (under(variables), Duration::from_secs(budget));
-        // What is begun is expected to end within it; an estimate may err, by less than one step may be held up.
+        // Work that has begun is expected to end within the budget. An estimate may err by less than the delay allowed to
+        // one step.
         let most = budget + Duration::from_millis(250);
         assert!(all > most && spent(&run) <= most, "{:?} of {budget:?}, {all:?}: {}", spent(&run), run.errors);
         assert!(run.errors.contains("tuned for"), "{}", run.errors);

@@ -1,4 +1,4 @@
-//! Engines that compile hold up no call: their plans are built beside the program.
+//! Engines that compile hold up no call: their plans are built while the program runs.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn an_engine_that_compiles_for_long_is_timed_and_holds_up_no_call() {
 }
 
 #[test]
-fn what_there_is_no_time_to_build_beside_the_program_is_not_built_in_its_calls() {
+fn slow_builds_are_not_made_up_for_in_the_calls_of_the_program() {
     let arguments = "op=forward engine=4 size=40 c=2 k=2 n=8 filter=5 times=300 watch=1";
     let in_a_second = tuned(arguments, &[("TUNE_BUDGET", "1s")]).with(COMPILE, "1500");
     let run = right(in_a_second, &alone(arguments), "1500 ms");
@@ -59,7 +59,7 @@ fn an_engine_that_refuses_only_once_it_has_compiled_does_so_for_nobody_else() {
 
 #[test]
 fn sums_of_halves_are_compiled_once_and_hold_up_no_call() {
-    // Forward and backward convolutions have handles of their own, as in frameworks that go back on another thread.
+    // Forward and backward convolutions have separate handles, as in frameworks that go back on another thread.
     let arguments = "net=3 steps=90 handles=3 sync=1 types=f16-f32 nhwc=1 engine=0 size=5 c=8 k=8";
     let (_, expected) = all_alone(arguments);
     let run = all_right(tuned(arguments, &[]).with(COMPILE, "120"), &expected, "120 ms");

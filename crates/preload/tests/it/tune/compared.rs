@@ -1,5 +1,5 @@
-//! What runs was compared with 64-bit arithmetic, once: a first guess between calls, what shares a total before it runs, and in later
-//! processes what the cache knows.
+//! A configuration that runs is compared with 64-bit arithmetic once: a first guess between calls, and kernels of a total
+//! before they run. Later processes take the errors from the cache.
 
 use std::path::Path;
 
@@ -121,7 +121,7 @@ fn by_the_cache_alone_only_what_was_compared_replaces_a_choice() {
 }
 
 #[test]
-fn what_is_plainly_wrong_is_not_used_under_a_limit_before_the_first_execution() {
+fn a_plainly_wrong_engine_never_runs_under_a_limit() {
     let arguments = "engine=9 op=filter size=5 c=4 k=4 times=3 watch=1";
     let limit = format!("{}B", alone(arguments).workspace() - 1);
     let limited = || tuned(arguments, &[("WORKSPACE", &limit), ("EXACT_CLASS", "1"), ("TUNE", "first")]);
@@ -135,7 +135,7 @@ fn what_is_plainly_wrong_is_not_used_under_a_limit_before_the_first_execution() 
 }
 
 #[test]
-fn what_shares_a_total_is_compared_once_and_right() {
+fn kernels_of_a_total_are_compared_once_and_right() {
     let arguments = "engine=1 net=6 steps=5 n=3 size=6 c=4 k=4";
     let (_, expected) = all_alone(arguments);
     let in_total = [("WORKSPACE", ""), ("TOTAL_WORKSPACE", "75KiB"), ("EXACT_CLASS", "1")];
@@ -150,7 +150,7 @@ fn what_shares_a_total_is_compared_once_and_right() {
     assert!(!uses(&run, other) && total(&run, "less_accurate") > 0 && compared(&run) > 0, "{}", run.errors);
     let again = all_right(spoiled(), &expected, "spoiled again");
     assert!(!uses(&again, other) && compared(&again) == 0, "{}", again.errors);
-    // What the cache says is what is gone by.
+    // The errors in the cache decide.
     alter(&cache, "UPDATE comparison SET error = 0");
     let (trusting, folder) = spoiled().run_keeping();
     assert!(uses(&trusting, other) && outputs(&folder) != expected, "{}", trusting.errors);

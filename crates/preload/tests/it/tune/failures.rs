@@ -1,4 +1,4 @@
-//! Whatever only measuring calls may fail: the program gets its own results and statuses.
+//! Calls that only measuring makes may fail: the program gets its own results and statuses.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ fn every_function_that_measuring_calls_may_fail() {
         let [before, in_all] = [&once, &often].map(|arguments| calls(&counted(tuned(arguments, &[]))));
         let expected = super::alone(&often);
         let of = |calls: &Calls, name: &str| calls.get(name).copied().unwrap_or(0);
-        // The client calls them as often in any case, so that all calls beyond those of one execution are for measuring.
+        // The client makes the same number of these calls in both runs, so all calls beyond one execution's are for
+        // measuring.
         let is_for_measuring = |name: &&String| {
             of(&alone[0], name) == of(&alone[1], name)
                 && of(&in_all, name) > of(&before, name)
@@ -86,7 +87,7 @@ fn a_configuration_that_fails_gives_way_to_the_programs_own_choice() {
     for arguments in [REPLACED, DIVIDED, &legacy] {
         let arguments = format!("{arguments} {WATCHED}");
         let expected = alone(&arguments);
-        // By the 190th, it is a configuration of ours that runs; if it has several parts, the others may be on their way.
+        // By the 190th, our configuration runs; if it has several parts, the others may be on their way.
         for nth in if arguments.starts_with(REPLACED) { vec![1] } else { vec![1, 4, 7] } {
             let failing = format!("{arguments} failing=190 nth={nth}");
             let run = right(tuned(&failing, &[]), &expected, &failing);
@@ -117,7 +118,7 @@ fn without_memory_to_measure_in_the_program_goes_on() {
     for arguments in [REPLACED, DIVIDED] {
         let arguments = format!("{arguments} {WATCHED}");
         let expected = alone(&arguments);
-        // What is left to the program is 512 MiB, so that all of it, some of it, and hardly any is refused.
+        // The program has 512 MiB left, so that all of it, some of it, and hardly any is refused.
         for memory in [64 << 10, 512 << 20, (512 << 20) + (24 << 10), (512 << 20) + (64 << 10)] {
             let client = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_MEMORY", &memory.to_string());
             let run = right(client, &expected, &format!("{memory} bytes"));

@@ -1,12 +1,12 @@
-//! Everything measured before the first execution: what replaces a choice is compared with it in turns all the same, and later
-//! processes, of either kind, begin with what was found.
+//! Everything is measured before the first execution. A replacement still alternates with the program's choice before it
+//! runs, and later processes of either kind begin with the result.
 
 use super::*;
 
 const FIRST: (&str, &str) = ("TUNE", "first");
 
 #[test]
-fn what_is_wrong_or_less_accurate_is_not_used() {
+fn wrong_and_less_accurate_configurations_are_not_used() {
     for (arguments, engine) in [(REPLACED, 3), (DIVIDED, 2)] {
         let arguments = format!("{arguments} times=3 watch=1");
         let spoiled = tuned(&arguments, &[FIRST]).with("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE", &engine.to_string());
@@ -24,7 +24,7 @@ fn what_is_wrong_or_less_accurate_is_not_used() {
 }
 
 #[test]
-fn what_replaces_a_choice_is_faster_in_turns() {
+fn a_replacement_is_faster_when_alternating() {
     for arguments in [REPLACED, DIVIDED] {
         let arguments = format!("{arguments} times=3 watch=1");
         let alone = alone(&arguments);
@@ -37,7 +37,7 @@ fn what_replaces_a_choice_is_faster_in_turns() {
 }
 
 #[test]
-fn later_processes_begin_with_what_was_found() {
+fn later_processes_begin_with_the_decision() {
     for arguments in [REPLACED, DIVIDED] {
         let arguments = format!("{arguments} {WATCHED}");
         let alone = alone(&arguments);
@@ -57,7 +57,7 @@ fn later_processes_begin_with_what_was_found() {
 }
 
 #[test]
-fn what_was_found_between_calls_is_not_taken_for_everything() {
+fn decisions_between_calls_do_not_count_as_complete() {
     let arguments = format!("{DIVIDED} {WATCHED}");
     let alone = alone(&arguments);
     let folder = tempfile::tempdir().unwrap();

@@ -12,8 +12,8 @@
 //! first      everything is measured before the first execution
 //! ```
 //!
-//! The mocks' steps take so little of their own time that nothing could be gained in one; a budget without limit looks for it
-//! all the same.
+//! Steps of the mocks take hardly any time, so nothing could be gained in one. A budget without limit makes tuning search
+//! anyway.
 
 mod around;
 mod builds;
@@ -68,7 +68,7 @@ fn total(run: &Run, name: &str) -> u64 {
     run.report.as_ref().unwrap()["totals"][name].as_u64().unwrap()
 }
 
-/// What became of the kernels, by the order of their first call.
+/// The decisions about the kernels, by the order of their first call.
 fn decisions(run: &Run) -> Vec<&str> {
     run.kernels().iter().map(|kernel| kernel["decision"].as_str().unwrap()).collect()
 }
@@ -87,7 +87,7 @@ fn assert_no_more_workspace(run: &Run) {
     }
 }
 
-/// What a client printed of a count.
+/// A count that the client printed.
 fn count(run: &Run, name: &str) -> u64 {
     let found = run.lines("count").into_iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("no count {name}: {}", run.words)).parse().unwrap()

@@ -13,7 +13,7 @@ fn rank(number: usize, arguments: &str, cache: &Path) -> Client {
     client.with("LOCAL_RANK", &number.to_string()).with("LOCAL_WORLD_SIZE", "2")
 }
 
-/// What runs for each convolution, without the times, which every process measures for itself.
+/// The configuration of each convolution, without the times, which every process measures for itself.
 fn found(run: &Run) -> BTreeSet<(String, String)> {
     let words = |kernel: &serde_json::Value| {
         let parts = kernel["ours"]["configuration"].as_array().unwrap();
@@ -28,7 +28,7 @@ fn measured_in(run: &Run) -> BTreeSet<u64> {
     run.lines("measured").into_iter().map(|step| step.parse().unwrap()).collect()
 }
 
-/// The process began with what the cache has of all convolutions, and measured nothing.
+/// The process began with the cache's decisions on all convolutions, and measured nothing.
 fn assert_all_cached(run: &Run) {
     assert_eq!((total(run, "cache_hits"), total(run, "tuning_measurements")), (6, 0), "{}", run.errors);
 }
@@ -50,7 +50,7 @@ fn ranks_that_meet_in_each_step_tune_in_the_same_steps_and_share_what_they_find(
         });
         let steps: Vec<BTreeSet<u64>> = runs.iter().map(measured_in).collect();
         let first = |rank: usize| *steps[rank].first().unwrap_or_else(|| panic!("{}", runs[rank].errors));
-        // A convolution of its own comes to each in the same step or in the next.
+        // Each process meets its separate convolution in the same step or in the next.
         assert!(first(0).abs_diff(first(1)) <= 1, "{delays:?}: they do not begin together: {steps:?}");
         let both = steps[0].intersection(&steps[1]).count();
         assert!(2 * both >= steps[0].len().min(steps[1].len()), "{delays:?}: they take turns: {steps:?}");
@@ -60,7 +60,7 @@ fn ranks_that_meet_in_each_step_tune_in_the_same_steps_and_share_what_they_find(
             assert_eq!(total(run, "undecided"), 0, "{delays:?}: {}", run.errors);
             assert_no_more_workspace(run);
         }
-        // Each has measured its share: what both did is what one would have.
+        // Each has measured its share: together they did the work of one.
         let alone = tuned(&format!("{STEPS} steps=200"), &[]).run();
         let measured = |run: &Run| total(run, "tuning_measurements");
         assert!(runs.iter().all(|run| measured(run) < measured(&alone)), "{delays:?}: {}", runs[0].errors);

@@ -1,4 +1,5 @@
-//! A program without a cache begins with decisions of a read-only store, as a later process does with those of its cache.
+//! A program without a cache begins with the decisions of a read-only store, as a later process does with its cache's
+//! decisions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use tightfit_core::profile::{Cache, Recording};
 
 use super::*;
 
-/// A run that tunes into a cache, and what the cache exports.
+/// A run that tunes into a cache, and the exported cache.
 fn exported(folder: &Path, arguments: &str, alone: &Run) -> (Run, PathBuf) {
     let (cache, file) = (folder.join("cache.db"), folder.join("export.jsonl"));
     let first = right(tuned(arguments, &[("CACHE", cache.to_str().unwrap())]), alone, arguments);

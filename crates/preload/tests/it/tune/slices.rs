@@ -69,7 +69,7 @@ fn slices_are_captured_and_follow_the_handle_to_other_streams() {
     for engine in [2, 5] {
         let arguments = format!("n=1 size=24 c=4 k=4 engine={engine}");
         let expected = alone(&arguments);
-        // The graph runs after its plan is gone; several threads have handles and streams of their own.
+        // The graph runs after its plan is gone; several threads have separate handles and streams.
         for more in ["capture=1", "rounds=3", "threads=3 rounds=4"] {
             let client = limited(&format!("{arguments} {more}"), &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:50");
             let (run, folder) = client.run_keeping();

@@ -15,7 +15,7 @@ fn a_less_accurate_configuration_is_not_used_and_is_counted() {
             ["fft", "winograd", "engine4", "engine5", "engine9", "engine10"].iter().any(|one| name.contains(one))
         };
         assert!(!algorithms(&run).iter().any(is_transform), "{:#}", run.kernels()[0]);
-        // What is said of one algorithm holds for all with its transform: Fourier's, and Winograd's.
+        // A message about one algorithm holds for all with its transform: Fourier's, and Winograd's.
         let said: Vec<&str> = run
             .errors
             .lines()
@@ -88,7 +88,7 @@ fn nondeterministic_algorithms_do_not_replace_deterministic_ones() {
 }
 
 #[test]
-fn what_is_plainly_wrong_is_not_used_where_the_own_choice_has_no_room() {
+fn a_plainly_wrong_engine_is_not_used_if_the_own_choice_does_not_fit() {
     // Engine 9 fits on fewer samples at a time, and engine 4 is faster.
     let arguments = format!("engine=9 op=filter size=5 c=4 k=4 {WATCHED}");
     let limit = format!("{}B", alone(&arguments).workspace() - 1);
@@ -134,7 +134,7 @@ fn the_switches_of_pytorch_are_obeyed() {
                 "{switch}"
             );
         }
-        // What an earlier process decided runs from the first execution on.
+        // The decision of an earlier process runs from the first execution on.
         let cache = folder.path().join("cache.db");
         let in_cache = [("CACHE", cache.to_str().unwrap())];
         let found = right(tuned(&arguments, &in_cache), &alone, "fills the cache");

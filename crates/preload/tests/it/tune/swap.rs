@@ -1,4 +1,4 @@
-//! Slow choices are replaced while the program runs, and later processes begin with what was found.
+//! Slow choices are replaced while the program runs, and later processes begin with the replacements.
 
 use super::*;
 
@@ -97,7 +97,7 @@ fn no_kernel_of_a_network_gets_more_workspace_than_its_own_choice() {
 }
 
 #[test]
-fn what_a_limit_leaves_out_runs_until_better_is_found() {
+fn a_guess_within_the_limit_runs_until_a_better_one_is_found() {
     // The own choice does not fit: what runs at first is the heuristic's, and the limit holds throughout. In the same class of
     // arithmetic all bits agree.
     let arguments = format!("engine=2 op=filter c=4 k=4 {WATCHED}");
@@ -112,7 +112,7 @@ fn what_a_limit_leaves_out_runs_until_better_is_found() {
 }
 
 #[test]
-fn what_is_far_faster_runs_before_all_is_measured() {
+fn a_far_faster_choice_runs_before_all_is_measured() {
     let run = |times: usize| {
         let arguments = format!("engine=2 op=filter n=24 size=7 c=4 k=4 times={times} watch=1");
         let run = tuned(&arguments, &[("WORKSPACE", "16KiB"), ("EXACT_CLASS", "1")]).run();
@@ -125,7 +125,7 @@ fn what_is_far_faster_runs_before_all_is_measured() {
 }
 
 #[test]
-fn what_is_left_to_find_under_a_limit_may_use_all_of_it_in_later_processes() {
+fn later_processes_search_the_whole_limit() {
     // The own choice needs no workspace.
     let arguments = format!("engine=0 op=filter size=5 c=4 k=4 {WATCHED}");
     let folder = tempfile::tempdir().unwrap();
@@ -139,12 +139,12 @@ fn what_is_left_to_find_under_a_limit_may_use_all_of_it_in_later_processes() {
     assert_eq!(file.execute("UPDATE decision SET configuration = 'null', is_final = 0", []), Ok(1));
     let second = tuned(&arguments, &limited).run();
     assert_eq!((second.workspace(), needs(&second)), (first.workspace(), needs(&first)), "{}", second.errors);
-    // From then on it is told what it needs.
+    // From then on, the reported workspace is its need.
     assert_eq!(tuned(&arguments, &limited).run().workspace() as u64, needs(&first));
 }
 
 #[test]
-fn what_comes_after_the_budget_is_told_what_it_needs() {
+fn kernels_after_the_budget_report_their_own_need() {
     // The own choices need no workspace; others, within the limit.
     let arguments = "size=5 c=4 k=4 script=engine:0;plan:2;run:0x60;plan:5;run:1";
     let limit = [("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1")];

@@ -14,7 +14,7 @@ from typing import Any
 from .._table import Table, size
 from ..errors import BadInput, FileError
 from .memory.sizes import UNLIMITED, Share, text
-from .pictures import PAGE, memory, tradeoff
+from .pictures import PAGE, planned, tradeoff
 from .plan.fitted import Fitted
 from .question import Question
 
@@ -140,12 +140,7 @@ class Plan(Table):
 
     def svg(self) -> str:
         """Live bytes over the step, plain and planned, as an SVG document; the dashed line is the budget."""
-        lives, outcome = self._fitted.lives, self._fitted.outcome
-        groups = self._fitted.step.data["groups"]
-        names = [f"{operation['name']} in {groups[operation['group']]['name']}" for operation in lives.operations]
-        what = "planned" if self.fits else "the least plan found, which does not fit"
-        plain = self._fitted.decided.plain.live
-        return memory(self.network, plain, outcome.live, lives.turn, self.budget_bytes, names, what)
+        return planned(self._fitted, self.fits)
 
     def sweep(self, shares: Sequence[float] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)) -> Sweep:
         """What less memory costs: the added time under each of these shares of what plain needs, down to the least budget.

@@ -198,6 +198,8 @@ def _question(
         raise BadInput(f"plan takes a torch.nn.Module, not {type(model).__name__}")
     if isinstance(optimizer, type):
         raise BadInput(f"optimizer takes an optimizer, not its class; give {optimizer.__name__}(model.parameters())")
+    if isinstance(inputs, tuple | list) and inputs and all(type(size) is int for size in inputs):
+        raise BadInput(f"inputs={inputs!r} is a shape; give what the model is called with, such as torch.randn{tuple(inputs)}")
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
     return Question.about(model, _device(model), inputs, kwargs, optimizer, loss, host, recompute, card)
 

@@ -33,6 +33,7 @@ from .memory.sizes import UNLIMITED, Share, budget_of
 from .messages import say
 from .record.optimizer import optimizers_of
 from .summary import Summary
+from .traced import install as trace_to
 
 __all__ = ["install"]
 
@@ -239,8 +240,15 @@ def install(met: Callable[[], None] | None = None) -> None:
     launched = _Launched(os.environ["TIGHTFIT_BUDGET"], met)
     launched.note_optimizers()
     launched.take_compiled()
-    Summary(lambda: [session for session in launched.all_sessions if session.passes])
+
+    def sessions() -> list[Session]:
+        return [session for session in launched.all_sessions if session.passes]
+
+    summary = Summary(sessions)
     if os.environ.get("TIGHTFIT_COMPILE", "false") == "true":
         launched.compile_model()
     register_module_forward_pre_hook(launched.before)
+    # A forward pass is traced from behind its planning on.
+    if path := os.environ.get("TIGHTFIT_TRACE"):
+        trace_to(path, sessions, summary.peaks)
     register_module_forward_hook(launched.after, always_call=True)

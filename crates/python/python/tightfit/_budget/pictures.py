@@ -1,14 +1,18 @@
-"""Pictures of plans: memory over a step, and time against budgets, as SVG with axes and numbers."""
+"""Pictures of plans and runs: memory over a step or over time, and time against budgets, as SVG with axes and numbers."""
 
 from __future__ import annotations
 
 import html
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .memory.sizes import text
+from .memory.sizes import UNLIMITED, text
 
-__all__ = ["PAGE", "memory", "tradeoff"]
+if TYPE_CHECKING:
+    from .plan.fitted import Fitted
+
+__all__ = ["PAGE", "memory", "over_time", "planned", "tradeoff"]
 
 _WIDTH, _HEIGHT = 960, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 40, 50
@@ -129,6 +133,43 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], turn: int, b
             f"fill-opacity='0'><title>{html.escape(tip)}</title></rect>"
         )
     return _svg(body, f"Memory of {name} over a step")
+
+
+def planned(fitted: Fitted, fits: bool = True) -> str:
+    """Live bytes over a step, plain and planned; the dashed line is the budget."""
+    data, lives = fitted.step.data, fitted.lives
+    names = [f"{operation['name']} in {data['groups'][operation['group']]['name']}" for operation in lives.operations]
+    budget = fitted.budget if fitted.budget < UNLIMITED else None
+    what = "planned" if fits else "the least plan found, which does not fit"
+    return memory(str(data["name"]), fitted.decided.plain.live, fitted.outcome.live, lives.turn, budget, names, what)
+
+
+def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | None) -> str:
+    """Measured bytes over seconds, with the highest sample and the budget in numbers."""
+    most = max(samples, key=lambda sample: sample[1])
+    top = max(most[1], budget or 0, 1)
+    unit, unit_name = _unit(top)
+    ys, xs = _ticks(top / unit), _ticks(max(samples[-1][0], 1e-3))
+    axes = _Axes((0, xs[-1]), (0, ys[-1] * unit))
+    body = _frame(
+        axes, "seconds since the first model ran", f"memory, {unit_name}", [(mark, f"{mark:g}") for mark in xs], [(mark * unit, f"{mark:g}") for mark in ys], title
+    )  # fmt: skip
+    # What is narrower than half a pixel is one point: the highest.
+    columns: dict[int, tuple[float, int]] = {}
+    for when, used in samples:
+        column = int(2 * axes.x(when))
+        if column not in columns or columns[column][1] < used:
+            columns[column] = when, used
+    body += axes.line(list(columns.values()), _OURS, title)
+    x, y = axes.x(most[0]), axes.y(most[1])
+    anchor = "end" if x > _WIDTH / 2 else "start"
+    body += (
+        f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='{_OURS}'/>"
+        f"<text x='{x:.1f}' y='{y - 6:.1f}' fill='{_OURS}' text-anchor='{anchor}'>highest sample: {text(most[1])}</text>"
+    )
+    if budget is not None:
+        body += axes.level(budget, _LIMIT, f"budget {text(budget)}")
+    return _svg(body, title)
 
 
 def tradeoff(name: str, plain: int, rows: Sequence[tuple[int, float]], least: int, device: str) -> str:

@@ -1,4 +1,4 @@
-//! Operations that only move elements: each says where the elements of its output come from.
+//! Operations that only move elements: each lists the sources of its output's elements.
 
 use super::inputs;
 use crate::network::onnx::call::{Call, axis};
@@ -157,9 +157,9 @@ pub fn tile(input: &Constant, dims: &[usize]) -> Result<Data, String> {
     mapped(input, dims, &maps, None)
 }
 
-/// Adds elements before and after those of each axis, or takes some away.
+/// Adds elements before and after each axis, or removes some.
 pub fn pad(call: &Call<'_>, input: &Constant, dims: &[usize]) -> Result<Data, String> {
-    // Other extents may be large where one is 0.
+    // The other extents may be large if one is 0.
     if elements(dims) == Some(0) {
         return pick(&input.data, std::iter::empty());
     }
@@ -184,7 +184,7 @@ pub fn pad(call: &Call<'_>, input: &Constant, dims: &[usize]) -> Result<Data, St
                 _ if own == 0 => return Err("it repeats elements that are not there".to_owned()),
                 "edge" => at.clamp(0, own - 1),
                 "wrap" => at.rem_euclid(own),
-                // The ends are not repeated: 0 1 2 goes on with 1 0 1.
+                // The ends are not repeated: 0 1 2 continues with 1 0 1.
                 "reflect" if own == 1 => 0,
                 "reflect" => (own - 1) - ((own - 1) - at.rem_euclid(2 * own - 2)).abs(),
                 other => return Err(format!("mode `{other}` is not supported")),
@@ -200,7 +200,7 @@ pub fn pad(call: &Call<'_>, input: &Constant, dims: &[usize]) -> Result<Data, St
     mapped(input, dims, &maps, Some(filling.unwrap_or(0.0)))
 }
 
-/// The elements at the places that `maps` has for each axis; `filling` where it has none.
+/// The elements at the positions in `maps` for each axis, or `filling` where `maps` has none.
 fn mapped(input: &Constant, dims: &[usize], maps: &[Vec<Option<usize>>], filling: Option<f64>) -> Result<Data, String> {
     let steps = strides(&input.dims);
     let count = elements(dims).ok_or("too many elements")?;

@@ -7,7 +7,7 @@ use crate::network::onnx::call::Call;
 use crate::network::onnx::proto::data_type;
 use crate::network::onnx::value::{Constant, Data};
 
-/// Whether the result is a truth, whatever the type of the inputs.
+/// Whether the result is a truth value for any type of inputs.
 pub fn gives_truth(operator: &str) -> bool {
     let all =
         ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"];
@@ -108,7 +108,7 @@ fn whole_of_two(call: &Call<'_>, x: i64, y: i64) -> Option<i64> {
         "Sub" => x.checked_sub(y),
         "Mul" => x.checked_mul(y),
         "Div" => x.checked_div(y),
-        // The remainder has the sign of the divisor, or with `fmod` that of the number.
+        // The remainder has the sign of the divisor; with `fmod`, the sign of the number.
         "Mod" if call.int("fmod") == Some(1) => x.checked_rem(y),
         "Mod" => x.checked_rem(y).map(|rest| if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest }),
         "Max" => Some(x.max(y)),
@@ -185,7 +185,7 @@ fn of_one(call: &Call<'_>, x: f64) -> Option<f64> {
 }
 
 fn of_two(call: &Call<'_>, x: f64, y: f64) -> Option<f64> {
-    // Unlike those of Rust, these pass NaN on.
+    // Unlike Rust's functions, these propagate NaN.
     let either = |chosen: f64| if x.is_nan() || y.is_nan() { f64::NAN } else { chosen };
     Some(match call.operator() {
         "Add" | "Sum" | "Mean" => x + y,
@@ -207,7 +207,7 @@ fn of_two(call: &Call<'_>, x: f64, y: f64) -> Option<f64> {
     })
 }
 
-/// The type of what an operation on elements gives.
+/// The type of the result of an operation on elements.
 pub fn of(call: &Call<'_>) -> Result<i32, String> {
     let typed = |at: usize| call.constant(at).map(|input| input.of);
     let stated = |name: &str| call.int(name).and_then(|of| i32::try_from(of).ok()).filter(|of| *of != 0);

@@ -1,5 +1,4 @@
-//! Computes what does not depend on the samples: the shapes that exporters spell out, and the weights that they leave to be
-//! computed.
+//! Computes values that do not depend on the samples: the shapes that exporters spell out, and weights that the file computes.
 //!
 //! ```text
 //! x -> Shape -> Gather 0 -> Concat [.., -1] -> Reshape      the first extent of x, then the rest in one
@@ -7,8 +6,10 @@
 //! v ------------ Div -- Mul by g -- Conv                    weight normalization
 //! ```
 //!
-//! An operation is computed only if each of its attributes is known here; otherwise its result is unknown, and
-//! [`Model::weights`](super::Model::weights) says why.
+//! An operation is computed only if each of its attributes is known here. Otherwise its result is unknown, and
+//! [`Model::weights`](super::Model::weights) reports the reason.
+//!
+//! `elements`, `arrange`, `reduce` and `quantized` compute groups of operations; `types` converts between types of elements.
 
 mod arrange;
 mod elements;
@@ -47,8 +48,8 @@ pub fn dims(call: &Call<'_>) -> Result<Option<Vec<Dims>>, String> {
     }]))
 }
 
-/// The outputs of an operation on constants that have these extents; an error says why they cannot be computed. Results of
-/// more than `most` elements are not.
+/// The outputs of an operation on constants, with these extents. An error gives the reason why they cannot be computed, such as more than `most`
+/// elements.
 pub fn compute(call: &Call<'_>, outputs: &[Dims], most: usize) -> Result<Vec<Constant>, String> {
     let first = outputs.first().ok_or("it has no outputs")?;
     if let Some(dims) = outputs.iter().find(|dims| count(dims).is_none_or(|count| count > most)) {
@@ -151,7 +152,7 @@ fn attributes(operator: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// The numbers of a `Range`; an error says why there are none.
+/// The numbers of a `Range`; an error gives the reason why they are unknown.
 pub fn range(call: &Call<'_>, most: usize) -> Result<Constant, String> {
     let known = || -> Option<[&Rc<Constant>; 3]> {
         let [start, end, step] = [call.constant(0).ok()?, call.constant(1).ok()?, call.constant(2).ok()?];
@@ -201,7 +202,7 @@ fn number(call: &Call<'_>, at: usize) -> Result<f64, String> {
     }
 }
 
-/// The type of the outputs of an operation on constants, as far as it is known.
+/// The type of the outputs of an operation on constants, if known.
 pub fn type_of(call: &Call<'_>) -> i32 {
     let of = if call.is_standard() { elements::of(call).ok() } else { None };
     of.unwrap_or(data_type::FLOAT)

@@ -1,4 +1,4 @@
-//! Whole numbers that stand for others, by a scale and a zero point.
+//! Integers that represent real numbers by a scale and a zero point.
 
 use super::arrange::{pick, spread};
 use super::types;
@@ -48,7 +48,7 @@ pub fn quantized(call: &Call<'_>, to: i32) -> Result<Data, String> {
     Ok(Data::Integers(all.iter().zip(zeros.iter().zip(&scales)).map(one).collect()))
 }
 
-/// A scale or zero point stretched to the extents of what it is for.
+/// A scale or zero point, expanded to the extents of its tensor.
 fn quantization(call: &Call<'_>, x: &Constant, by: &Constant) -> Result<Data, String> {
     let rank = x.dims.len();
     let block = call.int("block_size").unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Operations that take elements together: reductions, products of matrices, normalization.
+//! Operations that combine elements: reductions, products of matrices, normalization.
 
 use super::arrange::{Walk, pick, spread, strides};
 use crate::network::onnx::call::{Call, axis};
@@ -12,7 +12,7 @@ pub fn reduce(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     if along.is_empty() && call.int("noop_with_empty_axes") == Some(1) {
         return Ok(input.data.clone());
     }
-    // The axes that stay, then those that go: the elements of each result lie together.
+    // The kept axes come first, then the reduced axes, so that the elements of each result are adjacent.
     let order: Vec<usize> =
         (0..rank).filter(|at| !along.contains(at)).chain((0..rank).filter(|at| along.contains(at))).collect();
     let own = strides(&input.dims);
@@ -95,7 +95,7 @@ pub fn cumulate(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     }
 }
 
-/// The extents of two factors with vectors made matrices, and of their product.
+/// The extents of two factors, with vectors as matrices, and of their product.
 fn product_dims(a: &[usize], b: &[usize]) -> Result<[Dims; 3], String> {
     let wrong = || format!("{a:?} and {b:?} cannot be multiplied");
     let left = if a.len() == 1 { vec![1, a[0]] } else { a.to_vec() };

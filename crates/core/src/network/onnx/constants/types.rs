@@ -1,9 +1,9 @@
-//! The types of elements: their names, their sizes, and what a number becomes in them.
+//! The types of elements: their names, their sizes, and the conversion of numbers to them.
 
 use crate::network::onnx::proto::data_type as of;
 use crate::network::onnx::value::{Constant, Data, is_floating};
 
-/// Bits of an element; an error goes on after the tensor's name.
+/// Bits of an element; an error continues after the tensor's name.
 pub fn bits(code: i32) -> Result<usize, String> {
     Ok(match code {
         of::FLOAT | of::INT32 | of::UINT32 => 32,
@@ -15,7 +15,7 @@ pub fn bits(code: i32) -> Result<usize, String> {
     })
 }
 
-/// What messages call a type.
+/// The name of a type in messages.
 pub fn name(code: i32) -> String {
     let names = [
         "undefined",
@@ -75,7 +75,7 @@ fn rounded(code: i32, number: f64) -> f64 {
     }
 }
 
-/// Results as their type holds them: rounded, or for whole numbers refused where they do not fit.
+/// Results as their type stores them: rounded; an integer that does not fit is refused.
 pub fn fit(code: i32, data: Data) -> Result<Data, String> {
     match data {
         Data::Floats(mut all) if is_floating(code) => {
@@ -93,7 +93,7 @@ pub fn fit(code: i32, data: Data) -> Result<Data, String> {
     }
 }
 
-/// The elements in another type: toward zero where they become whole numbers.
+/// The elements in another type; conversion to integers rounds toward zero.
 pub fn cast(input: &Constant, to: i32) -> Result<Data, String> {
     let unknown = || "its input is not known".to_owned();
     if is_floating(to) {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::network::FeatureMaps;
 
-/// A model with most of what is read.
+/// A model that covers most of the reader.
 fn varied() -> ModelProto {
     let mut model = flatten_by_arithmetic(-1);
     let graph = model.graph.as_mut().unwrap();

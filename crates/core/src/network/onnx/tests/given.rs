@@ -1,4 +1,4 @@
-//! What is not understood of a node is refused by name, or keeps it from running.
+//! Unknown fields of a node are refused by name, or keep the node from running.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn one(version: i64, operator: &str, inputs: &[&str], attributes: &[(&str, Is<'_
 }
 
 #[test]
-fn what_an_operator_does_not_have_is_refused_by_name() {
+fn unknown_fields_are_refused_by_name() {
     let two = [2, 2];
     let kernel = || ("kernel_shape", Is::Ints(&two));
     for (model, why) in [

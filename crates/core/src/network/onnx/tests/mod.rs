@@ -1,5 +1,4 @@
-//! Small models, built message by message: what the graphs of real models do not reach, and every refusal. One table of
-//! helpers serves all of it.
+//! Small models, built message by message. They cover the graphs that real models lack, and every refusal. One set of helpers serves all tests.
 
 mod damage;
 mod given;
@@ -65,7 +64,7 @@ fn integers(name: &str, numbers: &[i64]) -> TensorProto {
     TensorProto { name: name.to_owned(), dims, data_type: data_type::INT64, int64_data, ..TensorProto::default() }
 }
 
-/// Extents; -1 stands for one without a size.
+/// Extents; -1 is an extent without a size.
 fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
     let dim = |&dim: &i64| match dim {
         -1 => DimensionProto { dim_value: None, dim_param: "batch".to_owned() },
@@ -76,7 +75,7 @@ fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
     ValueInfoProto { name: name.to_owned(), r#type: Some(TypeProto { tensor_type }) }
 }
 
-/// A model of `x` with these extents whose outputs are those of its last node.
+/// A model of `x` with these extents. Its outputs are the outputs of the last node.
 fn model(input: &[i64], initializer: Vec<TensorProto>, node: Vec<NodeProto>) -> ModelProto {
     let output = node.last().into_iter().flat_map(|last| &last.output);
     let output = output.map(|name| ValueInfoProto { name: name.clone(), r#type: None }).collect();
@@ -149,7 +148,7 @@ fn convolutions_keep_groups_dilation_and_uneven_padding() {
 }
 
 #[test]
-fn automatic_padding_is_that_of_onnx() {
+fn automatic_padding_follows_onnx() {
     // 7 in steps of 2 are 4 windows of 4: they cover 10, 3 more than there are.
     for (auto, before, after) in [("SAME_UPPER", 1, 2), ("SAME_LOWER", 2, 1), ("VALID", 0, 0), ("NOTSET", 0, 0)] {
         let attributes = [("auto_pad", Is::Text(auto)), ("strides", Is::Ints(&[2, 2]))];
@@ -257,7 +256,7 @@ fn activations_spelled_out_are_one_layer() {
         let found = other(&network, name);
         assert!(found.reads_inputs && !found.reads_output && found.parameters == 0, "{found:?}");
     }
-    // The sigmoid is read elsewhere too: each is a map of its own.
+    // The sigmoid is also read elsewhere, so each is a separate map.
     let mut shared = vec![node("Sigmoid", &["x"], &["s"], &[]), node("Mul", &["x", "s"], &["m"], &[])];
     shared.push(node("Add", &["m", "s"], &["y"], &[]));
     let network = read(&model(&[-1, 2, 6, 6], vec![], shared)).unwrap();
@@ -443,7 +442,7 @@ fn errors_name_the_file_the_node_and_the_operator() {
 }
 
 #[test]
-fn the_version_of_the_operators_is_that_of_the_own_domain() {
+fn the_operator_version_comes_from_the_onnx_domain() {
     let read = |imports| {
         let model = ModelProto { opset_import: imports, ..flatten_by_arithmetic(-1) };
         let (_folder, path) = file(&bytes(&model));
@@ -501,7 +500,7 @@ fn other_files_are_refused() {
     }
 }
 
-/// A file with an initializer of 3 GiB, of which only the ends are on the disk.
+/// A file with an initializer of 3 GiB; only its ends are on the disk.
 #[test]
 fn large_weights_are_skipped_unread() {
     let key = |field: u64, length: u64| {
@@ -526,7 +525,7 @@ fn large_weights_are_skipped_unread() {
     assert!(cut.contains("cut off or damaged"), "{cut}");
     std::fs::File::options().write(true).open(&path).unwrap().set_len(head.len() as u64 + (3 << 30)).unwrap();
     assert_eq!(open().unwrap().parameters(), 250);
-    // Reading all of it would exceed the bound on what is read.
+    // Reading all of the file would exceed the bound.
     assert!(matches!(decode(&path, usize::MAX, MOST_GRAPH.0), Err(Error::File { .. })));
 }
 
@@ -555,7 +554,7 @@ fn weights_come_in_the_order_of_the_layers() {
     ];
     assert_eq!(numbers(&path).unwrap(), expected);
 
-    // The same in a file beside the model, after 4 other bytes.
+    // The same in a separate file, after 4 other bytes.
     let entry = |key: &str, value: &str| StringStringEntryProto { key: key.to_owned(), value: value.to_owned() };
     let external = |location: &str| vec![entry("location", location), entry("offset", "4"), entry("length", "24")];
     let tensor = |net: &mut ModelProto, location: &str| {

@@ -222,7 +222,7 @@ fn twice(first: &str, second: &str, nodes: Vec<NodeProto>) -> Model {
 }
 
 #[test]
-fn what_layers_use_as_one_is_shared_and_what_they_use_otherwise_is_refused() {
+fn equal_uses_are_shared_and_different_uses_refused() {
     let model = twice("c.weight", "c.weight", vec![]);
     let [shared] = &model.shared().unwrap()[..] else { panic!("one tensor is shared") };
     assert_eq!((shared.name.as_str(), shared.is_initializer, shared.uses.len()), ("c.weight", true, 2));

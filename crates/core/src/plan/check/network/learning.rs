@@ -1,4 +1,4 @@
-//! What a step computes in the order of its passes: the content of every tensor, and what must be there in the end.
+//! The computation of a step in the order of its passes: the content of every tensor, and the contents required at the end.
 
 use super::{Fault, Operand, is_in_place, is_view, unflattened};
 use crate::network::{LayerId, LayerKind};
@@ -22,7 +22,7 @@ pub(super) enum Content {
     Of(LayerId),
 }
 
-/// What has been computed so far, and what a training step must compute.
+/// The passes that have run, and the passes that a training step must run.
 pub(super) struct Learning {
     /// For each layer: whether the loss depends on it.
     reaches_loss: Vec<bool>,
@@ -118,8 +118,8 @@ impl Learning {
         }
     }
 
-    /// The gradients that must be complete before a layer reads its output's gradient: those of all readers of the map,
-    /// and of layers that work in place on it.
+    /// The gradients that must be complete before a layer reads its output's gradient: from all readers of the map, and from layers that work in
+    /// place on it.
     fn gradients(&self, workload: &Workload<'_>, layer: LayerId) -> Vec<(LayerId, usize)> {
         let map = workload.maps.written_by(layer);
         let mut expected = Vec::new();

@@ -1,7 +1,7 @@
-//! A lower bound on the time of a step under a budget, and what it suggests.
+//! A lower bound on the time of a step under a budget, and decisions that the bound suggests.
 //!
-//! Memory and links get prices; whoever holds bytes or delays the link pays for them instead of being refused. For any
-//! prices of at least 0, the least time plus payments is at most the least time of a plan that keeps to the budget:
+//! Memory and links get prices. A tensor that holds bytes or delays a link pays instead of being refused. For any prices of at least 0, the minimum
+//! of time plus payments is at most the time of the fastest plan within the budget:
 //!
 //! ```text
 //! row at operation t        bytes live at t                                     <= budget
@@ -9,49 +9,48 @@
 //! row of the link in t..u   bytes live at t, or needed by u   - rate x (t .. u) <= budget
 //! ```
 //!
-//! What remains couples only an idle tensor with the tensors it is computed from, two at a time, and a minimum cut
-//! bounds it. Prices are improved by subgradients; the bound holds whatever they are, since all of it is in integers.
+//! After this relaxation, only an idle tensor and the inputs of its recomputation remain coupled, two at a time. A minimum cut bounds these pairs.
+//! Subgradients improve the prices. The bound holds for any prices, because all of its arithmetic is in integers.
 //!
 //! **Source**: Barahona and Anbil 2000, the volume algorithm, for the prices; [`super::min_cut`] for the cut.
 
-mod most;
+mod range_max;
 mod rows;
 
 use std::cmp::Reverse;
 
-use most::Most;
-use rows::{Demand, Intervals, Part, Row, SHARES, Wanted, rows};
+use range_max::RangeMax;
+use rows::{Demand, Intervals, Row, RowUse, SHARES, Wanted, rows};
 
 use super::min_cut::{Clauses, HARD, Literal};
-use super::model::{Gap, Model, Point};
+use super::model::{IdleInterval, Model, Point};
 use crate::plan::Direction;
 use crate::plan::stop::End;
 
 /// Units of time per nanosecond.
-const TICKS: i128 = 1 << 32;
-/// Prices beyond this, in ticks per byte, say no more; sums of them never overflow.
+const TICKS_PER_NS: i128 = 1 << 32;
+/// Prices in ticks per byte are capped here: higher prices add nothing, and sums of capped prices never overflow.
 const MAX_PRICE: f64 = 1e15;
-/// Rates are bytes per nanosecond in units of 1 / this.
-const RATE: i128 = 1 << 16;
+/// Rates are bytes per nanosecond in units of 1 / `RATE_UNITS`.
+const RATE_UNITS: i128 = 1 << 16;
 
-/// The share of what the bound is below its target by which prices change at first.
-const SHARE: f64 = 0.1;
-/// Rounds without a higher bound after which they change less.
-const PATIENCE: usize = 10;
-/// The most that one solution counts in the mixture of all.
-const MIXED: f64 = 0.3;
+/// The first step size of prices, as a share of the distance between the bound and its target.
+const FIRST_STEP_SIZE: f64 = 0.1;
+/// Rounds without a higher bound after which the step size shrinks.
+const MAX_STALE_ROUNDS: usize = 10;
+/// The largest weight of one solution in the mixture of all.
+const MAX_MIXTURE_WEIGHT: f64 = 0.3;
 
-/// The best bound so far and what it suggests.
+/// The best bound so far and the decisions that it suggests.
 #[derive(Clone, Debug)]
-pub(super) struct Bound {
-    /// No plan is faster in which what is copied back stays until its next use, and what is computed again is so when it
-    /// is first needed, in ns.
+pub(super) struct RelaxedBound {
+    /// A lower bound in ns on the plans in which a copied-back tensor stays until its next use, and a tensor is recomputed only when first needed.
     pub(super) time: u64,
-    /// For each gap: how much of it should stay.
+    /// For each interval: the share of it that should stay, from 0 to 1.
     pub(super) keep: Vec<f64>,
-    /// For each gap: how much of it should be computed again.
+    /// For each interval: the share of it that should be recomputed, from 0 to 1.
     pub(super) again: Vec<f64>,
-    /// For each gap: how much of it should move.
+    /// For each interval: the share of it that should move, from 0 to 1.
     pub(super) moving: Vec<f64>,
 }
 
@@ -63,14 +62,14 @@ pub(super) struct Relaxation<'m, 'a> {
     prices: Vec<f64>,
     intervals: Intervals,
     rates: [i128; 2],
-    /// What a nanosecond of copying costs, in ticks.
+    /// The cost of a nanosecond of copying in ticks: a copy slows down concurrent computations.
     beside: i128,
 }
 
 impl<'m, 'a> Relaxation<'m, 'a> {
     pub(super) fn new(model: &'m Model<'a>, limit: u64) -> Relaxation<'m, 'a> {
         let costs = model.drafter.costs;
-        let rate = |direction| (costs.copy_rate(direction) / 1e9 * RATE as f64).ceil() as i128;
+        let rate = |direction| (costs.copy_rate(direction) / 1e9 * RATE_UNITS as f64).ceil() as i128;
         let rows = rows(model);
         Relaxation {
             model,
@@ -79,7 +78,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             rows,
             intervals: Intervals::of(model),
             rates: [rate(Direction::ToHost), rate(Direction::FromHost)],
-            beside: (costs.beside_copies / (1.0 + costs.beside_copies) * TICKS as f64) as i128,
+            beside: (costs.beside_copies / (1.0 + costs.beside_copies) * TICKS_PER_NS as f64) as i128,
         }
     }
 
@@ -87,9 +86,9 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     fn solve(&self, prices: &[i128]) -> Option<Solved> {
         let model = self.model;
         let count = model.points.len();
-        // The price of a byte at each operation, by what it is for: live, or not computed again.
+        // The price of a live byte at each operation, without the windows of links.
         let mut live = vec![0_i128; count];
-        // What a nanosecond before each operation is worth to the links, and one during it.
+        // The value to the links of a nanosecond before each operation; `worth[at + 1]` is also its value during operation `at`.
         let mut worth = vec![0_i128; count + 2];
         let mut constant: i128 = 0;
         let limit = i128::from(self.limit);
@@ -105,22 +104,22 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 }
             }
         }
-        // Before operation j counts for windows from < j <= to; the operation itself for from <= j < to, which is the
-        // place before operation j + 1.
+        // The time before operation j counts for windows from < j <= to. The operation itself counts for from <= j < to, which is the position before
+        // operation j + 1.
         for place in 1..worth.len() {
             worth[place] += worth[place - 1];
         }
-        let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
+        let discount = |worth: i128| TICKS_PER_NS - (worth + RATE_UNITS - 1).div_euclid(RATE_UNITS);
         if worth.iter().any(|worth| discount(*worth) < 0) {
-            // Waiting would pay for itself: nothing is known.
+            // Waiting would pay for itself, so these prices prove nothing.
             return None;
         }
-        let most_worth = Most::of(worth.clone());
-        // The least that a rerun costs at any of these operations.
-        let rerun = |gap: &Gap, from: usize, to: usize| {
-            i128::from(model.least_again(&gap.producers)) * discount(most_worth.within(from, to))
+        let most_worth = RangeMax::of(worth.clone());
+        // The least cost of a rerun at any of these operations.
+        let rerun = |interval: &IdleInterval, from: usize, to: usize| {
+            i128::from(model.least_again(&interval.producers)) * discount(most_worth.within(from, to))
         };
-        // Copies out before a moment and copies back after it are never beside each other; that holds for any moment.
+        // Copies out before a moment and copies back after it never overlap. This holds for any moment.
         let forward = model.drafter.step.forward();
         let middle = (0..count).max_by_key(|at| (live[*at], Reverse(at.abs_diff(forward))));
         let middle = middle.unwrap_or(0);
@@ -141,14 +140,14 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         for at in 0..count {
             sums[at + 1] = sums[at] + live[at];
         }
-        // What being there before these operations costs, but for windows.
-        let keeping = |of: &Gap, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
+        // The cost of being on the device before these operations, without windows.
+        let keeping = |of: &IdleInterval, from: usize, to: usize| i128::from(of.bytes) * (sums[to] - sums[from]);
         let mut clauses = Clauses::new(self.intervals.variables);
-        // What those that reruns alone ask for may charge for what they ask for in turn.
+        // For each interval that only reruns ask for: the most that it may charge for its own demands.
         let mut room: Vec<i128> = vec![HARD; self.intervals.idle.len()];
         let mut kept = vec![false; self.intervals.idle.len()];
         for (place, idle) in self.intervals.idle.iter().enumerate() {
-            let of = &model.gaps[idle.gap];
+            let of = &model.intervals[idle.interval];
             let bytes = i128::from(of.bytes);
             match &idle.wanted {
                 Wanted::ForReruns { asked, last, has } => {
@@ -175,22 +174,22 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                         }
                         from = to;
                     }
-                    // Windows: what is not computed again has to be moved, or stays.
+                    // Windows: a tensor that is not recomputed has to move or stay.
                     let mut moving = 0;
                     for (row, &price) in self.rows.iter().zip(prices).skip(count).filter(|(_, price)| **price > 0) {
-                        match idle.part(asked, of, row) {
-                            Part::Nothing => {}
-                            Part::Unless => moving += price,
-                            Part::There(place) => constant += clauses.cost(there(place), bytes * price),
+                        match idle.row_use(asked, of, row) {
+                            RowUse::Nothing => {}
+                            RowUse::Unless => moving += price,
+                            RowUse::There(place) => constant += clauses.cost(there(place), bytes * price),
                         }
                     }
-                    // Copies slow down what runs beside them.
-                    let (out, back) = model.copies[idle.gap];
+                    // Copies slow down concurrent computations.
+                    let (out, back) = model.copies[idle.interval];
                     let (out, back) = (i128::from(out) * idle.share / SHARES, i128::from(back));
                     let copying = match () {
                         () if of.to <= middle => out * self.beside,
                         () if of.from >= middle => back * self.beside,
-                        // Unless it is there in the middle, both.
+                        // Both copies, unless the tensor is on the device in the middle.
                         () => ((out + back) * self.beside).min(out.min(back) * self.beside + bytes * live[middle]),
                     };
                     match again {
@@ -225,19 +224,19 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         Some(Solved { twice: constant * 2 + twice, clauses, worth, scratch_price, kept })
     }
 
-    /// What a demand asks for, and what it costs at least to do without.
+    /// The literal that a demand asks for, and the least cost of not meeting the demand.
     fn asked(
         &self,
         demand: &Demand,
-        rerun: impl Fn(&Gap, usize, usize) -> i128,
-        keeping: impl Fn(&Gap, usize, usize) -> i128,
+        rerun: impl Fn(&IdleInterval, usize, usize) -> i128,
+        keeping: impl Fn(&IdleInterval, usize, usize) -> i128,
     ) -> (Literal, i128) {
         let idle = &self.intervals.idle[demand.of];
-        let of = &self.model.gaps[idle.gap];
+        let of = &self.model.intervals[idle.interval];
         match &idle.wanted {
             Wanted::ForReruns { has, .. } => (Literal::of(*has), HARD),
             Wanted::ForUse { asked, there, .. } => {
-                // It may also be kept until then, or computed for this alone, and come back once more later.
+                // The tensor may also be kept until then, or recomputed for this demand alone and come back once more later.
                 let first = idle.since.min(of.to);
                 let kept = demand.place.checked_sub(1).map_or(0, |place| keeping(of, first, asked[place]));
                 let alone = match of.producers.is_empty() {
@@ -250,12 +249,12 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         }
     }
 
-    /// How far each row is over its limit in a solution, in bytes.
+    /// The excess of each row over its limit in a solution, in bytes.
     fn over(&self, solved: &Solved) -> Vec<f64> {
         let model = self.model;
         let (count, limit) = (model.points.len(), self.limit as f64);
-        let discount = |worth: i128| TICKS - (worth + RATE - 1).div_euclid(RATE);
-        // Times of the operations, and of reruns where they are worth most.
+        let discount = |worth: i128| TICKS_PER_NS - (worth + RATE_UNITS - 1).div_euclid(RATE_UNITS);
+        // Times of the operations, and of reruns at the moments of their largest value.
         let mut starts = vec![0.0; count + 2];
         let mut scratch = vec![0.0; count];
         for (at, points) in model.all_points.iter().enumerate() {
@@ -274,7 +273,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             .collect();
         let mut live = vec![0.0; count + 1];
         for (idle, kept) in self.intervals.idle.iter().zip(&solved.kept) {
-            let of = &model.gaps[idle.gap];
+            let of = &model.intervals[idle.interval];
             let bytes = of.bytes as f64;
             let (asked, there, again) = match &idle.wanted {
                 Wanted::ForUse { asked, there, again } => (asked, there, again),
@@ -306,10 +305,10 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 start = to;
             }
             for (row, over) in self.rows.iter().zip(&mut over).skip(count) {
-                match idle.part(asked, of, row) {
-                    Part::Nothing => {}
-                    Part::Unless => *over += bytes * (1.0 - again),
-                    Part::There(place) => *over += bytes * solved.value(there + place),
+                match idle.row_use(asked, of, row) {
+                    RowUse::Nothing => {}
+                    RowUse::Unless => *over += bytes * (1.0 - again),
+                    RowUse::There(place) => *over += bytes * solved.value(there + place),
                 }
             }
         }
@@ -323,7 +322,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         }
         for (row, over) in self.rows.iter().zip(&mut over) {
             if let Some(window) = row.window {
-                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE as f64;
+                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE_UNITS as f64;
                 let begin = if window.from == 0 { 0.0 } else { starts[window.from] };
                 *over -= rate * (starts[window.to] - begin);
             }
@@ -334,15 +333,20 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     /// Improves the prices and returns the best bound; `target` is the time of a known plan.
     ///
     /// - Cost: one minimum cut per round.
-    pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> Bound {
-        let gaps = self.model.gaps.len();
-        // Without any prices, the step takes at least its operations.
+    pub(super) fn improve(&mut self, target: u64, rounds: usize, end: End<'_>) -> RelaxedBound {
+        let intervals = self.model.intervals.len();
+        // Without prices, the step takes at least the time of its operations.
         let fastest = |points: &Vec<Point>| points.iter().map(|point| point.time).min().unwrap_or(0);
         let time = self.model.all_points.iter().map(fastest).sum();
-        let mut best = Bound { time, keep: vec![0.0; gaps], again: vec![0.0; gaps], moving: vec![0.0; gaps] };
+        let mut best = RelaxedBound {
+            time,
+            keep: vec![0.0; intervals],
+            again: vec![0.0; intervals],
+            moving: vec![0.0; intervals],
+        };
         let mut center = self.prices.clone();
         let mut highest = f64::NEG_INFINITY;
-        let (mut share, mut stale) = (SHARE, 0);
+        let (mut share, mut stale) = (FIRST_STEP_SIZE, 0);
         let mut direction: Vec<f64> = Vec::new();
         for _ in 0..rounds {
             if end.is_over() {
@@ -350,21 +354,21 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             }
             let prices: Vec<i128> = self.prices.iter().map(|price| *price as i128).collect();
             let Some(solved) = self.solve(&prices) else { break };
-            let time = solved.twice.div_euclid(2 * TICKS);
-            let value = solved.twice as f64 / 2.0 / TICKS as f64;
+            let time = solved.twice.div_euclid(2 * TICKS_PER_NS);
+            let value = solved.twice as f64 / 2.0 / TICKS_PER_NS as f64;
             best.time = best.time.max(u64::try_from(time).unwrap_or(0));
             let over = self.over(&solved);
-            // The mixture of the last solutions that is least over its limits.
-            let part = match direction.is_empty() {
+            // The mixture of the last solutions with the least excess.
+            let weight = match direction.is_empty() {
                 true => 1.0,
-                false => shortest(&direction, &over).clamp(MIXED / 10.0, MIXED),
+                false => shortest(&direction, &over).clamp(MAX_MIXTURE_WEIGHT / 10.0, MAX_MIXTURE_WEIGHT),
             };
             if direction.is_empty() {
                 direction = over;
             } else {
-                direction.iter_mut().zip(&over).for_each(|(mixed, over)| *mixed += part * (over - *mixed));
+                direction.iter_mut().zip(&over).for_each(|(mixed, over)| *mixed += weight * (over - *mixed));
             }
-            self.mix(&mut best, &solved, part);
+            self.mix(&mut best, &solved, weight);
             if value > highest {
                 let gained = value > highest + highest.abs() * 1e-5;
                 highest = value;
@@ -375,11 +379,11 @@ impl<'m, 'a> Relaxation<'m, 'a> {
                 }
             } else {
                 stale += 1;
-                if stale == PATIENCE {
+                if stale == MAX_STALE_ROUNDS {
                     (share, stale) = (share / 1.5, 0);
                 }
             }
-            // What is within its limit and costs nothing stays so.
+            // A free row that is within its limit stays free.
             let steps =
                 direction.iter().zip(&center).map(|(of, price)| if *price <= 0.0 && *of < 0.0 { 0.0 } else { *of });
             let norm: f64 = steps.clone().map(|of| of * of).sum();
@@ -387,7 +391,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             if norm <= 0.0 || missing <= 0.0 || share < 1e-4 {
                 break;
             }
-            let length = share * missing * TICKS as f64 / norm;
+            let length = share * missing * TICKS_PER_NS as f64 / norm;
             self.prices = steps.zip(&center).map(|(of, price)| (price + length * of).clamp(0.0, MAX_PRICE)).collect();
             self.keep_waiting_unpaid();
         }
@@ -395,16 +399,16 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         best
     }
 
-    /// Mixes a solution into what the bound suggests.
-    fn mix(&self, best: &mut Bound, solved: &Solved, part: f64) {
+    /// Mixes a solution into the suggested decisions.
+    fn mix(&self, best: &mut RelaxedBound, solved: &Solved, weight: f64) {
         for idle in &self.intervals.idle {
             let Wanted::ForUse { there, again, .. } = &idle.wanted else { continue };
             let again = again.map_or(0.0, |again| solved.value(again));
             let keep = solved.value(*there);
             let moving = (1.0 - keep - again).max(0.0);
-            best.moving[idle.gap] += part * (moving - best.moving[idle.gap]);
-            best.keep[idle.gap] += part * (keep - best.keep[idle.gap]);
-            best.again[idle.gap] += part * (again - best.again[idle.gap]);
+            best.moving[idle.interval] += weight * (moving - best.moving[idle.interval]);
+            best.keep[idle.interval] += weight * (keep - best.keep[idle.interval]);
+            best.again[idle.interval] += weight * (again - best.again[idle.interval]);
         }
     }
 
@@ -413,7 +417,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
         let mut worth = vec![0.0; self.model.points.len() + 2];
         for (row, price) in self.rows.iter().zip(&self.prices) {
             if let Some(window) = row.window {
-                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE as f64;
+                let rate = self.rates[usize::from(window.direction == Direction::FromHost)] as f64 / RATE_UNITS as f64;
                 worth[window.from + usize::from(window.from > 0)] += price * rate;
                 worth[window.to + 1] -= price * rate;
             }
@@ -423,7 +427,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
             sum += worth;
             most = most.max(sum);
         }
-        let allowed = TICKS as f64 * (1.0 - 1e-6);
+        let allowed = TICKS_PER_NS as f64 * (1.0 - 1e-6);
         if most > allowed {
             for (_, price) in self.rows.iter().zip(&mut self.prices).filter(|(row, _)| row.window.is_some()) {
                 *price *= allowed / most;
@@ -432,7 +436,7 @@ impl<'m, 'a> Relaxation<'m, 'a> {
     }
 }
 
-/// The part of `other` for which the mixture of both is shortest.
+/// The weight of `other` for which the mixture of both is shortest.
 fn shortest(one: &[f64], other: &[f64]) -> f64 {
     let (mut down, mut length) = (0.0, 0.0);
     for (one, other) in one.iter().zip(other) {
@@ -442,7 +446,7 @@ fn shortest(one: &[f64], other: &[f64]) -> f64 {
     if length > 0.0 { down / length } else { 1.0 }
 }
 
-/// Penalties of demands whose sum is at most `room`: each as much as it asks for, or an equal share.
+/// Splits `room` among demands: each demand gets its own penalty or an equal share, whichever is smaller.
 fn shared(asked: &[(Literal, i128)], room: i128) -> Vec<i128> {
     if room >= HARD {
         return asked.iter().map(|(_, penalty)| *penalty).collect();
@@ -464,7 +468,7 @@ struct Solved {
     clauses: Clauses,
     worth: Vec<i128>,
     scratch_price: Vec<i128>,
-    /// For each interval that reruns alone ask for: whether keeping it costs less than computing it again.
+    /// For each interval that only reruns ask for: whether keeping it costs less than recomputing it.
     kept: Vec<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! Carries out decisions in thought: which operations run in which order, what is live at each, and how long it takes.
+//! Simulates decisions in the search's own terms: the order of operations, the live tensors at each moment, and the time.
 //!
 //! ```text
 //! decisions   x: rebuild    y: move    z: keep
@@ -7,18 +7,18 @@
 //! link        |-- y out --|     |- y in -|
 //! ```
 //!
-//! Memory is exact in the order of the operations. Times leave out what copies in both directions and computations
-//! beside copies cost each other; the simulator decides between the plans that come out of the search.
+//! Memory is exact in the order of the operations. The time leaves out two slowdowns: of copies in opposite directions, and of computations that run
+//! concurrently with copies. The simulator makes the final choice between the plans of a search.
 //!
-//! A search changes little at a time. So an evaluation begins at the first operation that a change concerns, and ends as
-//! soon as it is certain that the decisions are not wanted.
+//! A search changes few decisions at a time. An evaluation therefore begins at the first operation that a change affects, and stops as soon as the
+//! decisions are certain to be rejected.
 
 mod script;
 #[cfg(test)]
 mod tests;
 mod trace;
 
-use super::model::{Gap, Model};
+use super::model::{IdleInterval, Model};
 use super::slots::Slot;
 use super::starts::everything;
 use crate::plan::script::Move;
@@ -32,17 +32,17 @@ pub(super) enum Choice {
     Keep,
     /// It is copied to the host and back.
     Move,
-    /// It is computed again at the first need, also for the rebuilding of another tensor, and stays from then on.
+    /// It is recomputed at the first need, even for rebuilding another tensor, and stays from then on.
     Rebuild,
-    /// It is computed again for its own next use, and for the rebuilding of another tensor each time.
+    /// It is recomputed for its own next use, and separately each time another tensor's rebuild needs it.
     Again,
 }
 
 /// All decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Decisions {
-    /// For each gap of the model.
-    pub(super) gaps: Vec<Choice>,
+    /// For each interval of the model.
+    pub(super) intervals: Vec<Choice>,
     /// For each operation: one of its points.
     pub(super) points: Vec<usize>,
 }
@@ -52,17 +52,17 @@ pub(super) struct Decisions {
 pub(super) struct Moment {
     pub(super) operation: usize,
     pub(super) again: bool,
-    /// When it starts, without waits for copies from the host.
+    /// Its start time, without waits for copies from the host.
     start: u64,
     /// The next operation of the step, or this one.
     pub(super) at: usize,
-    /// The last operation of those that count as this moment.
+    /// The last operation of the group that counts as this moment.
     last: usize,
 }
 
-/// What decisions lead to.
+/// The predicted time and memory of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct Evaluation {
     pub(super) time: u64,
     pub(super) peak: u64,
     /// Bytes over the limit, summed over all moments.
@@ -71,7 +71,7 @@ pub(super) struct Outcome {
     pub(super) worst: usize,
 }
 
-impl Outcome {
+impl Evaluation {
     /// Less is better: first to fit, then to be fast.
     pub(super) fn rank(&self) -> (u64, u64, u64) {
         (self.excess, self.time, self.peak)
@@ -82,59 +82,59 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
     tensor: usize,
-    gap: usize,
+    interval: usize,
     /// The first moment at which its bytes may be allocated.
     from: usize,
     /// The moment that needs it.
     needed: usize,
 }
 
-/// What an outcome has to keep to.
+/// Limits beyond which an outcome is rejected.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(super) struct Cutoff {
     /// Bytes over the limit, summed over all moments.
     pub(super) excess: u64,
-    /// Its time, if nothing may be over the limit.
+    /// Its time, if `excess` is 0.
     pub(super) time: u64,
 }
 
-impl Most {
+impl Cutoff {
     /// Anything.
-    const ANY: Most = Most { excess: u64::MAX, time: u64::MAX };
+    const ANY: Cutoff = Cutoff { excess: u64::MAX, time: u64::MAX };
 
-    /// Whatever may rank before an outcome.
-    pub(super) fn before(outcome: &Outcome) -> Most {
-        Most { excess: outcome.excess, time: if outcome.excess == 0 { outcome.time } else { u64::MAX } }
+    /// The limits of an outcome that may rank before `outcome`.
+    pub(super) fn before(outcome: &Evaluation) -> Cutoff {
+        Cutoff { excess: outcome.excess, time: if outcome.excess == 0 { outcome.time } else { u64::MAX } }
     }
 }
 
-/// How early a copy back starts, in copy times.
-const EARLY: u64 = 2;
+/// The lead of a copy back, in copy times.
+const PREFETCH_LEAD: u64 = 2;
 
-/// Moments at which what comes back is counted in the time of visiting one.
-const COUNTED: usize = 8;
+/// Scanning this number of moments for returning tensors counts as one visit.
+const MOMENTS_PER_VISIT: usize = 8;
 
-/// Reruns per operation of the step at which an attempt is given up.
-const MAX_RERUNS: usize = 8;
+/// An evaluation fails at more reruns than this per operation of the step.
+const MAX_RERUNS_PER_OPERATION: usize = 8;
 
 /// The bytes of every tensor on the device at every moment under some decisions.
 pub(super) struct Evaluator<'m, 'a> {
     pub(super) model: &'m Model<'a>,
     pub(super) limit: u64,
-    /// For each operation: bytes that stay free there, as no placement is without gaps.
+    /// For each operation: bytes that stay free, because placements waste some.
     reserve: Vec<u64>,
     trace: Trace,
-    /// The decisions that the trace is of.
+    /// The decisions that the trace belongs to.
     decisions: Decisions,
-    /// Time of all operations of the step under these.
+    /// Time of all operations of the step under these decisions.
     total: u64,
     /// For each moment of the last whole evaluation: live bytes.
     pub(super) live: Vec<u64>,
     /// Moments before which a copy back begins.
     prefetches: Vec<(usize, Move)>,
-    /// For each tensor: how many tensors being rebuilt read it.
+    /// For each tensor: the number of tensors being rebuilt that read it.
     wanted: Vec<u32>,
-    /// Tensors being rebuilt, each for the one before, with their producers.
+    /// The stack of tensors being rebuilt, each for the previous one, with their producers.
     stack: Vec<(usize, &'m [usize])>,
     /// Visits of the last whole evaluation.
     visits: u64,
@@ -163,7 +163,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// The same, with so many bytes left free at each operation: they count as live.
+    /// Leaves this many bytes free at each operation by counting them as live.
     pub(super) fn with_reserve(self, reserve: &[u64]) -> Evaluator<'m, 'a> {
         Evaluator { reserve: reserve.to_vec(), ..self }
     }
@@ -173,15 +173,19 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         &self.trace.moments
     }
 
-    /// Goes back to the first operation that concerns a decision which differs from those evaluated last.
+    /// Rewinds to the first operation affected by a decision that differs from the last evaluation.
     fn go_back(&mut self, decisions: &Decisions) {
         let model = self.model;
         let mut first = model.points.len();
-        for (gap, (was, is)) in self.decisions.gaps.iter().zip(&decisions.gaps).enumerate() {
+        for (interval, (was, is)) in self.decisions.intervals.iter().zip(&decisions.intervals).enumerate() {
             if was != is {
-                // What will move is copied as soon as it is written.
+                // A tensor that will move is copied as soon as it is written.
                 let is_copied = [was, is].contains(&&Choice::Move);
-                first = first.min(if is_copied { model.gaps[gap].written } else { model.gaps[gap].from });
+                first = first.min(if is_copied {
+                    model.intervals[interval].written
+                } else {
+                    model.intervals[interval].from
+                });
             }
         }
         for (at, (was, is)) in self.decisions.points.iter().zip(&decisions.points).enumerate() {
@@ -197,16 +201,16 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// What these decisions lead to; `None` if something needed cannot be computed again or the host is too small.
+    /// Evaluates decisions. `None` if a needed tensor cannot be recomputed or the host is too small.
     ///
     /// - Cost: O(slots + reruns + copies × distance of their prefetches), the first two counted from the first operation
     ///   that differs.
-    pub(super) fn evaluate(&mut self, decisions: &Decisions) -> Option<Outcome> {
-        self.evaluate_within(decisions, Most::ANY)
+    pub(super) fn evaluate(&mut self, decisions: &Decisions) -> Option<Evaluation> {
+        self.evaluate_within(decisions, Cutoff::ANY)
     }
 
-    /// The same, or `None` as soon as the outcome is certain to be over `most`.
-    pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Most) -> Option<Outcome> {
+    /// Like [`Self::evaluate`], but returns `None` as soon as the outcome is certain to exceed `most`.
+    pub(super) fn evaluate_within(&mut self, decisions: &Decisions, most: Cutoff) -> Option<Evaluation> {
         let model = self.model;
         self.go_back(decisions);
         while let Some(slot) = model.slots.get(self.trace.slots()) {
@@ -224,9 +228,9 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             return None;
         }
         let (stall, counted) = self.come_back();
-        self.visits = (self.trace.moments.len() + counted / COUNTED) as u64;
+        self.visits = (self.trace.moments.len() + counted / MOMENTS_PER_VISIT) as u64;
         let sums = &self.trace.sums;
-        let mut outcome = Outcome { time: sums.now + stall + self.beside(), ..Outcome::default() };
+        let mut outcome = Evaluation { time: sums.now + stall + self.beside(), ..Evaluation::default() };
         for (place, live) in self.live.iter().enumerate() {
             outcome.excess += live.saturating_sub(self.limit);
             if *live > outcome.peak {
@@ -236,13 +240,13 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         Some(outcome)
     }
 
-    /// Whether what has come to pass is over `most`, whatever follows.
-    fn is_over(&self, most: Most) -> bool {
+    /// Whether the trace so far already exceeds `most`.
+    fn is_over(&self, most: Cutoff) -> bool {
         let sums = &self.trace.sums;
         sums.excess > most.excess || most.excess == 0 && sums.now + (self.total - sums.spent) > most.time
     }
 
-    /// Carries out a slot; `None` if something needed cannot be computed again.
+    /// Runs a slot; `None` if a needed tensor cannot be recomputed.
     fn carry_out(&mut self, slot: &Slot, decisions: &Decisions) -> Option<()> {
         let model = self.model;
         let at = slot.from;
@@ -269,7 +273,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             }
         }
         for touch in &model.touches[at] {
-            match touch.gap.map(|gap| decisions.gaps[gap]) {
+            match touch.interval.map(|interval| decisions.intervals[interval]) {
                 _ if touch.dies => self.leave(touch.tensor),
                 Some(Choice::Move) => self.move_out(touch.tensor),
                 Some(Choice::Rebuild | Choice::Again) => self.leave(touch.tensor),
@@ -281,8 +285,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         Some(())
     }
 
-    /// Visits that the last evaluation counts as, however little of it had to be done: its moments, and parts of one for
-    /// counting what comes back.
+    /// The work of a full evaluation in visits, even if most of it was reused: its moments, plus fractions for scanning returning tensors.
     pub(super) fn visits(&self) -> u64 {
         self.visits
     }
@@ -298,10 +301,10 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// Copies what has just been written to the host, if it will move.
+    /// Starts the copy of a just written tensor to the host, if the tensor will move.
     fn copy_ahead(&mut self, tensor: usize, at: usize, decisions: &Decisions) {
         let model = self.model;
-        let next = model.next_gaps(tensor, at).find(|gap| decisions.gaps[*gap] == Choice::Move);
+        let next = model.next_intervals(tensor, at).find(|interval| decisions.intervals[*interval] == Choice::Move);
         if next.is_some() {
             self.copy_out(tensor);
         }
@@ -327,7 +330,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.trace.leave_after(tensor, end);
     }
 
-    /// Frees the bytes of tensors whose copies have ended, or must be waited for to stay within the limit.
+    /// Frees tensors whose copies have ended, and waits for further copies if the limit requires it.
     fn free(&mut self, needed: u64) {
         while let Some(Leaving { tensor, end }) = self.trace.first_leaving() {
             let sums = &mut self.trace.sums;
@@ -340,7 +343,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         }
     }
 
-    /// Adds a moment at which so many bytes are needed besides those of managed tensors.
+    /// Adds a moment that needs `needed` bytes in addition to the managed tensors.
     fn add(&mut self, needed: u64, moment: Moment, time: u64) {
         let sums = &mut self.trace.sums;
         let live = sums.live + needed;
@@ -350,7 +353,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.trace.moments.push(moment);
     }
 
-    /// Runs operations during which nothing comes or goes.
+    /// Runs a slot during which no tensor comes or goes.
     fn pass(&mut self, slot: &Slot) {
         let needs = slot.needs + self.reserve[slot.from..slot.to].iter().max().unwrap_or(&0);
         self.free(needs);
@@ -371,7 +374,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         self.add(needed, Moment { operation, again, start: self.trace.sums.now, at, last: at }, time);
     }
 
-    /// Brings back a tensor that is not there, and everything that takes.
+    /// Brings back an absent tensor, and everything that its rebuild needs.
     fn restore(&mut self, tensor: usize, at: usize, decisions: &Decisions) -> Option<()> {
         let model = self.model;
         if self.fetch(tensor, decisions) {
@@ -397,7 +400,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                 continue;
             }
             self.trace.sums.reruns += producers.len();
-            if self.trace.sums.reruns > MAX_RERUNS * model.touches.len() {
+            if self.trace.sums.reruns > MAX_RERUNS_PER_OPERATION * model.touches.len() {
                 return None;
             }
             for &run in producers {
@@ -433,20 +436,22 @@ impl<'m, 'a> Evaluator<'m, 'a> {
 
     /// Whether a tensor that is on the device stays there.
     fn stays(&self, tensor: usize, decisions: &Decisions) -> bool {
-        match self.model.gap_at(tensor, self.at) {
+        match self.model.interval_at(tensor, self.at) {
             None => true,
-            Some(gap) if self.model.gaps[gap].is_tail => decisions.gaps[gap] == Choice::Keep,
-            Some(gap) => decisions.gaps[gap] != Choice::Again || self.model.gaps[gap].to == self.at,
+            Some(interval) if self.model.intervals[interval].is_tail => decisions.intervals[interval] == Choice::Keep,
+            Some(interval) => {
+                decisions.intervals[interval] != Choice::Again || self.model.intervals[interval].to == self.at
+            }
         }
     }
 
-    /// Starts the copy back of a tensor, if it was moved.
+    /// Starts the copy back of a tensor, if it was moved. Returns whether it was.
     fn fetch(&mut self, tensor: usize, decisions: &Decisions) -> bool {
-        match self.model.gap_at(tensor, self.at) {
-            Some(gap) if decisions.gaps[gap] == Choice::Move && self.trace.on_host(tensor).is_some() => {
+        match self.model.interval_at(tensor, self.at) {
+            Some(interval) if decisions.intervals[interval] == Choice::Move && self.trace.on_host(tensor).is_some() => {
                 let from = self.trace.left(tensor);
-                self.trace.fetches.push(Fetch { tensor, gap, from, needed: self.trace.moments.len() });
-                self.trace.sums.copying += self.model.copies[gap].1;
+                self.trace.fetches.push(Fetch { tensor, interval, from, needed: self.trace.moments.len() });
+                self.trace.sums.copying += self.model.copies[interval].1;
                 self.appear(tensor);
                 true
             }
@@ -455,18 +460,18 @@ impl<'m, 'a> Evaluator<'m, 'a> {
     }
 
     fn producers(&self, tensor: usize, at: usize) -> Option<&'m [usize]> {
-        let Gap { producers, until, .. } = &self.model.gaps[self.model.gap_at(tensor, at)?];
+        let IdleInterval { producers, until, .. } = &self.model.intervals[self.model.interval_at(tensor, at)?];
         (!producers.is_empty() && at <= *until).then_some(producers)
     }
 
-    /// The time that copies cost the computations beside them.
+    /// The slowdown of computations by concurrent copies, in ns.
     fn beside(&self) -> u64 {
         let (slower, sums) = (self.model.drafter.costs.beside_copies, &self.trace.sums);
         (sums.copying.min(sums.now) as f64 * slower / (1.0 + slower)) as u64
     }
 }
 
-/// The time of a slot's first operation, where it is not among that of all.
+/// The time of a slot's first operation; 0 for quiet slots, whose total already includes it.
 fn time_of(model: &Model<'_>, slot: &Slot, decisions: &Decisions) -> u64 {
     if slot.is_quiet { 0 } else { model.points[slot.from][decisions.points[slot.from]].time }
 }

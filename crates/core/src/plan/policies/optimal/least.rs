@@ -1,7 +1,7 @@
-//! The least budget: decisions that need as few bytes as the search finds, however long a step takes.
+//! Searches for the smallest budget, at any time of a step.
 //!
-//! No plan needs less than the operation that uses the most bytes at once. Where the decisions reach that, the least
-//! budget is exact; a few decisions are all tried.
+//! No plan needs less than the operation with the most bytes at once. If the decisions reach this bound, the smallest budget is exact. A small number
+//! of decisions is searched exhaustively.
 
 use tightfit_place::Effort;
 
@@ -18,32 +18,32 @@ pub(in crate::plan::policies) struct Least {
     pub(super) decisions: Decisions,
 }
 
-/// Decisions that are few enough to try all.
-const FEW: u64 = 20_000;
+/// The largest number of combinations that is searched exhaustively.
+const MAX_EXHAUSTIVE: u64 = 20_000;
 
 /// Visits of operations that the search may take.
-const VISITS: u64 = 1_500_000;
+const MAX_VISITS: u64 = 1_500_000;
 
-/// Halvings of the range between what is proven and what is found.
-const HALVINGS: usize = 6;
+/// Steps of the binary search between the proven and the found minimum.
+const MAX_BISECTIONS: usize = 6;
 
-/// The placement of the least budget takes at most one part in this many of the time for planning.
-const PART: usize = 4;
+/// Placing the smallest budget takes at most a quarter of the planning time.
+const PLACING_TIME_DIVISOR: usize = 4;
 
-/// Decisions kept from the first round.
-const KEPT: usize = 3;
+/// The number of decisions kept from the first round.
+const MAX_KEPT: usize = 3;
 
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     let model = Model::of(drafter);
     let (floor, _) = model.floor();
     let mut found: Vec<(u64, Decisions)> = Vec::new();
-    // A plan that fits is worth more than the time it takes.
+    // A plan that fits is worth the time, so the search has no deadline.
     let end = drafter.end.untimed();
-    let mut work = Work { visits: VISITS, end };
+    let mut work = Work { visits: MAX_VISITS, end };
     let mut search = Search::new(&model, floor, 0);
     for start in starts(&model) {
         let mut decisions = start;
-        let mut own = Work { visits: VISITS / 24, end };
+        let mut own = Work { visits: MAX_VISITS / 24, end };
         if search.repair(&mut decisions, &mut own).is_some() {
             found = vec![(floor, decisions)];
             break;
@@ -52,9 +52,9 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     }
     found.extend(all(&model, &mut search, floor, end));
     found.sort_by_key(|found| found.0);
-    found.truncate(KEPT);
+    found.truncate(MAX_KEPT);
     let (mut low, mut high) = (floor, found.first()?.0);
-    for _ in 0..HALVINGS {
+    for _ in 0..MAX_BISECTIONS {
         if high <= low || work.is_spent() {
             break;
         }
@@ -63,7 +63,7 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
         let mut better = None;
         for (_, decisions) in &found {
             let mut decisions = decisions.clone();
-            let mut own = Work { visits: VISITS / 24, end };
+            let mut own = Work { visits: MAX_VISITS / 24, end };
             if let Some(outcome) = search.repair(&mut decisions, &mut own) {
                 better = Some((outcome.peak, decisions));
                 break;
@@ -82,7 +82,7 @@ pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     search.evaluate(&decisions, &mut work)?;
     let script = search.evaluator().script();
     let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft, drafter.end);
-    let draft = drafter.tightened_until(draft, Effort::Bound, drafter.end.part(PART));
+    let draft = drafter.tightened_until(draft, Effort::Bound, drafter.end.part(PLACING_TIME_DIVISOR));
     Some(Least { draft, decisions })
 }
 
@@ -92,8 +92,10 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
     kept.points.fill(0);
     let without = |choice: Choice| {
         let mut decisions = kept.clone();
-        for (gap, decision) in model.gaps.iter().zip(&mut decisions.gaps).filter(|(gap, _)| !gap.is_tail) {
-            let may_rerun = !gap.producers.is_empty();
+        for (interval, decision) in
+            model.intervals.iter().zip(&mut decisions.intervals).filter(|(interval, _)| !interval.is_tail)
+        {
+            let may_rerun = !interval.producers.is_empty();
             *decision = if choice == Choice::Move || may_rerun { choice } else { Choice::Move };
         }
         decisions
@@ -102,8 +104,8 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
     for segments in [2, 4, 8, 16] {
         let mut decisions = checkpoints(model, segments);
         decisions.points.fill(0);
-        for (gap, decision) in model.gaps.iter().zip(&mut decisions.gaps) {
-            if *decision == Choice::Keep && !gap.is_tail {
+        for (interval, decision) in model.intervals.iter().zip(&mut decisions.intervals) {
+            if *decision == Choice::Keep && !interval.is_tail {
                 *decision = Choice::Move;
             }
         }
@@ -113,24 +115,24 @@ fn starts(model: &Model<'_>) -> Vec<Decisions> {
     starts
 }
 
-/// The best of all decisions, if they are few.
+/// The best of all combinations of decisions, if their number is small.
 fn all(model: &Model<'_>, search: &mut Search<'_, '_>, floor: u64, end: End<'_>) -> Option<(u64, Decisions)> {
-    let open: Vec<(usize, Vec<Choice>)> = (0..model.gaps.len())
-        .filter(|gap| !model.gaps[*gap].is_tail)
-        .map(|gap| {
+    let open: Vec<(usize, Vec<Choice>)> = (0..model.intervals.len())
+        .filter(|interval| !model.intervals[*interval].is_tail)
+        .map(|interval| {
             let choices = [Choice::Keep, Choice::Move, Choice::Rebuild, Choice::Again];
-            (gap, choices.into_iter().filter(|choice| search.is_open(gap, *choice)).collect())
+            (interval, choices.into_iter().filter(|choice| search.is_open(interval, *choice)).collect())
         })
         .collect();
     let count = open.iter().try_fold(1_u64, |count, (_, choices)| count.checked_mul(choices.len() as u64));
-    let count = count.filter(|count| *count <= FEW)?;
+    let count = count.filter(|count| *count <= MAX_EXHAUSTIVE)?;
     let mut best: Option<(u64, Decisions)> = None;
     let mut work = Work { visits: u64::MAX, end };
     let mut decisions = everything(model);
     decisions.points.fill(0);
     for mut world in 0..count {
-        for (gap, choices) in &open {
-            decisions.gaps[*gap] = choices[(world % choices.len() as u64) as usize];
+        for (interval, choices) in &open {
+            decisions.intervals[*interval] = choices[(world % choices.len() as u64) as usize];
             world /= choices.len() as u64;
         }
         if work.is_spent() {

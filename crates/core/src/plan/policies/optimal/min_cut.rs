@@ -5,8 +5,8 @@
 //! literal a costs w if it is true         arcs  a -> sink  and  source -> not a
 //! ```
 //!
-//! Every assignment is a cut of twice its penalty, with the literals that hold on the side of the source. So half of the
-//! least cut is at most the least penalty. All numbers are integers, hence exact.
+//! Every assignment is a cut of twice its penalty: the literals that hold are on the side of the source. So half of the minimum cut is a lower bound
+//! on the penalty. All numbers are integers, so the bound is exact.
 //!
 //! **Source**: roof duality, Hammer, Hansen and Simeone 1984; as a cut, Boros and Hammer 2002; [`Flow`] for the cut.
 
@@ -30,7 +30,7 @@ impl std::ops::Not for Literal {
     }
 }
 
-/// The capacity of what must not be violated; larger than any sum of penalties that is of use.
+/// The capacity of hard constraints; larger than any useful sum of penalties.
 pub(super) const HARD: i128 = 1 << 110;
 
 /// Clauses and costs, with the flow that bounds them.
@@ -48,7 +48,7 @@ impl Clauses {
         Clauses { flow: Flow::new(nodes, source, sink), source, sink }
     }
 
-    /// Adds a penalty unless one of two literals holds.
+    /// Adds a penalty for violating both of two literals.
     pub(super) fn either(&mut self, one: Literal, other: Literal, penalty: i128) {
         self.flow.arc((!one).0, other.0, penalty);
         self.flow.arc((!other).0, one.0, penalty);
@@ -59,8 +59,8 @@ impl Clauses {
         self.either(!one, other, penalty);
     }
 
-    /// Adds a cost, of any sign, for a literal that holds. Returns what the sum of all penalties is short of: a negative
-    /// cost counts as its opposite for the opposite literal.
+    /// Adds a cost of any sign for a literal that holds. Returns the constant to add to the sum of all penalties: a negative cost counts as its
+    /// opposite for the opposite literal.
     pub(super) fn cost(&mut self, literal: Literal, cost: i128) -> i128 {
         if cost < 0 {
             return cost + self.cost(!literal, -cost);
@@ -75,7 +75,7 @@ impl Clauses {
         self.flow.fill()
     }
 
-    /// After [`Clauses::least_twice`]: whether a literal holds, does not, or may as well be either.
+    /// After [`Clauses::least_twice`]: whether a literal holds or not; `None` if both are optimal.
     pub(super) fn value(&self, literal: Literal) -> Option<bool> {
         match (self.flow.is_near(literal.0), self.flow.is_near((!literal).0)) {
             (true, false) => Some(true),

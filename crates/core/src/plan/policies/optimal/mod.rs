@@ -1,48 +1,55 @@
-//! Decides for every idle interval of every movable tensor whether it stays, moves or is computed again, and for every
-//! operation its point between time and workspace, so that a step takes the least time.
+//! Searches for the fastest step within the budget. For each idle interval of each movable tensor, the search decides whether the tensor stays, moves
+//! or is recomputed. For each operation, it picks a configuration (a trade of time for workspace).
+//!
+//! 1. `model` turns a step into idle intervals; `slots` groups operations between changes.
+//! 2. `starts` and `least` produce initial decisions; `evaluate` computes the memory and time of decisions; `search` improves them.
+//! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
+//! 4. `incumbents` keeps the best decisions of all searches and places them; `plan_search` runs both phases for one step.
+//! 5. `parts` builds steps with a stretch in parts of the mini-batch; `variants` divides the time between these variants.
+//! 6. `moving` drafts the policies that only move tensors, and `checkpointing` plain checkpointing, to compare with.
 
 mod bound;
-mod contest;
+mod checkpointing;
 mod evaluate;
-mod hunt;
+mod incumbents;
 mod least;
 mod min_cut;
 mod model;
 mod moving;
 mod parts;
-mod pool;
-mod rival;
+mod plan_search;
 mod search;
 mod slots;
 mod starts;
+mod variants;
 
+pub(in crate::plan) use checkpointing::checkpointing;
 pub(super) use least::{Least, least};
 use model::Model;
 pub(super) use parts::{
     DraftInParts, least as least_in_parts, least_slowly as least_in_parts_slowly, proven as proven_in_parts,
 };
-pub(in crate::plan) use rival::checkpointing;
 
 use tightfit_place::Effort;
 
 use super::vdnn::{self, Offloads};
-use super::{Floors, Outcome, Trials};
+use super::{Floors, PolicyResult, Trials};
 use crate::Error;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::{Algorithms, Bounded, Decision};
 
-/// Bytes that every plan with whole mini-batches needs at once, and the operation that does.
+/// The least bytes at once that any plan with whole mini-batches needs, and the operation that needs them.
 pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
     Model::of(drafter).floor()
 }
 
-/// Plans a step: whole mini-batches, and stretches in parts where these may be faster.
+/// Plans a step with whole mini-batches, and with stretches in parts where parts may be faster.
 ///
 /// # Errors
-/// [`Error::OverBudget`] or [`Error::OverHostBudget`] if nothing fits; [`Error::Interrupted`] if the flag is set and nobody
-/// waits for a plan, or there is none.
-pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, Error> {
+/// [`Error::OverBudget`] or [`Error::OverHostBudget`] if nothing fits; [`Error::Interrupted`] if the flag is set and no caller waits for a plan, or
+/// no plan was found.
+pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     let options = &drafter.options;
     let floor = floors.of_policy(options.policy);
     let too_large = |decisions: Vec<Decision>| drafter.too_large(floor, &decisions, floors.least());
@@ -56,12 +63,11 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<Outcome, 
     if let Some(least) = floors.in_parts.as_ref().filter(|_| !keeps_all) {
         least.clone().join(&mut trials, "least in parts");
     }
-    contest::hold(drafter, floors, keeps_all, &mut trials)?;
+    variants::compare(drafter, floors, keeps_all, &mut trials)?;
     trials.outcome().map_err(too_large)
 }
 
-/// Tries everything resident with the fastest algorithms; returns whether that fits, as no plan of the same operations is
-/// faster.
+/// Tries everything resident with the fastest algorithms. Returns whether that fits: then no plan of the same operations is faster.
 fn try_keeping_everything(drafter: &Drafter<'_>, trials: &mut Trials<'_>) -> bool {
     if drafter.options.algorithms != Algorithms::Memory {
         let kept = vdnn::script(drafter, Offloads::None, None);

@@ -1,5 +1,4 @@
-//! A step as the search sees it: the intervals during which a movable tensor lies idle, and what it takes to do without
-//! it.
+//! A step as the search sees it: the intervals during which a movable tensor is idle, and the ways to do without it meanwhile.
 //!
 //! ```text
 //! operations   0    1    2    3    4    5    6    7
@@ -15,11 +14,11 @@ use crate::{Bytes, Configuration};
 
 /// An interval between two uses of a movable tensor, both exclusive; the last one ends with the step.
 #[derive(Clone, Debug)]
-pub(super) struct Gap {
+pub(super) struct IdleInterval {
     pub(super) tensor: usize,
     /// The operation that uses it before.
     pub(super) from: usize,
-    /// The operation that changed its content last until then; its first use if there is none.
+    /// The last operation up to then that changed its content; its first use if none did.
     pub(super) written: usize,
     /// The operation that needs it next; the number of operations for the last interval.
     pub(super) to: usize,
@@ -43,12 +42,12 @@ pub(super) struct Touch {
     pub(super) writes: bool,
     /// The interval that begins here; `None` if the next operation uses it too, or if its content is never needed again
     /// before it is overwritten.
-    pub(super) gap: Option<usize>,
+    pub(super) interval: Option<usize>,
     /// Whether its bytes are free from here on until it is written again.
     pub(super) dies: bool,
 }
 
-/// What a rerun of an operation reads and writes.
+/// The tensors that a rerun of an operation reads and writes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) reads: Vec<usize>,
@@ -68,31 +67,31 @@ pub(super) struct Model<'a> {
     pub(super) drafter: &'a Drafter<'a>,
     /// For each operation: its uses of managed tensors, each tensor once.
     pub(super) touches: Vec<Vec<Touch>>,
-    pub(super) gaps: Vec<Gap>,
-    /// For each tensor: whether decisions are made for it.
+    pub(super) intervals: Vec<IdleInterval>,
+    /// For each tensor: whether the search decides about it.
     pub(super) managed: Vec<bool>,
     /// For each tensor: footprint.
     pub(super) bytes: Vec<u64>,
     /// Bytes at each operation of everything that never moves.
     pub(super) fixed: Vec<u64>,
-    /// The same just before the operation, without what it brings into being.
+    /// Bytes just before each operation of everything that never moves, without the operation's first outputs.
     pub(super) fixed_before: Vec<u64>,
-    /// For each operation: its points, by rising workspace, hence falling time; never empty.
+    /// For each operation: its points, by rising workspace and falling time; never empty.
     pub(super) points: Vec<Vec<Point>>,
-    /// The same, whatever algorithms the options allow.
+    /// The points without the options' restriction of algorithms.
     pub(super) all_points: Vec<Vec<Point>>,
     /// For each operation: the time of a rerun, if it differs.
     pub(super) again: Vec<Option<u64>>,
     pub(super) runs: Vec<Run>,
     /// For each tensor: the operations that change its content.
     writers: Vec<Vec<usize>>,
-    /// For each tensor: its last use; for those that never move.
+    /// For each tensor: its last use. Only for tensors that never move.
     last: Vec<usize>,
-    /// For each tensor: its gaps, in order.
+    /// For each tensor: its intervals, in order.
     by_tensor: Vec<Vec<usize>>,
-    /// For each gap: time of the copy to the host and back.
+    /// For each interval: time of the copy to the host and back.
     pub(super) copies: Vec<(u64, u64)>,
-    /// The operations in order, with those that change nothing together.
+    /// The operations in order, grouped where nothing changes.
     pub(super) slots: Vec<Slot>,
     /// For each operation: its slot.
     pub(super) slot_of: Vec<usize>,
@@ -108,7 +107,7 @@ impl<'a> Model<'a> {
                 let lifetime = drafter.lifetimes.get(TensorId(tensor)).filter(|_| !of.is_result);
                 lifetime.is_some_and(|lifetime| match of.residence {
                     Residence::Movable => true,
-                    // A rerun of what reads it computes it again, too.
+                    // A rerun of its reader also recomputes it.
                     Residence::Temporary => lifetime.last_forward == Some(lifetime.last),
                     Residence::Resident => false,
                 })
@@ -118,7 +117,7 @@ impl<'a> Model<'a> {
         let mut model = Model {
             drafter,
             touches: vec![Vec::new(); count],
-            gaps: Vec::new(),
+            intervals: Vec::new(),
             managed,
             bytes,
             fixed: vec![0; count],
@@ -156,17 +155,17 @@ impl<'a> Model<'a> {
         for (tensor, uses) in uses.iter().enumerate() {
             match step.tensors[tensor].residence {
                 _ if !model.managed[tensor] => {}
-                Residence::Movable => model.add_gaps(tensor, uses),
-                Residence::Resident | Residence::Temporary => model.add_gaps(tensor, &without_pauses(uses)),
+                Residence::Movable => model.add_intervals(tensor, uses),
+                Residence::Resident | Residence::Temporary => model.add_intervals(tensor, &without_pauses(uses)),
             }
         }
         model.drop_dead_ends();
         let costs = drafter.costs;
-        let copy = |gap: &Gap| {
-            let bytes = Bytes(gap.bytes);
+        let copy = |interval: &IdleInterval| {
+            let bytes = Bytes(interval.bytes);
             (costs.copy(Direction::ToHost, bytes).0, costs.copy(Direction::FromHost, bytes).0)
         };
-        model.copies = model.gaps.iter().map(copy).collect();
+        model.copies = model.intervals.iter().map(copy).collect();
         model.slots = slots(&model);
         let of = model.slots.iter().enumerate();
         model.slot_of = of.flat_map(|(place, slot)| (slot.from..slot.to).map(move |_| place)).collect();
@@ -191,9 +190,9 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn add_gaps(&mut self, tensor: usize, uses: &[(usize, bool, bool)]) {
+    fn add_intervals(&mut self, tensor: usize, uses: &[(usize, bool, bool)]) {
         let count = self.points.len();
-        // The operations that compute the content so far; `None` if it cannot be computed again.
+        // The operations that compute the content so far; `None` if it cannot be recomputed.
         let mut producers: Option<Vec<usize>> = None;
         let mut written = uses.first().map_or(0, |first| first.0);
         for (place, &(at, reads, writes)) in uses.iter().enumerate() {
@@ -207,7 +206,7 @@ impl<'a> Model<'a> {
             }
             let next = uses.get(place + 1);
             let is_needed = next.is_some_and(|next| next.1);
-            let mut gap = None;
+            let mut interval = None;
             if next.is_none() || (is_needed && next.is_some_and(|next| next.0 > at + 1)) {
                 let to = next.map_or(count, |next| next.0);
                 let mut producers = producers.clone().unwrap_or_default();
@@ -215,18 +214,18 @@ impl<'a> Model<'a> {
                     producers.clear();
                 }
                 let bytes = self.bytes[tensor];
-                gap = Some(self.gaps.len());
-                self.by_tensor[tensor].push(self.gaps.len());
+                interval = Some(self.intervals.len());
+                self.by_tensor[tensor].push(self.intervals.len());
                 let is_tail = next.is_none();
                 let until = if is_tail { self.latest(&producers, tensor, at) } else { to };
-                self.gaps.push(Gap { tensor, from: at, written, to, is_tail, producers, until, bytes });
+                self.intervals.push(IdleInterval { tensor, from: at, written, to, is_tail, producers, until, bytes });
             }
             let dies = !is_needed;
-            self.touches[at].push(Touch { tensor, reads, writes, gap, dies });
+            self.touches[at].push(Touch { tensor, reads, writes, interval, dies });
         }
     }
 
-    /// The last operation before which these reruns of a tensor may run: later, something that they read has changed.
+    /// The last operation before which these reruns may run. After it, one of their inputs has changed.
     fn latest(&self, producers: &[usize], tensor: usize, from: usize) -> usize {
         let (mut low, mut high) = (from, self.points.len());
         while low < high {
@@ -239,19 +238,24 @@ impl<'a> Model<'a> {
         low
     }
 
-    /// Leaves no producers where one of them reads what nothing can bring back.
+    /// Clears the producers of an interval if nothing can bring back an input of theirs.
     fn drop_dead_ends(&mut self) {
-        let is_dead = |gap: &Gap| !gap.is_tail && !self.reads_come_back(&gap.producers, gap, &mut Vec::new());
-        let dead: Vec<usize> = (0..self.gaps.len()).filter(|gap| is_dead(&self.gaps[*gap])).collect();
-        dead.into_iter().for_each(|gap| self.gaps[gap].producers.clear());
+        let is_dead = |interval: &IdleInterval| {
+            !interval.is_tail && !self.reads_come_back(&interval.producers, interval, &mut Vec::new())
+        };
+        let dead: Vec<usize> =
+            (0..self.intervals.len()).filter(|interval| is_dead(&self.intervals[*interval])).collect();
+        dead.into_iter().for_each(|interval| self.intervals[interval].producers.clear());
     }
 
-    /// Whether what these reruns read at the end of a gap is there, may be kept or moved until then, or can be computed
-    /// again; `seen` are the gaps already looked at.
-    fn reads_come_back(&self, producers: &[usize], gap: &Gap, seen: &mut Vec<usize>) -> bool {
+    /// Whether every input of these reruns can be on the device at the end of an interval: kept, moved, or recomputed. `seen` holds the intervals
+    /// already checked.
+    fn reads_come_back(&self, producers: &[usize], interval: &IdleInterval, seen: &mut Vec<usize>) -> bool {
         let mut reads = producers.iter().flat_map(|run| &self.runs[*run].reads).copied();
         reads.all(|read| {
-            let Some(tail) = self.gap_at(read, gap.to).filter(|tail| read != gap.tensor && self.gaps[*tail].is_tail)
+            let Some(tail) = self
+                .interval_at(read, interval.to)
+                .filter(|tail| read != interval.tensor && self.intervals[*tail].is_tail)
             else {
                 return true;
             };
@@ -259,8 +263,10 @@ impl<'a> Model<'a> {
                 return true;
             }
             seen.push(tail);
-            let producers = &self.gaps[tail].producers;
-            !producers.is_empty() && gap.to <= self.gaps[tail].until && self.reads_come_back(producers, gap, seen)
+            let producers = &self.intervals[tail].producers;
+            !producers.is_empty()
+                && interval.to <= self.intervals[tail].until
+                && self.reads_come_back(producers, interval, seen)
         })
     }
 
@@ -289,30 +295,36 @@ impl<'a> Model<'a> {
     }
 
     /// The intervals of a tensor from an operation on, until its content changes.
-    pub(super) fn next_gaps(&self, tensor: usize, at: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn next_intervals(&self, tensor: usize, at: usize) -> impl Iterator<Item = usize> + '_ {
         let changed = self.writers[tensor].iter().copied().find(|writer| *writer > at).unwrap_or(usize::MAX);
         let own = &self.by_tensor[tensor];
-        own.iter().copied().filter(move |gap| (at..changed).contains(&self.gaps[*gap].from))
+        own.iter().copied().filter(move |interval| (at..changed).contains(&self.intervals[*interval].from))
     }
 
     /// The interval of a tensor that is still open just before an operation.
-    pub(super) fn gap_at(&self, tensor: usize, at: usize) -> Option<usize> {
-        self.by_tensor[tensor].iter().copied().find(|gap| self.gaps[*gap].from < at && at <= self.gaps[*gap].to)
+    pub(super) fn interval_at(&self, tensor: usize, at: usize) -> Option<usize> {
+        self.by_tensor[tensor]
+            .iter()
+            .copied()
+            .find(|interval| self.intervals[*interval].from < at && at <= self.intervals[*interval].to)
     }
 
-    /// Leaves out that anything is computed again for an operation of the forward pass. The search has fewer decisions to
-    /// make then, and the bound knows that what is computed again is so after the forward pass.
+    /// Forbids recomputation for operations of the forward pass. This leaves fewer decisions to the search, and lets the bound assume that
+    /// recomputation happens after the forward pass.
     pub(super) fn compute_again_late(&mut self) {
         let forward = self.drafter.step.forward();
-        self.gaps.iter_mut().filter(|gap| gap.to < forward).for_each(|gap| gap.producers.clear());
+        self.intervals
+            .iter_mut()
+            .filter(|interval| interval.to < forward)
+            .for_each(|interval| interval.producers.clear());
     }
 
     /// Time of a tensor's copy to the host and back.
     pub(super) fn copy_times(&self, tensor: usize) -> (u64, u64) {
-        self.by_tensor[tensor].first().map_or((0, 0), |gap| self.copies[*gap])
+        self.by_tensor[tensor].first().map_or((0, 0), |interval| self.copies[*interval])
     }
 
-    /// The first use of a tensor, and the one after its last use going forward.
+    /// The range from the first use of a tensor to its last use in the forward pass.
     pub(super) fn forward_uses(&self, tensor: usize) -> std::ops::Range<usize> {
         let lifetime = self.drafter.lifetimes.get(TensorId(tensor));
         lifetime.map_or(0..0, |lifetime| lifetime.first..lifetime.last_forward.unwrap_or(lifetime.first) + 1)
@@ -331,7 +343,7 @@ impl<'a> Model<'a> {
         runs.iter().map(time).sum()
     }
 
-    /// The most bytes that any operation needs at once, whatever is decided, and that operation.
+    /// The most bytes that any operation needs under any decisions, and that operation.
     pub(super) fn floor(&self) -> (u64, usize) {
         let needs = (0..self.points.len()).map(|at| (self.least_at(at), at));
         needs.max_by_key(|(needs, at)| (*needs, usize::MAX - at)).unwrap_or((0, 0))
@@ -344,7 +356,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// The uses of a tensor that never leaves between them: it counts as used from the first to the last.
+/// The uses of a tensor that never leaves between them: it counts as used from its first use to its last.
 fn without_pauses(uses: &[(usize, bool, bool)]) -> Vec<(usize, bool, bool)> {
     let mut all: Vec<(usize, bool, bool)> = Vec::new();
     for &used in uses {

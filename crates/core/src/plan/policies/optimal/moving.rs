@@ -1,4 +1,4 @@
-//! Policies that only move tensors, as rivals of the search.
+//! Policies that only move tensors, to compete with the search.
 
 use tightfit_place::Effort;
 
@@ -10,8 +10,8 @@ use crate::plan::policies::{Floors, Trials, baseline, overlap};
 use crate::plan::stop::End;
 use crate::plan::{Direction, Policy};
 
-/// The policies that may be faster than what is placed. They take long to place, so none once time is over.
-pub(super) fn rivals(model: &Model<'_>, trials: &Trials<'_>, end: End<'_>) -> &'static [Policy] {
+/// The policies that may beat the best placed plan. Placing them takes long, so none are tried once time is over.
+pub(super) fn competitors(model: &Model<'_>, trials: &Trials<'_>, end: End<'_>) -> &'static [Policy] {
     let least = least_time(model, model.drafter.options.budget.0);
     match trials.best().is_none_or(|best| !end.is_over() && best.time > least) {
         true => &[Policy::Overlap, Policy::VdnnAll, Policy::VdnnConv, Policy::Baseline],
@@ -19,7 +19,7 @@ pub(super) fn rivals(model: &Model<'_>, trials: &Trials<'_>, end: End<'_>) -> &'
     }
 }
 
-/// The draft of one of these policies; `None` if it has none that fits.
+/// The draft of one of these policies; `None` if none of its drafts fits.
 pub(super) fn draft(drafter: &Drafter<'_>, floors: &Floors, policy: Policy) -> Option<Draft> {
     let script = match policy {
         Policy::VdnnAll => vdnn::script(drafter, Offloads::All, None),
@@ -30,7 +30,7 @@ pub(super) fn draft(drafter: &Drafter<'_>, floors: &Floors, policy: Policy) -> O
     Some(drafter.draft(&script, drafter.options.algorithms, Effort::Plan))
 }
 
-/// A time that no plan is below that fits by copies to the host alone: what is too much at an operation has left before.
+/// A lower bound on the time of plans that fit by copies to the host alone: excess bytes at an operation were copied out before it.
 fn least_time(model: &Model<'_>, budget: u64) -> Nanos {
     let live = model.drafter.live();
     let times = model.drafter.fastest_times();

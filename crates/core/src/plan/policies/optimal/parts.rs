@@ -1,4 +1,4 @@
-//! Stretches in parts of the mini-batch: each is a step of its own, planned like any other.
+//! Stretches in parts of the mini-batch. A step with a stretch in parts is a separate step that is planned like any other.
 
 use std::time::Duration;
 
@@ -7,40 +7,39 @@ use crate::plan::InParts;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::parts::{StepInParts, Stretch};
-use crate::plan::policies::{Outcome, Trials};
+use crate::plan::policies::{PolicyResult, Trials};
 use crate::{Error, Nanos};
 
-/// Operations up to which a step in parts is planned whatever time is given.
-const LARGEST: usize = 2000;
+/// Steps in parts with at most this number of operations are planned even without time to spare.
+const MAX_QUICK_OPERATIONS: usize = 2000;
 
-/// Time that a search takes until its plans are good, for each pair of operations: no less than whole mini-batches get
-/// from the search that they share the time with.
-const PACE: Duration = Duration::from_nanos(400);
+/// The time per pair of operations that a search needs to find good plans. The search shares its time with whole mini-batches and must not get less
+/// than they do.
+const SEARCH_TIME_PER_PAIR: Duration = Duration::from_nanos(400);
 
-/// A stretch that needs less by no more than one part in so many is not worth the time.
-const LESS: u64 = 100;
+/// A stretch must reduce the bytes needed by over this much to be worth the time.
+const MIN_SAVING_PERCENT: u64 = 1;
 
-/// Shares of a budget, in percent, that the operation of a stretch in parts which needs the most may take: the rest is
-/// for what is kept.
-const ROOM: [u64; 2] = [100, 60];
+/// Limits in percent of the budget on the largest operation of a stretch in parts. The remainder is for kept tensors.
+const ROOM_PERCENTS: [u64; 2] = [100, 60];
 
 /// A plan of the step with a stretch in parts.
 #[derive(Clone)]
 pub(in crate::plan::policies) struct DraftInParts {
     /// A draft of the step itself.
     pub(in crate::plan::policies) draft: Draft,
-    /// A bound of plans of the same parts.
+    /// A lower bound for plans with the same parts.
     pub(super) bound: LowerBound,
 }
 
 impl DraftInParts {
-    /// Takes part in the trials of the step itself.
+    /// Adds this plan to the trials of the whole step.
     pub(super) fn join(self, trials: &mut Trials<'_>, attempt: &str) {
         trials.add_bound(self.bound);
         trials.consider(attempt, self.draft);
     }
 
-    /// A draft of the step in parts, and a bound on the time of that step, as those of the step itself.
+    /// Converts a draft of the step in parts, and its bound, into a draft and a bound of the whole step.
     fn of(drafter: &Drafter<'_>, in_parts: &StepInParts, mut draft: Draft, bound: LowerBound) -> DraftInParts {
         draft.schedule = in_parts.schedule(drafter.step, draft.schedule);
         let in_parts = InParts::of(drafter.step, &draft.schedule);
@@ -48,46 +47,45 @@ impl DraftInParts {
     }
 }
 
-/// The stretches that need less in parts than whole, by one part in so many if there is such a part; none if parts are not
-/// allowed.
-fn needing_less(drafter: &Drafter<'_>, by: Option<u64>) -> Vec<Stretch> {
+/// The stretches that need fewer bytes in parts than whole, by over `percent` if given. Empty if parts are not allowed.
+fn needing_less(drafter: &Drafter<'_>, percent: Option<u64>) -> Vec<Stretch> {
     if !drafter.options.divide {
         return Vec::new();
     }
     let (floor, _) = super::floor(drafter);
-    let most = floor - by.map_or(0, |part| floor / part);
+    let most = floor - percent.map_or(0, |percent| floor * percent / 100);
     drafter.stretches().iter().filter(|stretch| stretch.needs < most).cloned().collect()
 }
 
-/// Those that are planned.
+/// The stretches that are worth planning.
 fn useful(drafter: &Drafter<'_>) -> Vec<Stretch> {
-    needing_less(drafter, Some(LESS))
+    needing_less(drafter, Some(MIN_SAVING_PERCENT))
 }
 
-/// Whether planning the step with a stretch in parts takes no longer than users wait.
+/// Whether planning the step with a stretch in parts takes no longer than a user waits.
 fn is_quick(drafter: &Drafter<'_>, stretch: &Stretch) -> bool {
-    stretch.operations(drafter.step) <= LARGEST || drafter.end.is_timed() && has_time(drafter, stretch, 1)
+    stretch.operations(drafter.step) <= MAX_QUICK_OPERATIONS || drafter.end.is_timed() && has_time(drafter, stretch, 1)
 }
 
-/// Whether one of so many equal parts of the time that is left suffices to plan the step with a stretch in parts.
+/// Whether one of `shares` equal shares of the remaining time is enough to plan the step with a stretch in parts.
 fn has_time(drafter: &Drafter<'_>, stretch: &Stretch, shares: usize) -> bool {
     let pairs = stretch.operations(drafter.step).saturating_pow(2);
-    drafter.end.part(shares).leaves(PACE.saturating_mul(u32::try_from(pairs).unwrap_or(u32::MAX)))
+    drafter.end.part(shares).leaves(SEARCH_TIME_PER_PAIR.saturating_mul(u32::try_from(pairs).unwrap_or(u32::MAX)))
 }
 
-/// The stretches that may pay under the budget: those whose parts go both ways, in few parts first; and the shortest with
-/// the fewest parts that leave room.
+/// The stretches that may pay off under the budget: first the stretches whose parts go both ways, fewest parts first; then the shortest stretches
+/// with the fewest parts that leave room.
 fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     let budget = drafter.options.budget.0;
     let fitting = useful(drafter).into_iter().filter(|of| of.needs <= budget && is_quick(drafter, of));
     let (mut worth, others): (Vec<Stretch>, Vec<Stretch>) = fitting.partition(|of| of.goes_both_ways);
     worth.sort_by_key(|of| of.parts);
-    for room in ROOM {
+    for room in ROOM_PERCENTS {
         let fits = |of: &&Stretch| of.needs <= budget / 100 * room;
         worth.extend(others.iter().filter(fits).min_by_key(|of| (of.forward.len(), of.parts)).cloned());
     }
     worth.dedup();
-    // Few that get enough time are worth more than many that do not.
+    // A few stretches with enough time are worth more than many without.
     while let Some(largest) = worth.iter().max_by_key(|of| of.operations(drafter.step))
         && !has_time(drafter, largest, 1 + worth.len())
     {
@@ -97,16 +95,16 @@ fn worth(drafter: &Drafter<'_>) -> Vec<Stretch> {
     worth
 }
 
-/// A stretch in parts, as a step of its own.
+/// A step with a stretch in parts.
 pub(super) struct Division {
     stretch: Stretch,
     in_parts: StepInParts,
-    /// The time of all its operations with the fastest algorithms, which none of its plans is below.
+    /// The time of all its operations with the fastest algorithms, a lower bound for its plans.
     pub(super) fastest: Nanos,
 }
 
 impl Division {
-    /// Those that may pay under the budget, the fastest first.
+    /// The divisions that may pay off under the budget, fastest first.
     pub(super) fn all(drafter: &Drafter<'_>) -> Vec<Division> {
         let divided = |stretch: Stretch| {
             let in_parts = StepInParts::of(drafter.step, &stretch, drafter.costs.launch)?;
@@ -119,16 +117,15 @@ impl Division {
     }
 
     /// # Errors
-    /// Those of [`Drafter::until`].
+    /// Same as [`Drafter::until`].
     pub(super) fn drafter<'a>(&'a self, whole: &Drafter<'a>) -> Result<Drafter<'a>, Error> {
         Drafter::until(&self.in_parts.step, whole.costs, whole.options, whole.end)
     }
 
-    /// The best of the trials of its step, as a draft of the whole one; `None` if none fits.
+    /// The best trial of its step as a draft of the whole step; `None` if none fits.
     pub(super) fn outcome(&self, whole: &Drafter<'_>, parts: &Drafter<'_>, trials: Trials<'_>) -> Option<DraftInParts> {
-        let Outcome { draft, bound, .. } = trials.outcome().ok()?;
-        // The forward pass of one part comes after the backward pass of another, so plans that compute something again are
-        // covered only if all are.
+        let PolicyResult { draft, bound, .. } = trials.outcome().ok()?;
+        // The forward pass of one part comes after the backward pass of another. So a bound covers recomputing plans only if it covers any plan.
         let covers = |bound: &LowerBound| bound.bounded == Bounded::Any || !self.stretch.goes_both_ways;
         let bound = bound.filter(covers).unwrap_or(LowerBound::whole(self.fastest, Bounded::Any));
         Some(DraftInParts::of(whole, &self.in_parts, parts.tightened(draft), bound))
@@ -140,8 +137,7 @@ pub(super) fn fastest(drafter: &Drafter<'_>) -> Nanos {
     drafter.fastest_times().into_iter().sum()
 }
 
-/// Of some stretches, those that need the fewest bytes at once: one that goes forward as a whole before it goes backward,
-/// and one whose parts go both ways.
+/// The stretches that need the fewest bytes at once: one that goes forward as a whole before it goes backward, and one whose parts go both ways.
 fn smallest(all: &[Stretch]) -> Vec<Stretch> {
     let best = |both_ways| {
         let own = all.iter().filter(move |stretch| stretch.goes_both_ways == both_ways);
@@ -150,15 +146,15 @@ fn smallest(all: &[Stretch]) -> Vec<Stretch> {
     [best(false), best(true)].into_iter().flatten().collect()
 }
 
-/// The plan with the smallest arena found among those with a stretch in parts that is planned quickly.
+/// The plan with the smallest arena among the quickly planned stretches in parts.
 pub(in crate::plan::policies) fn least(drafter: &Drafter<'_>) -> Option<DraftInParts> {
     let mut quick = useful(drafter);
     quick.retain(|stretch| is_quick(drafter, stretch));
     least_of(drafter, smallest(&quick))
 }
 
-/// A plan with a stretch in parts that takes long to plan, for where nothing else fits: in as few operations as may
-/// suffice, else the one with the smallest arena found.
+/// A plan with a stretch that takes long to plan, for budgets that nothing else fits. Takes the fewest operations if these suffice, otherwise the
+/// smallest arena found.
 pub(in crate::plan::policies) fn least_slowly(drafter: &Drafter<'_>) -> Option<DraftInParts> {
     let budget = drafter.options.budget;
     let mut slow = useful(drafter);
@@ -172,12 +168,12 @@ pub(in crate::plan::policies) fn least_slowly(drafter: &Drafter<'_>) -> Option<D
     first.into_iter().chain(least_of(drafter, others)).min_by_key(|found| found.draft.peak)
 }
 
-/// The plan with the smallest arena found among those with one of these stretches in parts.
+/// The plan with the smallest arena among these stretches in parts.
 fn least_of(drafter: &Drafter<'_>, stretches: Vec<Stretch>) -> Option<DraftInParts> {
     let count = stretches.len();
     let drafts = stretches.into_iter().enumerate().filter_map(|(place, stretch)| {
         let in_parts = StepInParts::of(drafter.step, &stretch, drafter.costs.launch)?;
-        // Together they take no more of the time than whole mini-batches.
+        // Together they take at most as long as whole mini-batches.
         let end = drafter.end.part(count - place);
         let parts = Drafter::until(&in_parts.step, drafter.costs, drafter.options, end).ok()?;
         let Least { draft, .. } = super::least(&parts)?;
@@ -187,7 +183,7 @@ fn least_of(drafter: &Drafter<'_>, stretches: Vec<Stretch>) -> Option<DraftInPar
     drafts.min_by_key(|found| found.draft.peak)
 }
 
-/// Bytes that every plan with a stretch in parts needs at once, and the operation that does.
+/// The least bytes at once that any plan with a stretch in parts needs, and the operation that needs them.
 pub(in crate::plan::policies) fn proven(drafter: &Drafter<'_>) -> Option<(u64, usize)> {
     smallest(&needing_less(drafter, None)).into_iter().map(|stretch| (stretch.needs, stretch.at)).min()
 }

@@ -1,41 +1,40 @@
-//! Improves decisions against the evaluator: repairs what does not fit, then gives back what was given up needlessly,
-//! then tries again around random places.
+//! Improves decisions by local search: repairs decisions that do not fit, restores needlessly evicted tensors, and retries around random intervals.
 //!
 //! ```text
-//! repair            give up at the worst moment what frees the most bytes for its time, until everything fits
-//! restore           keep again, most expensive first, whatever still fits
-//! improve           undo a few decisions around a random moment, repair, give back; continue from the better one
+//! repair            at the worst moment, evict the tensor that frees the most bytes for its time, until everything fits
+//! restore           keep tensors again, the most expensive first, while everything fits
+//! improve           undo a few decisions around a random moment, repair, restore; continue from the better decisions
 //! ```
 
 mod repair;
 
-use super::evaluate::{Choice, Decisions, Evaluator, Most, Outcome};
+use super::evaluate::{Choice, Cutoff, Decisions, Evaluation, Evaluator};
 use super::model::Model;
 use crate::plan::stop::End;
 
-/// Where each change alone visits more slots in all, changes are first tried together.
-const TOGETHER: usize = 400_000;
+/// Changes are first tried together if trying each alone would visit more slots than this in total.
+const MIN_VISITS_TOGETHER: usize = 400_000;
 
-/// Attempts without improvement before a search ends, besides a few for each decision.
-const LOST: usize = 40;
+/// Attempts without improvement before a search ends, in addition to a few per decision.
+const MAX_FAILURES: usize = 40;
 
-/// How many attempts ago something was accepted that a new one is compared with.
-const PATIENCE: usize = 30;
+/// A new attempt is compared with the decisions accepted this number of attempts ago.
+const ACCEPTANCE_LAG: usize = 30;
 
-/// Changes that are tried to make up for a random one.
-const AROUND: usize = 10;
+/// Changes that are tried to compensate for a random one.
+const MAX_COMPENSATIONS: usize = 10;
 
-/// Random choices; keeping is what is hoped for.
+/// The choices to draw from. `Keep` appears twice, because it is usually best.
 const CHOICES: [Choice; 5] = [Choice::Keep, Choice::Rebuild, Choice::Again, Choice::Move, Choice::Keep];
 
 /// A change of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    Gap(usize, Choice),
+    IdleInterval(usize, Choice),
     Point(usize, usize),
 }
 
-/// The work that a search may still do.
+/// The remaining work of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work<'e> {
     /// Operations and reruns that may still be visited.
@@ -49,12 +48,12 @@ impl Work<'_> {
     }
 }
 
-/// What a repair gives up first.
+/// The preferences of a repair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefer {
     /// Whether it may move tensors.
     pub(super) may_move: bool,
-    /// Whether only bytes at the worst moment count, not at all moments over the limit.
+    /// Whether only bytes at the worst moment count, rather than bytes at all moments over the limit.
     pub(super) worst_alone: bool,
 }
 
@@ -79,25 +78,25 @@ impl<'m, 'a> Search<'m, 'a> {
         Search { model, evaluator: Evaluator::new(model, limit), least, prefer: Prefer::default(), random: 1 }
     }
 
-    /// The same with so many bytes left free at each operation.
+    /// Leaves this many bytes free at each operation.
     pub(super) fn with_reserve(self, reserve: &[u64]) -> Search<'m, 'a> {
         Search { evaluator: self.evaluator.with_reserve(reserve), ..self }
     }
 
-    /// The same with other random numbers.
+    /// Sets the seed of the random numbers.
     pub(super) fn with_seed(mut self, seed: u64) -> Search<'m, 'a> {
         self.random = seed;
         self
     }
 
-    pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work<'_>) -> Option<Outcome> {
+    pub(super) fn evaluate(&mut self, decisions: &Decisions, work: &mut Work<'_>) -> Option<Evaluation> {
         let outcome = self.evaluator.evaluate(decisions);
         work.visits = work.visits.saturating_sub(self.evaluator.visits());
         outcome
     }
 
-    /// The same, or `None` as soon as the outcome is certain to be over `most`.
-    fn evaluate_within(&mut self, decisions: &Decisions, most: Most, work: &mut Work<'_>) -> Option<Outcome> {
+    /// Like `evaluate`, but returns `None` as soon as the outcome is certain to exceed `most`.
+    fn evaluate_within(&mut self, decisions: &Decisions, most: Cutoff, work: &mut Work<'_>) -> Option<Evaluation> {
         let outcome = self.evaluator.evaluate_within(decisions, most);
         work.visits = work.visits.saturating_sub(self.evaluator.visits());
         outcome
@@ -113,9 +112,9 @@ impl<'m, 'a> Search<'m, 'a> {
         ((self.random >> 33) % bound.max(1) as u64) as usize
     }
 
-    /// Whether a gap may have a choice, as far as it can be said alone.
-    pub(super) fn is_open(&self, gap: usize, choice: Choice) -> bool {
-        let of = &self.model.gaps[gap];
+    /// Whether a choice is possible for an idle interval, judged by the interval alone.
+    pub(super) fn is_open(&self, interval: usize, choice: Choice) -> bool {
+        let of = &self.model.intervals[interval];
         match choice {
             Choice::Keep => true,
             Choice::Move => !of.is_tail,
@@ -123,19 +122,24 @@ impl<'m, 'a> Search<'m, 'a> {
         }
     }
 
-    /// Keeps again, or gives up more cheaply, whatever makes the step faster and still fits.
-    pub(super) fn restore(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
+    /// Restores tensors, or evicts them more cheaply, wherever the step becomes faster and still fits.
+    pub(super) fn restore(
+        &mut self,
+        decisions: &mut Decisions,
+        mut now: Evaluation,
+        work: &mut Work<'_>,
+    ) -> Evaluation {
         for _ in 0..3 {
             let before = now.rank();
             let mut order: Vec<(u64, Change)> = Vec::new();
-            for gap in (0..decisions.gaps.len()).filter(|gap| !self.model.gaps[*gap].is_tail) {
-                if decisions.gaps[gap] != Choice::Keep {
-                    let of = &self.model.gaps[gap];
-                    let saved = match decisions.gaps[gap] {
-                        Choice::Move => self.model.copies[gap].0 / 6,
+            for interval in (0..decisions.intervals.len()).filter(|interval| !self.model.intervals[*interval].is_tail) {
+                if decisions.intervals[interval] != Choice::Keep {
+                    let of = &self.model.intervals[interval];
+                    let saved = match decisions.intervals[interval] {
+                        Choice::Move => self.model.copies[interval].0 / 6,
                         _ => self.model.least_again(&of.producers),
                     };
-                    order.push((saved, Change::Gap(gap, Choice::Keep)));
+                    order.push((saved, Change::IdleInterval(interval, Choice::Keep)));
                 }
             }
             for (at, points) in self.model.points.iter().enumerate() {
@@ -145,7 +149,7 @@ impl<'m, 'a> Search<'m, 'a> {
                 }
             }
             order.sort_by_key(|(saved, _)| std::cmp::Reverse(*saved));
-            if order.len() * self.model.slots.len() > TOGETHER {
+            if order.len() * self.model.slots.len() > MIN_VISITS_TOGETHER {
                 let changes: Vec<Change> = order.iter().map(|(_, change)| *change).collect();
                 self.restore_together(decisions, &changes, &mut now, work);
             }
@@ -154,13 +158,13 @@ impl<'m, 'a> Search<'m, 'a> {
                     return now;
                 }
                 self.accept(decisions, change, &mut now, work);
-                if let Change::Gap(gap, _) = change {
+                if let Change::IdleInterval(interval, _) = change {
                     for other in [Choice::Rebuild, Choice::Again, Choice::Move] {
-                        if decisions.gaps[gap] != Choice::Keep
-                            && decisions.gaps[gap] != other
-                            && self.is_open(gap, other)
+                        if decisions.intervals[interval] != Choice::Keep
+                            && decisions.intervals[interval] != other
+                            && self.is_open(interval, other)
                         {
-                            self.accept(decisions, Change::Gap(gap, other), &mut now, work);
+                            self.accept(decisions, Change::IdleInterval(interval, other), &mut now, work);
                         }
                     }
                 }
@@ -172,19 +176,19 @@ impl<'m, 'a> Search<'m, 'a> {
         now
     }
 
-    /// Makes changes if they rank better together; else each half of them.
+    /// Makes all changes if they rank better together; otherwise tries each half.
     fn restore_together(
         &mut self,
         decisions: &mut Decisions,
         changes: &[Change],
-        now: &mut Outcome,
+        now: &mut Evaluation,
         work: &mut Work<'_>,
     ) {
         if work.is_spent() || changes.is_empty() {
             return;
         }
         let undo: Vec<Change> = changes.iter().map(|change| apply(decisions, *change)).collect();
-        match self.evaluate_within(decisions, Most::before(now), work) {
+        match self.evaluate_within(decisions, Cutoff::before(now), work) {
             Some(outcome) if outcome.rank() < now.rank() => *now = outcome,
             _ => {
                 undo.into_iter().rev().for_each(|undo| _ = apply(decisions, undo));
@@ -198,12 +202,12 @@ impl<'m, 'a> Search<'m, 'a> {
     }
 
     /// Makes a change if it ranks better.
-    fn accept(&mut self, decisions: &mut Decisions, change: Change, now: &mut Outcome, work: &mut Work<'_>) -> bool {
+    fn accept(&mut self, decisions: &mut Decisions, change: Change, now: &mut Evaluation, work: &mut Work<'_>) -> bool {
         let undo = apply(decisions, change);
         if undo == change {
             return false;
         }
-        match self.evaluate_within(decisions, Most::before(now), work) {
+        match self.evaluate_within(decisions, Cutoff::before(now), work) {
             Some(outcome) if outcome.rank() < now.rank() => {
                 *now = outcome;
                 true
@@ -215,31 +219,37 @@ impl<'m, 'a> Search<'m, 'a> {
         }
     }
 
-    /// Undoes a few decisions around a random gap and decides them anew, as long as there is work left.
-    pub(super) fn improve(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Outcome {
-        let open: Vec<usize> = (0..decisions.gaps.len()).filter(|gap| !self.model.gaps[*gap].is_tail).collect();
+    /// Undoes a few decisions around a random interval and decides them again, while work is left.
+    pub(super) fn improve(
+        &mut self,
+        decisions: &mut Decisions,
+        mut now: Evaluation,
+        work: &mut Work<'_>,
+    ) -> Evaluation {
+        let open: Vec<usize> =
+            (0..decisions.intervals.len()).filter(|interval| !self.model.intervals[*interval].is_tail).collect();
         if open.is_empty() {
             return now;
         }
-        // Something slower than now is accepted if it is faster than what was accepted a while ago, so that the search
-        // leaves the nearest valley.
+        // Slower decisions than the current ones are accepted if they beat the decisions of some attempts ago: the search escapes a local minimum
+        // this way.
         let (mut current, mut at) = (decisions.clone(), now.clone());
-        let mut before = vec![now.rank(); PATIENCE];
+        let mut before = vec![now.rank(); ACCEPTANCE_LAG];
         let mut failed = 0;
         let mut round = 0;
-        while !work.is_spent() && failed < LOST + 12 * open.len() && now.time > self.least {
-            // Also counts attempts that change nothing.
+        while !work.is_spent() && failed < MAX_FAILURES + 12 * open.len() && now.time > self.least {
+            // This also counts attempts that change nothing.
             work.visits -= 1;
             failed += 1;
-            round = (round + 1) % PATIENCE;
+            round = (round + 1) % ACCEPTANCE_LAG;
             let mut other = current.clone();
             let center = self.below(open.len());
             for _ in 0..1 + self.below(4) {
                 let near = (center + 4 * open.len() + self.below(9) - 4) % open.len();
-                let gap = open[if self.below(3) == 0 { self.below(open.len()) } else { near }];
+                let interval = open[if self.below(3) == 0 { self.below(open.len()) } else { near }];
                 let choice = CHOICES[self.below(CHOICES.len())];
-                if self.is_open(gap, choice) {
-                    other.gaps[gap] = choice;
+                if self.is_open(interval, choice) {
+                    other.intervals[interval] = choice;
                 }
             }
             if other == current {
@@ -249,11 +259,11 @@ impl<'m, 'a> Search<'m, 'a> {
             if outcome.time > at.time + at.time / 100 {
                 continue;
             }
-            for _ in 0..AROUND {
-                let gap = open[self.below(open.len())];
+            for _ in 0..MAX_COMPENSATIONS {
+                let interval = open[self.below(open.len())];
                 let choice = CHOICES[self.below(CHOICES.len())];
-                if other.gaps[gap] != Choice::Keep && self.is_open(gap, choice) {
-                    self.accept(&mut other, Change::Gap(gap, choice), &mut outcome, work);
+                if other.intervals[interval] != Choice::Keep && self.is_open(interval, choice) {
+                    self.accept(&mut other, Change::IdleInterval(interval, choice), &mut outcome, work);
                 }
             }
             if outcome.rank() <= at.rank() || outcome.rank() < before[round] {
@@ -272,7 +282,9 @@ impl<'m, 'a> Search<'m, 'a> {
 /// Makes a change; returns the change that undoes it.
 fn apply(decisions: &mut Decisions, change: Change) -> Change {
     match change {
-        Change::Gap(gap, choice) => Change::Gap(gap, std::mem::replace(&mut decisions.gaps[gap], choice)),
+        Change::IdleInterval(interval, choice) => {
+            Change::IdleInterval(interval, std::mem::replace(&mut decisions.intervals[interval], choice))
+        }
         Change::Point(at, point) => Change::Point(at, std::mem::replace(&mut decisions.points[at], point)),
     }
 }

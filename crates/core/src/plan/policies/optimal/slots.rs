@@ -1,4 +1,4 @@
-//! Operations that count as one moment: between two changes, only the one that needs the most bytes matters.
+//! Groups operations into moments: between two changes, only the operation with the most bytes matters.
 //!
 //! ```text
 //! operations   conv   view   pack   relu   view   view   conv
@@ -13,27 +13,27 @@ use super::model::Model;
 pub(super) struct Slot {
     /// The first operation.
     pub(super) from: usize,
-    /// The one after the last.
+    /// The operation after the last.
     pub(super) to: usize,
     /// Whether nothing comes or goes at any of them.
     pub(super) is_quiet: bool,
-    /// The most bytes at once of everything that never moves; for quiet slots.
+    /// The most bytes at once of tensors that never move; for quiet slots.
     pub(super) needs: u64,
-    /// Time of all operations, but for the first one of a slot that is not quiet.
+    /// Time of all operations, without the first operation of a slot that is not quiet.
     pub(super) time: u64,
 }
 
 /// The slots of all operations, in order.
 pub(super) fn slots(model: &Model<'_>) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
-    // For each tensor: whether it is on the device for certain since its last use.
+    // For each tensor: whether it has certainly been on the device since its last use.
     let mut stays = vec![false; model.managed.len()];
     for (at, (touches, points)) in model.touches.iter().zip(&model.points).enumerate() {
         let is_there = touches.iter().all(|touch| stays[touch.tensor]);
         for touch in touches {
-            stays[touch.tensor] = touch.gap.is_none() && !touch.dies;
+            stays[touch.tensor] = touch.interval.is_none() && !touch.dies;
         }
-        let changes = touches.iter().any(|touch| touch.writes || touch.dies || touch.gap.is_some());
+        let changes = touches.iter().any(|touch| touch.writes || touch.dies || touch.interval.is_some());
         let (time, needs) = match points.as_slice() {
             [point] if is_there && !changes => (point.time, model.fixed[at] + point.scratch),
             _ => {
@@ -41,7 +41,7 @@ pub(super) fn slots(model: &Model<'_>) -> Vec<Slot> {
                 continue;
             }
         };
-        // What the slot before needs in any case.
+        // The bytes that the previous slot needs at least.
         let least = |slot: &Slot| match slot.is_quiet {
             true => u64::MAX,
             false => {

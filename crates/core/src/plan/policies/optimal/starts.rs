@@ -1,18 +1,18 @@
-//! Decisions that a search begins with.
+//! Decisions that a search starts from.
 
 use super::evaluate::{Choice, Decisions};
-use super::model::{Gap, Model};
+use super::model::{IdleInterval, Model};
 
 /// Decisions that keep everything, with the fastest points.
 pub(super) fn everything(model: &Model<'_>) -> Decisions {
-    let choice = |gap: &Gap| if gap.is_tail { Choice::Rebuild } else { Choice::Keep };
+    let choice = |interval: &IdleInterval| if interval.is_tail { Choice::Rebuild } else { Choice::Keep };
     Decisions {
-        gaps: model.gaps.iter().map(choice).collect(),
+        intervals: model.intervals.iter().map(choice).collect(),
         points: model.points.iter().map(|points| points.len() - 1).collect(),
     }
 }
 
-/// Decisions that keep only what the forward pass needs after each of `segments` cuts at equal shares of its bytes.
+/// Decisions that keep only the tensors needed after each of `segments` cuts at equal shares of the forward pass's bytes.
 pub(super) fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
     let mut decisions = everything(model);
     let forward = model.drafter.step.forward();
@@ -26,34 +26,36 @@ pub(super) fn checkpoints(model: &Model<'_>, segments: usize) -> Decisions {
             cuts.push(at);
         }
     }
-    for (gap, choice) in model.gaps.iter().zip(&mut decisions.gaps) {
+    for (interval, choice) in model.intervals.iter().zip(&mut decisions.intervals) {
         let crosses = |cut: &usize| {
-            let uses = model.forward_uses(gap.tensor);
+            let uses = model.forward_uses(interval.tensor);
             uses.start <= *cut && *cut + 1 < uses.end
         };
-        let spans = gap.to > forward || gap.to - gap.from > forward / segments.max(1);
-        if !gap.is_tail && spans && !gap.producers.is_empty() && !cuts.iter().any(crosses) {
+        let spans = interval.to > forward || interval.to - interval.from > forward / segments.max(1);
+        if !interval.is_tail && spans && !interval.producers.is_empty() && !cuts.iter().any(crosses) {
             *choice = Choice::Rebuild;
         }
     }
     decisions
 }
 
-/// Decisions that compute again what takes least time for its bytes: so many percent of all bytes that lie idle.
+/// Decisions that recompute the tensors with the least time per byte, up to `percent` of all idle bytes.
 pub(super) fn cheapest(model: &Model<'_>, percent: u64) -> Decisions {
     let mut decisions = everything(model);
     let forward = model.drafter.step.forward();
-    let is_open = |gap: &Gap| !gap.is_tail && gap.to >= forward && !gap.producers.is_empty();
-    let mut gaps: Vec<usize> = (0..model.gaps.len()).filter(|gap| is_open(&model.gaps[*gap])).collect();
-    let rate = |gap: &usize| {
-        let of = &model.gaps[*gap];
+    let is_open =
+        |interval: &IdleInterval| !interval.is_tail && interval.to >= forward && !interval.producers.is_empty();
+    let mut intervals: Vec<usize> =
+        (0..model.intervals.len()).filter(|interval| is_open(&model.intervals[*interval])).collect();
+    let rate = |interval: &usize| {
+        let of = &model.intervals[*interval];
         (u128::from(model.least_again(&of.producers)) << 32) / u128::from(of.bytes.max(1))
     };
-    gaps.sort_by_key(rate);
-    let mut left = gaps.iter().map(|gap| model.gaps[*gap].bytes).sum::<u64>() / 100 * percent;
-    for gap in gaps {
-        decisions.gaps[gap] = Choice::Rebuild;
-        match left.checked_sub(model.gaps[gap].bytes) {
+    intervals.sort_by_key(rate);
+    let mut left = intervals.iter().map(|interval| model.intervals[*interval].bytes).sum::<u64>() / 100 * percent;
+    for interval in intervals {
+        decisions.intervals[interval] = Choice::Rebuild;
+        match left.checked_sub(model.intervals[interval].bytes) {
             Some(rest) => left = rest,
             None => break,
         }

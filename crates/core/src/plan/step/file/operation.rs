@@ -44,6 +44,8 @@ pub(super) struct OperationObject {
     pub(super) independent_samples: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sums_time_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) workspaces: Option<Vec<i64>>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -132,6 +134,10 @@ impl OperationObject {
             true => Ok(bytes),
             false => Err(bad(format!("{key} is {}; it must be at most {MAX_BYTES}", bytes.0))),
         };
+        let is_too_large = |size: &&i64| size.unsigned_abs() > MAX_BYTES;
+        if let Some(size) = self.workspaces.iter().flatten().find(is_too_large) {
+            return Err(bad(format!("{} has {size}; each must be at most {MAX_BYTES}", at("workspaces"))));
+        }
         let cost = match (&self.time_us, self.choices.as_slice()) {
             (Some(_), [_, ..]) => return Err(bad(format!("operations[{place}] has both time_us and choices"))),
             (None, []) => return Err(bad(format!("operations[{place}] has neither time_us nor choices"))),
@@ -176,6 +182,7 @@ impl OperationObject {
             },
             independent_samples: self.independent_samples,
             sums: self.sums_time_us.map(|micros| time(at("sums_time_us"), micros)).transpose()?,
+            workspaces: self.workspaces.clone().unwrap_or_default(),
         })
     }
 
@@ -221,6 +228,7 @@ impl OperationObject {
             },
             independent_samples: operation.independent_samples,
             sums_time_us: operation.sums.map(Nanos::as_micros),
+            workspaces: Some(operation.workspaces.clone()).filter(|blocks| !blocks.is_empty()),
         }
     }
 }

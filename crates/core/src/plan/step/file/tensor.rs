@@ -16,6 +16,8 @@ pub(super) struct TensorObject {
     pub(super) result: bool,
     #[serde(default)]
     pub(super) alias: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) in_place_of: Option<usize>,
     #[serde(default)]
     pub(super) sample_bytes: Option<Bytes>,
 }
@@ -83,6 +85,7 @@ impl TensorObject {
             is_result: self.result,
             groups: Vec::new(),
             alias: self.alias.map(TensorId),
+            in_place_of: self.in_place_of.map(TensorId),
             sample_bytes: self.sample_bytes,
         }
     }
@@ -99,6 +102,7 @@ impl TensorObject {
             },
             result: tensor.is_result,
             alias: tensor.alias.map(|alias| alias.0),
+            in_place_of: tensor.in_place_of.map(|TensorId(before)| before),
             sample_bytes: tensor.sample_bytes,
         }
     }

@@ -68,7 +68,7 @@ fn lives(plan: &Plan) -> Vec<[Nanos; 2]> {
     lives
 }
 
-/// What becomes of a feature map between its uses.
+/// The treatment of a feature map between its uses.
 fn fate(plan: &Plan, block: &Block) -> String {
     let found = plan.maps.iter().find(|map| block.holds == crate::plan::Holding::Tensor(map.map));
     found.map_or_else(String::new, |map| format!("; {}", map.fate.name()))

@@ -1,4 +1,4 @@
-//! Every feature map: its size, its fate, and how long it is idle.
+//! Every feature map: its size, its treatment, and its idle time.
 //!
 //! ```text
 //!          bytes                reuse distance

@@ -1,7 +1,9 @@
 //! The pictures of a plan's page, each an SVG document.
 //!
-//! **Source**: Rhu et al. 2016, figures 1 (working sets), 3 (breakdown), 4 (layers), 9 (average and maximum) and 10
-//! (offloaded bytes), which show many networks; these show one plan.
+//! `memory` and `streams` draw the step over time, `arena` the addresses of blocks, `layers` and `maps` rows of bytes and times, `bars` totals.
+//!
+//! **Source**: Rhu et al. 2016, figures 1 (working sets), 3 (breakdown), 4 (layers), 9 (average and maximum) and 10 (offloaded bytes), which show
+//! many networks; these show one plan.
 
 mod arena;
 mod bars;

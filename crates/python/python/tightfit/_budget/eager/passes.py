@@ -27,6 +27,7 @@ from ..plan.counts import Counts
 from ..plan.unread import blank
 from ..record.marks import active_modes, take_away
 from ..record.readers import is_reading, is_sign, readers
+from ..trace import rerunning
 from .again import run_again
 from .noting import Call, Held, Noting, Value, is_cast, view_of
 from .running import hooks_are_alone, pop_hooks, push_hooks
@@ -665,7 +666,8 @@ class Pass:
             self.copies.wait(ticket)
             slot.tensor = device
             return device
-        run_again(self, slot)
+        with rerunning(slot.call):
+            run_again(self, slot)
         assert slot.tensor is not None
         return slot.tensor
 

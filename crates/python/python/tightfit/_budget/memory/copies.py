@@ -21,6 +21,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..trace import follow_copies
+
 __all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current", "no_autocast"]
 
 _KINDS = ("cuda", "cpu")
@@ -250,4 +252,6 @@ class CudaCopies(_OnDevice):
 
 def copies_for(device: torch.device) -> Copies:
     """Copies for models on this device."""
-    return CudaCopies(device) if device.type == "cuda" else CpuCopies()
+    copies = CudaCopies(device) if device.type == "cuda" else CpuCopies()
+    follow_copies(copies)
+    return copies

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ __all__ = ["UNLIMITED", "Share", "budget_bytes", "budget_of", "text"]
 _OF_FREE = 0.97
 # A budget of as many bytes or more bounds nothing.
 UNLIMITED = sys.maxsize
+# Numbers that are more likely shares in percent than bytes.
+_LIKE_SHARES = {str(percent) for percent in range(1, 101)}
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,12 @@ def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") ->
     auto = ", or 'auto'" if takes_auto else ""
     if isinstance(budget, bool) or not isinstance(budget, int | str):
         raise BadInput(f"{argument}={budget!r}: give a size such as '8GiB', a number of bytes, or a share such as '60%'{auto}")
+    number = str(budget).strip()
+    if takes_auto and number in _LIKE_SHARES:
+        warnings.warn(
+            f"{argument}={budget!r} means {number} bytes; write '{number}%' for a share of what plain training needs, or '{number}MiB'", stacklevel=4
+        )
+        budget = int(number)
     try:
         size = int(parse_size(budget)) if isinstance(budget, str) else budget
     except BadInput as error:

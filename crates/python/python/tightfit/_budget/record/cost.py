@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from ...errors import BadInput
 from .data import Operation, View
 
 __all__ = ["Card", "Rates", "assuming", "bytes_of_call", "card_of", "device_name", "estimate", "flops", "rates_of"]
@@ -30,15 +33,7 @@ class Rates:
 
 
 _CPU = Rates(1e11, 1e11, 1e10, 1e10, 5.0)
-# Published peaks times the shares that convolutions and matrix products reach: H100/H200, A100, and smaller cards.
-_GPUS = {
-    "H200": Rates(2.5e14, 5e14, 3.8e12, 5.5e10, 4.0),
-    "H100": Rates(2.2e14, 4.5e14, 2.7e12, 5.5e10, 4.0),
-    "A100": Rates(8e13, 1.8e14, 1.5e12, 2.5e10, 4.0),
-    "5090": Rates(5e13, 1.6e14, 1.5e12, 5.0e10, 4.0),
-    "4090": Rates(4e13, 1.3e14, 8.5e11, 2.5e10, 4.0),
-    "3090": Rates(2e13, 5e13, 7.5e11, 2.5e10, 4.0),
-}
+# A GPU that is not among the cards known by name.
 _GPU = Rates(3e13, 8e13, 7e11, 2.0e10, 4.0)
 
 
@@ -94,8 +89,20 @@ def rates_of(device: torch.device) -> Rates:
         return of.rates
     if device.type != "cuda":
         return _CPU
-    name = torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
-    return next((rates for key, rates in _GPUS.items() if key in name), _GPU)
+    return _rates_of_gpu(torch.cuda.get_device_name(device) if torch.cuda.is_available() else "")
+
+
+@functools.lru_cache
+def _rates_of_gpu(device: str) -> Rates:
+    """Rates of a GPU of this name, such as ``NVIDIA A100-SXM4-80GB``, which has a card's name among its words."""
+    words = re.split("[ -]", device.lower())
+    # Laptops have cards of the same names with other rates.
+    for word in words if "laptop" not in words else ():
+        try:
+            return card_of(word).rates
+        except BadInput:
+            continue
+    return _GPU
 
 
 def flops(function: Any, args: Any, kwargs: Any, out: Any) -> float:

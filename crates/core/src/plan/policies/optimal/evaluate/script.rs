@@ -1,6 +1,6 @@
-//! When copies back begin, and the script of the decisions.
+//! Start times of copies back, and the script of the decisions.
 
-use super::{EARLY, Evaluator, Fetch};
+use super::{Evaluator, Fetch, PREFETCH_LEAD};
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{OperationId, TensorId};
 
@@ -15,12 +15,12 @@ impl Evaluator<'_, '_> {
         let mut begin_by = vec![0; fetches.len()];
         for (fetch, begin_by) in fetches.iter().zip(&mut begin_by).rev() {
             let end = moments[fetch.needed].start.min(next);
-            *begin_by = end.saturating_sub(self.model.copies[fetch.gap].1 * EARLY);
+            *begin_by = end.saturating_sub(self.model.copies[fetch.interval].1 * PREFETCH_LEAD);
             next = *begin_by;
         }
         let (mut earliest, mut free, mut stall, mut counted) = (0, 0, 0, 0);
         for (fetch, begin_by) in fetches.iter().zip(begin_by) {
-            let Fetch { tensor, gap, from, needed } = *fetch;
+            let Fetch { tensor, interval, from, needed } = *fetch;
             let bytes = self.model.bytes[tensor];
             let in_time = moments.partition_point(|moment| moment.start <= begin_by).saturating_sub(1);
             let mut at = in_time.max(earliest).max(from).min(needed);
@@ -32,7 +32,7 @@ impl Evaluator<'_, '_> {
             self.live[at..needed].iter_mut().for_each(|live| *live += bytes);
             self.prefetches.push((at, Move::Prefetch(TensorId(tensor))));
             earliest = at;
-            free = (moments[at].start + stall).max(free) + self.model.copies[gap].1;
+            free = (moments[at].start + stall).max(free) + self.model.copies[interval].1;
             stall += free.saturating_sub(moments[needed].start + stall);
         }
         (stall, counted)
@@ -42,7 +42,7 @@ impl Evaluator<'_, '_> {
     pub(in crate::plan::policies::optimal) fn script(&self) -> Script {
         let moments = &self.trace.moments;
         let mut script = Script::with_releases(self.model.touches.len());
-        // By moment: first what comes after the moment before, then the prefetches before it.
+        // By moment: first the actions after the previous moment, then the prefetches before this one.
         let after = self.trace.moves.iter().map(|(place, what)| (*place, false, *what));
         let before = self.prefetches.iter().map(|(place, what)| (*place, true, *what));
         let mut moves: Vec<(usize, bool, Move)> = after.chain(before).collect();
@@ -52,7 +52,7 @@ impl Evaluator<'_, '_> {
         for (place, moment) in moments.iter().enumerate() {
             while let Some((_, is_before, what)) = moves.next_if(|(of, ..)| *of <= place) {
                 match last {
-                    // The list before an operation also holds what follows a rerun.
+                    // The list before an operation also holds the actions after a rerun.
                     Some(last) if !is_before && moments[place - 1].last == last && !moments[place - 1].again => {
                         script.after(last, what)
                     }

@@ -1,4 +1,4 @@
-//! An evaluation that goes back no further than it must comes to the same as one from the beginning.
+//! An evaluation that rewinds no further than necessary equals one from the beginning.
 
 use super::super::model::Model;
 use super::*;
@@ -18,9 +18,9 @@ fn random() -> impl FnMut(usize) -> usize {
 /// Changes a few decisions.
 fn change(decisions: &mut Decisions, model: &Model<'_>, next: &mut impl FnMut(usize) -> usize) {
     for _ in 0..1 + next(3) {
-        let gap = next(model.gaps.len());
-        let of = &model.gaps[gap];
-        decisions.gaps[gap] = match next(4) {
+        let interval = next(model.intervals.len());
+        let of = &model.intervals[interval];
+        decisions.intervals[interval] = match next(4) {
             0 if !of.is_tail => Choice::Move,
             1 if of.is_tail || !of.producers.is_empty() => Choice::Rebuild,
             2 if of.is_tail || !of.producers.is_empty() => Choice::Again,
@@ -31,7 +31,7 @@ fn change(decisions: &mut Decisions, model: &Model<'_>, next: &mut impl FnMut(us
     }
 }
 
-/// Calls `test` with evaluations of small steps and of one with branches, on a link that is fast and one that is slow.
+/// Calls `test` with evaluations of small steps and of one with branches, on a fast and on a slow link.
 fn with_models(mut test: impl FnMut(&Model<'_>, u64)) {
     for (name, rate) in [("alexnet", 1.0), ("resnet18", 1.0), ("resnet18", 0.05), ("densenet121", 1.0)] {
         let network = Network::open(name).unwrap();
@@ -51,7 +51,7 @@ fn with_models(mut test: impl FnMut(&Model<'_>, u64)) {
 }
 
 #[test]
-fn going_back_to_the_first_change_gives_what_a_fresh_evaluation_does() {
+fn an_incremental_evaluation_equals_a_fresh_one() {
     let mut next = random();
     let (mut feasible, mut all) = (0, 0);
     with_models(|model, limit| {
@@ -89,7 +89,7 @@ fn an_evaluation_ends_early_only_where_the_outcome_is_not_wanted() {
             let mut changed = decisions.clone();
             change(&mut changed, model, &mut next);
             let Some(fresh) = Evaluator::new(model, limit).evaluate(&changed) else { continue };
-            match evaluator.evaluate_within(&changed, Most::before(&now)) {
+            match evaluator.evaluate_within(&changed, Cutoff::before(&now)) {
                 Some(outcome) => assert_eq!(outcome, fresh),
                 None => {
                     early += 1;

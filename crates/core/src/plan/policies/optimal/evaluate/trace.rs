@@ -1,4 +1,4 @@
-//! What has come to pass so far in carrying out decisions, and the way back to any operation.
+//! The record of an evaluation so far, which can be rewound to any operation.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ pub(super) struct Leaving {
     pub(super) end: u64,
 }
 
-/// Sums over what has come to pass.
+/// Sums over the moments so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     /// Bytes of managed tensors on the device.
     pub(super) live: u64,
     /// The time, without waits for copies from the host.
     pub(super) now: u64,
-    /// What of it the operations of the step took, without reruns and waits.
+    /// The time of the step's operations, without reruns and waits.
     pub(super) spent: u64,
     pub(super) link_free: u64,
     /// Bytes copied to the host.
@@ -46,7 +46,7 @@ enum Undo {
     Presence(usize, Presence),
     Left(usize, usize),
     OnHost(usize, Option<u64>),
-    /// It was put at this place among those about to leave.
+    /// Its position among the leaving tensors.
     Queued(usize),
     /// It was taken from this place.
     Unqueued(usize, Leaving),
@@ -67,13 +67,13 @@ struct Mark {
 pub(super) struct Trace {
     pub(super) sums: Sums,
     pub(super) moments: Vec<Moment>,
-    /// For each moment: live bytes, without what is on its way back.
+    /// For each moment: live bytes, without tensors on their way back.
     pub(super) live: Vec<u64>,
-    /// What moves after so many moments.
+    /// Tensors that move, each after a number of moments.
     pub(super) moves: Vec<(usize, Move)>,
     pub(super) fetches: Vec<Fetch>,
     presence: Vec<Presence>,
-    /// For each tensor: how many moments came before it left last.
+    /// For each tensor: the number of moments before it last left.
     left: Vec<usize>,
     /// For each tensor: when its copy on the host is complete.
     on_host: Vec<Option<u64>>,
@@ -116,7 +116,7 @@ impl Trace {
         });
     }
 
-    /// Goes back to where a slot had not begun, if it has.
+    /// Rewinds to the moment before a slot began, if it has begun.
     ///
     /// - Cost: O(changes since then).
     pub(super) fn back_to(&mut self, slot: usize) {
@@ -142,7 +142,7 @@ impl Trace {
         self.presence[tensor] != Presence::Away
     }
 
-    /// How many moments came before a tensor left last.
+    /// The number of moments before a tensor last left.
     pub(super) fn left(&self, tensor: usize) -> usize {
         self.left[tensor]
     }
@@ -158,7 +158,7 @@ impl Trace {
         }
     }
 
-    /// Notes where a tensor is; returns where it was.
+    /// Records the location of a tensor; returns the previous location.
     fn set(&mut self, tensor: usize, presence: Presence) -> Presence {
         let was = std::mem::replace(&mut self.presence[tensor], presence);
         if was != presence {
@@ -180,7 +180,7 @@ impl Trace {
         }
     }
 
-    /// Takes a tensor off the device after the last moment; returns whether it was there.
+    /// Removes a tensor from the device after the last moment; returns whether it was there.
     pub(super) fn leave(&mut self, tensor: usize, bytes: u64) -> bool {
         let was_there = self.set(tensor, Presence::Away) != Presence::Away;
         if was_there {
@@ -204,7 +204,7 @@ impl Trace {
         self.leaving.front().copied()
     }
 
-    /// Takes a tensor from those about to leave.
+    /// Removes a tensor from the leaving ones.
     pub(super) fn unqueue(&mut self, place: usize) {
         if let Some(leaving) = self.leaving.remove(place) {
             self.undo.push(Undo::Unqueued(place, leaving));

@@ -1,31 +1,31 @@
-//! Repairs decisions that do not fit: gives up at the worst moment what frees the most bytes for its time.
+//! Repairs decisions that do not fit: at the worst moment, evicts the tensor that frees the most bytes for its time.
 
-use super::super::evaluate::{Choice, Decisions, Most, Outcome};
+use super::super::evaluate::{Choice, Cutoff, Decisions, Evaluation};
 use super::{Change, Search, Work, apply};
 
-/// How many of the most promising changes are carried out in thought before one is taken.
-const TRIED: usize = 6;
+/// The number of the most promising changes that are evaluated before one is made.
+const MAX_TRIED: usize = 6;
 
-/// Operations of a step in which several changes are made at once while much is missing.
-const LARGE: usize = 800;
+/// Steps with more operations make several changes at once while many bytes are missing.
+const LARGE_STEP_OPERATIONS: usize = 800;
 
 impl Search<'_, '_> {
-    /// Makes decisions fit the limit, if that is possible by giving up one thing after the other.
+    /// Makes decisions fit the limit by evicting one tensor after another, if possible.
     pub(in crate::plan::policies::optimal) fn repair(
         &mut self,
         decisions: &mut Decisions,
         work: &mut Work<'_>,
-    ) -> Option<Outcome> {
+    ) -> Option<Evaluation> {
         let mut now = self.feasible(decisions, work)?;
         while now.excess > 0 && !work.is_spent() {
-            if self.model.touches.len() > LARGE && self.take_many(decisions) {
+            if self.model.touches.len() > LARGE_STEP_OPERATIONS && self.take_many(decisions) {
                 now = self.evaluate(decisions, work)?;
                 continue;
             }
             let mut changes = self.relief(decisions, &now);
-            changes.truncate(TRIED);
+            changes.truncate(MAX_TRIED);
             let mut best: Option<(u128, Change)> = None;
-            let less = Most { excess: now.excess - 1, time: u64::MAX };
+            let less = Cutoff { excess: now.excess - 1, time: u64::MAX };
             for (_, change) in changes {
                 let undo = apply(decisions, change);
                 let outcome = self.evaluate_within(decisions, less, work);
@@ -38,7 +38,7 @@ impl Search<'_, '_> {
                     best = Some((rank, change));
                 }
             }
-            // One change alone may free nothing at the worst moment where several tensors come back together.
+            // A single change may free nothing if several tensors come back together at the worst moment.
             let Some((_, change)) = best else { return self.squeeze(decisions, now, work) };
             apply(decisions, change);
             // Once more, for its moments.
@@ -47,8 +47,8 @@ impl Search<'_, '_> {
         (now.excess == 0).then_some(now)
     }
 
-    /// In a large step: gives up many tensors at once, the most promising first, until half of what is missing at each
-    /// operation is free. Returns whether it gave up any.
+    /// For a large step: evicts many tensors at once, the most promising first, until half of the missing bytes are free at each operation. Returns
+    /// whether it evicted any.
     fn take_many(&self, decisions: &mut Decisions) -> bool {
         let (model, limit) = (self.model, self.evaluator.limit);
         let mut missing = vec![0; model.touches.len()];
@@ -58,19 +58,19 @@ impl Search<'_, '_> {
         }
         let crowded = self.crowded();
         let mut changes = Vec::new();
-        for (gap, of) in model.gaps.iter().enumerate() {
+        for (interval, of) in model.intervals.iter().enumerate() {
             let at = crowded[of.to] - crowded[of.from + 1].min(crowded[of.to]);
-            if !of.is_tail && at > 0 && decisions.gaps[gap] == Choice::Keep {
-                self.offer(gap, decisions, u128::from(at), &mut changes);
+            if !of.is_tail && at > 0 && decisions.intervals[interval] == Choice::Keep {
+                self.offer(interval, decisions, u128::from(at), &mut changes);
             }
         }
         changes.sort_by_key(|(rank, _)| *rank);
         let mut is_any = false;
         for (_, change) in changes {
-            let Change::Gap(gap, _) = change else { continue };
-            let of = &model.gaps[gap];
+            let Change::IdleInterval(interval, _) = change else { continue };
+            let of = &model.intervals[interval];
             let idle = &mut missing[of.from + 1..of.to];
-            if decisions.gaps[gap] == Choice::Keep && idle.iter().any(|missing| *missing > 0) {
+            if decisions.intervals[interval] == Choice::Keep && idle.iter().any(|missing| *missing > 0) {
                 idle.iter_mut().for_each(|missing| *missing = missing.saturating_sub(of.bytes));
                 apply(decisions, change);
                 is_any = true;
@@ -79,7 +79,7 @@ impl Search<'_, '_> {
         is_any
     }
 
-    /// Before each operation: how many moments so far were over the limit.
+    /// Before each operation: the number of moments over the limit so far.
     fn crowded(&self) -> Vec<u32> {
         let mut over = vec![0; self.model.touches.len() + 1];
         for (moment, live) in self.evaluator.moments().iter().zip(&self.evaluator.live) {
@@ -91,51 +91,51 @@ impl Search<'_, '_> {
         over
     }
 
-    /// Adds the changes that give up a tensor, or more of it, ranked by time for each byte at `moments` moments.
-    fn offer(&self, gap: usize, decisions: &Decisions, moments: u128, changes: &mut Vec<(u128, Change)>) {
-        let of = &self.model.gaps[gap];
+    /// Adds the changes that evict a tensor, or more of it, ranked by time per byte at `moments` moments.
+    fn offer(&self, interval: usize, decisions: &Decisions, moments: u128, changes: &mut Vec<(u128, Change)>) {
+        let of = &self.model.intervals[interval];
         let freed = moments * u128::from(of.bytes.max(1));
         let mut offer = |choice: Choice, cost: u64| {
-            if self.is_open(gap, choice) && (self.prefer.may_move || choice != Choice::Move) {
-                changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::Gap(gap, choice)));
+            if self.is_open(interval, choice) && (self.prefer.may_move || choice != Choice::Move) {
+                changes.push(((u128::from(cost.max(1)) << 48) / freed, Change::IdleInterval(interval, choice)));
             }
         };
-        let link = self.model.copies[gap].0;
-        match decisions.gaps[gap] {
+        let link = self.model.copies[interval].0;
+        match decisions.intervals[interval] {
             Choice::Keep => {
-                offer(Choice::Rebuild, self.rebuilding(gap, decisions));
+                offer(Choice::Rebuild, self.rebuilding(interval, decisions));
                 offer(Choice::Move, link / 6);
             }
             Choice::Rebuild => {
-                offer(Choice::Again, self.rebuilding(gap, decisions));
+                offer(Choice::Again, self.rebuilding(interval, decisions));
                 offer(Choice::Move, link / 6);
             }
-            Choice::Move if !of.producers.is_empty() => offer(Choice::Rebuild, self.rebuilding(gap, decisions)),
+            Choice::Move if !of.producers.is_empty() => offer(Choice::Rebuild, self.rebuilding(interval, decisions)),
             Choice::Move | Choice::Again => {}
         }
     }
 
-    /// Lets rebuilt tensors leave between their uses as long as that helps.
-    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Outcome, work: &mut Work<'_>) -> Option<Outcome> {
+    /// Lets rebuilt tensors leave between their uses while that helps.
+    fn squeeze(&mut self, decisions: &mut Decisions, mut now: Evaluation, work: &mut Work<'_>) -> Option<Evaluation> {
         self.evaluate(decisions, work)?;
         let at = self.evaluator.moments()[now.worst].at;
-        let mut gaps: Vec<usize> = (0..self.model.gaps.len())
-            .filter(|&gap| {
-                let of = &self.model.gaps[gap];
+        let mut intervals: Vec<usize> = (0..self.model.intervals.len())
+            .filter(|&interval| {
+                let of = &self.model.intervals[interval];
                 !of.is_tail && of.from < at && at < of.to
             })
             .collect();
-        gaps.sort_by_key(|&gap| std::cmp::Reverse(self.model.gaps[gap].bytes));
-        for gap in gaps {
+        intervals.sort_by_key(|&interval| std::cmp::Reverse(self.model.intervals[interval].bytes));
+        for interval in intervals {
             if now.excess == 0 || work.is_spent() {
                 break;
             }
             for choice in [Choice::Again, Choice::Rebuild, Choice::Move] {
                 let is_barred = choice == Choice::Move && !self.prefer.may_move;
-                if decisions.gaps[gap] == choice || !self.is_open(gap, choice) || is_barred {
+                if decisions.intervals[interval] == choice || !self.is_open(interval, choice) || is_barred {
                     continue;
                 }
-                let undo = apply(decisions, Change::Gap(gap, choice));
+                let undo = apply(decisions, Change::IdleInterval(interval, choice));
                 match self
                     .evaluate(decisions, work)
                     .filter(|outcome| (outcome.peak, outcome.excess) < (now.peak, now.excess))
@@ -148,30 +148,30 @@ impl Search<'_, '_> {
         if now.excess == 0 { Some(now) } else { None }
     }
 
-    /// Keeps what cannot be computed again although it was decided to be.
-    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Outcome> {
-        for gap in 0..decisions.gaps.len() {
-            if !self.is_open(gap, decisions.gaps[gap]) {
-                decisions.gaps[gap] = Choice::Keep;
+    /// Keeps tensors that were to be recomputed but cannot be.
+    fn feasible(&mut self, decisions: &mut Decisions, work: &mut Work<'_>) -> Option<Evaluation> {
+        for interval in 0..decisions.intervals.len() {
+            if !self.is_open(interval, decisions.intervals[interval]) {
+                decisions.intervals[interval] = Choice::Keep;
             }
         }
         self.evaluate(decisions, work)
     }
 
     /// Changes that may free bytes at the worst moment, most promising first.
-    fn relief(&self, decisions: &Decisions, now: &Outcome) -> Vec<(u128, Change)> {
+    fn relief(&self, decisions: &Decisions, now: &Evaluation) -> Vec<(u128, Change)> {
         let model = self.model;
         let moments = self.evaluator.moments();
         let worst = moments[now.worst];
         let at = worst.at;
         let crowded = self.crowded();
         let mut changes = Vec::new();
-        for (gap, of) in model.gaps.iter().enumerate() {
+        for (interval, of) in model.intervals.iter().enumerate() {
             let covers = of.from < at && at < of.to || (worst.again && of.from < at && at == of.to);
             if !of.is_tail && covers {
                 let all = (crowded[of.to] - crowded[of.from + 1]).max(1);
                 let moments = if self.prefer.worst_alone { 1 } else { u128::from(all) };
-                self.offer(gap, decisions, moments, &mut changes);
+                self.offer(interval, decisions, moments, &mut changes);
             }
         }
         let operation = worst.operation;
@@ -185,21 +185,21 @@ impl Search<'_, '_> {
         changes
     }
 
-    /// About how long it takes to compute a gap's tensor again, with everything that is not there.
-    fn rebuilding(&self, gap: usize, decisions: &Decisions) -> u64 {
+    /// The approximate time of recomputing an interval's tensor, including its absent inputs.
+    fn rebuilding(&self, interval: usize, decisions: &Decisions) -> u64 {
         let model = self.model;
-        let mut seen = vec![gap];
+        let mut seen = vec![interval];
         let mut place = 0;
         let mut time = 0;
         while let Some(&current) = seen.get(place) {
-            let of = &model.gaps[current];
+            let of = &model.intervals[current];
             time += model.least_again(&of.producers);
             for &read in of.producers.iter().flat_map(|run| &model.runs[*run].reads) {
-                let inside = model.gap_at(read, model.gaps[gap].to);
+                let inside = model.interval_at(read, model.intervals[interval].to);
                 if let Some(inside) = inside
                     && !seen.contains(&inside)
-                    && matches!(decisions.gaps[inside], Choice::Again)
-                        | (model.gaps[inside].is_tail && decisions.gaps[inside] != Choice::Keep)
+                    && matches!(decisions.intervals[inside], Choice::Again)
+                        | (model.intervals[inside].is_tail && decisions.intervals[inside] != Choice::Keep)
                 {
                     seen.push(inside);
                 }

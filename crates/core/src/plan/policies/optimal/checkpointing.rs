@@ -1,4 +1,4 @@
-//! Checkpointing as others do it, to compare with.
+//! Plain checkpointing, to compare with.
 
 use tightfit_place::Effort;
 
@@ -7,16 +7,16 @@ use super::search::{Search, Work};
 use super::starts::checkpoints;
 use crate::plan::Algorithms;
 use crate::plan::draft::Drafter;
-use crate::plan::policies::{Outcome, Trials};
+use crate::plan::policies::{PolicyResult, Trials};
 use crate::plan::stop::End;
 use crate::plan::threads::on_threads;
 
-/// Numbers of segments that are tried.
+/// The numbers of segments to try.
 const SEGMENTS: [usize; 13] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48];
 
-/// The fastest plan that fits of those which keep what crosses the cuts between segments of equal bytes, compute everything else
-/// of the forward pass again, and move nothing; `None` if none fits.
-pub(in crate::plan) fn checkpointing(drafter: &Drafter<'_>) -> Option<Outcome> {
+/// The fastest checkpointing plan that fits. It keeps the tensors that cross the cuts between segments of equal bytes, recomputes everything else of
+/// the forward pass, and moves nothing. `None` if none fits.
+pub(in crate::plan) fn checkpointing(drafter: &Drafter<'_>) -> Option<PolicyResult> {
     let model = Model::of(drafter);
     let drafts = on_threads(SEGMENTS.len(), |place| {
         let decisions = checkpoints(&model, SEGMENTS[place]);

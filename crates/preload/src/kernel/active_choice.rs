@@ -9,32 +9,32 @@ use crate::reason::Reason;
 /// The workspace that was reported to the program. Fixed, because the program sizes its memory by it: every later
 /// choice must need no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Reported {
     /// cuDNN's own answer, for the framework's choice.
     Own(Bytes),
     /// Our answer in its place.
     Ours(Bytes),
 }
 
-impl Told {
+impl Reported {
     /// The answer to the program.
     pub fn workspace(self) -> Bytes {
-        let (Told::Own(bytes) | Told::Ours(bytes)) = self;
+        let (Reported::Own(bytes) | Reported::Ours(bytes)) = self;
         bytes
     }
 
-    /// The report in place of cuDNN's own answer; none if that holds.
+    /// The report in place of cuDNN's own answer, or `None` if that holds.
     pub fn replacement(self) -> Option<usize> {
         match self {
-            Told::Own(_) => None,
-            Told::Ours(bytes) => Some(usize::try_from(bytes.0).unwrap_or(usize::MAX)),
+            Reported::Own(_) => None,
+            Reported::Ours(bytes) => Some(usize::try_from(bytes.0).unwrap_or(usize::MAX)),
         }
     }
 }
 
 /// The choice that runs. Cheap to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Running {
+pub enum ActiveChoice {
     /// The framework's choice, because nothing better is known.
     Kept,
     /// The framework's choice, because nothing could be decided or nothing fits.
@@ -45,21 +45,21 @@ pub enum Running {
     Shared(Arc<Configuration>),
 }
 
-impl Running {
+impl ActiveChoice {
     /// The bytes that it needs of the program's workspace, if the framework's choice needs `own`.
     pub fn needs(&self, own: Bytes) -> Bytes {
         match self {
-            Running::Kept | Running::Left(_) => own,
-            Running::Ours(configuration) => configuration.workspace(),
-            Running::Shared(_) => Bytes::ZERO,
+            ActiveChoice::Kept | ActiveChoice::Left(_) => own,
+            ActiveChoice::Ours(configuration) => configuration.workspace(),
+            ActiveChoice::Shared(_) => Bytes::ZERO,
         }
     }
 
-    /// Our configuration; none if the framework's choice runs.
+    /// Our configuration, or `None` if the framework's choice runs.
     pub fn configuration(&self) -> Option<&Arc<Configuration>> {
         match self {
-            Running::Kept | Running::Left(_) => None,
-            Running::Ours(configuration) | Running::Shared(configuration) => Some(configuration),
+            ActiveChoice::Kept | ActiveChoice::Left(_) => None,
+            ActiveChoice::Ours(configuration) | ActiveChoice::Shared(configuration) => Some(configuration),
         }
     }
 }

@@ -7,7 +7,7 @@ use libc::{SIG_BLOCK, SIG_SETMASK, SIGPIPE};
 
 /// Calls `write` so that a pipe or socket without a reader gives an error, not a SIGPIPE that would end the program.
 /// The program may rely on SIGPIPE for its own writes.
-pub fn shielded<T>(write: impl FnOnce() -> T) -> T {
+pub fn without_sigpipe<T>(write: impl FnOnce() -> T) -> T {
     // SAFETY: sets of signals are plain bits; each call gets valid places to read and write.
     let (pipe, mask, was_pending) = unsafe {
         let (mut pipe, mut mask, mut pending) = (zeroed(), zeroed(), zeroed());

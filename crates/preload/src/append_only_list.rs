@@ -1,18 +1,18 @@
-//! A few values that every call reads and that are only ever added to.
+//! A list that only grows. Every call reads it, without a lock.
 
 use std::sync::OnceLock;
 
 /// A list without a value twice. Reading takes no lock and never waits.
 #[derive(Debug)]
-pub struct List<T> {
+pub struct AppendOnlyList<T> {
     value: T,
-    next: OnceLock<Box<List<T>>>,
+    next: OnceLock<Box<AppendOnlyList<T>>>,
 }
 
-impl<T: PartialEq> List<T> {
+impl<T: PartialEq> AppendOnlyList<T> {
     /// A list of one value.
-    pub fn new(value: T) -> List<T> {
-        List { value, next: OnceLock::new() }
+    pub fn new(value: T) -> AppendOnlyList<T> {
+        AppendOnlyList { value, next: OnceLock::new() }
     }
 
     /// Its values, by order of adding.
@@ -20,10 +20,10 @@ impl<T: PartialEq> List<T> {
         std::iter::successors(Some(self), |list| list.next.get().map(Box::as_ref)).map(|list| &list.value)
     }
 
-    /// Adds a value unless the list has it; gives whether it was added.
+    /// Adds a value unless the list has it; returns whether it was added.
     pub fn add(&self, value: T) -> bool {
         let mut last = self;
-        let mut new = Box::new(List::new(value));
+        let mut new = Box::new(AppendOnlyList::new(value));
         loop {
             if last.value == new.value {
                 return false;
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn threads_add_each_value_once() {
-        let list = List::new(0);
+        let list = AppendOnlyList::new(0);
         let added = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|threads| {
             for _ in 0..4 {

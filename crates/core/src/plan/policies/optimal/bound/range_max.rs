@@ -1,14 +1,14 @@
-//! The most in any range of a list.
+//! Range maximum queries over a list of values.
 
-/// A list that answers for ranges.
-pub(super) struct Most {
-    /// For each power of two: the most of so many values from each place on.
+/// A table that answers range maximum queries in constant time.
+pub(super) struct RangeMax {
+    /// For each power of two: the maximum of that number of values from each position on.
     levels: Vec<Vec<i128>>,
 }
 
-impl Most {
+impl RangeMax {
     /// - Cost: O(n log n).
-    pub(super) fn of(values: Vec<i128>) -> Most {
+    pub(super) fn of(values: Vec<i128>) -> RangeMax {
         let mut levels = vec![values];
         let mut half = 1;
         while let Some(last) = levels.last().filter(|last| last.len() > half) {
@@ -16,10 +16,10 @@ impl Most {
             levels.push(next);
             half *= 2;
         }
-        Most { levels }
+        RangeMax { levels }
     }
 
-    /// The most from one place to another, both inclusive; 0 if there is none.
+    /// The maximum from one position to another, both inclusive; 0 for an empty range.
     ///
     /// - Cost: O(1).
     pub(super) fn within(&self, from: usize, to: usize) -> i128 {
@@ -40,13 +40,13 @@ mod tests {
     #[test]
     fn every_range_has_its_most() {
         let values: Vec<i128> = (0..37).map(|place| (place * 29 + 11) % 41 - 7).collect();
-        let most = Most::of(values.clone());
+        let most = RangeMax::of(values.clone());
         for from in 0..values.len() {
             for to in from..values.len() {
                 assert_eq!(most.within(from, to), *values[from..=to].iter().max().unwrap(), "{from}..={to}");
             }
         }
         assert_eq!(most.within(5, 4), 0);
-        assert_eq!(Most::of(Vec::new()).within(0, 3), 0);
+        assert_eq!(RangeMax::of(Vec::new()).within(0, 3), 0);
     }
 }

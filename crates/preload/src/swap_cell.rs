@@ -1,4 +1,4 @@
-//! A value that every call reads and that is replaced now and then.
+//! A value that every call reads without a lock, and that is rarely replaced.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,18 +8,18 @@ use crate::lock::lock;
 /// The latest of a few values. Reading takes no lock and never waits; a value that was replaced stays until all are
 /// dropped, because a reader may still use it, and is used again if an equal one comes back.
 #[derive(Debug)]
-pub struct Latest<T> {
+pub struct SwapCell<T> {
     /// One of `all`.
     latest: AtomicPtr<T>,
     /// Only ever added to.
     all: Mutex<Vec<Arc<T>>>,
 }
 
-impl<T> Latest<T> {
+impl<T> SwapCell<T> {
     /// The first value.
-    pub fn new(value: T) -> Latest<T> {
+    pub fn new(value: T) -> SwapCell<T> {
         let first = Arc::new(value);
-        Latest { latest: AtomicPtr::new(Arc::as_ptr(&first).cast_mut()), all: Mutex::new(vec![first]) }
+        SwapCell { latest: AtomicPtr::new(Arc::as_ptr(&first).cast_mut()), all: Mutex::new(vec![first]) }
     }
 
     /// The latest value.
@@ -30,13 +30,13 @@ impl<T> Latest<T> {
     }
 }
 
-impl<T: PartialEq> Latest<T> {
-    /// Replaces the value for whoever reads it from now on.
+impl<T: PartialEq> SwapCell<T> {
+    /// Replaces the value for later reads.
     pub fn replace(&self, value: T) {
         self.update(|_| value);
     }
 
-    /// As [`Latest::replace`], by a value made from the latest one, which no other thread replaces meanwhile.
+    /// As [`SwapCell::replace`], by a value made from the latest one, which no other thread replaces meanwhile.
     pub fn update(&self, change: impl FnOnce(&T) -> T) {
         let mut all = lock(&self.all);
         let value = change(self.get());
@@ -49,9 +49,9 @@ impl<T: PartialEq> Latest<T> {
     }
 }
 
-impl<T: Default> Default for Latest<T> {
-    fn default() -> Latest<T> {
-        Latest::new(T::default())
+impl<T: Default> Default for SwapCell<T> {
+    fn default() -> SwapCell<T> {
+        SwapCell::new(T::default())
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn readers_see_the_latest_value_and_keep_the_one_they_have() {
-        let latest = Latest::new(0);
+        let latest = SwapCell::new(0);
         let first = latest.get();
         std::thread::scope(|threads| {
             for _ in 1..=8 {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_value_that_comes_back_takes_no_more_memory() {
-        let latest = Latest::new(1);
+        let latest = SwapCell::new(1);
         let first: *const i32 = latest.get();
         for _ in 0..100 {
             latest.replace(2);

@@ -1,4 +1,4 @@
-//! The program that `tightfit run` became, as opposed to its children: if it ends without a convolution, it writes a line.
+//! The program that `tightfit run` became, as opposed to its children. It prints a line if it ends without a convolution.
 //!
 //! ```text
 //! tightfit run -- python train.py      train.py has the process ID in TIGHTFIT_RUN, its workers have not
@@ -6,22 +6,21 @@
 //! tightfit run -- bash all.sh          loads no CUDA, and so says nothing
 //! ```
 //!
-//! None of our functions is called in such a program, so this rests on the table of functions that the C library calls
-//! at its end.
+//! None of our functions is called in such a program, so this relies on the C library's table of functions to call at exit.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::log;
 use crate::process::{Process, existing, process};
+use crate::progress::prints_progress;
 use crate::reason::Reason;
-use crate::voice::speaks;
 
 /// The variable with the process ID of the launched program.
 const VARIABLE: &str = "TIGHTFIT_RUN";
 
 /// Files that a program has loaded if it may use a GPU.
-const CUDA: [&str; 2] = ["/libcuda.so", "/libcudart.so"];
+const CUDA_FILES: [&str; 2] = ["/libcuda.so", "/libcudart.so"];
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -37,7 +36,7 @@ extern "C" fn at_end() {
         if has_mark || existing().is_some_and(has_convolved) || !uses_cuda(std::process::id()) {
             return;
         }
-        if process().settings().is_some_and(speaks) {
+        if process().settings().is_some_and(prints_progress) {
             log::line(format_args!(
                 "no cuDNN convolutions were called, and nothing was changed; if this program has some, `tightfit doctor \
                  --preload` says whether they can be reached"
@@ -50,7 +49,7 @@ extern "C" fn at_end() {
 /// suppressed anyway (a shell may end without looking for the mark).
 pub fn on_first_call() {
     if let Some(number) = launched().filter(|number| *number != std::process::id() && uses_cuda(*number)) {
-        // Never through a link of somebody else. Without the mark, the launched one only says too much.
+        // Never through somebody else's link. Without the mark, the launched program only prints a needless line.
         let _ = fs::File::create_new(mark(number));
     }
 }
@@ -60,7 +59,7 @@ fn launched() -> Option<u32> {
     std::env::var(VARIABLE).ok()?.parse().ok()
 }
 
-/// The file that says that a child of this process ran a convolution. The launched process deletes it.
+/// The file that marks a convolution of a child of this process. The launched process deletes it.
 fn mark(number: u32) -> PathBuf {
     std::env::temp_dir().join(format!("tightfit-run-{number}"))
 }
@@ -68,7 +67,7 @@ fn mark(number: u32) -> PathBuf {
 /// Whether a process has loaded a library of CUDA.
 fn uses_cuda(process: u32) -> bool {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
-    CUDA.iter().any(|name| maps.windows(name.len()).any(|part| part == name.as_bytes()))
+    CUDA_FILES.iter().any(|name| maps.windows(name.len()).any(|part| part == name.as_bytes()))
 }
 
 /// Whether a convolution was called, even if it was left unchanged.

@@ -21,7 +21,7 @@ struct Object {
 }
 
 /// Whether libraries were loaded since this was last asked.
-pub fn are_more() -> bool {
+pub fn have_grown() -> bool {
     static SEEN: AtomicU64 = AtomicU64::new(0);
     let loaded = count();
     SEEN.swap(loaded, Ordering::Relaxed) != loaded
@@ -51,6 +51,6 @@ mod tests {
     #[test]
     fn the_loader_says_how_many_were_loaded() {
         assert!(count() >= 2, "the C library is one");
-        assert!(are_more());
+        assert!(have_grown());
     }
 }

@@ -1,4 +1,4 @@
-//! The duty to report: since when, whose, and whether now.
+//! The state of the report: when it began, the process that writes it, and whether it is requested now.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use tightfit_core::Device;
 
 /// Whether a report is to be written. Only atomics and cells, because a signal handler and every call look at it.
 #[derive(Default)]
-pub struct Duty {
+pub struct ReportState {
     begun: OnceLock<()>,
     /// The process that the report belongs to; 0 for none.
     owner: AtomicU32,
@@ -15,7 +15,7 @@ pub struct Duty {
     device: OnceLock<String>,
 }
 
-impl Duty {
+impl ReportState {
     /// A convolution runs; the first time, `begin` prepares for the end.
     pub fn begin(&self, begin: impl FnOnce()) {
         if self.begun.get().is_none() {
