@@ -285,44 +285,54 @@ def _observed(keeps: Callable[[bool, int], bool]) -> Iterator[None]:
 
 
 def _timeline(memory: Any, graph: Any) -> int:
-    from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
+    from torch._inductor.scheduler import FusedSchedulerNode
 
     scheduler = graph.scheduler
     nodes = scheduler.nodes
     outputs = set(graph.get_output_names())
     _, inputs = memory.prepare_planning_info(nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, _ordered(graph.graph_inputs), _ordered(outputs))
     buffers, _, _ = memory.compute_memory_timeline(nodes, inputs, _ordered(outputs))
-    steps = len(nodes)
-    starts: list[int] = [0] * (steps + 1)
-    frees: list[list[int]] = [[] for _ in range(steps + 1)]
-    made: list[list[int]] = [[] for _ in range(steps + 1)]
+    now = 0
+    # By step, the bytes of the buffers that are freed there and of the buffers that are allocated there.
+    freed: list[dict[str, int]] = [{} for _ in nodes]
+    made: list[list[tuple[Any, int]]] = [[] for _ in nodes]
     for one in buffers:
         name = one.buffer.get_name() if hasattr(one.buffer, "get_name") else one.buffer.name
-        is_output = name in outputs
         step = one.start_step
         if one.buffer in inputs.values():
-            starts[0] += one.size_free
+            now += one.size_free
         else:
             node = nodes[step]
-            users = one.buffer.mpi_buffer.succ_nodes
-            if isinstance(node, FusedSchedulerNode) and not is_output and all(user is node for user in users):
+            if isinstance(node, FusedSchedulerNode) and name not in outputs and all(user is node for user in one.buffer.mpi_buffer.succ_nodes):
                 continue
-            made[step].append(one.size_alloc)
-        if not is_output:
-            frees[one.end_step if one.end_step >= 0 else step].append(one.size_free)
-    now = peak = starts[0]
-    for step in range(steps):
-        ending = list(frees[step])
-        for size in made[step]:
-            # Inductor writes in place: a buffer with its last read here becomes the output.
-            if size in ending and size > 0 and isinstance(nodes[step], SchedulerNode | FusedSchedulerNode):
-                ending.remove(size)
-                frees[step].remove(size)
-                continue
-            now += size
+            made[step].append((one.buffer, one.size_alloc))
+        if name not in outputs:
+            freed[one.end_step if one.end_step >= 0 else step][name] = one.size_free
+    peak = now
+    for step, node in enumerate(nodes):
+        for buffer, size in made[step]:
+            taken = _overwritten(scheduler, node, buffer, size, freed[step])
+            if taken is None:
+                now += size
+            else:
+                del freed[step][taken]
         peak = max(peak, now)
-        now -= sum(frees[step])
+        now -= sum(freed[step].values())
     return int(peak)
+
+
+def _overwritten(scheduler: Any, node: Any, buffer: Any, size: int, freed: dict[str, int]) -> str | None:
+    """The buffer in whose place Inductor writes a result: it is read for the last time, by the same operation, at the same index only."""
+    made_by = buffer.defining_op
+    if not size or made_by is None or not hasattr(node, "get_nodes"):
+        return None
+    for read in made_by.read_writes.reads:
+        before = scheduler.name_to_buf.get(read.name) or scheduler.name_to_donated_buffer.get(read.name)
+        if before is None or freed.get(read.name) != size or not any(user.can_inplace and user.node is made_by for user in before.users):
+            continue
+        if len({dep for part in node.get_nodes() for dep in part.read_writes.reads_and_writes() if dep.name == read.name}) <= 1:
+            return str(read.name)
+    return None
 
 
 def _ordered(names: Any) -> Any:
