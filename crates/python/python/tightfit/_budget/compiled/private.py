@@ -322,13 +322,17 @@ def _timeline(memory: Any, graph: Any) -> int:
 
 
 def _overwritten(scheduler: Any, node: Any, buffer: Any, size: int, freed: dict[str, int]) -> str | None:
-    """The buffer in whose place Inductor writes a result: it is read for the last time, by the same operation, at the same index only."""
+    """The buffer in whose place Inductor writes a result: its last reader is the same operation, and reads it at the same index."""
     made_by = buffer.defining_op
-    if not size or made_by is None or not hasattr(node, "get_nodes"):
+    if not size or made_by is None:
         return None
+    here = node.get_operation_names() - made_by.ancestors
     for read in made_by.read_writes.reads:
-        before = scheduler.name_to_buf.get(read.name) or scheduler.name_to_donated_buffer.get(read.name)
-        if before is None or freed.get(read.name) != size or not any(user.can_inplace and user.node is made_by for user in before.users):
+        before = scheduler.name_to_donated_buffer.get(read.name) or scheduler.name_to_buf.get(read.name)
+        if before is None or freed.get(read.name) != size:
+            continue
+        left = [user for user in before.users if user.get_name() in here]
+        if len(left) != 1 or left[0].node is not made_by or not left[0].can_inplace:
             continue
         if len({dep for part in node.get_nodes() for dep in part.read_writes.reads_and_writes() if dep.name == read.name}) <= 1:
             return str(read.name)
