@@ -1,24 +1,13 @@
 #!/usr/bin/env bash
-<<<<<<< HEAD
 # Prints the figures of the first page on this machine's GPU: `run --budget`, `compare`, the largest mini-batch and the
 # cost of each share.
-=======
-# Prints on this machine's GPUs what the first page shows: `run --budget`, `compare`, the largest mini-batch and what each share costs.
->>>>>>> w4-page
 #
 # usage: scripts/gpu-first-page.sh OUTPUT [resnet50:256 gpt2:8 unet3d:4 ..]
 #
-<<<<<<< HEAD
-# Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to
-# OUTPUT/done.txt, so that a time limit loses nothing. PYTHON (python3) needs torch, torchvision and transformers;
-# TIGHTFIT is the command. The extension module of tightfit is this checkout's, or else NATIVE (.gpu/_native.abi3.so), a
-# release build.
-=======
-# Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to OUTPUT/done.txt, so that what a time limit
-# cuts off loses nothing. Models are dealt to the GPUs, and each GPU runs one command at a time, until LIMIT seconds (1800) have passed. PYTHON (python3)
-# needs torch, torchvision and transformers; TIGHTFIT is the command. The extension module is that of PACKAGE (this checkout's package), or else NATIVE
+# Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to OUTPUT/done.txt, so that a time limit
+# loses nothing. Each GPU gets some of the models and runs one command at a time, until LIMIT seconds (1800) have passed. PYTHON (python3) needs
+# torch, torchvision and transformers; TIGHTFIT is the command. The extension module is in PACKAGE (this checkout's package), or else NATIVE
 # (.gpu/_native.abi3.so), a release build. Without a GPU, the model `tiny` tries the script.
->>>>>>> w4-page
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"

@@ -9,17 +9,12 @@ import torch
 from torch import nn
 
 
-<<<<<<< HEAD
-def build(name, batch, device="cuda"):
-    """A model, a function that makes its inputs for a number of samples, and its loss."""
-=======
-# A script that is tried without a GPU runs on the CPU, with the model `tiny`.
+# Without a GPU, the script runs on the CPU, with the model `tiny`.
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def build(name, batch, device=DEVICE):
-    """A model, what makes its inputs for so many samples, and its loss."""
->>>>>>> w4-page
+    """A model, a function that makes its inputs for a number of samples, and its loss."""
     torch.manual_seed(0)
     if name == "tiny":
         layers = [nn.Sequential(nn.Conv2d(3 if at == 0 else 16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for at in range(4)]
@@ -126,11 +121,7 @@ def peak_of(name, batch, budget=None):
 
 
 def questions(name, batch):
-<<<<<<< HEAD
-    """The answers, and measurements at the answers."""
-=======
-    """Prints what is answered, and what is measured at the answers, a line each as soon as it is known."""
->>>>>>> w4-page
+    """Prints each answer, and what is measured at it, as soon as it is known."""
     import tightfit.torch as tt
 
     def say(**what):

@@ -2,8 +2,7 @@
 //! (0 done, 1 failed, 2 wrong usage, 3 does not fit, 130 interrupted).
 //!
 //! Two programs start it: `tightfit` itself, and the Python package, whose `tightfit` and `python -m tightfit` call
-<<<<<<< HEAD
-//! [`start`] from the extension module. There is no other interface; programs use the crates below this one.
+//! [`start`] from the extension module. Nothing else is public; programs use the crates below this one.
 //!
 //! ```text
 //! options/     the command line: one file for a group of options, help, suggestions for wrong words
@@ -13,9 +12,6 @@
 //! estimate, rates                              time and memory of measurements on the CPU, before they start
 //! message, progress, failure, interrupt        lines for people, exit codes, Ctrl-C
 //! ```
-=======
-//! [`start`] from the extension module. Nothing else is public; programs use the crates below this one.
->>>>>>> w4-page
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
