@@ -30,6 +30,8 @@ struct Document<'a> {
     types: Types,
     inference: bool,
     momentum: bool,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    frozen: &'a [String],
     budget_bytes: Option<Bytes>,
     host_budget_bytes: Option<Bytes>,
     policy: &'static str,
@@ -159,6 +161,7 @@ impl<'a> Document<'a> {
             types: plan.types,
             inference: plan.mode == Mode::Inference,
             momentum: plan.mode == Mode::Training && plan.momentum,
+            frozen: &plan.frozen,
             budget_bytes: finite(plan.options.budget),
             host_budget_bytes: finite(plan.options.host_budget),
             policy: plan.options.policy.name(),
