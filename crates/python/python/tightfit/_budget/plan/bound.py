@@ -1,7 +1,7 @@
 """A plan in the form in which passes carry it out: by the number of each pack and unpack.
 
-Decisions name operations. Seen from saved-tensor hooks, a step is a sequence of packs and unpacks, so every decision moves to
-the next of these at which it can happen, and the prediction is made for what then happens.
+Decisions name operations. Hooks on saved tensors see a step as a sequence of packs and unpacks. So every decision moves to the next pack or unpack
+at which it can happen, and the prediction is for the moved decisions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUIET = 4
 
 
 class Order(NamedTuple):
-    """What to do besides: slots whose offload ends here, and slots that later packs do not need."""
+    """Other actions at a pack: slots whose offload ends here, and slots that later packs do not need."""
 
     release: tuple[int, ...]
     forget: tuple[int, ...]
@@ -65,7 +65,7 @@ class Bound:
     kept
         For each pack that is just kept, with nothing else to do, its elements; -1 for others. Most packs look no further.
     at_end
-        What to do when the forward pass ends.
+        The actions at the end of the forward pass.
     functions
         The functions that may be called again, see `functions`.
     noted
@@ -79,7 +79,7 @@ class Bound:
     places
         For each of these modules, the first pack of each of its calls, and the first one behind it.
     unpacks
-        The pack that is unpacked at each turn of the backward pass, of those with hooks.
+        The pack that is unpacked at each turn of the backward pass, for packs with hooks.
     fetch, drop, busy
         By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
     on_demand
@@ -107,7 +107,7 @@ class Bound:
     saved_names
         Parameters that autograd saves itself, by name.
     casts, mark
-        The version of each parameter that autocast cast in the last pass, and a cast of ours that tells whether its context goes on.
+        The version of each parameter that autocast cast in the last pass, and an extra cast that shows whether its context goes on.
     outcome
         The prediction.
     """
@@ -166,13 +166,13 @@ class _Binder:
         for number, (tensor, operation) in enumerate(step.packs):
             if operation >= 0:
                 self.packs_of[tensor].append(number)
-        # Reruns of what is made later read what is made earlier, and come first.
+        # Reruns of later tensors read earlier tensors, and come first.
         for tensor in sorted(self.decisions, key=lambda tensor: -lives.first[tensor]):
             if len(self.decisions[tensor]["rebuilt"]) > 1:
                 self.decisions[tensor]["rebuilt"] = self.at_needs(tensor)
 
     def at_needs(self, tensor: int) -> list[dict[str, Any]]:
-        """The reruns of a tensor that can happen, at what needs them: an unpack, or a rerun that reads the tensor.
+        """The reruns of a tensor that can happen, at the unpack or the other rerun that needs them.
 
         From an unpack on, autograd holds what it got until the last operation that reads it, so no rerun between these is one.
         """
@@ -288,7 +288,7 @@ class _Binder:
         return found
 
     def drops(self, recorder: Recorder) -> None:
-        """Notes what nobody reads: it is made again like what is recomputed, if a program asks for it after all."""
+        """Notes the tensors that nobody reads: they are made again like recomputed tensors, if a program asks for them after all."""
         bound = self.bound
         shown = self.shown(recorder) if self.spares else set()
         for tensor in shown:
@@ -324,7 +324,7 @@ class _Binder:
         """Finds the modules at which noting begins or ends."""
         bound = self.bound
         names = {save.name for save in recorder.saves} | {""}
-        # Reshapings of what is made again are noted as well.
+        # Reshapings of recomputed tensors are noted too.
         involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
         runs = [*(entry["operations"] for entry in self.entries()), *(self.step.dropped[tensor] for tensor in bound.dropped)]
         involved |= {made for operations in runs for index in operations for made in self.lives.operations[index]["writes"]}
@@ -380,7 +380,7 @@ class _Binder:
             decision["release_after"] = max(decision["release_after"], end)
 
     def place(self) -> None:
-        """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""
+        """Places every offloaded tensor in the arena: all of them are on the host when the backward pass begins."""
         end = 0
         for tensor, kind in self.bound.kinds.items():
             if kind == OFFLOAD:
@@ -421,7 +421,7 @@ class _Binder:
         for tensor, kind in self.bound.kinds.items():
             if kind != DROP:
                 created[tensor] = self.packs_of[tensor][0]
-        # A slot is created with the first that reads it, and so are those that it reads.
+        # A slot is created with the first slot that reads it, together with the slots that it reads.
         for tensor in sorted(self.bound.leaves, key=lambda tensor: -self.lives.first[tensor]):
             for leaf in self.bound.leaves[tensor]:
                 created[leaf] = min(created[leaf], created[tensor])
