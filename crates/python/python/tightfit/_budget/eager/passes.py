@@ -52,6 +52,8 @@ class Pass(Unpacks):
         bound = self.bound
         notes = bound.switches.get(name)
         if notes is None and name not in bound.quiet:
+            if name in bound.flushes:
+                self.flush()
             return
         self.flush()
         places, visit = bound.places[name], self.visits.get(name, 1) - 1

@@ -181,7 +181,7 @@ class Session(Plans):
         active = Pass(fitted.bound, copies, self._give, fitted.counts, self.here.where)
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.bound.switches or fitted.bound.quiet or fitted.bound.looks:
+        if fitted.bound.switches or fitted.bound.quiet or fitted.bound.flushes or fitted.bound.looks:
             self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
         active.enter()

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..record.data import ModuleSaves, Pack, Step
+from ..record.data import ModuleSaves, Step
 from ..record.marks import is_small
 from ..record.recorder import Recorder
 from ..record.rerunnable import CONVOLUTIONS
+from ..record.step import OUTSIDE
 from .liveness import Impossible, Lives, calls
 from .simulate import Outcome, simulate
 
@@ -74,6 +75,8 @@ class Bound:
         Modules at which noting begins or ends, and which of it.
     quiet
         Modules in which everything is just kept, or dropped when they end: they run without hooks on saved tensors.
+    flushes
+        Modules without notes at whose end it is known that their last operation has returned.
     needs_hooks
         Whether anything outside of these is neither kept nor dropped.
     places
@@ -119,6 +122,7 @@ class Bound:
     noted: set[str] = field(default_factory=set)
     switches: dict[str, bool] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)
+    flushes: set[str] = field(default_factory=set)
     needs_hooks: bool = True
     places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     unpacks: list[int] = field(default_factory=list)
@@ -230,7 +234,7 @@ class _Binder:
         if bound.leaves:
             bound.functions = self.step.functions
             self.switches(recorder)
-            self.wait(packs)
+            self.wait(recorder)
         else:
             bound.noted.clear()
         bound.needs_hooks = any(kind != DROP for kind in bound.kinds.values())
@@ -366,16 +370,22 @@ class _Binder:
         bound.drop = {turns[turn]: tensors for turn, tensors in bound.drop.items()}
         bound.busy = {turns[turn] for turn in bound.busy}
 
-    def wait(self, packs: list[Pack]) -> None:
-        """Keeps a tensor that a module without notes saves until the next pack of another operation. Only then is it known that the operation that
-        saves the tensor has returned."""
-        run = [at for at in range(self.lives.turn) if self.lives.operations[at]["name"] not in ("pack", "held")]
+    def wait(self, recorder: Recorder) -> None:
+        """Finds out when it is known that an operation without a note has returned, so that the tensors that it saves may go: at the end of its module,
+        if that comes next, and else at the next pack of another operation."""
+        operations, groups = self.lives.operations, self.lives.data["groups"]
+        run = [at for at in range(self.lives.turn) if operations[at]["name"] not in ("pack", "held")]
         for tensor, decision in self.decisions.items():
             number = self.packs_of[tensor][0]
-            if decision["decision"] != "recompute" or packs[number].group in self.bound.noted:
+            group = recorder.packs[number].group
+            if decision["decision"] != "recompute" or group in self.bound.noted:
                 continue
             # The operation that saves the tensor, and the one after it.
             behind = run[bisect(run, self.step.packs[number][1]) :][:2][-1:]
+            name = groups[operations[behind[0]]["group"]]["name"] if behind else OUTSIDE
+            if group and group not in recorder.unnoted and not f"{name}.".startswith(f"{group}."):
+                self.bound.flushes.add(group)
+                continue
             end = next((at for _, at in self.step.packs[number + 1 :] if behind and at > behind[0]), self.lives.turn - 1)
             decision["release_after"] = max(decision["release_after"], end)
 
