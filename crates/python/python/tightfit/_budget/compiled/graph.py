@@ -51,6 +51,8 @@ class Value:
         Time of a kernel in microseconds.
     apart
         Whether its readers run in another kernel: the sum over a batch is complete only when a kernel ends.
+    extra
+        Bytes that a kernel uses while it runs, in addition to its operands and results.
     stored
         Whether Inductor never computes it once more in each reader, as random numbers.
     """
@@ -67,6 +69,7 @@ class Value:
     rerun: str = "never"
     saved: bool = True
     us: float = 0.0
+    extra: int = 0
     apart: bool = False
     stored: bool = False
     users: list[int] = field(default_factory=list)
@@ -345,8 +348,8 @@ class _Pass:
                 made.append((number, place))
                 if place not in held:
                     frees[max(last.get(place, -1), number)].append(place)
-            if now > self.peak:
-                self.peak, best = now, number
+            if now + values[place].extra > self.peak:
+                self.peak, best = now + values[place].extra, number
             for free in frees[number]:
                 now -= values[free].bytes
         if best < 0:
