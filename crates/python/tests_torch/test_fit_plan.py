@@ -25,9 +25,10 @@ from fit_support import (
     train,
 )  # fmt: skip
 from tightfit._budget import messages as lines
+from tightfit._budget import question
 from tightfit._budget.api import session_of
-from tightfit._budget.eager import session
-from tightfit._budget.memory.cap import beside
+from tightfit._budget.eager import plans
+from tightfit._budget.memory.allocator import beside
 from tightfit._budget.largest import largest, largest_fitting
 from tightfit._budget.memory.sizes import budget_bytes, text
 from tightfit._budget.plan.buckets import bucket_bytes
@@ -60,6 +61,23 @@ def test_a_plan_answers_without_running_anything(tmp_path):
     assert saved["peak_bytes"] == plan.peak and saved["gap"] == plan.gap and len(saved["decisions"]) == len(plan.decisions)
     with pytest.raises(tightfit.FileError, match="no-such-folder"):
         plan.save(tmp_path / "no-such-folder/plan.json")
+
+
+def test_a_model_without_memory_is_planned_as_one_with(tmp_path):
+    model, x = resnet()
+    plain = tt.plan(model, x).plain
+    assert tt.plan(model.to("meta"), x.to("meta")).plain == plain
+
+
+def test_the_least_budget_has_room_for_gaps(monkeypatch):
+    """A plan without a limit was made as if there were none."""
+    model, x = resnet()
+    monkeypatch.setattr(question, "may_grow", lambda device: True)
+    least = question.least_of
+    monkeypatch.setattr(question, "least_of", lambda fitted: least(fitted) // 2)
+    plan = tt.plan(model, x)
+    assert tt.plan(model, x, budget=plan.least).fits
+    assert plan.sweep((1.0, 0.9)).plans[-1][1].fits
 
 
 def test_a_step_file_has_what_the_format_asks_for(tmp_path):
@@ -245,7 +263,7 @@ def test_what_is_taken_beside_the_budget_is_said_once(monkeypatch, capfd):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 << 30, 80 << 30))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 18 << 30)
     assert beside(torch.device("cuda")) == 2 << 30 and beside(torch.device("cpu")) == 0
-    monkeypatch.setattr(session, "beside", lambda device: beside(torch.device("cuda")))
+    monkeypatch.setattr(plans, "beside", lambda device: beside(torch.device("cuda")))
     model = tt.fit(Resnet(blocks=2).train(), "1GiB")
     for size in (4, 8):
         model(image(size)).mean().backward()

@@ -54,7 +54,7 @@ pub struct RunOptions {
     pub sizes: SizeOption,
     #[command(flatten)]
     pub divide: DivideOption,
-    /// How to choose configurations; with --budget, cached or heuristic [default: measure; with --budget: cached]
+    /// How to choose configurations; with --budget, cached or heuristic [default: measure; with --budget: heuristic]
     #[arg(long, value_enum, env = "TIGHTFIT_TUNE")]
     pub tune: Option<Tune>,
     /// Time that measuring may take in each process, such as 30s or 2m; 0 measures nothing, unlimited tries every candidate
@@ -112,7 +112,8 @@ impl RunOptions {
     pub fn tune(&self) -> Result<Tune, String> {
         match (self.budget(), self.tune) {
             (None, tune) => Ok(tune.unwrap_or(Tune::Measure)),
-            (Some(_), None) => Ok(Tune::Cached),
+            // Decisions of a cache would change bits.
+            (Some(_), None) => Ok(Tune::Heuristic),
             (Some(_), Some(tune @ (Tune::Cached | Tune::Heuristic))) => Ok(tune),
             (Some(_), Some(tune @ (Tune::Measure | Tune::First))) => {
                 let name = tune.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();

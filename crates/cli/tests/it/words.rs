@@ -346,7 +346,10 @@ fn a_size_without_a_unit_is_named() {
         (plan.to_owned(), vec![("TIGHTFIT_BUDGET", "64")], "TIGHTFIT_BUDGET"),
         (format!("{plan} --host-budget 64"), vec![], "--host-budget"),
     ] {
-        let expected = format!("warning: {name}: {advice}");
+        // A budget may also be a share.
+        let is_budget = matches!(name, "--budget" | "TIGHTFIT_BUDGET");
+        let share = if is_budget { "; for a share of what plain training needs, write 64%" } else { "" };
+        let expected = format!("warning: {name}: {advice}{share}");
         assert_eq!(said(&arguments, &variables), [expected], "{arguments}");
     }
     for size in ["0", "64B", "64KiB", "1048576", "unlimited"] {

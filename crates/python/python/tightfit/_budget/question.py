@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit
-from .memory.allocator import There
-from .memory.cap import may_grow, most_reserved, reserve_of, there_on
+from .memory.allocator import There, may_grow, most_reserved, reserve_of, there_on
 from .memory.host import host_bytes
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes
-from .plan.fitted import Fitted, least_of, make_plan, step_of
+from .plan.fitted import Fitted
+from .plan.make import least_of, make_plan, step_of
 from .plan.liveness import Lives
 from .plan.simulate import simulate
 from .plan.watch import Assumed
@@ -28,6 +28,9 @@ from .record.rehearse import CannotRehearse, Rehearsal, rehearse
 from .record.times import Times, times_of
 
 __all__ = ["Question"]
+
+# Budgets that are tried to find one that fits with its gaps.
+_TRIES = 4
 
 
 @dataclass(eq=False)
@@ -105,7 +108,21 @@ class Question:
     def least(self, fitted: Fitted) -> int:
         """The least budget in bytes for which a plan is found."""
         with assuming(self.card):
-            return least_of(fitted)
+            found = least_of(fitted)
+        # A plan that was made without a limit knows no gaps between blocks. Where these count, the answer has to fit with them.
+        for _ in range(_TRIES if self._grows else 0):
+            try:
+                self._planned(found, True)
+            except DoesNotFit as error:
+                found = max(error.needed_bytes, found + 1)
+            else:
+                break
+        return found
+
+    @property
+    def _grows(self) -> bool:
+        """Whether the gaps between the allocator's blocks are predicted."""
+        return self.card is None and may_grow(self.device)
 
     @functools.cached_property
     def plain(self) -> int:
@@ -132,7 +149,7 @@ class Question:
 
     def _planned(self, budget: int, must_have_room: bool) -> Fitted:
         outside = Assumed(self.state, self.scratch, self.buckets, self.reserve, 0)
-        grows = budget < UNLIMITED and self.card is None and may_grow(self.device)
+        grows = budget < UNLIMITED and self._grows
         most, there = (most_reserved(budget), there_on(self.device)) if grows else (None, There())
         with assuming(self.card):
             fitted = make_plan(

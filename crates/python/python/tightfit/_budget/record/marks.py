@@ -37,7 +37,8 @@ class Parts(TorchFunctionMode):
         else:
             return args
         kind = value.device.type
-        if not torch.is_autocast_enabled(kind):
+        # Models on "meta" can be planned, and PyTorch knows no autocast there.
+        if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
             return args
         dtype = torch.get_autocast_dtype(kind)
         return tuple(
