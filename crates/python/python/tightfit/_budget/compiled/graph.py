@@ -185,8 +185,8 @@ class Division:
         return max(self.forward, self.backward, self.start)
 
 
-def simulate(graph: Graph, saved: Iterable[int], beside: int = 0, backward: tuple[list[int], set[int]] | None = None) -> Division:
-    """Simulates a division. The program's loss and the outputs' gradients take ``beside`` more bytes when the backward pass begins.
+def simulate(graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None) -> Division:
+    """Simulates a division. The program's loss and the outputs' gradients take ``loss`` more bytes when the backward pass begins.
 
     ``backward`` is the division's `Graph.backward_order`, if it is known.
     """
@@ -201,7 +201,7 @@ def simulate(graph: Graph, saved: Iterable[int], beside: int = 0, backward: tupl
     second = _Pass(graph, [place for place in order if values[place].kind not in ("input", "tangent")], wanted, there)
     returned = sum(values[place].bytes for place in held - there if values[place].returned and not values[place].resident)
     tangents = sum(value.bytes for value in values if value.kind == "tangent")
-    start = sum(values[place].bytes for place in there) + returned + tangents + beside
+    start = sum(values[place].bytes for place in there) + returned + tangents + loss
     rest = returned + tangents
     time = first.traffic + second.traffic + sum(values[place].us for place in again)
     if start > max(second.peak + rest, first.peak):

@@ -27,7 +27,7 @@ class Kept:
         Microseconds by kernel.
     extra
         Bytes by kernel that it uses while it runs, in addition to its operands and results.
-    beside
+    surplus
         Bytes that a step took in addition to the prediction, by graph.
     """
 
@@ -38,13 +38,13 @@ class Kept:
         found = found if isinstance(found, dict) else {}
         self.times = {str(key): float(time) for key, time in _numbers(found.get("times"))}
         self.extra = {str(key): int(size) for key, size in _numbers(found.get("extra"))}
-        self.beside = {str(key): int(size) for key, size in _numbers(found.get("beside"))}
+        self.surplus = {str(key): int(size) for key, size in _numbers(found.get("surplus"))}
 
     def save(self) -> None:
         """Writes them to the file, and leaves the entries of other devices as they are."""
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
-            everything[self.device] = {"times": _last(self.times), "extra": _last(self.extra), "beside": _last(self.beside)}
+            everything[self.device] = {"times": _last(self.times), "extra": _last(self.extra), "surplus": _last(self.surplus)}
             write_devices(self.path, _KIND, everything)
 
 

@@ -45,7 +45,7 @@ class Terms:
     assumed
         The assumptions, in words.
     share
-        The budget as a share of what PyTorch's own division needs; its bytes are set once that is known.
+        The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
     """
 
     budget: int

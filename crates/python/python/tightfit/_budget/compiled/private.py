@@ -453,7 +453,7 @@ def settings_of(wrapper: Any) -> dict[str, Any]:
 
 
 def settings_of_module(module: Any) -> Any:
-    """Inductor's settings of a compiled module; None if another backend compiles it, or if it is not compiled."""
+    """Inductor's settings of a compiled module; None if it is not compiled, or by another backend."""
     compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
     ask = getattr(compiled, "get_compiler_config", None)
     return ask() if ask is not None else None
