@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Trains with programs that others wrote, plain and within a share of the memory that plain took, on this machine's GPU.
 
-usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--steps 40] [--seconds 240] [--tiny]
+usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--variant plain|budget] [--steps 40] [--seconds 240] [--tiny]
 
 FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and `nanoGPT`
 (karpathy/nanoGPT). The trainers of Transformers and Lightning are the installed ones (`gpu_run/trainers.py`). Nothing is fetched: pictures and texts
 are random. With two GPUs, `classification` trains on both as well. Each run has a time limit, and its failure loses no other run.
 OUTPUT/programs.jsonl gets a JSON line as each run is measured: `peak_bytes` and `step_ms` of `gpu_run/watched.py`, the exit code, tightfit's lines,
 and whether the last weights equal plain's. The output of programs is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the
-package's, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
+package's, which PYTHON has). With --variant, one of the two runs alone, and the share is of the peak that tightfit predicts for plain. --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def cases(folder, data, tiny):
     batch = ["-b", "4"] if tiny else ["-b", "128", "-j", workers]
     gan = ["--batchSize", "8", "--ngf", "8", "--ndf", "8"] if tiny else ["--batchSize", "500", "--ngf", "128", "--ndf", "128", "--accel"]
     gpt = ["--n_layer=4", "--n_head=2", "--n_embd=32", "--block_size=64", "--batch_size=4", "--device=cpu"] if tiny else ["--batch_size=16"]
-    gpt += ["--dataset=random", "--compile=False", "--gradient_accumulation_steps=4", "--eval_iters=2", "--eval_interval=15"]
+    gpt += ["--dataset=random", "--gradient_accumulation_steps=4", "--eval_iters=2", "--eval_interval=15"]
     small = ["--tiny", "--batch", "8", "--workers", "0"] if tiny else []
     found = {
         "classification": (folder / "classification", ["train.py", "--model", network, *pictures, *amp], {}),
@@ -53,7 +53,8 @@ def cases(folder, data, tiny):
         ),
         "imagenet": (folder / "imagenet", ["main.py", "--dummy", "--arch", network, *batch, "--epochs", "1"], {}),
         "dcgan": (folder / "dcgan", ["main.py", "--dataset", "fake", "--manualSeed", "1", "--niter", "1000", "--outf", str(data), "--workers", workers, *gan], {}),
-        "nanogpt": (data / "nanoGPT", ["train.py", f"--out_dir={data}", *gpt], {}),
+        "nanogpt": (data / "nanoGPT", ["train.py", f"--out_dir={data}", "--compile=False", *gpt], {}),
+        "nanogpt-compiled": (data / "nanoGPT", ["train.py", f"--out_dir={data}", *gpt], {}),
     }
     if not tiny:
         vit = ["train.py", "--model", "vit_b_16", *pictures, *amp]
@@ -65,6 +66,9 @@ def cases(folder, data, tiny):
     for trainer in ("transformers", "lightning"):
         for network in ("vit", "resnet"):
             found[f"{trainer}-{network}"] = (data, [str(HERE / "gpu_run/trainers.py"), trainer, network, *small], {})
+            found[f"{trainer}-{network}-compiled"] = (data, [str(HERE / "gpu_run/trainers.py"), trainer, network, "--compile", *small], {})
+    segmentation = [str(HERE / "gpu_run/trainers.py"), "segmentation", "unet", "--compile", "--batch", "2", *small[:1]]
+    found["segmentation-compiled"] = (data, segmentation, {})
     return found
 
 
@@ -136,6 +140,7 @@ def main():
     parser.add_argument("--share", type=int, default=60, help="percent of the bytes that plain had allocated at its peak")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=240.0, help="time limit of each run")
+    parser.add_argument("--variant", choices=("plain", "budget"))
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     output = options.output.resolve()
@@ -154,6 +159,10 @@ def main():
         for name in options.case or found:
             if not found[name][0].is_dir():
                 tell({"case": name, "missing": str(found[name][0])})
+                continue
+            if options.variant:
+                budget = f"{options.share}%" if options.variant == "budget" else 0
+                tell(run(name, options.variant, budget, found[name], options, output))
                 continue
             plain = run(name, "plain", 0, found[name], options, output)
             tell(plain)

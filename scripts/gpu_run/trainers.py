@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains a vision transformer or a ResNet with the Trainer of Transformers or of Lightning, on random pictures.
+"""Trains a vision transformer or a ResNet with the Trainer of Transformers or of Lightning, or a 3-D U-Net with a loop as in nnU-Net, on random pictures.
 
-usage: [tightfit run .. --] python scripts/gpu_run/trainers.py transformers|lightning vit|resnet [--batch 128] [--tiny]
+usage: [tightfit run .. --] python scripts/gpu_run/trainers.py transformers|lightning|segmentation vit|resnet|unet [--batch 128] [--compile] [--tiny]
 """
 
 import argparse
@@ -33,7 +33,7 @@ def transformers(options, size):
         model = ResNetForImageClassification(ResNetConfig(num_labels=10, **(tiny if options.tiny else {})))
     arguments = TrainingArguments(
         "output", per_device_train_batch_size=options.batch, max_steps=1000, save_strategy="no", report_to=[],
-        dataloader_num_workers=options.workers, bf16=torch.cuda.is_available(), logging_steps=10,
+        dataloader_num_workers=options.workers, bf16=torch.cuda.is_available(), logging_steps=10, torch_compile=options.compile,
     )  # fmt: skip
     Trainer(model, arguments, train_dataset=Pictures(size)).train()
 
@@ -63,15 +63,42 @@ def lightning(options, size):
     trainer = L.Trainer(
         max_steps=1000, devices=1, precision=precision, logger=False, enable_checkpointing=False, enable_progress_bar=False,
     )  # fmt: skip
-    trainer.fit(Classifier(), torch.utils.data.DataLoader(Pictures(size, ()), batch_size=options.batch, num_workers=options.workers))
+    model = torch.compile(Classifier()) if options.compile else Classifier()
+    trainer.fit(model, torch.utils.data.DataLoader(Pictures(size, ()), batch_size=options.batch, num_workers=options.workers))
+
+
+def segmentation(options, size):
+    from models import UNet3d
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    size = 16 if options.tiny else 128
+    model = UNet3d(*((4,) if options.tiny else ())).to(device)
+    net = torch.compile(model) if options.compile else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.99, nesterov=True, weight_decay=3e-5)
+    scaler = torch.amp.GradScaler(device)
+    for step in range(1000):
+        numbers = torch.Generator().manual_seed(step)
+        x = torch.randn(options.batch, 1, size, size, size, generator=numbers).to(device)
+        y = torch.randint(0, 2, (options.batch, size, size, size), generator=numbers).to(device)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, enabled=device == "cuda"):
+            out = net(x)
+            first = out.float().softmax(1)[:, 1]
+            loss = F.cross_entropy(out, y) - 2 * (first * y).sum() / (first.sum() + y.sum())
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 12)
+        scaler.step(optimizer)
+        scaler.update()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trainer", choices=("transformers", "lightning"))
-    parser.add_argument("network", choices=("vit", "resnet"))
+    parser.add_argument("trainer", choices=("transformers", "lightning", "segmentation"))
+    parser.add_argument("network", choices=("vit", "resnet", "unet"))
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--tiny", action="store_true", help="small enough for a CPU")
     options = parser.parse_args()
     globals()[options.trainer](options, 32 if options.tiny else 224)

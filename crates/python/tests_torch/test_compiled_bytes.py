@@ -1,4 +1,4 @@
-"""Computed bytes of divisions beside those of Inductor's own lowering, and divisions that are replaced when the bytes are known."""
+"""Computed bytes of divisions are compared with the bytes of Inductor's own lowering, and divisions are replaced when the latter do not fit."""
 
 import copy
 import shutil
@@ -71,17 +71,15 @@ def test_computed_bytes_are_close_to_those_of_inductor(name, seen):
         assert computed == pytest.approx(real, rel=0.15)
 
 
-def mlp():
+def test_a_division_that_inductor_needs_more_bytes_for_is_replaced(seen, monkeypatch):
     torch.manual_seed(1)
-    return nn.Sequential(*[nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.LayerNorm(64)) for _ in range(2)]), torch.randn(128, 64)
-
-
-def test_a_division_that_inductor_needs_more_bytes_for_is_replaced(seen):
-    model, x = mlp()
-    other = copy.deepcopy(model)
-    expected, _, _ = train(other, 2, x)
-    seen.scale = 1.1
-    net = compiled(model, "1000KiB")
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.LayerNorm(64)) for _ in range(2)])
+    x = torch.randn(128, 64)
+    expected, _, _ = train(copy.deepcopy(model), 2, x)
+    # All that PyTorch's own division needs by computation, and Inductor needs more.
+    monkeypatch.setattr(plan, "_SPARE", 0.0)
+    seen.scale = 1.3
+    net = compiled(model, "100%")
     gradients, _, _ = train(net, 2, x)
     assert all(torch.allclose(*pair, atol=1e-4) for step in zip(expected, gradients, strict=True) for pair in zip(*step, strict=True))
     assert [one[3] for one in seen[-2:]] == [True, True] and any(not kept for *_, kept in seen), seen

@@ -1,4 +1,4 @@
-"""Least cuts and what they say of a division, compared with every division of small graphs."""
+"""Least cuts, and the divisions that they give, compared with every division of small graphs."""
 
 import itertools
 import random
@@ -138,3 +138,33 @@ def test_bytes_that_were_seen_count():
     assert chooser.peak(chooser.plain) >= 3 * before
     other = simulate(graph, frozenset({0, 1, 2, 3}))
     assert chooser.peak(other) > other.peak
+
+
+def test_what_a_kernel_uses_while_it_runs_counts_there():
+    graph = chain(random.Random(1), 5)
+    plain = frozenset(range(6))
+    before = simulate(graph, plain)
+    kernel = next(place for place, value in enumerate(graph.values) if value.name == "g2")
+    graph.values[kernel].extra = 1000
+    after = simulate(graph, plain)
+    assert after.at == "g2" and 1000 < after.peak <= 1000 + before.peak
+    assert after.forward == before.forward
+
+
+def test_values_that_are_recomputed_from_one_another_exist_at_once():
+    """Inductor fuses them into one kernel, although they are read one after the other."""
+    layers = 6
+    values = [Value("x", "input", 8, (), forward=True, resident=True), Value("shared", "fused", 8, (0,), forward=True, rerun="may")]
+    for layer in range(layers):
+        values.append(Value(f"k{layer}", "kernel", 1, (0,), forward=True, rerun="may", us=9.0))
+    rebuilt = len(values)
+    for layer in range(layers):
+        values.append(Value(f"r{layer}", "fused", 8, (1, 2 + layer), forward=True, rerun="may"))
+    values += [Value("loss", "kernel", 1, tuple(range(rebuilt, rebuilt + layers)), forward=True, returned=True), Value("tangent", "tangent", 1, ())]
+    before = len(values) - 1
+    for layer in range(layers - 1, -1, -1):
+        values.append(Value(f"g{layer}", "kernel", 2, (before, rebuilt + layer), backward=True, wanted=layer == 0))
+        before = len(values) - 1
+    saved = frozenset((0, *range(2, 2 + layers)))
+    assert simulate(Graph(values, Rates(1.0, 0.0)), saved).backward >= 8 * layers
+    assert simulate(Graph(values, Rates(1.0, 0.0), fuses=False), saved).backward < 8 * layers

@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="tightfit")` with graphs that run as they are: gradients, the peak, what is refused, and what programs do."""
+"""`torch.compile(model, backend="tightfit")` with graphs that run as they are: gradients, the peak, refusals, and habits of programs."""
 
 import copy
 import gc
@@ -33,12 +33,12 @@ def fresh():
 
 @pytest.fixture
 def plans(monkeypatch, tmp_path):
-    """Plans as they are made; ``share`` sets the share of what a step needs beside what exists in any case."""
+    """Plans as they are made; ``share`` sets the share of the bytes that the step adds."""
     monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
     monkeypatch.setattr(held, "_held", {})
 
     class Plans(list):
-        """Those that were made, each with its terms."""
+        """The plans, each with its terms."""
 
         share = None
         only_first = False
@@ -48,7 +48,7 @@ def plans(monkeypatch, tmp_path):
 
     def divide(self, module, inputs, **others):
         if found.share is not None and not (found.only_first and found):
-            plain = plan.Plan(plan.Terms(1 << 40, self.terms.outside), self.inner, self.rates, self.times_of)
+            plain = plan.Plan(plan.Terms(1 << 40, self.terms.outside), self.inner, self.rates, self.kernels)
             own(plain, torch.fx.GraphModule(module, copy.deepcopy(module.graph)), inputs, **others)
             self.terms.budget = int(self.terms.outside + (plain.planned.peak - self.terms.outside) * found.share)
         graphs = own(self, module, inputs, **others)

@@ -54,11 +54,11 @@ class Chooser:
         to the computed bytes correct all other divisions.
     """
 
-    def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], beside: int = 0) -> None:
+    def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], loss: int = 0) -> None:
         self.graph = graph
-        self.beside = beside
+        self.loss = loss
         found = [(of, saved) for of, saved in theirs]
-        self.plain = simulate(graph, found[0][1], beside)
+        self.plain = simulate(graph, found[0][1], loss)
         # At a low share, PyTorch saves inputs that the program changes before the backward pass. Its default division is always a candidate.
         self.theirs = [Choice(self.plain, found[0][0])]
         for of, saved in found[1:]:
@@ -75,7 +75,7 @@ class Chooser:
         """Adds a division of PyTorch's."""
         if any(not self.graph.values[place].saved for place in saved):
             return None
-        self.theirs.append(Choice(simulate(self.graph, saved, self.beside), of))
+        self.theirs.append(Choice(simulate(self.graph, saved, self.loss), of))
         return self.theirs[-1]
 
     def note(self, choice: Choice, is_backward: bool, bytes: int) -> None:
@@ -134,7 +134,7 @@ class Chooser:
                 return None
             if any(not values[place].saved for place in saved):
                 return None
-            found = self.ours[saved] = Choice(simulate(self.graph, saved, self.beside, (order, again)), "our cut")
+            found = self.ours[saved] = Choice(simulate(self.graph, saved, self.loss, (order, again)), "our cut")
         return found
 
     def _ladder(self) -> None:

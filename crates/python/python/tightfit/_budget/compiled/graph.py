@@ -51,6 +51,8 @@ class Value:
         Time of a kernel in microseconds.
     apart
         Whether its readers run in another kernel: the sum over a batch is complete only when a kernel ends.
+    extra
+        Bytes that a kernel uses while it runs, in addition to its operands and results.
     stored
         Whether Inductor never computes it once more in each reader, as random numbers.
     """
@@ -67,6 +69,7 @@ class Value:
     rerun: str = "never"
     saved: bool = True
     us: float = 0.0
+    extra: int = 0
     apart: bool = False
     stored: bool = False
     users: list[int] = field(default_factory=list)
@@ -182,8 +185,8 @@ class Division:
         return max(self.forward, self.backward, self.start)
 
 
-def simulate(graph: Graph, saved: Iterable[int], beside: int = 0, backward: tuple[list[int], set[int]] | None = None) -> Division:
-    """Simulates a division. The program's loss and the outputs' gradients take ``beside`` more bytes when the backward pass begins.
+def simulate(graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None) -> Division:
+    """Simulates a division. The program's loss and the outputs' gradients take ``loss`` more bytes when the backward pass begins.
 
     ``backward`` is the division's `Graph.backward_order`, if it is known.
     """
@@ -198,7 +201,7 @@ def simulate(graph: Graph, saved: Iterable[int], beside: int = 0, backward: tupl
     second = _Pass(graph, [place for place in order if values[place].kind not in ("input", "tangent")], wanted, there)
     returned = sum(values[place].bytes for place in held - there if values[place].returned and not values[place].resident)
     tangents = sum(value.bytes for value in values if value.kind == "tangent")
-    start = sum(values[place].bytes for place in there) + returned + tangents + beside
+    start = sum(values[place].bytes for place in there) + returned + tangents + loss
     rest = returned + tangents
     time = first.traffic + second.traffic + sum(values[place].us for place in again)
     if start > max(second.peak + rest, first.peak):
@@ -345,8 +348,8 @@ class _Pass:
                 made.append((number, place))
                 if place not in held:
                     frees[max(last.get(place, -1), number)].append(place)
-            if now > self.peak:
-                self.peak, best = now, number
+            if now + values[place].extra > self.peak:
+                self.peak, best = now + values[place].extra, number
             for free in frees[number]:
                 now -= values[free].bytes
         if best < 0:

@@ -93,8 +93,8 @@ class Held:
             there = int(torch.cuda.memory_allocated(self.device))
             total = int(torch.cuda.mem_get_info(self.device)[1])
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
-        beside = self.kept.beside.get(key, 0)
-        outside = there + state + reserve + beside
+        surplus = self.kept.surplus.get(key, 0)
+        outside = there + state + reserve + surplus
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
         return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share)
@@ -152,7 +152,7 @@ class Held:
             return
         self.again += 1
         for graph in self.graphs.values():
-            self.kept.beside[graph.key] = self.kept.beside.get(graph.key, 0) + seen - predicted
+            self.kept.surplus[graph.key] = self.kept.surplus.get(graph.key, 0) + seen - predicted
         self.kept.save()
         say(
             f"compiled: {text(abs(seen - predicted))} {'more' if seen > predicted else 'less'} than predicted exist beside the graphs; "
@@ -186,7 +186,7 @@ class _Runs:
 
 
 def brief(planned: Planned, terms: Terms, device: torch.device) -> str:
-    """What a user wants to know first, on one line."""
+    """The first line for a user."""
     if planned.is_plain:
         return f"the compiled model needs {text(planned.plain)} and fits in {text(terms.budget)}; nothing is changed"
     return (

@@ -25,7 +25,9 @@ class Kept:
     ----------
     times
         Microseconds by kernel.
-    beside
+    extra
+        Bytes by kernel that it uses while it runs, in addition to its operands and results.
+    surplus
         Bytes that a step took in addition to the prediction, by graph.
     """
 
@@ -35,13 +37,14 @@ class Kept:
         found = devices_in(self.path, _KIND).get(self.device)
         found = found if isinstance(found, dict) else {}
         self.times = {str(key): float(time) for key, time in _numbers(found.get("times"))}
-        self.beside = {str(key): int(size) for key, size in _numbers(found.get("beside"))}
+        self.extra = {str(key): int(size) for key, size in _numbers(found.get("extra"))}
+        self.surplus = {str(key): int(size) for key, size in _numbers(found.get("surplus"))}
 
     def save(self) -> None:
         """Writes them to the file, and leaves the entries of other devices as they are."""
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
-            everything[self.device] = {"times": _last(self.times), "beside": _last(self.beside)}
+            everything[self.device] = {"times": _last(self.times), "extra": _last(self.extra), "surplus": _last(self.surplus)}
             write_devices(self.path, _KIND, everything)
 
 

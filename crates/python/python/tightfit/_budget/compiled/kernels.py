@@ -21,6 +21,8 @@ __all__ = ["Kernels"]
 
 # Timed runs of a kernel, whose median counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
 _RUNS, _KERNELS = 2, 64
+# Matrix products use a workspace that is allocated once.
+_NO_EXTRA = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
 
 
 class Kernels:
@@ -52,6 +54,18 @@ class Kernels:
                     self.kept.times[key] = times[key]
         return [times[key] for key in keys]
 
+    def extra(self, nodes: list[fx.Node]) -> list[int]:
+        """The bytes that each node uses while it runs on a GPU, in addition to its operands and results, such as the workspaces of convolutions."""
+        keys = [_key(node) for node in nodes]
+        if self.device.type == "cuda" and torch.cuda.is_available():
+            first = {key: node for key, node in zip(keys, nodes, strict=True) if key not in self.kept.extra and _name(node) not in _NO_EXTRA}
+            for key in sorted(first, key=lambda key: -self._estimated(first[key]))[:_KERNELS]:
+                try:
+                    self._measured(first[key], 0)
+                except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                    self.kept.extra[key] = 0
+        return [self.kept.extra.get(key, 0) for key in keys]
+
     def _estimated(self, node: fx.Node) -> float:
         args, kwargs = tree_map(_value, (node.args, node.kwargs))
         work = 0.0
@@ -65,20 +79,28 @@ class Kernels:
         traffic = sum(properties.elements(value) * value.itemsize for value in tensors)
         return float(1e6 * max(work / (self.rates.narrow if narrow else self.rates.wide), traffic / self.rates.memory) + self.rates.call_us)
 
-    def _measured(self, node: fx.Node) -> float:
+    def _measured(self, node: fx.Node, runs: int = _RUNS) -> float:
+        """The time of a node. The bytes that it uses are noted."""
         with private.real_tensors(), torch.no_grad(), torch.autocast("cuda", enabled=False), torch.cuda.device(self.device):
             args, kwargs = tree_map(lambda one: _real(_value(one)), (node.args, node.kwargs))
             target: Any = node.target
-            target(*args, **kwargs)
+            torch.cuda.reset_peak_memory_stats(self.device)
+            result = target(*args, **kwargs)
+            self.kept.extra[_key(node)] = torch.cuda.max_memory_allocated(self.device) - torch.cuda.memory_allocated(self.device)
+            del result
             times = []
-            for _ in range(_RUNS):
+            for _ in range(runs):
                 first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 first.record()
                 target(*args, **kwargs)
                 last.record()
                 last.synchronize()
                 times.append(1e3 * first.elapsed_time(last))
-            return float(statistics.median(times))
+            return float(statistics.median(times)) if times else 0.0
+
+
+def _name(node: fx.Node) -> str:
+    return getattr(node.target, "__name__", str(node.target)).split(".")[0]
 
 
 def _value(one: Any) -> Any:

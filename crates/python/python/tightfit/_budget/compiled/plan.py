@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ from ..memory.sizes import Share, text
 from . import private, properties
 from .choose import Choice, Chooser
 from .graph import Rates
+from .kernels import Kernels
 from .unread import blank_unread
 
 __all__ = ["Plan", "Planned", "Terms"]
@@ -24,6 +24,8 @@ _SHARES = (0.8, 0.5, 0.2, 0.1, 0.0)
 _MOST = 3
 # A division is chosen by its computed peak if that leaves this share of the room unused.
 _SPARE = 0.015
+# Workspaces of kernels are measured unless PyTorch's division leaves this share of the room unused.
+_AMPLE = 0.25
 # A division that costs time is replaced by a faster one if Inductor's buffers leave this share of the room unused.
 _UNUSED = 0.06
 # The loss is assumed to take this many times the bytes of the outputs in 32 bits, until a step has been measured.
@@ -43,7 +45,7 @@ class Terms:
     assumed
         The assumptions, in words.
     share
-        The budget as a share of what PyTorch's own division needs; its bytes are set once that is known.
+        The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
     """
 
     budget: int
@@ -78,11 +80,12 @@ class Plan:
     not fit, the graph is divided once more with the error that was seen.
     """
 
-    def __init__(self, terms: Terms, inner: str, rates: Rates, times_of: Callable[[list[fx.Node]], list[float]], identity: Any = None) -> None:
+    def __init__(self, terms: Terms, inner: str, rates: Rates, kernels: Kernels, identity: Any = None) -> None:
         self.terms = terms
         self.inner = inner
         self.rates = rates
-        self.times_of = times_of
+        self.kernels = kernels
+        self.extra: dict[str, int] = {}
         self.identity = identity
         self.planned: Planned | None = None
         self.chooser: Chooser | None = None
@@ -181,11 +184,16 @@ class Plan:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
         self.chooser = Chooser(graph, [plain], loss)
+        if fuses and self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE):
+            called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
+            for place, bytes in zip(called, self.kernels.extra([nodes[place] for place in called]), strict=True):
+                graph.values[place].extra = self.extra[nodes[place].name] = bytes
+            self.chooser = Chooser(graph, [plain], loss)
         if self.terms.share is not None:
             self.terms.budget = self.terms.share.of(self.terms.outside + self.chooser.peak(self.chooser.plain))
         if self.chooser.peak(self.chooser.plain) > self._room:
             again = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and value.rerun == "may" and not value.backward]
-            for place, time_us in zip(again, self.times_of([nodes[place] for place in again]), strict=True):
+            for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
             self.chooser = chooser = Chooser(graph, [plain], loss)
 

@@ -247,11 +247,11 @@ class _Ended(BaseException):
 
 
 @contextmanager
-def _observed(keeps: Callable[[bool, int], bool]) -> Iterator[None]:
-    """Passes the peak bytes of each graph's buffers to ``keeps``, once Inductor has fused and ordered them and before it generates code.
+def _observed(divider: Divider) -> Iterator[None]:
+    """Passes the peak bytes of each graph's buffers to ``divider.keeps``, once Inductor has fused and ordered them and before it generates code.
 
-    Inputs that may be freed count until their last use. Parameters and inputs of the program do not count. If ``keeps`` returns False or raises an
-    error, the compilation ends with `_Ended`. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass.
+    Inputs that may be freed count until their last use. Parameters and inputs of the program do not count. If it returns False or raises an error,
+    the compilation ends with `_Ended`. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass.
     """
     try:
         from torch._functorch import config
@@ -267,10 +267,10 @@ def _observed(keeps: Callable[[bool, int], bool]) -> Iterator[None]:
             return
         try:
             try:
-                peak = _timeline(memory, graph)
+                peak = _timeline(memory, graph, divider.extra)
             except (AttributeError, TypeError) as error:
                 raise Lacking(error) from error
-            kept = keeps(bool(graph.is_backward), peak)
+            kept = divider.keeps(bool(graph.is_backward), peak)
         except Exception as error:
             raise _Ended(error) from error
         if not kept:
@@ -284,7 +284,7 @@ def _observed(keeps: Callable[[bool, int], bool]) -> Iterator[None]:
         GraphLowering._update_scheduler = own
 
 
-def _timeline(memory: Any, graph: Any) -> int:
+def _timeline(memory: Any, graph: Any, extra: dict[str, int]) -> int:
     from torch._inductor.scheduler import FusedSchedulerNode
 
     scheduler = graph.scheduler
@@ -316,7 +316,8 @@ def _timeline(memory: Any, graph: Any) -> int:
                 now += size
             else:
                 del freed[step][taken]
-        peak = max(peak, now)
+        origin = getattr(getattr(node, "node", None), "origin_node", None)
+        peak = max(peak, now + extra.get(getattr(origin, "name", ""), 0))
         now -= sum(freed[step].values())
     return int(peak)
 
@@ -353,6 +354,8 @@ class Divider(Protocol):
 
     identity: Any
     """Its divisions depend on this alone."""
+    extra: dict[str, int]
+    """By the name of a node, the bytes that it uses while it runs, in addition to its operands and results."""
 
     def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The forward and backward graphs."""
@@ -404,7 +407,7 @@ def _inductor(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[A
         return compile_fx(graph, inputs, config_patches=settings)  # type: ignore[no-any-return]
     while True:
         try:
-            with _observed(divider.keeps):
+            with _observed(divider):
                 return compile_fx(graph, inputs, config_patches={**settings, "custom_partitioner_fn": _partitioner()(divider)})  # type: ignore[no-any-return]
         except _Ended as ended:
             if ended.error is not None:
@@ -450,7 +453,7 @@ def settings_of(wrapper: Any) -> dict[str, Any]:
 
 
 def settings_of_module(module: Any) -> Any:
-    """Inductor's settings of a compiled module; None if another backend compiles it, or if it is not compiled."""
+    """Inductor's settings of a compiled module; None if it is not compiled, or by another backend."""
     compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
     ask = getattr(compiled, "get_compiler_config", None)
     return ask() if ask is not None else None
