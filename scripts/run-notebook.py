@@ -3,8 +3,8 @@
 
 usage: scripts/run-notebook.py [--check] examples/budget.ipynb ..
 
-Text alone is kept, and no execution times, so that a notebook's changes can be read. With `--check` nothing is written: each cell must
-print what is kept but for its numbers, and what a cell prints in lines with `exact` must be kept to the letter. Exits with 1 otherwise.
+Text alone is kept, and no execution times, so that a notebook's changes can be read. With `--check` nothing is written: each cell must show
+the text in the file except for numbers, and lines with `exact` must be equal to the letter. Exits with 1 otherwise.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def lines_of(cell: dict) -> list[str]:
 
 
 def differences(kept: dict, now: dict) -> list[str]:
-    """What is otherwise than it is kept."""
+    """The differences from the text in the file."""
     wrong = []
     for before, after in zip(kept["cells"], now["cells"], strict=True):
         one, other = lines_of(before), lines_of(after)

@@ -31,8 +31,8 @@ const OF_SHEET: &str = "84% of the link's raw rate, as measured on an H200; the 
 const REPORTED: &str = "what nvidia-smi reports";
 const ASSUMED: &str = "as on an H200; assumed";
 
-/// What `nvidia-smi` reports in MiB; and by the data sheet, GB/s, Tflop/s in 32 bits, on tensor cores from 32 bits and from 16 bits
-/// with sums in 32 bits (dense), and the link in GB/s.
+/// The memory in MiB, as `nvidia-smi` reports it. By the data sheet: the memory's GB/s; Tflop/s in 32 bits, on tensor cores from 32 bits,
+/// and from 16 bits with sums in 32 bits (dense); the link in GB/s.
 struct Sheet {
     mib: f64,
     memory: f64,

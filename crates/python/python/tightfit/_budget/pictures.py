@@ -156,7 +156,7 @@ def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | No
     body = _frame(
         axes, "seconds since the first model ran", f"memory, {unit_name}", [(mark, f"{mark:g}") for mark in xs], [(mark * unit, f"{mark:g}") for mark in ys], title
     )  # fmt: skip
-    # What is narrower than half a pixel is one point: the highest.
+    # Samples within half a pixel become one point, the highest.
     columns: dict[int, tuple[float, int]] = {}
     for when, used in samples:
         column = int(2 * axes.x(when))
