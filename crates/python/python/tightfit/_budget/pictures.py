@@ -21,7 +21,8 @@ _PLAIN, _OURS, _LIMIT, _INK = "#767676", "#0072B2", "#D55E00", "#444444"
 #: The style of a page, for phones and screens, light and dark.
 PAGE = (
     "<meta name='viewport' content='width=device-width, initial-scale=1'><style>body{font:15px sans-serif;margin:1.5em auto;max-width:62em;"
-    "padding:0 1em;color:#222;background:#fff}svg{width:100%;min-width:760px;height:auto}td,th{padding:.1em 1em .1em 0;text-align:left;white-space:nowrap}"
+    "padding:0 1em;color:#222;background:#fff}svg{width:100%;min-width:760px;height:auto}"
+    "td,th{padding:.1em 1em .1em 0;text-align:left;white-space:nowrap}"
     ".wide{overflow-x:auto}.three{display:flex;flex-wrap:wrap;gap:1em 3em}.three b{display:block;font-size:1.6em}</style>"
 )
 
@@ -154,7 +155,8 @@ def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | No
     ys, xs = _ticks(top / unit), _ticks(max(samples[-1][0], 1e-3))
     axes = _Axes((0, xs[-1]), (0, ys[-1] * unit))
     body = _frame(
-        axes, "seconds since the first model ran", f"memory, {unit_name}", [(mark, f"{mark:g}") for mark in xs], [(mark * unit, f"{mark:g}") for mark in ys], title
+        axes, "seconds since the first model ran", f"memory, {unit_name}", [(mark, f"{mark:g}") for mark in xs],
+        [(mark * unit, f"{mark:g}") for mark in ys], title,
     )  # fmt: skip
     # Samples within half a pixel become one point, the highest.
     columns: dict[int, tuple[float, int]] = {}
