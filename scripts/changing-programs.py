@@ -29,7 +29,7 @@ import changing_programs  # noqa: E402
 import tightfit.torch as tt  # noqa: E402
 import torch  # noqa: E402
 from tightfit._budget.api import session_of  # noqa: E402
-from tightfit._budget.plan import bound, decide, fitted, simulate, unread  # noqa: E402
+from tightfit._budget.plan import bound, decide, fitted, make, simulate, unread  # noqa: E402
 from tightfit._budget.plan import liveness as rebuild
 from tightfit._budget.record import cost  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
@@ -467,7 +467,7 @@ def settings(rng, sure):
             found = bound.bind(built, lives, decisions, recorder) if decisions or built.dropped else None
             return decide.Decided(decisions, dataclasses.replace(found.outcome if found else plain, peak=1), plain, True), found
 
-        changes.append((fitted, "_within", within))
+        changes.append((make, "_within", within))
     before = [(place, name, getattr(place, name)) for place, name, _ in changes]
     for place, name, value in changes:
         setattr(place, name, value)
@@ -503,7 +503,7 @@ def difference(one, other):
 
 
 def compare(seed, left_out=()):
-    """Runs a program plain and fitted; answers what came of it: equal, plain raised, fitted only raised, wrong bits, or no plan."""
+    """Runs a program plain and fitted. Returns the result: equal, plain raised, fitted only raised, wrong bits, or no plan."""
     program = Program(seed, left_out)
     rng = program.rng("plan")
     report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "strangers": 0}

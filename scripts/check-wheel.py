@@ -5,7 +5,7 @@
     python scripts/check-wheel.py --megabytes 15 --try tightfit-*.whl     # and --torch[=ENVIRONMENT]: together with PyTorch
 
 Looks at the extension module and at the libraries that it carries in compressed form. With `--try`, installs
-the wheel in a fresh environment and runs what it brings, `tightfit run` on the mock libraries of `cargo test -p tightfit
+the wheel in a fresh environment and runs its commands, with `tightfit run` on the mock libraries of `cargo test -p tightfit
 --no-run`. Prints what it found; exits with 1 if a limit is exceeded, a part is missing or a trial fails.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns what GPU scripts wrote into lines of docs/measured.
+"""Turns the output of GPU scripts into lines of docs/measured.
 
 usage: scripts/collect.py defaults OUTPUT ..      of scripts/gpu-defaults.sh: a line for each pair of plain and run. The name of a folder in
                                                   OUTPUT says how it ran: round*, alone*, limit-*, layer-*, first-*, ddp*

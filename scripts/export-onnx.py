@@ -80,9 +80,9 @@ FORMS = {
 
 
 class Count(TorchDispatchMode):
-    """Counts what operations write, per sample of a mini-batch of 2."""
+    """Counts the bytes that operations write, per sample of a mini-batch of 2."""
 
-    # Views, and what computes no feature map. A permutation is counted: its reader makes the copy.
+    # Views, and operations without a feature map. A permutation is counted: its reader makes the copy.
     VIEWS = {"view", "_unsafe_view", "reshape", "flatten", "t", "transpose", "expand", "detach", "unsqueeze", "alias",
              "empty", "empty_like", "bernoulli_", "div_", "slice", "select", "add_", "as_strided", "as_strided_", "clone"}
 
@@ -99,7 +99,7 @@ class Count(TorchDispatchMode):
         is_map = isinstance(first, torch.Tensor) and first.is_floating_point() and first.numel() > 2
         # In-place sums on residual branches are maps; those on counters are not.
         counts = name not in self.VIEWS or name == "add_" and first.dim() > 1
-        # These copy nothing but what could as well be a view.
+        # These copies could as well be views.
         moves_ones = name == "permute" and first.numel() == first.shape[0] * max(first.shape[1:])
         counts &= not (moves_ones or name == "cat" and len(args[0]) == 1)
         if is_map and counts:

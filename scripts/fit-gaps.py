@@ -13,11 +13,10 @@ import json
 import pathlib
 
 import torch
-from tightfit._budget.memory.cap import most_reserved, slack_of
+from tightfit._budget.memory.allocator import most_reserved, slack_of
 from tightfit._budget.plan.decide import decide
-from tightfit._budget.plan.gaps import with_gaps
 from tightfit._budget.plan.liveness import Lives
-from tightfit._budget.plan.reserved import reserved
+from tightfit._budget.plan.reserved import reserved, with_gaps
 
 GIB = 2**30
 

@@ -29,7 +29,7 @@ from tightfit import _native  # noqa: E402
 from tightfit._budget.api import session_of  # noqa: E402
 from tightfit._budget.eager import passes  # noqa: E402
 from tightfit._budget.plan import decide  # noqa: E402
-from tightfit._budget.record import cost, step  # noqa: E402
+from tightfit._budget.record import builder, cost  # noqa: E402
 
 
 class Bottleneck(nn.Module):
@@ -134,7 +134,7 @@ def main():
     torch.manual_seed(0)
     device = torch.device(options.device)
     # Small maps are planned like large ones.
-    step.LEAST_BYTES = 1
+    builder.LEAST_BYTES = 1
     rates = cost.rates_of(device)
     link = 1e12 if options.copies else 1e6
     slow = cost.Rates(rates.wide, rates.narrow, rates.memory, link, rates.call_us)

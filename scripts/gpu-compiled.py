@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compiled training steps within a byte budget, compared with PyTorch's own knob, on one GPU; a JSON line for each cell.
+"""Compiled training steps within a byte budget, compared with PyTorch's own knob, on the GPUs of one host; a JSON line for each cell.
 
     python3 scripts/gpu-compiled.py --out OUTPUT [--models resnet50,convnext,gpt2] [--ways b=0.5,b=0.2,compile,eager] [--seconds 420]
 
 For each model: `eager`; `compile`; `torch.compile` with `activation_memory_budget` b; and `backend="tightfit"` in the bytes of the latter plus 2%.
-Each cell is a separate process with separate folders for compiled code. Several cells compile side by side, so first steps take longer than alone.
-Steps are timed one cell after the other, while the other processes are stopped. A run resumes: cells that are in OUTPUT are left out.
+Each cell is a separate process with separate folders for compiled code. `WAY+warm` is one step of a second process with the folders of WAY. Several
+cells compile side by side, so first steps take longer than alone. A cell is timed while the other processes of its GPU are stopped. A run resumes:
+cells that are in OUTPUT are left out.
 """
 
 import argparse
@@ -107,9 +108,9 @@ def cell(name, way, folder):
     model, loss = build(name, MODELS[name])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     net = model
-    kind, _, value = way.partition("=")
+    kind, value = parts_of(way)
     if kind == "b":
-        torch._functorch.config.activation_memory_budget = float(value)
+        torch._functorch.config.activation_memory_budget = value
     if kind in ("b", "compile"):
         net = torch.compile(model)
     if kind == "ours":
@@ -127,10 +128,14 @@ def cell(name, way, folder):
     began = time.monotonic()
     losses.append(step().item())
     first = time.monotonic() - began
+    told = {"model": name, "batch": MODELS[name], "way": kind, "asked": value, "first_step_s": round(first, 1)}
+    if way.endswith("+warm"):
+        return {**told, "warm": True, "losses": losses, "peak_bytes": torch.cuda.max_memory_allocated()}
     for _ in range(5):
         losses.append(step().item())
     settled = time.monotonic() - began
     torch.cuda.synchronize()
+    first_peak = torch.cuda.max_memory_allocated()
     torch.cuda.empty_cache()
     (folder / "ready").touch()
     while not (folder / "go").exists():
@@ -151,9 +156,9 @@ def cell(name, way, folder):
             times.append(start.elapsed_time(end))
         runs.append(statistics.median(times))
     return {
-        "model": name, "batch": MODELS[name], "way": kind, "asked": float(value) if value else None, "time_ms": round(min(runs), 2),
-        "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
-        "first_step_s": round(first, 1), "settled_s": round(settled, 1), "losses": losses,
+        **told, "time_ms": round(min(runs), 2), "median_ms": round(statistics.median(runs), 2), "first_peak_bytes": first_peak,
+        "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(), "settled_s": round(settled, 1),
+        "losses": losses,
     }  # fmt: skip
 
 
@@ -162,7 +167,10 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", default="resnet50,convnext,gpt2")
     parser.add_argument("--ways", default="b=0.5,b=0.2,b=0,compile,eager", help="in this order, each for all models; or ours=BYTES")
+    parser.add_argument("--cells", help="MODEL:WAY,.. instead of --models and --ways")
+    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--beside", type=int, default=8, help="cells that compile side by side")
+    parser.add_argument("--threads", type=int, default=2, help="threads that compile kernels, for each cell")
     parser.add_argument("--seconds", type=float, default=420, help="after which no cell is begun")
     parser.add_argument("--end", type=float, default=470, help="seconds after which cells are ended")
     parser.add_argument("--known", type=Path, help="lines of an earlier run: ours is asked for the bytes in them, without waiting for PyTorch's")
@@ -177,7 +185,7 @@ def main():
     began = time.monotonic()
     table = given.out / "compiled.jsonl"
     lines = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
-    there = {(line["model"], way_of(line)) for line in lines if "time_ms" in line}
+    there = {(line["model"], way_of(line)) for line in lines if "first_step_s" in line}
     known = [json.loads(line) for line in given.known.read_text().splitlines()] if given.known else []
     asked = {(line["model"], way_of(line)): line["peak_bytes"] for line in known if line.get("way") == "b" and "peak_bytes" in line}
     waiting = []
@@ -187,44 +195,97 @@ def main():
                 waiting.append((name, way))
             if (name, way) in asked:
                 waiting.append((name, f"ours={int(asked[name, way] * 1.02)}"))
+    if given.cells:
+        waiting = [tuple(one.split(":")) for one in given.cells.split(",")]
     waiting = [one for one in waiting if one not in there]
     running = []
+    timed = dict.fromkeys(range(given.gpus))
+
+    def free():
+        return min(timed, key=lambda gpu: sum(one.gpu == gpu for one in running))
+
     while waiting or running:
         spent = time.monotonic() - began
-        while waiting and len(running) < given.beside and spent < given.seconds:
-            running.append(start(*waiting.pop(0), given.out))
         if spent > given.seconds:
             waiting.clear()
+        for one in list(waiting):
+            # A second process starts when the first one has ended.
+            if len(running) < given.beside and not any(other.cell == (one[0], one[1].removesuffix("+warm")) for other in running):
+                waiting.remove(one)
+                running.append(Cell(*one, given.out, free(), given.threads))
+        for one in running:
+            if timed[one.gpu] is None and one.is_ready and one.process.poll() is None:
+                timed[one.gpu] = one
+                one.stop([other for other in running if other.gpu == one.gpu])
         for one in list(running):
-            name, way, process, folder, started = one
-            is_ready = (folder / "ready").exists()
-            if process.poll() is None and not is_ready and time.monotonic() - started < MOST and spent < given.end:
+            now = time.monotonic()
+            late = now - one.began > MOST or one.timing and now - one.timing > 60 or spent > given.end
+            if one.process.poll() is None and not late:
                 continue
             running.remove(one)
-            if process.poll() is None and is_ready:
-                finish(process, folder, [other[2] for other in running])
-            end(process)
-            found = read(name, way, process, folder)
+            end(one.process)
+            if timed[one.gpu] is one:
+                timed[one.gpu] = None
+                for other in running:
+                    if other.gpu == one.gpu:
+                        other.signal(signal.SIGCONT)
+            found = one.read()
             with table.open("a") as file:
                 file.write(json.dumps(found) + "\n")
             print(json.dumps({key: value for key, value in found.items() if key != "losses"}), flush=True)
-            if "time_ms" in found and way.startswith("b=") and (name, way) not in asked:
-                waiting.insert(0, (name, f"ours={int(found['peak_bytes'] * 1.02)}"))
+            if "time_ms" in found and one.way.startswith("b=") and one.cell not in asked:
+                waiting.insert(0, (one.name, f"ours={int(found['peak_bytes'] * 1.02)}"))
         time.sleep(0.1)
 
 
-def finish(process, folder, others):
-    """Times a cell while the other processes are stopped."""
-    for other in others:
-        os.killpg(other.pid, signal.SIGSTOP)
-    time.sleep(0.3)
-    (folder / "go").touch()
-    try:
-        process.wait(timeout=60)
-    except subprocess.TimeoutExpired:
-        pass
-    for other in others:
-        os.killpg(other.pid, signal.SIGCONT)
+class Cell:
+    """The process of one cell."""
+
+    def __init__(self, name, way, out, gpu, threads):
+        self.name, self.way, self.gpu = name, way, gpu
+        self.cell = name, way
+        self.began, self.timing = time.monotonic(), 0.0
+        self.folder = folder_of(out, name, way)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for old in ("ready", "go"):
+            (self.folder / old).unlink(missing_ok=True)
+        first = folder_of(out, name, way.removesuffix("+warm"))
+        environment = {
+            **os.environ, "TORCHINDUCTOR_CACHE_DIR": f"/tmp/inductor-{first.name}", "TRITON_CACHE_DIR": f"/tmp/triton-{first.name}",
+            "TIGHTFIT_CACHE": str(first / "cache.db"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "2",
+            "CUDA_VISIBLE_DEVICES": str(gpu),
+        }  # fmt: skip
+        command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}"]
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+
+    @property
+    def is_ready(self):
+        return (self.folder / "ready").exists()
+
+    def signal(self, number):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def stop(self, others):
+        """Stops the other processes of the GPU, and lets this one time its steps."""
+        for other in others:
+            if other is not self:
+                other.signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        self.timing = time.monotonic()
+        (self.folder / "go").touch()
+
+    def read(self):
+        """The line that the cell printed."""
+        lines = (self.folder / "log").read_text().splitlines()
+        kind, value = parts_of(self.way)
+        found = next((json.loads(line[5:]) for line in lines if line.startswith("CELL ")), None)
+        if found is None:
+            found = {"model": self.name, "batch": MODELS[self.name], "way": kind, "asked": value, "failed": self.process.returncode, "end": lines[-8:]}
+        return {**found, "said": [line for line in lines if line.startswith("tightfit:")]}
 
 
 def end(process):
@@ -237,36 +298,17 @@ def end(process):
 
 
 def way_of(line):
-    return line["way"] if line["asked"] is None else f"{line['way']}={line['asked']:g}" if line["way"] == "b" else f"{line['way']}={int(line['asked'])}"
+    value = "" if line["asked"] is None else f"={line['asked']:g}" if line["way"] == "b" else f"={int(line['asked'])}"
+    return line["way"] + value + ("+warm" if line.get("warm") else "")
+
+
+def parts_of(way):
+    kind, _, value = way.removesuffix("+warm").partition("=")
+    return kind, float(value) if value else None
 
 
 def folder_of(out, name, way):
     return out / "cells" / f"{name}-{way.replace('=', '-')}"
-
-
-def start(name, way, out):
-    folder = folder_of(out, name, way)
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in ("ready", "go"):
-        (folder / old).unlink(missing_ok=True)
-    environment = {
-        **os.environ, "TORCHINDUCTOR_CACHE_DIR": f"/tmp/inductor-{folder.name}", "TRITON_CACHE_DIR": f"/tmp/triton-{folder.name}",
-        "TIGHTFIT_CACHE": str(folder / "cache.db"), "TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2",
-    }  # fmt: skip
-    command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}"]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-    return name, way, process, folder, time.monotonic()
-
-
-def read(name, way, process, folder):
-    """The line that a cell printed."""
-    lines = (folder / "log").read_text().splitlines()
-    kind, _, value = way.partition("=")
-    found = next((json.loads(line[5:]) for line in lines if line.startswith("CELL ")), None)
-    if found is None:
-        found = {"model": name, "batch": MODELS[name], "way": kind, "asked": float(value) if value else None, "failed": process.returncode, "end": lines[-8:]}
-    return {**found, "said": [line for line in lines if line.startswith("tightfit:")]}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures training within a budget on this machine's GPU: what docs/results.md reports of `tightfit.torch.fit`.
+# Measures training within a budget on this machine's GPU, for the figures of `tightfit.torch.fit` in docs/results.md.
 #
 # usage: scripts/gpu-fit.sh OUTPUT [CASE ..]
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains under the joint plan on a real GPU, at shares of what everything resident takes without workspaces, and at the least budget.
+# Trains under the joint plan on a real GPU, at shares of the memory with everything resident and no workspaces, and at the least budget.
 #
 #   cargo build --release; scripts/gpu-joint.sh OUTPUT [NETWORK:BATCH:TYPES ..]
 #

@@ -3,12 +3,12 @@
 
 usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--steps 40] [--seconds 240] [--tiny]
 
-FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and
-`nanoGPT` (karpathy/nanoGPT). The trainers of Transformers and Lightning are the installed ones (`gpu_run/trainers.py`). Nothing is
-fetched: pictures and texts are random. Where there are two GPUs, `classification` trains on both as well. Each run gets a time limit, and
-loses no other by failing. A JSON line each, as it is measured, in OUTPUT/programs.jsonl: `peak_bytes` and `step_ms` as
-`gpu_run/watched.py` says, the exit code, what tightfit said, and whether the last weights are plain's; what programs print is in
-OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the package's, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
+FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and `nanoGPT`
+(karpathy/nanoGPT). The trainers of Transformers and Lightning are the installed ones (`gpu_run/trainers.py`). Nothing is fetched: pictures and texts
+are random. With two GPUs, `classification` trains on both as well. Each run has a time limit, and its failure loses no other run.
+OUTPUT/programs.jsonl gets a JSON line as each run is measured: `peak_bytes` and `step_ms` of `gpu_run/watched.py`, the exit code, tightfit's lines,
+and whether the last weights equal plain's. The output of programs is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the
+package's, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
 
 import argparse
@@ -28,7 +28,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def cases(folder, data, tiny):
-    """Each program: where it runs, its arguments, its environment, and what Python starts it with, if anything."""
+    """Each program: its folder, its arguments, its environment, and the launcher of its Python, if any."""
     import torch
 
     device = "cpu" if tiny else "cuda"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records on this machine's GPUs what ships with the program: the final decisions for common models.
+# Records the final decisions for common models on this machine's GPUs, which ship with the program.
 #
 # usage: scripts/gpu-record.sh FOLDER OUTPUT [PATTERN]
 #

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Measures on real GPUs what docs/results.md reports: profiles of the networks, how profiling scales over GPUs, what the
-policies cost, and whether configurations run as predicted and compute the same.
+"""Measures the figures of docs/results.md on real GPUs: profiles of the networks, the scaling of profiling over GPUs, the cost of policies, and
+whether configurations run as predicted and compute the same.
 
 usage: scripts/gpu-results.py TIGHTFIT OUTPUT [--devices N] [--seconds S] [--known PROFILE ..] [--only PATTERN]
 
-Profiles given as known are not measured again, so that several short runs add up; --only takes the steps
-whose name a regular expression is found in. How profiling scales is measured on all devices together; the other steps are
-shared out among them, one step a device at a time, in order of importance. Writes OUTPUT/results.jsonl (one object a step:
-what was run, how long, what it printed) and OUTPUT/profile.jsonl.gz (all measurements, to be replayed). No step is begun
-after S seconds.
+Profiles given as known are not measured again, so that several short runs add up. --only takes the steps whose name matches a regular expression. The
+scaling of profiling is measured on all devices together; the other steps are shared among the devices, one step per device at a time, in order of
+importance. Writes OUTPUT/results.jsonl (one object per step: its command, time and output) and OUTPUT/profile.jsonl.gz (all measurements, to be
+replayed). No step begins after S seconds.
 """
 
 import argparse
@@ -104,7 +103,7 @@ class Session:
         self.lock = threading.Lock()
 
     def run(self, step, *arguments, cache, device=None, seconds=120):
-        """Runs one command unless time is up; gives what it printed as JSON, or None."""
+        """Runs one command unless time is up. Returns its output as JSON, or None."""
         left = self.end - time.monotonic()
         if left < 5:
             print("no time for", step, flush=True)

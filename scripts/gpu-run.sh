@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures PyTorch plain and under `tightfit run` on this machine's GPU: what docs/results.md reports.
+# Measures PyTorch plain and under `tightfit run` on this machine's GPU, for docs/results.md.
 #
 # usage: scripts/gpu-run.sh FOLDER OUTPUT STAGE ..
 #

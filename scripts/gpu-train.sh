@@ -10,7 +10,7 @@
 # default) go gpu-train.jsonl and peers.jsonl, a line as soon as it is known, gpu-train.log, and the cache of measurements.
 # BUDGET (12GiB) and STEPS (3; 1 for steps of over a second). After BEGIN_SECONDS (45) of a case's steps no further variant
 # is begun; after CASE_SECONDS (150) a program is stopped, with a line in its results; PEER_SECONDS (90) is the same for PyTorch. PARTS
-# ("time copies peers") says what is measured.
+# ("time copies peers") chooses the measurements.
 # A case takes about a minute, and more where a step takes seconds (vgg19:256, vgg116, vgg516) or where the recording
 # does not have its convolutions.
 #

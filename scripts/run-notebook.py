@@ -3,8 +3,8 @@
 
 usage: scripts/run-notebook.py [--check] examples/budget.ipynb ..
 
-Text alone is kept, and no execution times, so that a notebook's changes can be read. With `--check` nothing is written: each cell must show
-the text in the file except for numbers, and lines with `exact` must be equal to the letter. Exits with 1 otherwise.
+Text alone is kept, and no execution times, so that a notebook's changes can be read. With `--check` nothing is written: each cell must
+print the kept text except its numbers, and lines with `exact` must be equal to the letter. Exits with 1 otherwise.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def lines_of(cell: dict) -> list[str]:
 
 
 def differences(kept: dict, now: dict) -> list[str]:
-    """The differences from the text in the file."""
+    """The differences from the kept outputs."""
     wrong = []
     for before, after in zip(kept["cells"], now["cells"], strict=True):
         one, other = lines_of(before), lines_of(after)

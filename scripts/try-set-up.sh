@@ -29,7 +29,7 @@ esac
 export PATH=$folder/venv/bin:$PATH
 tightfit --version
 [ "$(python -m tightfit --version)" = "$(tightfit --version)" ]
-# It fails where PyTorch is missing.
+# It fails without PyTorch, with a message.
 tightfit doctor --preload || echo "doctor: exit $?"
 # The README's plan, and its first command.
 tightfit plan resnet50 --batch 128 --types bf16 --costs 4090 --assume | grep -E '^(arena|step) '

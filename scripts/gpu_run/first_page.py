@@ -121,7 +121,7 @@ def peak_of(name, batch, budget=None):
 
 
 def questions(name, batch):
-    """Prints each answer, and the measurements at it, as soon as they are known."""
+    """Prints each answer and its measurement as soon as they are known."""
     import tightfit.torch as tt
 
     def say(**what):

@@ -22,7 +22,7 @@ from fit_models import build
 from tightfit import DoesNotFit
 from tightfit._budget.api import session_of
 from tightfit._budget.memory.allocator import There
-from tightfit._budget.plan.fitted import least_of
+from tightfit._budget.plan.make import least_of
 from tightfit._budget.plan.reserved import reserved
 from tightfit._budget.record.times import times_of
 from torch import nn
@@ -121,7 +121,7 @@ class Case:
     def trace(self):
         """Checksums of the gradients and statistics of some steps that change the weights, and of the random state after them."""
         before = {name: value.cpu().clone() for name, value in self.model.state_dict().items()}
-        # Steps before this one have changed weights and statistics: all traces begin alike.
+        # Earlier steps have changed weights and statistics: all traces begin from the same ones.
         if self.traced_from is None:
             self.traced_from = before
         self.model.load_state_dict(self.traced_from)
@@ -335,7 +335,7 @@ class Case:
         return fitted
 
     def save_blocks(self, share, fitted):
-        """Writes what the allocator does in a step of the plan: blocks that are there, then each that is taken or given back."""
+        """Writes the allocator's work in a step of the plan: present blocks, then each block that is taken or given back."""
         memory = torch.cuda.memory
         torch.cuda.synchronize()
         before = memory._snapshot()["segments"]

@@ -1,5 +1,5 @@
-//! Allots all committed instances, checks every answer, and prints for each shape how long it took and how far from
-//! proven the worst is. With `--each`, a line for every instance.
+//! Allots all committed instances, checks every answer, and prints for each shape the time and the worst distance from the proven bound. With
+//! `--each`, a line for every instance.
 
 use std::time::Instant;
 

@@ -115,7 +115,7 @@ fn line(plan: &Plan, label: &str, took_ms: u128) {
     );
 }
 
-/// What the profiles have of the workload's convolutions at its mini-batch, and how many that is.
+/// The measurements in the profiles for the workload's convolutions at its mini-batch, and their number.
 fn fronts(workload: &Workload<'_>, costs: &CostModel, recordings: &[Recording]) -> Result<(Fronts, String), Error> {
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
     let mut problems: Vec<Problem> = Vec::new();

@@ -75,7 +75,7 @@ impl Maker {
         (self.state >> 33) % bound
     }
 
-    /// An operation that writes a map of so many MiB.
+    /// An operation that writes a map of `mib` MiB.
     fn run(&mut self, reads: &[usize], mib: u64, micros: u64, workspace_mib: u64, reads_output: bool) -> usize {
         self.maps.push(mib.max(1) << 20);
         self.forward.push((reads.to_vec(), micros, workspace_mib << 20, reads_output));

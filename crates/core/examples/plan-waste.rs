@@ -1,7 +1,7 @@
-//! How much of the arena each plan wastes over the most bytes live at once, and how long planning takes.
+//! The share of the arena that each plan wastes over the most bytes live at once, and the planning time.
 //!
-//! `plan-waste [NETWORK ..]`: all built-in networks, or these, at mini-batch 32 under vDNN-all, vDNN-dynamic and overlap,
-//! at the least budget and 2, 10, 25, 50 and 75% of the way to what holds everything.
+//! `plan-waste [NETWORK ..]`: all built-in networks, or these, at mini-batch 32 under vDNN-all, vDNN-dynamic and overlap, at the least budget and 2,
+//! 10, 25, 50 and 75% of the way to a budget that holds everything.
 
 use std::time::Instant;
 

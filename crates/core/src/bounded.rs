@@ -82,7 +82,7 @@ impl<R: BufRead> Lines<R> {
         Lines { reader, line: Vec::new(), most_line, most, read: 0 }
     }
 
-    /// The next line, without its end; none after the last.
+    /// The next line, without its end; `None` after the last.
     ///
     /// # Errors
     /// An error of reading; [`io::ErrorKind::InvalidData`] for a line that is not UTF-8 or too long.

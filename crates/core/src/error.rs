@@ -56,7 +56,7 @@ pub enum Error {
     /// Options that make no sense, alone or together.
     #[error("{what}")]
     BadOption {
-        /// Which options, and what to write instead.
+        /// The options, and a replacement.
         what: String,
     },
 

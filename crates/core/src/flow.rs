@@ -59,12 +59,12 @@ impl Flow {
         flow
     }
 
-    /// After [`Flow::fill`]: whether a node is on the source's side of the least cut that is nearest to the source.
+    /// After [`Flow::fill`]: whether a node is on the source's side of the minimum cut that is nearest to the source.
     pub fn is_near(&self, node: u32) -> bool {
         self.level[node as usize] != UNREACHED
     }
 
-    /// After [`Flow::fill`]: whether each node is on the source's side of the least cut that is nearest to the sink.
+    /// After [`Flow::fill`]: whether each node is on the source's side of the minimum cut that is nearest to the sink.
     pub fn last_cut(&self) -> Vec<bool> {
         let mut near = vec![true; self.of.len()];
         near[self.sink as usize] = false;
@@ -81,7 +81,7 @@ impl Flow {
         near
     }
 
-    /// Distances from the source along arcs with capacity left; whether the sink is reached.
+    /// Computes distances from the source along arcs with remaining capacity; returns whether the sink is reached.
     fn set_levels(&mut self) -> bool {
         self.level.fill(UNREACHED);
         self.level[self.source as usize] = 0;

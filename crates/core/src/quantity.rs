@@ -53,7 +53,7 @@ impl Bytes {
         Bytes((count as u64).saturating_mul(size as u64))
     }
 
-    /// As it is printed, but not rounded to one decimal; exact below 2^53 bytes.
+    /// As displayed, but not rounded to one decimal; exact below 2^53 bytes.
     pub(crate) fn unrounded(self) -> String {
         if self == Bytes::UNLIMITED {
             return self.to_string();
@@ -62,12 +62,12 @@ impl Bytes {
         format!("{} {name}", self.0 as f64 / unit as f64)
     }
 
-    /// The smallest size with at most one decimal that is read as at least this: what to write to get enough.
+    /// The smallest size with at most one decimal that is read as at least this number of bytes.
     pub fn rounded_up(self) -> String {
         self.rounded(|tenths_of_bytes, unit| (tenths_of_bytes - 5).div_ceil(unit))
     }
 
-    /// The largest size with at most one decimal that is read as at most this: what to write to get no more.
+    /// The largest size with at most one decimal that is read as at most this number of bytes.
     pub fn rounded_down(self) -> String {
         self.rounded(|tenths_of_bytes, unit| (tenths_of_bytes + 4) / unit)
     }
@@ -102,7 +102,7 @@ impl Bytes {
         })
     }
 
-    /// In words, without another unit: `1 byte`, `64 bytes`.
+    /// With the unit `byte`: `1 byte`, `64 bytes`.
     fn in_bytes(self) -> String {
         format!("{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
@@ -156,7 +156,7 @@ impl FromStr for Bytes {
         }
         let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
         let (number, unit) = (&lower[..split], text.trim()[split..].trim());
-        // A small `b` behind a capital is the symbol of a bit.
+        // A small `b` after a capital is the symbol of a bit.
         if unit.ends_with('b') && unit.contains(|letter: char| letter.is_ascii_uppercase()) {
             return Err(bad());
         }

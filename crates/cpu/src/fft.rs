@@ -1,6 +1,6 @@
 //! `fft` and `fft-tiling`: convolution as products of Fourier transforms, of whole images or of 32 x 32 tiles.
 //!
-//! A circular convolution of extent F equals the one wanted on the first F - r + 1 outputs, so `fft` takes the next fast
+//! A circular convolution of extent F equals the one wanted on the first F - r + 1 outputs. So `fft` takes the next fast
 //! size from p + r - 1 on, and `fft-tiling` gets 33 - r outputs from each tile (overlap-save). Half of the spectrum is
 //! enough, since the data is real:
 //!

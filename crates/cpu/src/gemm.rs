@@ -104,8 +104,8 @@ pub fn multiply(
     let (right_cs, right_rs) = (right_strides.column as isize, right_strides.row as isize);
     let (out, left, right) = (out.as_mut_ptr(), left.as_ptr(), right.as_ptr());
     // SAFETY: the assertions above keep every element of the three operands inside its slice (lengths of slices fit
-    // isize, so the strides do too) and those of `out` apart; `out` is borrowed mutably, so it overlaps neither operand.
-    // A c32 is two adjacent f32 of the same alignment, and every pair of floats is a valid one.
+    // isize, so the strides do too) and the elements of `out` apart. `out` is borrowed mutably, so it overlaps neither
+    // operand. A c32 is two adjacent f32 of the same alignment, and every pair of floats is a valid one.
     unsafe {
         match kind {
             Kind::Real => gemm::gemm(

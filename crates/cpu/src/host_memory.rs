@@ -33,7 +33,7 @@ fn machine(root: &Path) -> Option<Bytes> {
 }
 
 /// The memory left in each control group above this process: for version 2, the group of line `0::`; for version 1,
-/// that of the memory controller.
+/// the group of the memory controller.
 fn control_groups(root: &Path) -> Vec<Free> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut found = Vec::new();

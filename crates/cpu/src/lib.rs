@@ -3,11 +3,11 @@
 //! | algorithm | workspace | where it applies |
 //! |---|---|---|
 //! | `direct` | none | everywhere: the specification |
-//! | `blocked-gemm` | none | filters of at most 256 elements, in nhwc of at most 16384 with all channels |
-//! | `implicit-gemm` | a tile of columns per thread | everywhere |
+//! | `blocked-gemm` | none | filters of at most 256 elements; in nhwc: of at most 16384 with all channels |
+//! | `implicit-gemm` | tiles of columns: one for each thread | everywhere |
 //! | `explicit-gemm` | the columns of the micro-batch | everywhere |
-//! | `winograd-2x2`, `winograd-4x4` | transformed input, filters and output | 2-D, 3x3 filters, stride and dilation 1 |
-//! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D, stride and dilation 1 |
+//! | `winograd-2x2`, `winograd-4x4` | transformed input, filters and output | 2-D: 3x3 filters, stride and dilation 1 |
+//! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D: stride and dilation 1 |
 //!
 //! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha
 //! and beta, in f32. One algorithm is one file, and `method` lists them; `transform` is shared by the last four and

@@ -1,7 +1,7 @@
 //! Loops in the widest vectors that this processor supports: the build itself targets the oldest of its family.
 //!
-//! [`vectorized`] keeps one copy of plain loops for each instruction set and picks one as it runs; [`add_rows`] and
-//! [`dot_rows`] are written in vectors, because the rows of small images are shorter than what compilers unroll:
+//! [`vectorized`] keeps one copy of plain loops for each instruction set and picks one as it runs. [`add_rows`] and
+//! [`dot_rows`] are written in vectors, because the rows of small images are too short for compilers to unroll:
 //!
 //! ```text
 //! a row of 27 floats:  | 16 | 11 of 16 |      the last vector loads and stores only the lanes there are

@@ -219,8 +219,8 @@ impl<T: Transform> Stage<'_, T> {
         (block, points, scratch)
     }
 
-    /// Copies part of an image (rows and columns from `start` on, negative ones being zeros) into a lane of a block;
-    /// what the image lacks of `extents` becomes zero, what the block's tile has beyond them is left as it is.
+    /// Copies part of an image (rows and columns from `start` on, negative ones being zeros) into a lane of a block.
+    /// Places of `extents` outside of the image become zero; the block's tile beyond them is left as it is.
     #[inline(always)]
     fn gather(&self, image: &[f32], of: &Images, start: [isize; 2], extents: [usize; 2], lane: &mut [f32]) {
         let [_, width] = self.transform.tile();

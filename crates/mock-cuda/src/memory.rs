@@ -23,7 +23,7 @@ const ALIGNMENT: usize = 256;
 
 /// Where a block is said to lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum MemoryKind {
     /// On the device of this ordinal.
     Device(usize),
     /// Pinned on the host.
@@ -35,7 +35,7 @@ pub struct Block {
     base: *mut u8,
     len: usize,
     layout: Layout,
-    place: Place,
+    place: MemoryKind,
     /// The pool that it belongs to.
     pool: Option<usize>,
 }
@@ -46,7 +46,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    fn new(len: usize, place: Place, pool: Option<usize>) -> Option<Block> {
+    fn new(len: usize, place: MemoryKind, pool: Option<usize>) -> Option<Block> {
         let layout = Layout::from_size_align(len.checked_add(ALIGNMENT)?, ALIGNMENT).ok()?;
         // SAFETY: the size is at least ALIGNMENT, so not zero.
         let base = unsafe { alloc(layout) };
@@ -88,7 +88,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Code::INVALID_VALUE`] for no bytes, [`Code::OUT_OF_MEMORY`] over the limit.
-    pub fn allocate(&mut self, len: usize, place: Place, limit: u64) -> Result<usize, Code> {
+    pub fn allocate(&mut self, len: usize, place: MemoryKind, limit: u64) -> Result<usize, Code> {
         if len == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -105,11 +105,11 @@ impl Memory {
         }
         let found = self.pools.get_mut(&pool).ok_or(Code::INVALID_HANDLE)?;
         found.idle = found.idle.saturating_sub(len as u64);
-        let place = Place::Device(found.device);
+        let place = MemoryKind::Device(found.device);
         self.take(len, place, limit, Some(pool))
     }
 
-    fn take(&mut self, len: usize, place: Place, limit: u64, pool: Option<usize>) -> Result<usize, Code> {
+    fn take(&mut self, len: usize, place: MemoryKind, limit: u64, pool: Option<usize>) -> Result<usize, Code> {
         let fits = |memory: &Memory| memory.bytes(place).checked_add(len as u64).is_some_and(|sum| sum <= limit);
         if !fits(self) {
             self.pools.values_mut().for_each(|pool| pool.idle = 0);
@@ -120,7 +120,7 @@ impl Memory {
         let block = Block::new(len, place, pool).ok_or(Code::OUT_OF_MEMORY)?;
         let address = block.base as usize;
         self.blocks.insert(address, Arc::new(block));
-        if let Place::Device(_) = place {
+        if let MemoryKind::Device(_) = place {
             self.peak = self.peak.max(self.bytes(place));
         }
         Ok(address)
@@ -132,7 +132,7 @@ impl Memory {
     /// [`Code::INVALID_VALUE`] if no live block of that kind begins there: never allocated, freed before, or the other kind.
     pub fn free(&mut self, address: usize, on_host: bool) -> Result<(), Code> {
         match self.blocks.get(&address) {
-            Some(block) if (block.place == Place::Host) == on_host => {
+            Some(block) if (block.place == MemoryKind::Host) == on_host => {
                 if let Some(pool) = block.pool.and_then(|pool| self.pools.get_mut(&pool)) {
                     pool.idle += block.len as u64;
                 }
@@ -157,13 +157,13 @@ impl Memory {
 
     /// Whether the address lies in a live pinned block.
     pub fn is_pinned(&self, address: usize) -> bool {
-        self.hold(address, 0).is_ok_and(|block| block.place == Place::Host)
+        self.hold(address, 0).is_ok_and(|block| block.place == MemoryKind::Host)
     }
 
     /// Bytes in use in a place: of live blocks, and kept by pools.
-    pub fn bytes(&self, place: Place) -> u64 {
+    pub fn bytes(&self, place: MemoryKind) -> u64 {
         let live: u64 = self.blocks.values().filter(|b| b.place == place).map(|b| b.len as u64).sum();
-        let is_there = |pool: &&Pool| place == Place::Device(pool.device);
+        let is_there = |pool: &&Pool| place == MemoryKind::Device(pool.device);
         live + self.pools.values().filter(is_there).map(|pool| pool.idle).sum::<u64>()
     }
 
@@ -213,7 +213,7 @@ impl Memory {
 
     /// Live blocks, on the host or on any device.
     pub fn count(&self, on_host: bool) -> u64 {
-        self.blocks.values().filter(|b| (b.place == Place::Host) == on_host).count() as u64
+        self.blocks.values().filter(|b| (b.place == MemoryKind::Host) == on_host).count() as u64
     }
 
     /// Most bytes that any one device had in use.
@@ -224,7 +224,7 @@ impl Memory {
     /// Forgets every block of a device. Returns their number.
     pub fn forget(&mut self, device: usize) -> u64 {
         let before = self.blocks.len();
-        self.blocks.retain(|_, b| b.place != Place::Device(device));
+        self.blocks.retain(|_, b| b.place != MemoryKind::Device(device));
         self.pools.retain(|_, pool| pool.device != device);
         (before - self.blocks.len()) as u64
     }

@@ -273,14 +273,14 @@ impl State {
 
     /// Live objects of a kind, bytes in use, and other counts for tests; README.md has the names.
     pub fn count(&self, kind: &str) -> Option<u64> {
-        use crate::memory::Place;
-        let devices = || (0..control::description().devices).map(|d| self.memory.bytes(Place::Device(d)));
+        use crate::memory::MemoryKind;
+        let devices = || (0..control::description().devices).map(|d| self.memory.bytes(MemoryKind::Device(d)));
         Some(match kind {
             "allocations" => self.memory.count(false),
             "host-allocations" => self.memory.count(true),
             "bytes" => devices().sum(),
             "peak-bytes" => self.memory.peak(),
-            "host-bytes" => self.memory.bytes(Place::Host),
+            "host-bytes" => self.memory.bytes(MemoryKind::Host),
             "pools" => self.memory.pools(),
             "streams" => self.streams.len() as u64,
             "events" => self.events.len() as u64,

@@ -64,23 +64,23 @@ pub struct Setup {
     pub kernel: Arc<Kernel>,
     handle: usize,
     /// The last setup on the handle; a kernel may run something else by now.
-    program: SwapCell<Option<Program>>,
+    program: SwapCell<Option<SetUpProgram>>,
 }
 
 /// A configuration with its setup.
-struct Program {
+struct SetUpProgram {
     configuration: Arc<Configuration>,
     program: Arc<GuestProgram>,
 }
 
-impl Program {
-    fn new((configuration, program): (Arc<Configuration>, Arc<GuestProgram>)) -> Program {
-        Program { configuration, program }
+impl SetUpProgram {
+    fn new((configuration, program): (Arc<Configuration>, Arc<GuestProgram>)) -> SetUpProgram {
+        SetUpProgram { configuration, program }
     }
 }
 
-impl PartialEq for Program {
-    fn eq(&self, other: &Program) -> bool {
+impl PartialEq for SetUpProgram {
+    fn eq(&self, other: &SetUpProgram) -> bool {
         Arc::ptr_eq(&self.configuration, &other.configuration) && Arc::ptr_eq(&self.program, &other.program)
     }
 }
@@ -88,7 +88,7 @@ impl PartialEq for Program {
 impl Setup {
     /// A kernel on a handle, and its configuration set up there if it has one.
     pub fn new(kernel: Arc<Kernel>, handle: Handle, program: Option<(Arc<Configuration>, Arc<GuestProgram>)>) -> Setup {
-        Setup { kernel, handle: handle.0 as usize, program: SwapCell::new(program.map(Program::new)) }
+        Setup { kernel, handle: handle.0 as usize, program: SwapCell::new(program.map(SetUpProgram::new)) }
     }
 
     /// Whether it is for this handle.
@@ -99,7 +99,7 @@ impl Setup {
     /// A configuration as it was set up on the handle, or `None` if it was not. Takes no lock, because every execution
     /// asks.
     pub fn program(&self, configuration: &Arc<Configuration>) -> Option<&Arc<GuestProgram>> {
-        let Program { configuration: known, program } = self.program.get().as_ref()?;
+        let SetUpProgram { configuration: known, program } = self.program.get().as_ref()?;
         Arc::ptr_eq(known, configuration).then_some(program)
     }
 
@@ -110,7 +110,7 @@ impl Setup {
 
     /// Keeps the configuration that was set up on the handle.
     pub fn keep(&self, configuration: Arc<Configuration>, program: Arc<GuestProgram>) {
-        self.program.replace(Some(Program::new((configuration, program))));
+        self.program.replace(Some(SetUpProgram::new((configuration, program))));
     }
 }
 

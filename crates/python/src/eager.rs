@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tightfit_core::eager::{self, EagerStep as Step, Impossible, Limits, Outcome, Sizes, There};
+use tightfit_core::eager::{self, EagerStep as Step, Impossible, InitialReservation, Limits, Prediction, Sizes};
 use tightfit_core::plan::TensorDecision;
 
 use crate::failure::{bad_input, raise};
@@ -13,7 +13,7 @@ use crate::interrupt::interruptible;
 #[pyclass(frozen)]
 pub struct EagerStep(Step);
 
-/// Of an outcome: peak, where it is, bytes at each operation, bytes moved, times of reruns, of stalls and of the step, and where
+/// A prediction: peak, its operation, bytes at each operation, bytes moved, times of reruns, of stalls and of the step, and where
 /// each offloaded tensor is needed.
 type Values = (i64, usize, Vec<i64>, i64, f64, f64, f64, Vec<(usize, usize)>);
 
@@ -30,7 +30,7 @@ impl EagerStep {
 
     /// The predicted values of a step under decisions.
     fn simulate(&self, decisions: &str) -> PyResult<Values> {
-        self.outcome(decisions).map(values)
+        self.prediction(decisions).map(values)
     }
 
     /// The bytes that PyTorch's allocator reserves under decisions, and the first operation at which this is more than
@@ -44,14 +44,14 @@ impl EagerStep {
         free: Vec<i64>,
         sizes: Option<(i64, i64)>,
     ) -> PyResult<(i64, Option<usize>)> {
-        let found = self.0.reserved(&self.outcome(decisions)?, most, &there(bytes, free, sizes));
+        let found = self.0.reserved(&self.prediction(decisions)?, most, &initial(bytes, free, sizes));
         Ok((found.bytes, found.at))
     }
 
     /// The decisions of a greedy search for a budget, and their predicted values.
     fn greedy(&self, py: Python<'_>, budget: i64) -> PyResult<(String, Values)> {
         let found = interruptible(py, |_| Ok(eager::greedy(&self.0, budget)))?;
-        found.map(|(decisions, outcome)| (text(&decisions), values(outcome))).map_err(impossible)
+        found.map(|(decisions, prediction)| (text(&decisions), values(prediction))).map_err(impossible)
     }
 
     /// Searches from `bases` for decisions for which the allocator has room. Returns `None` if nothing beats the first.
@@ -69,7 +69,7 @@ impl EagerStep {
     ) -> PyResult<Option<String>> {
         let bases = bases.iter().map(|base| read(base)).collect::<PyResult<Vec<_>>>()?;
         let time = Duration::try_from_secs_f64(seconds).map_err(|error| bad_input(error.to_string()))?;
-        let limits = Limits { budget, reserved: most, there: there(bytes, free, sizes), time };
+        let limits = Limits { budget, reserved: most, initial: initial(bytes, free, sizes), time };
         interruptible(py, |stop| Ok(eager::with_room(&self.0, &limits, &bases, stop).map(|found| text(&found))))
     }
 
@@ -91,17 +91,17 @@ impl EagerStep {
 }
 
 impl EagerStep {
-    fn outcome(&self, decisions: &str) -> PyResult<Outcome> {
+    fn prediction(&self, decisions: &str) -> PyResult<Prediction> {
         self.0.simulate(&read(decisions)?).map_err(impossible)
     }
 }
 
-fn values(of: Outcome) -> Values {
+fn values(of: Prediction) -> Values {
     (of.peak, of.at, of.live, of.moved, of.rebuilt_us, of.stalled_us, of.time_us, of.needed)
 }
 
-fn there(bytes: i64, free: Vec<i64>, sizes: Option<(i64, i64)>) -> There {
-    There { bytes, free, sizes: sizes.map_or_else(Sizes::default, |(small, page)| Sizes { small, page }) }
+fn initial(bytes: i64, free: Vec<i64>, sizes: Option<(i64, i64)>) -> InitialReservation {
+    InitialReservation { bytes, free, sizes: sizes.map_or_else(Sizes::default, |(small, page)| Sizes { small, page }) }
 }
 
 fn read(decisions: &str) -> PyResult<Vec<TensorDecision>> {

@@ -20,9 +20,10 @@ pub fn plan(py: Python<'_>, recordings: Option<&Recordings>, words: Words) -> Py
     }
     let recordings = recordings.map(|recordings| &recordings.0[..]);
     let prepared = interruptible(py, |stop| words.prepare(recordings, stop))?;
-    let of = &prepared.plan;
-    let plan =
+    let (of, freeze) = (&prepared.plan, words.freeze);
+    let mut plan =
         interruptible(py, |stop| planner::plan_until(&of.step, &of.costs, &of.options, Stop::WithNothing(stop)))?;
+    plan.frozen = freeze;
     Ok(Planned { plan, device: prepared.plan.device, network: prepared.network, notes: prepared.notes })
 }
 

@@ -43,6 +43,8 @@ pub struct Words {
     #[pyo3(item)]
     adamw: bool,
     #[pyo3(item)]
+    pub freeze: Vec<String>,
+    #[pyo3(item)]
     momentum: f64,
     #[pyo3(item)]
     pub plan_time: Option<f64>,
@@ -86,7 +88,10 @@ impl Words {
         let mode = if is_inference { Mode::Inference } else { Mode::Training };
         let mut workload = Workload::new(&network, self.batch, self.types.parse()?, mode)?;
         if !is_inference {
-            workload = workload.with_momentum(momentum != 0.0).with_adamw(self.adamw);
+            workload = workload.with_momentum(momentum != 0.0).with_adamw(self.adamw).with_frozen(&self.freeze)?;
+        } else if !self.freeze.is_empty() {
+            let what = "freeze is for training: no layer changes in inference; leave it out".to_owned();
+            return Err(Error::BadOption { what });
         }
         let opened = match self.assume {
             Some(true) => None,

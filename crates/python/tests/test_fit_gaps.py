@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 from tightfit._budget.memory.allocator import There
-from tightfit._budget.plan import gaps
 from tightfit._budget.plan import reserved as predicted
 from tightfit._budget.plan.decide import by_greedy
-from tightfit._budget.plan.gaps import with_gaps
 from tightfit._budget.plan.liveness import Lives
-from tightfit._budget.plan.reserved import reserved
+from tightfit._budget.plan.reserved import reserved, with_gaps
 from tightfit._budget.plan.simulate import simulate
 
 MEASURED = Path(__file__).parents[3] / "docs/measured"
@@ -165,7 +163,7 @@ def test_reserved_bytes_of_plain_steps_on_a_gpu_are_predicted(path):
 def fine(monkeypatch):
     """Pages and blocks to match the small steps of the tests."""
     monkeypatch.setattr(predicted, "SIZES", (512, 4 << 10))
-    monkeypatch.setattr(gaps, "SECONDS", (0.3, 0.3))
+    monkeypatch.setattr(predicted, "SECONDS", (0.3, 0.3))
 
 
 def searched(found, budget, decided, most):

@@ -41,6 +41,7 @@ def test_assumed_plans_equal_the_command_s(policy, command):
     [
         ({"inference": True}, "--inference"),
         ({"solver": "adamw"}, "--solver adamw"),
+        ({"freeze": ["conv1", "fc1"]}, "--freeze conv1,fc1"),
         ({"momentum": 0}, "--momentum 0"),
         ({"costs": "k40", "types": "f16"}, "--costs k40 --types f16"),
         ({"algorithms": "memory", "divide": "off", "host_budget": "1GiB"}, "--algorithms memory --divide off --host-budget 1GiB"),

@@ -149,6 +149,15 @@ def test_paths_that_the_design_names_exist() -> None:
     assert missing_paths("`plan/decide.py::decide`, `plan/gone.py` and `gone.rs`") == ["gone.rs", "plan/gone.py"]
 
 
+def test_no_merge_left_its_marks() -> None:
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    texts = (".rs", ".py", ".sh", ".md", ".toml", ".yml", ".jsonl")
+    folders = (".ci", ".github", "crates", "docs", "examples", "networks", "scripts")
+    paths = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    assert marks.search("x\n<<<<<<< HEAD\n")
+    assert [path for path in paths if path.suffix in texts and path.is_file() and marks.search(path.read_text(errors="ignore"))] == []
+
+
 def published() -> list[Path]:
     """The folders of the crates to publish."""
     manifests = sorted((ROOT / "crates").glob("*/Cargo.toml"))

@@ -182,6 +182,42 @@ class Frozen(nn.Module):
         return self.head(self.stem(x))
 
 
+class Listed(nn.Module):
+    """Skips wait in a list until the outputs are there, and their ReLUs may be kept as signs."""
+
+    def __init__(self, widths=(8, 16, 32)):
+        super().__init__()
+
+        def block(i, o):
+            return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
+
+        self.down = nn.ModuleList(block(i, o) for i, o in zip((3, *widths), widths, strict=False))
+        self.join = nn.ModuleList(block(i + o, o) for i, o in zip(widths[:0:-1], widths[-2::-1], strict=True))
+
+    def forward(self, x):
+        kept = []
+        for level, down in enumerate(self.down):
+            x = down(F.max_pool2d(x, 2) if level else x)
+            kept.append(x)
+        for join, skip in zip(self.join, kept[-2::-1], strict=True):
+            x = join(torch.cat([skip, F.interpolate(x, scale_factor=2.0)], 1))
+        return x
+
+
+class Turned(nn.Module):
+    """Normalizations that copy what they are given, as on a GPU those do that are given channels last, and save the copy."""
+
+    def __init__(self, c=16):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(c if i else 3, c, 3, padding=1) for i in range(4))
+        self.norms = nn.ModuleList(nn.GroupNorm(4, c) for _ in range(4))
+
+    def forward(self, x):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = F.silu(norm(conv(x).transpose(2, 3)))
+        return x
+
+
 def image(batch=8, size=32):
     return torch.randn(batch, 3, size, size)
 
@@ -197,6 +233,8 @@ NETWORKS = {
     "unet": (Unet, lambda: torch.randn(1, 1, 16, 16, 16)),
     "half": (Half, lambda: torch.randn(1, 1, 32, 32, 32)),
     "frozen": (Frozen, image),
+    "listed": (Listed, image),
+    "turned": (Turned, image),
 }
 
 

@@ -14,7 +14,7 @@ import tightfit.torch as tt
 import torch
 from fit_models import resnet
 from tightfit._budget.api import session_of
-from tightfit._budget.memory import retries
+from tightfit._budget.memory import allocator
 from tightfit._budget.plan import watch
 from tightfit._budget.record import cost
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -159,7 +159,7 @@ class Peaks:
     def __init__(self, monkeypatch):
         self.now = self.resets = self.reserved = self.most = 0
         watch._unseen.clear()
-        retries._last.clear()
+        allocator._last.clear()
         monkeypatch.setattr(watch, "WATCHES", {"cpu"})
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
@@ -167,7 +167,7 @@ class Peaks:
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-        monkeypatch.setattr(retries, "retries", lambda device: 0)
+        monkeypatch.setattr(allocator, "retries", lambda device: 0)
 
     def reset(self, device):
         self.now = 0

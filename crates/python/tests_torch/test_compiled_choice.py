@@ -128,12 +128,13 @@ def test_what_must_not_run_again_is_saved_at_any_price():
             assert sound(graph, pricing.cut(price, {}, {}))
 
 
-def test_what_lowered_copies_show_counts():
+def test_bytes_that_were_seen_count():
     graph = chain(random.Random(1), 5)
     plain = frozenset(range(6))
     chooser = Chooser(graph, [("plain", plain)])
     before = chooser.peak(chooser.plain)
-    chooser.note(chooser.theirs[0], 3 * before, 3 * before)
+    chooser.note(chooser.theirs[0], False, 3 * before)
+    chooser.note(chooser.theirs[0], True, 3 * before)
     assert chooser.peak(chooser.plain) >= 3 * before
     other = simulate(graph, frozenset({0, 1, 2, 3}))
     assert chooser.peak(other) > other.peak

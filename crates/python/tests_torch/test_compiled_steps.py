@@ -49,7 +49,7 @@ def plans(monkeypatch, tmp_path):
     def divide(self, module, inputs, **others):
         if found.share is not None and not (found.only_first and found):
             plain = plan.Plan(plan.Terms(1 << 40, self.terms.outside), self.inner, self.rates, self.times_of)
-            own(plain, private.copied(module), inputs, **others)
+            own(plain, torch.fx.GraphModule(module, copy.deepcopy(module.graph)), inputs, **others)
             self.terms.budget = int(self.terms.outside + (plain.planned.peak - self.terms.outside) * found.share)
         graphs = own(self, module, inputs, **others)
         found.append(self)

@@ -78,7 +78,7 @@ def test_more_forms_than_plans_are_never_planned_in_turn(monkeypatch, capfd):
     assert step(7) == 15 and sum(plan.bound is None for plan in session.plans.values()) == 1
     assert step(20) == step(21) == 15
     assert capfd.readouterr().err.count("more than 8 different forms of inputs") == 1
-    monkeypatch.setattr("tightfit._budget.eager.session.IDLE", 2)
+    monkeypatch.setattr("tightfit._budget.eager.plans.IDLE", 2)
     assert step(20) == 16 and len(session.plans) == 8
 
 

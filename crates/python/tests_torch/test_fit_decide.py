@@ -10,7 +10,7 @@ from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
 from tightfit._budget.memory.allocator import There
-from tightfit._budget.plan import fitted as fitted_plans
+from tightfit._budget.plan import make as fitted_plans
 from tightfit._budget.plan.bound import bind, copied_bytes
 from tightfit._budget.plan.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._budget.plan.liveness import Impossible, Lives

@@ -141,7 +141,7 @@ def test_memory_that_no_plan_needs_any_more_is_given_back(monkeypatch):
 
 def test_a_budget_that_needs_more_than_can_be_pinned_is_refused_with_the_limit(monkeypatch):
     model, x, _ = locked_resnet(monkeypatch, 0.6, 0.0)
-    monkeypatch.setattr("tightfit._budget.record.step.may_run_again", lambda *_: False)
+    monkeypatch.setattr("tightfit._budget.record.builder.may_run_again", lambda *_: False)
     with pytest.raises(tightfit.DoesNotFit, match=r"of host memory that a plan needs, 0 bytes can be pinned \(`ulimit -l` allows 65536 bytes: raise it"):
         model(x)
 

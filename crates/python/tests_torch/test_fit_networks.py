@@ -9,6 +9,7 @@ from fit_models import NETWORKS
 from fit_support import (
     FAST,
     SLOW,
+    LiveBytes,
     decided,
     default_loss,
     fitted_copy,
@@ -64,6 +65,21 @@ def test_the_peak_is_the_predicted_one(name, link, monkeypatch):
         assert abs(measured - predicted) <= 0.01 * predicted, (share, measured, predicted)
         assert measured <= budget - resident, share
         tt.unfit(model)
+
+
+@pytest.mark.parametrize("name", ["turned", "vit", "vae"])
+def test_a_step_leaves_nothing_behind(name, monkeypatch):
+    """A rerun's own graph goes with the rerun."""
+    set_link(monkeypatch, SLOW)
+    model, x = made(name)
+    tt.fit(model, tight_budget(model, x, 0.4), optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+    measured_peak(model, x)
+    model.zero_grad()
+    with LiveBytes([x, *model.parameters(), *model.buffers()]) as counter:
+        default_loss(model, x).backward()
+        model.zero_grad()
+    assert last_plan(model).counts.rebuilt > 0 and counter.peak > 0
+    assert counter.live < 4096, counter.live
 
 
 @pytest.mark.parametrize("name", ["resnet", "vit-dropout", "unet"])

@@ -27,8 +27,8 @@ from fit_support import (
 from tightfit._budget import messages as lines
 from tightfit._budget import question
 from tightfit._budget.api import session_of
-from tightfit._budget.eager import session
-from tightfit._budget.memory.cap import beside
+from tightfit._budget.eager import plans
+from tightfit._budget.memory.allocator import beside
 from tightfit._budget.largest import largest, largest_fitting
 from tightfit._budget.memory.sizes import budget_bytes, text
 from tightfit._budget.plan.buckets import bucket_bytes
@@ -264,7 +264,7 @@ def test_what_is_taken_beside_the_budget_is_said_once(monkeypatch, capfd):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 << 30, 80 << 30))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 18 << 30)
     assert beside(torch.device("cuda")) == 2 << 30 and beside(torch.device("cpu")) == 0
-    monkeypatch.setattr(session, "beside", lambda device: beside(torch.device("cuda")))
+    monkeypatch.setattr(plans, "beside", lambda device: beside(torch.device("cuda")))
     model = tt.fit(Resnet(blocks=2).train(), "1GiB")
     for size in (4, 8):
         model(image(size)).mean().backward()

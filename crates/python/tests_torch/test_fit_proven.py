@@ -415,7 +415,7 @@ def test_sparse_gradients_that_no_layer_announces_count_as_dense_ones(monkeypatc
     for recorded in (False, True):
         model = copy.deepcopy(plain)
         if recorded:
-            monkeypatch.setattr("tightfit._budget.eager.session.unrehearsed", lambda module: "a test")
+            monkeypatch.setattr("tightfit._budget.eager.plans.unrehearsed", lambda module: "a test")
         tt.fit(model, "8MiB")
         plain.zero_grad()
         for _ in range(2):

@@ -26,7 +26,7 @@ from fit_support import (
 )  # fmt: skip
 from tightfit._budget.api import session_of
 from tightfit._budget.eager import planner
-from tightfit._budget.memory import copies, retries
+from tightfit._budget.memory import allocator, copies
 from tightfit._budget.plan import watch
 from tightfit._budget.record import inputs as forms
 from tightfit._budget.record.rehearse import is_recording
@@ -327,7 +327,7 @@ def test_a_pass_in_which_algorithms_are_tried_teaches_nothing(monkeypatch):
     tt.fit(model, tight_budget(model, x, 0.75), optimizer=optimizer)
     learned = []
     monkeypatch.setattr(watch.Watch, "growth", lambda self, *_: learned.append(self.passes))
-    monkeypatch.setattr(retries, "retries", lambda device: 0)
+    monkeypatch.setattr(allocator, "retries", lambda device: 0)
     counted_steps(model, x, optimizer, Counting(model, x, monkeypatch), steps=4)
     assert learned == [1]
 

@@ -46,7 +46,7 @@ impl Observation {
     /// Adds the copies to a schedule. The host needs room for all of them at once.
     ///
     /// # Errors
-    /// None for a schedule of this workload.
+    /// A schedule of this workload causes no error.
     pub fn of(workload: &Workload<'_>, schedule: &Checked) -> Result<Observation, Error> {
         let lowered = workload.lower()?;
         let blocks = |action: &Action| seen(&lowered, action).into_iter().map(|(_, block)| block).collect();

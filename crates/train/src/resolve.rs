@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! schedule   compute a   offload x   compute b   wait c for 1   release x
+//!
 //! commands   compute a   offload x   record 0   compute b   wait 0        (x poisoned after its last access, on request)
 //! ```
 

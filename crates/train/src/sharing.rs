@@ -242,8 +242,8 @@ impl SharedStatistics {
         self.copies.first().map_or(Ok(Vec::new()), |first| Ok(Storage::F32.decode(&machine.read(first.clone())?)))
     }
 
-    /// Gives all copies the statistics that the layers would have moved one after another, of which each has moved its own
-    /// copy from those before the step.
+    /// Sets the statistics of all copies to the result of the layers one after another. Each layer has moved its own copy
+    /// from the statistics before the step.
     ///
     /// # Errors
     /// [`Error::Step`].

@@ -19,8 +19,8 @@ use tightfit_train::{Engine, Poison, Solver, replace_weights};
 
 /// Largest difference of a loss from 64-bit arithmetic: a share of it, or a multiple of PyTorch's difference in 32 bits.
 /// Batch normalization over few positions magnifies rounding.
-const NEAR: f64 = 1e-3;
-const AS_NEAR: f64 = 2.0;
+const MAX_RELATIVE_ERROR: f64 = 1e-3;
+const MAX_ERROR_RATIO: f64 = 2.0;
 
 /// Trains torchvision's network in PyTorch and here, and compares the losses.
 fn compare(name: &str) {
@@ -53,7 +53,10 @@ fn compare(name: &str) {
         let [truth, narrow] = ["losses", "narrow"].map(|of| record[of][step].as_f64().unwrap());
         let shown = format!("{name}, step {step}: {loss:.6}; PyTorch {narrow:.6}, in 64 bits {truth:.6}");
         println!("{shown}");
-        assert!((loss - truth).abs() <= (NEAR * truth).max(AS_NEAR * (narrow - truth).abs()), "{shown}");
+        assert!(
+            (loss - truth).abs() <= (MAX_RELATIVE_ERROR * truth).max(MAX_ERROR_RATIO * (narrow - truth).abs()),
+            "{shown}"
+        );
     }
 }
 

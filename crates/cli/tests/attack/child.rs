@@ -17,7 +17,7 @@ pub const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
 /// Processor seconds after which a child works without end.
 const CPU_SECONDS: u64 = 10;
 /// Wall-clock time without any processor time after which a child waits without end. Longer than a cache waits for a lock.
-const IDLE: Duration = Duration::from_secs(25);
+const IDLE_LIMIT: Duration = Duration::from_secs(25);
 /// Address space, which also has the stacks of a thousand threads in it.
 const ADDRESS_SPACE_KIB: u64 = 4 << 20;
 /// The most memory that may be resident for any input.
@@ -113,7 +113,7 @@ impl Running {
         self.child.kill().unwrap();
     }
 
-    /// Waits for the end, or makes one after [`IDLE`].
+    /// Waits for the end, or makes one after [`IDLE_LIMIT`].
     pub fn finish(mut self) -> Ending {
         let mut stopped = false;
         let (mut worked, mut since) = (0, Instant::now());
@@ -129,7 +129,7 @@ impl Running {
             let ticks = processor_ticks(self.child.id());
             if ticks != worked {
                 (worked, since) = (ticks, Instant::now());
-            } else if since.elapsed() > IDLE {
+            } else if since.elapsed() > IDLE_LIMIT {
                 stopped = true;
                 self.child.kill().unwrap();
             }

@@ -34,7 +34,7 @@ use bench::Bench;
 use case::{Case, KINDS, Tally};
 
 /// Inputs of each kind in the ordinary test.
-const FEW: [u64; KINDS.len()] = [10, 10, 24, 8, 32, 54, 30, 24, 6, 16];
+const INPUTS_PER_KIND: [u64; KINDS.len()] = [10, 10, 24, 8, 32, 54, 30, 24, 6, 16];
 
 /// The request of the environment to the long test.
 enum Asked {
@@ -99,7 +99,7 @@ fn in_turn(counts: [u64; KINDS.len()]) -> Vec<(usize, u64)> {
 
 #[test]
 fn damaged_inputs_break_nothing() {
-    attack(&in_turn(FEW));
+    attack(&in_turn(INPUTS_PER_KIND));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::mutate;
 
 const POLICIES: [&str; 6] = ["baseline", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "overlap", "optimal"];
 /// The longest step and the most memory of a network that is measured here.
-const SMALL: (f64, u64) = (100_000.0, 64 << 20);
+const SMALL_LIMITS: (f64, u64) = (100_000.0, 64 << 20);
 
 pub fn attack(case: &mut Case) {
     let name = *case.random.pick(&NETWORKS);
@@ -40,5 +40,5 @@ fn is_small(case: &mut Case) -> bool {
     let told = case.run("plan m.json --assume --costs cpu --batch 2 --budget 1GiB --format json").stdout;
     let plan: Value = serde_json::from_str(&told).unwrap_or_default();
     let (time, bytes) = (plan["step_time_us"].as_f64(), plan["baseline_bytes"].as_u64());
-    time.is_some_and(|time| time < SMALL.0) && bytes.is_some_and(|bytes| bytes < SMALL.1)
+    time.is_some_and(|time| time < SMALL_LIMITS.0) && bytes.is_some_and(|bytes| bytes < SMALL_LIMITS.1)
 }

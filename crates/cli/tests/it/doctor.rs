@@ -3,10 +3,10 @@
 use std::fs;
 
 use crate::folder::text;
-use crate::place::{NEWER, Place, REAL};
+use crate::virtual_env::{NEWER, REAL, VirtualEnv};
 
 /// Puts a torch into the environment whose CUDA library is linked with `options`.
-fn install_torch(place: &Place, options: &[&str]) {
+fn install_torch(place: &VirtualEnv, options: &[&str]) {
     let torch = place.site().join("torch");
     fs::create_dir_all(torch.join("lib")).unwrap();
     fs::write(torch.join("version.py"), "debug = False\n__version__ = '2.11.0+cu130'\n").unwrap();
@@ -18,7 +18,7 @@ fn install_torch(place: &Place, options: &[&str]) {
     );
 }
 
-fn doctor(place: &Place) -> (i32, String, String) {
+fn doctor(place: &VirtualEnv) -> (i32, String, String) {
     let python = place.python();
     let output = place.tightfit(&["doctor", "--preload", "--python", &python, "--format", "csv"]).output().unwrap();
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
@@ -26,7 +26,7 @@ fn doctor(place: &Place) -> (i32, String, String) {
 
 #[test]
 fn doctor_checks_a_python_environment_from_its_files() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let (code, table, message) = doctor(&place);
     assert_eq!(code, 1, "{table}");
@@ -49,7 +49,7 @@ fn doctor_checks_a_python_environment_from_its_files() {
 
 #[test]
 fn doctor_knows_versions_that_do_not_reach_cudnn_in_three_dimensions() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     install_torch(&place, &[&place.cudnn().display().to_string()]);
     assert!(!doctor(&place).1.contains("166643"));
     let version = place.site().join("torch/version.py");
@@ -71,7 +71,7 @@ fn doctor_knows_versions_that_do_not_reach_cudnn_in_three_dimensions() {
 
 #[test]
 fn doctor_knows_which_packages_a_newer_cudnn_still_allows() {
-    let place = Place::new(NEWER);
+    let place = VirtualEnv::new(NEWER);
     fs::create_dir(place.site().join("jax_cuda13_plugin-0.10.2.dist-info")).unwrap();
     let (code, table, _) = doctor(&place);
     assert_eq!(code, 1, "JAX opens cuDNN by name: {table}");
@@ -85,7 +85,7 @@ fn doctor_knows_which_packages_a_newer_cudnn_still_allows() {
 
 #[test]
 fn doctor_needs_a_working_python() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let output = place.tightfit(&["doctor", "--preload", "--python", "/no/python"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("--python"));

@@ -75,10 +75,10 @@ fn command(line: &str) -> &str {
 }
 
 /// A folder with everything that the pages' commands read.
-pub struct Place(TempDir);
+pub struct PageFolder(TempDir);
 
-impl Place {
-    pub fn new() -> Place {
+impl PageFolder {
+    pub fn new() -> PageFolder {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         for (exported, name) in [
@@ -108,7 +108,7 @@ impl Place {
         symlink(TIGHTFIT, path.join("bin/tightfit")).unwrap();
         std::fs::write(path.join("bin/python"), PYTHON).unwrap();
         std::fs::set_permissions(path.join("bin/python"), std::fs::Permissions::from_mode(0o755)).unwrap();
-        Place(folder)
+        PageFolder(folder)
     }
 
     /// Runs a line in a shell.
@@ -156,7 +156,7 @@ fn is_shown(shown: &str, printed: &str) -> Result<(), String> {
 }
 
 /// Runs the commands of a console block, and compares their output.
-fn run_console(place: &Place, page: &str, block: &str) {
+fn run_console(place: &PageFolder, page: &str, block: &str) {
     for shown in block.split("$ ").skip(1) {
         let (line, expected) = shown.split_once('\n').unwrap();
         let output = place.shell(line);
@@ -169,7 +169,7 @@ fn run_console(place: &Place, page: &str, block: &str) {
 }
 
 /// Checks that the command line takes a command that does not run here.
-fn parse(place: &Place, page: &str, line: &str) {
+fn parse(place: &PageFolder, page: &str, line: &str) {
     let line = line.replace("cargo run --release -- ", "tightfit ");
     let Some(arguments) = line.strip_prefix("tightfit ") else { return };
     let options = arguments.split(" -- ").next().unwrap().split(" > ").next().unwrap();
@@ -177,7 +177,7 @@ fn parse(place: &Place, page: &str, line: &str) {
 }
 
 fn check_page(path: &Path, page: &str) {
-    let (place, page_name) = (Place::new(), name(path));
+    let (place, page_name) = (PageFolder::new(), name(path));
     let mut named = not_run(&page_name);
     for (language, block) in blocks(page) {
         match language {
@@ -232,7 +232,7 @@ fn pages_with_other_blocks_or_output_are_refused() {
 /// The commands in tables and sentences, with placeholders filled in.
 #[test]
 fn commands_between_the_blocks_are_accepted() {
-    let place = Place::new();
+    let place = PageFolder::new();
     let mut parsed = BTreeSet::new();
     for (path, page) in pages() {
         for code in page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2)) {
@@ -261,7 +261,7 @@ fn commands_between_the_blocks_are_accepted() {
 
 #[test]
 fn commands_of_the_papers_page_run() {
-    let place = Place::new();
+    let place = PageFolder::new();
     let page = std::fs::read_to_string(format!("{ROOT}/docs/guide/papers.md")).unwrap();
     let codes = page.split('`').skip(1).step_by(2).filter(|code| code.starts_with("tightfit "));
     let ran: Vec<&str> = codes.inspect(|line| place.succeed("papers.md", line)).collect();

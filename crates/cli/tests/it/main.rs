@@ -1,9 +1,9 @@
 //! The command as a person or a script meets it: words, exit codes, messages, written files, and recovery from bad luck.
 //!
-//! `folder` and `place` run the command; every other module is named after a command or a subject.
+//! `folder` and `virtual_env` run the command; every other module is named after a command or a subject.
 
 mod folder;
-mod place;
+mod virtual_env;
 
 mod broken_files;
 mod cache;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::folder::{Folder, RECORDED, text};
 
 /// Long after everything here has ended.
-const LONG: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// A folder whose cache holds the recorded profile.
 fn imported() -> Folder {
@@ -28,7 +28,7 @@ fn parts(folder: &Path) -> Vec<String> {
 fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !reached() {
-        assert!(begun.elapsed() < LONG, "{what}");
+        assert!(begun.elapsed() < MAX_WAIT, "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

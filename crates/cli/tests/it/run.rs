@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::folder::text;
-use crate::place::{NEWER, OURS, Place, REAL, seen};
+use crate::virtual_env::{NEWER, OURS, REAL, VirtualEnv, seen};
 
 #[test]
 fn settings_reach_the_command_as_environment_variables() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let output = place.run("--workspace 512MiB --sizes power-of-two --tune cached --devices 0,1 --exact-class", "env");
     let ours = place.path("preload/libtightfit_preload.so").display().to_string();
     for (name, expected) in [
@@ -42,7 +42,7 @@ fn settings_reach_the_command_as_environment_variables() {
 
 #[test]
 fn program_starts_even_if_standard_error_is_full_or_closed() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     for redirect in
         ["exec \"$@\" 2>/dev/full", "exec \"$@\" 2>&-", "exec 3>&1; { \"$@\" 2>&1 >&3; echo $? >&3; } | true"]
@@ -64,7 +64,7 @@ fn program_starts_even_if_standard_error_is_full_or_closed() {
 
 #[test]
 fn defaults_are_printed_and_paths_are_absolute() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let output = place.run("", "env");
     assert_eq!(seen(&output, "TIGHTFIT_WORKSPACE").as_deref(), Some("auto"));
     assert_eq!(seen(&output, "TIGHTFIT_SIZES").as_deref(), Some("fit"));
@@ -88,7 +88,7 @@ fn defaults_are_printed_and_paths_are_absolute() {
 
 #[test]
 fn tuning_is_told_how_long_and_how_loud() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     for (budget, passed, words) in [
         ("30s", "30s", "within 30s"),
         ("2m", "120s", "within 120s"),
@@ -133,7 +133,7 @@ fn tuning_is_told_how_long_and_how_loud() {
 
 #[test]
 fn the_store_behind_the_cache_is_named_or_none() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let output = place.run("", "env");
     assert_eq!(seen(&output, "TIGHTFIT_SHIPPED"), None);
     assert!(!text(&output.stderr).contains("shipped"));
@@ -153,7 +153,7 @@ fn the_store_behind_the_cache_is_named_or_none() {
 
 #[test]
 fn a_budget_reaches_the_python_that_the_command_starts() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let (cudnn, packages) = (place.cudnn().display().to_string(), place.path("packages"));
     let python = place.path("python3");
     let asked = "case \"$1$2\" in -c*tightfit_start*) echo True;; -c*) printf '%s\\n' \"$0\" 3.12.0 ";
@@ -227,7 +227,7 @@ fn a_budget_reaches_the_python_that_the_command_starts() {
 
 #[test]
 fn command_line_overrides_the_environment() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let limits = |variables: &[(&str, &str)], options: &str| {
         let mut arguments: Vec<&str> = vec!["run", "--cudnn", &cudnn];
@@ -253,7 +253,7 @@ fn command_line_overrides_the_environment() {
 
 #[test]
 fn command_keeps_its_arguments_streams_exit_code_signals_and_pid() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let output = place.run("", "printf '%s|' \"$@\"; exit 7");
     assert_eq!(output.status.code(), Some(7));
     let cudnn = place.cudnn().display().to_string();
@@ -273,7 +273,7 @@ fn command_keeps_its_arguments_streams_exit_code_signals_and_pid() {
 
 #[test]
 fn inapplicable_options_are_refused_but_their_variables_are_ignored() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     for (option, words) in [
         ("--types f16", "types"),
         ("--layout nhwc", "layout"),
@@ -318,7 +318,7 @@ fn inapplicable_options_are_refused_but_their_variables_are_ignored() {
 
 #[test]
 fn device_names_in_the_environment_are_not_passed_on() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let seen_with = |devices: &str| {
         let mut command = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]);
@@ -331,14 +331,14 @@ fn device_names_in_the_environment_are_not_passed_on() {
 
 #[test]
 fn deterministic_is_passed_on() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     assert_eq!(seen(&place.run("--deterministic", "env"), "TIGHTFIT_DETERMINISTIC").as_deref(), Some("1"));
     assert_eq!(seen(&place.run("", "env"), "TIGHTFIT_DETERMINISTIC"), None);
 }
 
 #[test]
 fn non_utf_8_limits_are_refused_and_non_utf_8_paths_passed_on() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let bytes = OsStr::from_bytes(b"64\xffMiB");
     for name in ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"] {
@@ -365,7 +365,7 @@ fn non_utf_8_limits_are_refused_and_non_utf_8_paths_passed_on() {
 
 #[test]
 fn a_report_exists_before_the_command_runs() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let report = place.path("report.json");
     let options = format!("--total-workspace 1MiB --report {}", report.display());
     let output = place.run(&options, &format!("cat {}; echo; echo $$", report.display()));
@@ -402,7 +402,7 @@ fn a_report_exists_before_the_command_runs() {
 
 #[test]
 fn closed_standard_error_does_not_stop_the_command() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let script = format!("exec '{}' run --cudnn '{cudnn}' -- echo started 2>&-", env!("CARGO_BIN_EXE_tightfit"));
     let mut command = Command::new("sh");
@@ -415,7 +415,7 @@ fn closed_standard_error_does_not_stop_the_command() {
 
 #[test]
 fn other_preloaded_libraries_are_kept() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let other = place.path("other.so");
     place.compile("int nothing_at_all;", &other, &[]);
     let cudnn = place.cudnn().display().to_string();
@@ -426,7 +426,7 @@ fn other_preloaded_libraries_are_kept() {
 
 #[test]
 fn cudnn_comes_from_the_commands_python() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     place.executable("venv/bin/python3", "#!/bin/sh\nexec env\n");
     let python = place.python();
     let output = place.tightfit(&["run", "--", &python, "train.py"]).output().unwrap();
@@ -446,7 +446,7 @@ fn cudnn_comes_from_the_commands_python() {
 
 #[test]
 fn newer_cudnn_gets_the_plain_library() {
-    let place = Place::new(NEWER);
+    let place = VirtualEnv::new(NEWER);
     let output = place.run("-v", "env");
     let plain = place.path("preload/libtightfit_preload_plain.so");
     assert_eq!(seen(&output, "LD_PRELOAD"), Some(plain.display().to_string()));
@@ -465,7 +465,7 @@ fn newer_cudnn_gets_the_plain_library() {
 
 #[test]
 fn missing_pieces_are_named_with_the_next_step() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let ours = place.path("preload/libtightfit_preload.so").display().to_string();
     let missing = place.path("missing").display().to_string();
@@ -500,7 +500,7 @@ fn missing_pieces_are_named_with_the_next_step() {
 
 #[test]
 fn switched_off_is_reported() {
-    let place = Place::new(REAL);
+    let place = VirtualEnv::new(REAL);
     let cudnn = place.cudnn().display().to_string();
     let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "env"]).env("TIGHTFIT_OFF", "1").output().unwrap();
     assert_eq!(seen(&output, "TIGHTFIT_OFF").as_deref(), Some("1"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::documents::{Place, ROOT, blocks};
+use crate::documents::{PageFolder, ROOT, blocks};
 use crate::folder::{json, text};
 
 /// Adds the keys of a document, as in `kernels[].time_us`; a list of all has keys such as `[].name`. Objects in a list may
@@ -39,7 +39,7 @@ fn documented(section: &str) -> Vec<(String, bool)> {
 fn check(section: &str) {
     let commands = blocks(section).into_iter().find(|(language, _)| *language == "sh").expect(section).1;
     let (before, command) = commands.trim_end().rsplit_once('\n').unwrap_or(("", commands.trim_end()));
-    let place = Place::new();
+    let place = PageFolder::new();
     before.lines().for_each(|line| place.succeed("output.md", line));
     let printed = |format: &str| {
         let output = place.shell(&format!("{command} --format {format}"));
@@ -95,7 +95,7 @@ fn output_for_programs_has_the_documented_keys_and_columns() {
 #[test]
 fn lists_of_a_training_run_have_an_entry_per_step() {
     let train = "tightfit train digits-net --batch 32 --data digits --steps 3 --backend cpu --cache none --format json";
-    let run = json(&text(&Place::new().shell(train).stdout));
+    let run = json(&text(&PageFolder::new().shell(train).stdout));
     for key in ["losses", "correct", "step_times_us"] {
         assert_eq!(run[key].as_array().map(Vec::len), Some(3), "{key}: {run:#}");
     }
@@ -105,7 +105,7 @@ fn lists_of_a_training_run_have_an_entry_per_step() {
 #[test]
 fn missing_numbers_are_null_in_lists() {
     let rows = json(&text(
-        &Place::new().shell("tightfit plan lenet --batch 16 --assume --sweep 50..100:50 --format json").stdout,
+        &PageFolder::new().shell("tightfit plan lenet --batch 16 --assume --sweep 50..100:50 --format json").stdout,
     ));
     let (small, whole) = (&rows[0], &rows[1]);
     for key in ["peak_bytes", "step_time_us", "offloaded_bytes", "recomputed_us"] {
@@ -124,7 +124,7 @@ const WITHOUT_RESULTS: [&str; 4] = ["run", "completions", "man", "help"];
 fn every_command_with_results_has_a_section() {
     let page = std::fs::read_to_string(format!("{ROOT}/docs/output.md")).unwrap();
     let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let help = text(&Place::new().shell("tightfit --help").stdout);
+    let help = text(&PageFolder::new().shell("tightfit --help").stdout);
     // By purpose, one line each.
     let list = help.split("Usage:").nth(1).unwrap().split("\nOptions:\n").next().unwrap();
     let names: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();

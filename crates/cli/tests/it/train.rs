@@ -57,6 +57,7 @@ fn frozen_layers_need_less_and_stay_as_they_are() {
     };
     let (whole, part) = (plan(""), plan("--freeze conv --freeze fc1"));
     assert!(part["peak_bytes"].as_u64().unwrap() < whole["peak_bytes"].as_u64().unwrap(), "{part}");
+    assert!(whole["frozen"].is_null() && part["frozen"] == serde_json::json!(["conv", "fc1"]), "{part}");
     folder.succeed("plan digits-net --batch 8 --budget 8MiB --freeze conv1 --out plan.json");
     let train = "train digits-net --data synthetic --steps 2 --plan plan.json";
     folder.succeed(&format!("{train} --save two.safetensors"));

@@ -21,7 +21,7 @@ pub(super) struct Choice {
     pub kernels: Vec<OptimizedKernel>,
     /// Upper bound on the relative distance of the time from the optimum; see [`Allotment::gap`](crate::optimize::Allotment::gap).
     pub gap: f64,
-    /// Why the search for an allotment ended, if there was one.
+    /// Why the search for an allotment ended; `None` without a search.
     pub stop: Option<Stop>,
     /// The least workspace of any choice, under a total.
     pub least_workspace: Option<Bytes>,
@@ -89,7 +89,7 @@ pub(super) fn choose(
     Ok(Choice { kernels, gap: allotment.gap(), stop: Some(allotment.stop), least_workspace: Some(least) })
 }
 
-/// Why no candidate is undivided: candidates over the limit are never measured, so it is asked for the workspaces.
+/// The reason why no candidate is undivided. Candidates over the limit are never measured, so the backend is asked for their workspaces.
 fn why_divided(
     problem: &Problem,
     limit: Bytes,

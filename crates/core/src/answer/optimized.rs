@@ -81,7 +81,7 @@ pub struct Optimized {
     pub layout: Layout,
     /// The allowed micro-batch sizes.
     pub sizes: Sizes,
-    /// Along what the convolutions may be divided.
+    /// The axes along which the convolutions may be divided.
     pub divide: Divide,
     /// The workspace limit.
     pub limit: Limit,

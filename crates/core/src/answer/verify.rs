@@ -22,7 +22,7 @@ pub struct Check {
     pub values: Values,
     /// How results are scaled.
     pub scale: Scale,
-    /// Where the random numbers of the inputs begin.
+    /// The seed of the inputs' random numbers.
     pub seed: u64,
     /// 64-bit arithmetic.
     pub reference: Reference,
@@ -52,7 +52,7 @@ pub fn compared(problem: &Problem) -> Bytes {
 /// Runs each kernel's configuration and its undivided one, and compares both with 64-bit arithmetic. Under one total, also
 /// runs the kernels that may run at the same time together, each in its allotted segment. The results are in `optimized`.
 ///
-/// Calls `progress` with the place of each kernel before it runs.
+/// Calls `progress` with the index of each kernel before it runs.
 ///
 /// # Errors
 /// [`Error::Interrupted`] once `stop` is set; the errors of the backend.
@@ -86,7 +86,7 @@ pub fn verify(
     Ok(())
 }
 
-/// A sentence that names what differs more than rounding explains; none if nothing does, or nothing was run.
+/// A sentence that names the results with larger differences than rounding explains; `None` without such results.
 pub fn fault(optimized: &Optimized, values: Values) -> Option<String> {
     let named = |what: &str, faults: Vec<String>| {
         (!faults.is_empty()).then(|| format!("results differ too much from {what}: {}", faults.join(", ")))
@@ -95,7 +95,7 @@ pub fn fault(optimized: &Optimized, values: Values) -> Option<String> {
         .or_else(|| named("64-bit arithmetic", wrong(optimized, values)))
 }
 
-/// Groups whose kernels compute something else together than alone.
+/// Groups whose kernels have different results together than alone.
 fn apart(optimized: &Optimized) -> Vec<String> {
     let groups = optimized.overlapped.iter().filter_map(|seen| {
         let kernels: Vec<_> = seen.kernels.iter().filter_map(|&place| optimized.kernels.get(place)).collect();
@@ -130,7 +130,7 @@ fn exact(kernel: &OptimizedKernel, values: Values) -> bool {
     values == Values::Whole && plain.all(|algorithm| sums.contains(&algorithm.name()))
 }
 
-/// How far an output may be from 64-bit arithmetic, relative to the largest output.
+/// The tolerance of an output against 64-bit arithmetic, relative to the largest output.
 ///
 /// About a thousand rounding errors of the arithmetic: transforms lose more than sums do. For filters of 5x5 and up,
 /// cuDNN's Winograd algorithm transforms tiles of 13x13 and loses three more digits (cuDNN 9.19: 6e-3 of the largest

@@ -72,7 +72,7 @@ pub struct Offer {
     pub workspace: Result<Bytes, String>,
 }
 
-/// How much effort to spend on a measurement.
+/// The effort to spend on a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
     /// Warm-up runs before the first that counts.
@@ -100,9 +100,9 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// On a CPU, a call that takes so long has caches and clocks warm for most of it, and counts without another before it.
+    /// On a CPU, a call of this length has caches and clocks warm for most of it, so it counts without a warm-up.
     pub const LONG_CALL: Nanos = Nanos(50_000_000);
-    /// The most that the gaps between the kernels of a single call add to its time.
+    /// The most time that the gaps between the kernels of a single call add.
     pub const LAUNCH_GAPS: Nanos = Nanos(50_000);
 
     /// Whether the time of a single call, without idle time within it, is over `margin` times the bound.
@@ -146,7 +146,7 @@ pub trait Backend: Send {
     /// [`Error::Refused`] if the algorithm does not compute this problem.
     fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error>;
 
-    /// The supported batch sizes, rising; none if every size is supported. A recording has only its own.
+    /// The supported batch sizes, rising; `None` if every size is supported. A recording supports only the recorded sizes.
     fn sizes(&self, _problem: &Problem) -> Option<Vec<usize>> {
         None
     }

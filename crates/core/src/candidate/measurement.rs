@@ -42,7 +42,7 @@ impl Algorithm {
         self.slices.as_deref()
     }
 
-    /// The same on copies without gaps of tensors that are views, as backends name it.
+    /// The name of this algorithm on packed copies of views, as backends write it.
     pub fn on_copies(&self) -> Algorithm {
         Algorithm::new(&format!("{ON_COPIES}{}", self.name))
     }
@@ -130,7 +130,7 @@ impl Notes {
     /// Two runs may differ in the last bits.
     pub const NONDETERMINISTIC: Notes = Notes(32);
 
-    /// Is compiled when it is set up, which takes up to a second.
+    /// Is compiled during setup, which takes up to a second.
     pub const COMPILED: Notes = Notes(64);
 
     const NAMES: [(Notes, &'static str); 7] = [
@@ -148,7 +148,7 @@ impl Notes {
         self.0 & other.0 == other.0
     }
 
-    /// The notes that affect how results are rounded: all but whether two runs agree and how it is set up.
+    /// The notes that affect the rounding of results: all except reproducibility and setup.
     pub fn class(self) -> Notes {
         Notes(self.0 & !Notes::NONDETERMINISTIC.with(Notes::COMPILED).0)
     }

@@ -100,7 +100,7 @@ impl Slices {
         )
     }
 
-    /// Why these are not slices of `problem`; none if they are.
+    /// The reason why these are not slices of `problem`; `None` if they are.
     pub fn fault(&self, problem: &Problem) -> Option<String> {
         let (dimension, extent) = (self.dimension, self.dimension.extent(problem));
         let found = self.extent();

@@ -1,42 +1,42 @@
-//! Predicts what PyTorch's allocator reserves for a step: more than is allocated, because of gaps between blocks.
+//! Predicts the bytes that PyTorch's allocator reserves for a step. They exceed the allocated bytes because of fragmentation.
 //!
-//! It takes the caching allocator of a GPU, whose segments grow, for this:
+//! The model is the caching allocator of a GPU with growing segments:
 //!
 //! ```text
-//! block     a multiple of 512 bytes; those of at most 1 MiB are in a segment of their own, of which gaps count as none
-//! request   takes the shortest free block that is long enough, the last one last; else the segment grows by pages
-//! release   joins free neighbors; no page is given back
+//! block     a multiple of 512 bytes; blocks of up to 1 MiB have a separate segment, whose fragmentation is ignored
+//! request   takes the shortest sufficient free block, preferably not the last; otherwise the segment grows by pages
+//! release   joins free neighbors; no page is returned
 //! ```
 //!
-//! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch, with `expandable_segments`. docs/results.md has how far predictions are off.
+//! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch, with `expandable_segments`. docs/results.md lists the errors of predictions.
 
-use super::simulate::{Block, Outcome, RerunCall, Span};
+use super::simulate::{Block, Prediction, RerunCall, Span};
 use super::step::{EagerStep, NONE};
 
-const ROUND: i64 = 512;
-/// The largest block of the segment for small ones, and the pages by which the other grows.
-const SMALL: i64 = 1 << 20;
-const PAGE: i64 = 20 << 20;
+const BLOCK_MULTIPLE: i64 = 512;
+/// The largest small block, and the growth of the segment for large blocks.
+const MAX_SMALL_BLOCK: i64 = 1 << 20;
+const PAGE_BYTES: i64 = 20 << 20;
 
-/// Sizes of the allocator: another's in tests of small steps.
+/// The allocator's sizes. Tests of small steps use other sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// The largest block of the segment for small ones.
+    /// The largest small block.
     pub small: i64,
-    /// The pages by which the other segment grows.
+    /// The growth of the segment for large blocks.
     pub page: i64,
 }
 
 impl Default for Sizes {
     fn default() -> Sizes {
-        Sizes { small: SMALL, page: PAGE }
+        Sizes { small: MAX_SMALL_BLOCK, page: PAGE_BYTES }
     }
 }
 
-/// What the allocator has reserved before a step, in segments for large blocks that do not grow. What stays from step to step is in
-/// these, as far as it is there.
+/// Memory that the allocator has reserved before a step, in segments for large blocks that do not grow. As far as it goes, tensors that stay from
+/// step to step are in these segments.
 #[derive(Clone, Debug, Default)]
-pub struct There {
+pub struct InitialReservation {
     /// Bytes of these segments.
     pub bytes: i64,
     /// Bytes of each of their free blocks.
@@ -45,35 +45,35 @@ pub struct There {
     pub sizes: Sizes,
 }
 
-/// What the allocator reserves for a step.
+/// The memory that the allocator reserves for a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// In bytes.
     pub bytes: i64,
-    /// The first operation at which that is more than was asked for.
+    /// The first operation at which this exceeds the given limit.
     pub at: Option<usize>,
 }
 
-/// Of a block for so many bytes.
+/// The length of a block for `bytes` bytes.
 fn length(bytes: i64) -> i64 {
-    (bytes + ROUND - 1) / ROUND * ROUND
+    (bytes + BLOCK_MULTIPLE - 1) / BLOCK_MULTIPLE * BLOCK_MULTIPLE
 }
 
-/// A segment that grows, and free blocks of others.
+/// A growing segment, and the free blocks of other segments.
 struct Segment {
     page: i64,
     end: i64,
-    /// Free blocks: where they begin, and their lengths. They are few, so a search looks at all.
+    /// The beginnings and lengths of free blocks. The list is short, so searches scan it.
     free: Vec<(i64, i64)>,
 }
 
 impl Segment {
     fn new(page: i64, others: &[i64]) -> Segment {
         let mut segment = Segment { page, end: 0, free: Vec::with_capacity(64) };
-        // These are below, and touch none.
+        // Blocks of other segments get negative addresses and touch no other block.
         let mut place = 0;
         for &length in others {
-            place -= length + ROUND;
+            place -= length + BLOCK_MULTIPLE;
             segment.free.push((place, length));
         }
         segment.free.reverse();
@@ -82,7 +82,7 @@ impl Segment {
 
     /// The place of a block of this length.
     fn take(&mut self, length: i64) -> i64 {
-        // The one at the end can grow, so it counts as the longest.
+        // The block at the end can grow, so it counts as the longest.
         let last = self.free.last().filter(|(begin, there)| begin + there == self.end).map(|_| self.free.len() - 1);
         let mut found = None;
         let mut shortest = i64::MAX;
@@ -111,7 +111,7 @@ impl Segment {
         begin
     }
 
-    /// Grows for a block of `length` bytes, of which `there` are free; gives the end before.
+    /// Grows for a block of `length` bytes, of which `there` are free; returns the previous end.
     fn grow(&mut self, length: i64, there: i64) -> i64 {
         let begin = self.end;
         self.end += (length - there + self.page - 1) / self.page * self.page;
@@ -136,16 +136,16 @@ impl Segment {
 }
 
 impl EagerStep {
-    /// What the allocator reserves for a step of which this was predicted, and where that is more than `most`.
-    pub fn reserved(&self, outcome: &Outcome, most: Option<i64>, there: &There) -> Reserved {
-        Replay::new(self, outcome, there).run(most)
+    /// The memory that the allocator reserves for a simulated step, and the first operation at which it exceeds `most`.
+    pub fn reserved(&self, prediction: &Prediction, most: Option<i64>, initial: &InitialReservation) -> Reserved {
+        Replay::new(self, prediction, initial).run(most)
     }
 }
 
 /// A step, as the allocator sees it.
 struct Replay<'a> {
     step: &'a EagerStep,
-    outcome: &'a Outcome,
+    prediction: &'a Prediction,
     segment: Segment,
     small_block: i64,
     before: i64,
@@ -157,33 +157,33 @@ struct Replay<'a> {
     /// Blocks with the next one that ends at the same operation, and by operation, the first one that ends there.
     blocks: Vec<(i64, i64, usize)>,
     ends: Vec<usize>,
-    /// How many bytes of small blocks there are more at each operation, and the most that it takes and gives back.
+    /// The added bytes of small blocks at each operation, and the most that the operation itself adds and releases.
     small: Vec<i64>,
     beside: Vec<i64>,
 }
 
 impl<'a> Replay<'a> {
-    fn new(step: &'a EagerStep, outcome: &'a Outcome, there: &There) -> Replay<'a> {
+    fn new(step: &'a EagerStep, prediction: &'a Prediction, initial: &InitialReservation) -> Replay<'a> {
         let count = step.operations.len();
         let mut found = Replay {
             step,
-            outcome,
-            segment: Segment::new(there.sizes.page, &there.free),
-            small_block: there.sizes.small,
-            before: there.bytes,
+            prediction,
+            segment: Segment::new(initial.sizes.page, &initial.free),
+            small_block: initial.sizes.small,
+            before: initial.bytes,
             needed: vec![NONE; step.tensors.len()],
-            begins: Vec::with_capacity(outcome.blocks.spans.len()),
+            begins: Vec::with_capacity(prediction.blocks.spans.len()),
             from: Vec::new(),
-            blocks: Vec::with_capacity(outcome.blocks.spans.len()),
+            blocks: Vec::with_capacity(prediction.blocks.spans.len()),
             ends: vec![NONE; count],
             small: vec![0; count + 1],
             beside: vec![0; count],
         };
-        for &(tensor, needed) in &outcome.needed {
+        for &(tensor, needed) in &prediction.needed {
             found.needed[tensor] = needed;
         }
-        let mut taken = there.bytes - there.free.iter().sum::<i64>();
-        for span in &outcome.blocks.spans {
+        let mut taken = initial.bytes - initial.free.iter().sum::<i64>();
+        for span in &prediction.blocks.spans {
             let length = length(span.bytes);
             if length <= found.small_block {
                 found.small[span.first] += length;
@@ -221,22 +221,22 @@ impl<'a> Replay<'a> {
 
     /// Fetches, reruns and then the operation itself.
     fn one(&mut self, index: usize) {
-        let (step, outcome) = (self.step, self.outcome);
+        let (step, prediction) = (self.step, self.prediction);
         let mut spans = self.begins[self.from[index]..self.from[index + 1]].to_vec();
         let writes = &step.operations[index].writes;
         let own: Vec<Span> =
             writes.iter().filter_map(|tensor| spans.iter().find(|span| span.tensor == *tensor).copied()).collect();
         spans.retain(|span| !writes.contains(&span.tensor));
-        let calls: &[RerunCall] = outcome.blocks.reruns.get(&index).map_or(&[], |calls| calls);
+        let calls: &[RerunCall] = prediction.blocks.reruns.get(&index).map_or(&[], |calls| calls);
         // Blocks of reruns that stay, with their spans.
         let mut stay: Vec<(usize, Span)> = Vec::new();
         for block in calls.iter().flat_map(|call| call.copies.iter().chain(&call.makes)) {
-            let tensor = outcome.blocks.stay[block.number];
+            let tensor = prediction.blocks.stay[block.number];
             if let Some(place) = spans.iter().position(|span| tensor != NONE && span.tensor == tensor) {
                 stay.push((block.number, spans.remove(place)));
             }
         }
-        // Of what is fetched at once, the first needed comes first.
+        // Of the tensors fetched at once, the tensor that is needed first comes first.
         spans.sort_by_key(|span| self.needed[span.tensor]);
         for span in spans {
             self.hold(span);
@@ -282,7 +282,7 @@ impl<'a> Replay<'a> {
         let placed = workspaces.iter().filter(|&&size| size == 0).count();
         let large = makes.iter().filter(|made| bytes(made) > small).count();
         let mut results = makes.iter().filter(|made| bytes(made) > small).copied();
-        // Those of whose place nothing is known come first.
+        // Results without a known position among the workspaces come first.
         for made in results.by_ref().take(large.saturating_sub(placed)) {
             take(self, made);
         }

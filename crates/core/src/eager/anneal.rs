@@ -1,50 +1,50 @@
-//! Decisions for which PyTorch's allocator has room, with the gaps between its blocks.
+//! Searches for decisions that fit in PyTorch's allocator, including its fragmentation.
 //!
-//! Gaps depend on all that is given up, in no simple way: giving up one more tensor may leave more of them. So many decisions are
-//! tried:
+//! Fragmentation depends on all evicted tensors in no simple way: evicting one more may increase it. The search therefore tries many decisions:
 //!
 //! ```text
-//! close    give up what is alive where too much is reserved, until there is room; then keep again what leaves room
-//! vary     change a tensor or two at random, and accept a slower step less and less often (simulated annealing)
+//! close    evict tensors that are live where too much is reserved, until the step fits; then restore tensors while it fits
+//! vary     change a tensor or two at random, and accept slower steps less and less often (simulated annealing)
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::allocator::There;
+use super::allocator::InitialReservation;
 use super::greedy::Choices;
-use super::simulate::Outcome;
+use super::simulate::Prediction;
 use super::step::EagerStep;
 use crate::plan::{TensorDecision, Treatment};
 use crate::random::split_mix;
 
-/// Decisions are varied this often in turn, by so many threads at once, in so many steps each, and at most so many for each tensor.
+/// The search runs this many rounds on this many threads. Each thread makes at most `MAX_STEPS` changes, and at most
+/// `MAX_STEPS_PER_TENSOR` per tensor.
 const ROUNDS: usize = 3;
 const THREADS: usize = 8;
-const STEPS: usize = 4000;
-const EACH: usize = 100;
-/// First temperatures of the annealing, of one thread each in turn, as shares of the step; and the time that bytes beyond the limits count
-/// as, in steps a budget.
-const WARMTHS: [f64; 4] = [6e-3, 2e-3, 2e-2, 6e-3];
-const WORTH: f64 = 3.0;
-/// Tensors of less than this part of the budget are not varied.
-const PART: i64 = 2000;
+const MAX_STEPS: usize = 4000;
+const MAX_STEPS_PER_TENSOR: usize = 100;
+/// Initial temperatures of the threads, as shares of the step time. `EXCESS_PENALTY` is the penalty for bytes beyond the
+/// limits, in step times per budget.
+const TEMPERATURES: [f64; 4] = [6e-3, 2e-3, 2e-2, 6e-3];
+const EXCESS_PENALTY: f64 = 3.0;
+/// Tensors smaller than 1/`MIN_TENSOR_DIVISOR` of the budget are not varied.
+const MIN_TENSOR_DIVISOR: i64 = 2000;
 
-/// What decisions may take.
+/// The limits of a search.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes on the device.
     pub budget: i64,
     /// Bytes that the allocator reserves for them.
     pub reserved: i64,
-    /// What it has reserved before.
-    pub there: There,
-    /// How long the search may take. Where that suffices, it always finds the same.
+    /// Memory that the allocator has reserved before.
+    pub initial: InitialReservation,
+    /// The longest time of the search. If it suffices, the result is always the same.
     pub time: Duration,
 }
 
-/// Decisions within the limits that take little time, from some to begin with, of which the first are given. None if none are found
-/// for which the allocator reserves less of what is too much, or that take less time.
+/// Searches from `bases` for faster decisions within the limits. Returns `None` if no decisions beat `bases[0]`: by fewer bytes over the limits, or
+/// by less time.
 pub fn with_room(
     step: &EagerStep,
     limits: &Limits,
@@ -59,7 +59,7 @@ pub fn with_room(
     let closed = bases.iter().filter_map(|base| search.close(&mut choices, base));
     let others = bases[1..].iter().filter_map(|base| search.found(base.clone()));
     let begun = std::iter::once(given.clone()).chain(others).chain(closed);
-    let mut best = begun.filter(|one| search.fits(&one.outcome)).min_by(Found::compare);
+    let mut best = begun.filter(|one| search.fits(&one.prediction)).min_by(Found::compare);
     for round in 0..ROUNDS {
         if search.is_over() {
             break;
@@ -70,7 +70,7 @@ pub fn with_room(
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
                     let from = if thread < THREADS / 2 { from } else { &given.decisions };
-                    let warmth = WARMTHS[thread % WARMTHS.len()];
+                    let warmth = TEMPERATURES[thread % TEMPERATURES.len()];
                     scope.spawn(move || search.vary(from, warmth, (round * THREADS + thread) as u64 + 1))
                 })
                 .collect();
@@ -79,21 +79,21 @@ pub fn with_room(
         });
         best = best.into_iter().chain(varied.into_iter().flatten()).min_by(Found::compare);
     }
-    let given_fits = search.fits(&given.outcome);
+    let given_fits = search.fits(&given.prediction);
     best.filter(|best| !given_fits || best.compare(&given).is_lt()).map(|best| best.decisions)
 }
 
-/// Decisions, what they take, and how many bytes are reserved beyond what may be.
+/// Decisions, their prediction, and the bytes reserved beyond the limit.
 #[derive(Clone)]
 struct Found {
     decisions: Vec<TensorDecision>,
-    outcome: Outcome,
+    prediction: Prediction,
     over: i64,
 }
 
 impl Found {
     fn compare(&self, other: &Found) -> std::cmp::Ordering {
-        self.over.cmp(&other.over).then(self.outcome.time_us.total_cmp(&other.outcome.time_us))
+        self.over.cmp(&other.over).then(self.prediction.time_us.total_cmp(&other.prediction.time_us))
     }
 }
 
@@ -112,65 +112,65 @@ impl Search<'_> {
     }
 
     fn found(&self, decisions: Vec<TensorDecision>) -> Option<Found> {
-        let outcome = self.step.simulate(&decisions).ok()?;
-        let over = self.over(&outcome);
-        Some(Found { decisions, outcome, over })
+        let prediction = self.step.simulate(&decisions).ok()?;
+        let over = self.over(&prediction);
+        Some(Found { decisions, prediction, over })
     }
 
-    /// Bytes that are reserved beyond what may be.
-    fn over(&self, outcome: &Outcome) -> i64 {
-        let reserved = self.step.reserved(outcome, None, &self.limits.there).bytes;
+    /// Bytes reserved beyond the limit.
+    fn over(&self, prediction: &Prediction) -> i64 {
+        let reserved = self.step.reserved(prediction, None, &self.limits.initial).bytes;
         (reserved - self.limits.reserved).max(0)
     }
 
-    fn fits(&self, outcome: &Outcome) -> bool {
-        outcome.peak <= self.limits.budget && outcome.moved <= self.step.host
+    fn fits(&self, prediction: &Prediction) -> bool {
+        prediction.peak <= self.limits.budget && prediction.moved <= self.step.host
     }
 
     /// The operation at which a step needs too much; none if it does nowhere.
-    fn exceeded(&self, outcome: &Outcome) -> Option<usize> {
-        if outcome.peak > self.limits.budget {
-            return Some(outcome.at);
+    fn exceeded(&self, prediction: &Prediction) -> Option<usize> {
+        if prediction.peak > self.limits.budget {
+            return Some(prediction.at);
         }
-        self.step.reserved(outcome, Some(self.limits.reserved), &self.limits.there).at
+        self.step.reserved(prediction, Some(self.limits.reserved), &self.limits.initial).at
     }
 
-    fn has_room(&self, outcome: &Outcome) -> bool {
-        self.fits(outcome) && self.exceeded(outcome).is_none()
+    fn has_room(&self, prediction: &Prediction) -> bool {
+        self.fits(prediction) && self.exceeded(prediction).is_none()
     }
 
-    /// What is near these decisions, and has room.
+    /// Searches near these decisions for decisions that fit.
     fn close(&self, choices: &mut Choices<'_>, base: &[TensorDecision]) -> Option<Found> {
         choices.set(base);
         choices.forget_refused();
-        let mut outcome = self.step.simulate(&choices.decisions()).ok()?;
-        while let Some(at) = self.exceeded(&outcome) {
+        let mut prediction = self.step.simulate(&choices.decisions()).ok()?;
+        while let Some(at) = self.exceeded(&prediction) {
             let picked = choices.pick(at, 1);
             if picked.is_empty() || self.is_over() {
                 return None;
             }
             choices.give_up(&picked);
             match self.step.simulate(&choices.decisions()) {
-                Ok(tried) if tried.peak <= self.limits.budget.max(outcome.peak) => outcome = tried,
+                Ok(tried) if tried.peak <= self.limits.budget.max(prediction.peak) => prediction = tried,
                 _ => choices.refuse(&picked),
             }
         }
-        choices.restore(outcome, |tried| self.has_room(tried), || self.is_over());
+        choices.restore(prediction, |tried| self.has_room(tried), || self.is_over());
         self.found(choices.decisions())
     }
 
-    /// Anneals these decisions; the best that are within the budget.
+    /// Anneals these decisions; returns the best decisions within the budget.
     fn vary(&self, base: &[TensorDecision], warmth: f64, seed: u64) -> Option<Found> {
         let mut choices = Choices::new(self.step);
         choices.set(base);
-        let large = choices.large(self.limits.budget / PART);
+        let large = choices.large(self.limits.budget / MIN_TENSOR_DIVISOR);
         let mut random = Random(seed);
         let begun = self.step.simulate(&choices.decisions()).ok()?;
         let mut worth = self.worth(&begun, self.over(&begun));
         let mut best: Option<Found> = None;
-        let steps = STEPS.min(EACH * large.len());
-        for turn in 0..steps {
-            if turn % 16 == 0 && self.is_over() {
+        let steps = MAX_STEPS.min(MAX_STEPS_PER_TENSOR * large.len());
+        for iteration in 0..steps {
+            if iteration % 16 == 0 && self.is_over() {
                 break;
             }
             let before = choices.fates.clone();
@@ -185,18 +185,18 @@ impl Search<'_> {
                     ways.filter(|&fate| fate != known && (fate != Treatment::Recompute || choices.is_rebuildable(one)));
                 choices.fates[one] = random.pick(&ways.collect::<Vec<_>>());
             }
-            let warm = warmth * self.plain * (1.0 - turn as f64 / steps as f64);
+            let warm = warmth * self.plain * (1.0 - iteration as f64 / steps as f64);
             let allowed = worth - warm * (1.0 - random.share()).ln();
             let decisions = choices.decisions();
-            // What it reserves takes longest to find out.
+            // The allocator's prediction takes longest, so it comes last.
             let tried = self.step.simulate(&decisions).ok();
             let tried = tried.filter(|tried| tried.moved <= self.step.host && tried.time_us < allowed);
             let tried = tried.map(|tried| (self.over(&tried), tried));
             match tried.filter(|(over, tried)| self.worth(tried, *over) < allowed) {
-                Some((over, outcome)) => {
-                    worth = self.worth(&outcome, over);
-                    let found = Found { decisions, outcome, over };
-                    if self.fits(&found.outcome) && best.as_ref().is_none_or(|best| found.compare(best).is_lt()) {
+                Some((over, prediction)) => {
+                    worth = self.worth(&prediction, over);
+                    let found = Found { decisions, prediction, over };
+                    if self.fits(&found.prediction) && best.as_ref().is_none_or(|best| found.compare(best).is_lt()) {
                         best = Some(found);
                     }
                 }
@@ -206,20 +206,20 @@ impl Search<'_> {
         let best = best?;
         if best.over == 0 {
             choices.set(&best.decisions);
-            choices.restore(best.outcome.clone(), |tried| self.has_room(tried), || self.is_over());
+            choices.restore(best.prediction.clone(), |tried| self.has_room(tried), || self.is_over());
             return self.found(choices.decisions()).filter(|one| one.compare(&best).is_le()).or(Some(best));
         }
         Some(best)
     }
 
-    /// Time of a step, and more for what it needs beyond what there is.
-    fn worth(&self, outcome: &Outcome, over: i64) -> f64 {
-        let over = (outcome.peak - self.limits.budget).max(0) + over;
-        outcome.time_us + WORTH * self.plain * over as f64 / self.limits.budget.max(1) as f64
+    /// Time of a step, plus a penalty for bytes beyond the limits.
+    fn worth(&self, prediction: &Prediction, over: i64) -> f64 {
+        let over = (prediction.peak - self.limits.budget).max(0) + over;
+        prediction.time_us + EXCESS_PENALTY * self.plain * over as f64 / self.limits.budget.max(1) as f64
     }
 }
 
-/// Random choices; the same seed gives the same.
+/// A generator of random choices; equal seeds give equal choices.
 struct Random(u64);
 
 impl Random {

@@ -1,62 +1,62 @@
-//! Decisions by a greedy search: at the operation that needs most, give up what frees most bytes per added time, until the budget
-//! holds; then keep again what the budget allows, dearest first.
+//! A greedy search for decisions. At the operation with the most bytes, it evicts the tensors that free the most bytes per added time, until the
+//! budget holds. Then it restores tensors, the most expensive first, as far as the budget allows.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::rerun::Impossible;
-use super::simulate::Outcome;
+use super::simulate::Prediction;
 use super::step::{EagerStep, NONE};
 use crate::plan::{Rebuilding, TensorDecision, Treatment};
 
-/// How long keeping again may take.
-const IMPROVE: Duration = Duration::from_secs(1);
-/// Tensors that are given up before the step is predicted anew, since each changes what the others cost.
-const AT_ONCE: usize = 8;
-/// What a copy costs of its time: as long as copies of the forward pass hide beside it, and beyond.
-const HIDDEN: f64 = 0.15;
-const SEEN: f64 = 2.0;
+/// The longest time of the restoring phase.
+const MAX_RESTORE_TIME: Duration = Duration::from_secs(1);
+/// Tensors evicted before the step is predicted again, because each changes the costs of the others.
+const MAX_EVICTIONS_AT_ONCE: usize = 8;
+/// The share of a copy's time that it costs: while copies of the forward pass are hidden, and beyond.
+const HIDDEN_COPY_COST: f64 = 0.15;
+const VISIBLE_COPY_COST: f64 = 2.0;
 /// The part of the forward pass in which copies hide.
-const BESIDE: f64 = 0.8;
+const HIDING_SHARE: f64 = 0.8;
 
-/// Decisions under which a step needs at most so many bytes, on the device and on the host, and what they take. If none are
-/// found, those of the tried ones that need least.
+/// Searches for decisions under which a step needs at most `budget` bytes on the device, and fits on the host; returns them with their prediction. If
+/// it finds none, returns the tried decisions with the lowest peak.
 ///
 /// # Errors
 /// If the step cannot be predicted.
-pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<TensorDecision>, Outcome), Impossible> {
+pub fn greedy(step: &EagerStep, budget: i64) -> Result<(Vec<TensorDecision>, Prediction), Impossible> {
     let mut choices = Choices::new(step);
-    let mut outcome = step.simulate(&[])?;
-    let (mut best, mut best_fates) = (outcome.clone(), choices.fates.clone());
-    while outcome.peak > budget {
-        let picked = choices.pick(outcome.at, outcome.live[outcome.at] - budget);
+    let mut prediction = step.simulate(&[])?;
+    let (mut best, mut best_fates) = (prediction.clone(), choices.fates.clone());
+    while prediction.peak > budget {
+        let picked = choices.pick(prediction.at, prediction.live[prediction.at] - budget);
         if picked.is_empty() {
             break;
         }
         choices.give_up(&picked);
         let tried = step.simulate(&choices.decisions())?;
-        if tried.live[outcome.at] >= outcome.live[outcome.at] {
-            // Giving these up frees nothing where it is needed.
+        if tried.live[prediction.at] >= prediction.live[prediction.at] {
+            // These evictions free nothing at the operation that needs memory.
             choices.refuse(&picked);
             continue;
         }
-        outcome = tried;
-        if outcome.peak < best.peak {
-            (best, best_fates) = (outcome.clone(), choices.fates.clone());
+        prediction = tried;
+        if prediction.peak < best.peak {
+            (best, best_fates) = (prediction.clone(), choices.fates.clone());
         }
     }
     choices.fates = best_fates;
     if best.peak <= budget {
-        let end = Instant::now() + IMPROVE;
+        let end = Instant::now() + MAX_RESTORE_TIME;
         best = choices.restore(best, |tried| tried.peak <= budget && tried.moved <= step.host, || Instant::now() > end);
     }
     Ok((choices.decisions(), best))
 }
 
-/// A tensor that may be given up.
+/// A tensor that may be evicted.
 struct Candidate {
     tensor: usize,
-    /// What makes it again, and the time of that.
+    /// The operations that recompute it, and their time.
     closure: Option<(Vec<usize>, f64)>,
     /// Candidates that its rerun reads.
     reads: Vec<usize>,
@@ -64,11 +64,11 @@ struct Candidate {
     packed: usize,
 }
 
-/// What becomes of each tensor that may be given up.
+/// The treatment of each tensor that may be evicted.
 pub(super) struct Choices<'a> {
     step: &'a EagerStep,
     candidates: Vec<Candidate>,
-    /// Candidates in the order in which they are first made, the last first.
+    /// Candidates by the time at which they are first computed, the last first.
     from_last: Vec<usize>,
     pub(super) fates: Vec<Treatment>,
     /// Fates that free nothing.
@@ -85,7 +85,7 @@ impl<'a> Choices<'a> {
         }
         let may_go = |number: &usize| {
             let tensor = &step.tensors[*number];
-            // One that is first saved in the backward pass is not seen in time.
+            // A tensor that is first saved in the backward pass is noticed too late.
             let is_seen = packed[*number] != NONE && tensor.last_forward != NONE && tensor.first_backward != NONE;
             tensor.movable && is_seen && tensor.first_backward > tensor.last_forward
         };
@@ -117,7 +117,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// The fates of these decisions.
+    /// Sets the fates from these decisions.
     pub(super) fn set(&mut self, decisions: &[TensorDecision]) {
         self.fates.fill(Treatment::Keep);
         for decision in decisions {
@@ -127,12 +127,12 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// Candidates of at least so many bytes.
+    /// Candidates of at least `least` bytes.
     pub(super) fn large(&self, least: i64) -> Vec<usize> {
         (0..self.candidates.len()).filter(|&one| self.bytes(one) >= least).collect()
     }
 
-    /// Whether a candidate can be made again.
+    /// Whether a candidate can be recomputed.
     pub(super) fn is_rebuildable(&self, one: usize) -> bool {
         self.candidates[one].closure.is_some()
     }
@@ -147,7 +147,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// Keeps these again, for good.
+    /// Keeps these tensors from now on.
     pub(super) fn refuse(&mut self, picked: &[(usize, Treatment)]) {
         for &(one, fate) in picked {
             self.fates[one] = Treatment::Keep;
@@ -160,13 +160,13 @@ impl<'a> Choices<'a> {
         self.refused.fill([false; 2]);
     }
 
-    /// What to give up next at an operation that needs so many bytes too many.
+    /// The next evictions for an operation that exceeds the budget by `excess` bytes.
     pub(super) fn pick(&self, at: usize, mut excess: i64) -> Vec<(usize, Treatment)> {
         let step = self.step;
         let link = step.out_rate.min(step.in_rate);
         let offloaded = (0..self.fates.len()).filter(|&one| self.fates[one] == Treatment::Offload);
         let mut moved: i64 = offloaded.map(|one| self.bytes(one)).sum();
-        let hidden = BESIDE * step.begins[step.turn] * link;
+        let hidden = HIDING_SHARE * step.begins[step.backward_start] * link;
         let mut found: Vec<(f64, usize, Treatment)> = Vec::new();
         for (one, candidate) in self.candidates.iter().enumerate() {
             let tensor = &step.tensors[candidate.tensor];
@@ -176,7 +176,7 @@ impl<'a> Choices<'a> {
             let [no_rerun, no_copy] = self.refused[one];
             let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Treatment::Recompute));
             let is_hidden = ((moved + tensor.bytes) as f64) < hidden;
-            let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN } else { SEEN };
+            let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN_COPY_COST } else { VISIBLE_COPY_COST };
             let copy = (!no_copy && moved + tensor.bytes <= step.host).then_some((copy, Treatment::Offload));
             let cheaper = rerun.into_iter().chain(copy).min_by(|one, other| one.0.total_cmp(&other.0));
             if let Some((cost, fate)) = cheaper {
@@ -194,20 +194,20 @@ impl<'a> Choices<'a> {
             }
             picked.push((one, fate));
             excess -= self.bytes(one);
-            if excess <= 0 || picked.len() >= AT_ONCE {
+            if excess <= 0 || picked.len() >= MAX_EVICTIONS_AT_ONCE {
                 break;
             }
         }
         picked
     }
 
-    /// Keeps again what is allowed and takes no more time, dearest first, until it is over.
+    /// Restores tensors, the most expensive first, while the step stays allowed and no slower, until time is over.
     pub(super) fn restore(
         &mut self,
-        mut best: Outcome,
-        allows: impl Fn(&Outcome) -> bool,
+        mut best: Prediction,
+        allows: impl Fn(&Prediction) -> bool,
         is_over: impl Fn() -> bool,
-    ) -> Outcome {
+    ) -> Prediction {
         let cost = |one: &usize| self.candidates[*one].closure.as_ref().map_or(0.0, |(_, time)| *time);
         let mut given: Vec<usize> = (0..self.fates.len()).filter(|&one| self.fates[one] != Treatment::Keep).collect();
         given.sort_by(|one, other| cost(other).total_cmp(&cost(one)).then(self.bytes(*one).cmp(&self.bytes(*other))));
@@ -247,7 +247,7 @@ impl<'a> Choices<'a> {
     fn needs(&self) -> Vec<usize> {
         let first_backward = |one: &Candidate| self.step.tensors[one.tensor].first_backward;
         let mut needs: Vec<usize> = self.candidates.iter().map(first_backward).collect();
-        // Later tensors are rebuilt earlier; what their reruns read is needed then.
+        // Later tensors are rebuilt earlier. The reads of their reruns are needed then.
         for &one in &self.from_last {
             if self.fates[one] == Treatment::Recompute {
                 for &read in &self.candidates[one].reads {
@@ -258,8 +258,8 @@ impl<'a> Choices<'a> {
         needs
     }
 
-    /// Times of copies: out at once, one after another; in as late as one after another allows. Hooks let go of what was copied out
-    /// when they see the next pack, and fetch when they see an unpack.
+    /// Schedules the copies: to the host one after another as early as possible; back as late as possible, one after another. The program's hooks
+    /// release a copied tensor at the next pack, and fetch at an unpack.
     fn transfers(&self, needs: &[usize], found: &mut Vec<TensorDecision>) {
         let step = self.step;
         let begins = &step.begins;
@@ -273,11 +273,11 @@ impl<'a> Choices<'a> {
             let after = self.candidates[one].packed;
             free = free.max(begins[after]) + self.bytes(one) as f64 / link;
             let mut release = after;
-            while release + 1 < step.turn && begins[release] < free {
+            while release + 1 < step.backward_start && begins[release] < free {
                 release += 1;
             }
             let later = step.packs.partition_point(|&pack| pack < release);
-            let release = step.packs.get(later).copied().unwrap_or(step.turn.saturating_sub(1));
+            let release = step.packs.get(later).copied().unwrap_or(step.backward_start.saturating_sub(1));
             found.push(TensorDecision {
                 tensor: self.candidates[one].tensor,
                 decision: Treatment::Offload,
@@ -294,7 +294,7 @@ impl<'a> Choices<'a> {
             let need = needs[moved[place]];
             free = free.min(begins[need]) - self.bytes(moved[place]) as f64 / link;
             let mut before = need;
-            while before > step.turn && begins[before] > free {
+            while before > step.backward_start && begins[before] > free {
                 before -= 1;
             }
             let seen = step.unpacks.partition_point(|&unpack| unpack <= before);

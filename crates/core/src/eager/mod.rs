@@ -1,16 +1,16 @@
-//! Plans of other programs' steps, as they are carried out from outside: saved tensors are kept, copied to the host and back, or
-//! made again when the backward pass asks for them, while whoever runs the step sees nothing of it.
+//! Searches plans for recorded steps of other programs. A plan is carried out from outside: saved tensors are kept, copied to the host and back, or
+//! recomputed when the backward pass asks for them, and the program does not notice.
 //!
 //! ```text
-//! step       operations and tensors of a step file, and who reads and writes what
-//! rerun      how a list of operations runs again: copies, results, and what goes behind each
-//! simulate   bytes at every operation, and time
-//! allocator  what a caching allocator reserves, with the gaps between its blocks
-//! greedy     decisions by a greedy search
-//! anneal     decisions for which the allocator has room
+//! step       the operations and tensors of a step file, and their reads and writes
+//! rerun      the calls of a rerun: copies, results, releases
+//! simulate   the bytes at every operation, and the time
+//! allocator  the memory that a caching allocator reserves, with fragmentation
+//! greedy     a greedy search for decisions
+//! anneal     a search for decisions that fit in the allocator
 //! ```
 //!
-//! The planner of [`crate::plan`] decides for the same steps, and knows nothing of how a program carries them out.
+//! The planner of [`crate::plan`] plans the same steps, but does not model how a program carries a plan out.
 
 mod allocator;
 mod anneal;
@@ -19,9 +19,9 @@ mod rerun;
 mod simulate;
 mod step;
 
-pub use allocator::{Reserved, Sizes, There};
+pub use allocator::{InitialReservation, Reserved, Sizes};
 pub use anneal::{Limits, with_room};
 pub use greedy::greedy;
 pub use rerun::{Call, Impossible};
-pub use simulate::Outcome;
+pub use simulate::Prediction;
 pub use step::EagerStep;

@@ -1,6 +1,6 @@
-//! How a list of operations runs again: what it copies first, what changes hands, and when each result goes.
+//! The calls of a rerun: which tensors each call copies first, changes in place, allocates and releases.
 //!
-//! The same answer drives the run and the prediction of its memory.
+//! Both the run and the prediction of its memory use these calls.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::fmt;
 use super::step::{EagerStep, NONE};
 
 /// The longest rerun of one tensor, in operations.
-const LONGEST: usize = 40;
+const MAX_RERUN_OPERATIONS: usize = 40;
 
-/// A plan asks for what cannot be carried out; the text says what.
+/// A plan that cannot be carried out; the text gives the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impossible(pub String);
 
@@ -45,7 +45,7 @@ pub(super) fn leaves(step: &EagerStep, indices: &[usize]) -> Vec<usize> {
     read.filter(|read| made.binary_search(read).is_err() && seen.insert(*read)).collect()
 }
 
-/// What a rerun of these operations makes.
+/// The tensors that a rerun of these operations computes.
 pub(super) fn made_by(step: &EagerStep, indices: &[usize]) -> Vec<usize> {
     let mut found: Vec<usize> = indices.iter().flat_map(|&index| &step.operations[index].writes).copied().collect();
     found.sort_unstable();
@@ -54,10 +54,10 @@ pub(super) fn made_by(step: &EagerStep, indices: &[usize]) -> Vec<usize> {
 }
 
 impl EagerStep {
-    /// What a rerun of these operations reads and does not make, in the order in which it is first read.
+    /// The tensors that a rerun of these operations reads but does not compute, in the order of their first use.
     ///
     /// # Errors
-    /// If there are no such operations.
+    /// If an index is out of range.
     pub fn leaves(&self, indices: &[usize]) -> Result<Vec<usize>, Impossible> {
         match indices.iter().find(|&&index| index >= self.operations.len()) {
             Some(index) => Err(Impossible(format!("there is no operation {index}"))),
@@ -68,9 +68,9 @@ impl EagerStep {
     /// The calls of a rerun of these operations, after which the tensors in `held` stay.
     ///
     /// # Errors
-    /// If an operation may not run again, or changes what the rerun did not make.
+    /// If an operation may not run again, or changes a tensor that the rerun did not compute.
     pub fn calls(&self, indices: &[usize], held: &[usize]) -> Result<Vec<Call>, Impossible> {
-        // Of each tensor, the last call that has to do with it.
+        // The last call that uses each tensor.
         let mut last_use: Vec<(usize, usize)> = Vec::with_capacity(4 * indices.len());
         for (place, &index) in indices.iter().enumerate() {
             let Some(operation) = self.operations.get(index) else {
@@ -146,11 +146,11 @@ pub(super) fn closure(step: &EagerStep, tensor: usize) -> Result<Vec<usize>, Imp
                 return Err(Impossible(format!("operation {index} may not run again")));
             }
             needed.insert(index);
-            if needed.len() > LONGEST {
+            if needed.len() > MAX_RERUN_OPERATIONS {
                 return Err(Impossible("too long".to_owned()));
             }
             for &read in operation.reads.iter().chain(&operation.adds) {
-                // A saved tensor is there, or is made again by a rerun of its own.
+                // A saved tensor is on the device, or a separate rerun recomputes it.
                 let there = &step.tensors[read];
                 if !there.resident && (read == tensor || !there.saved) {
                     queue.push(read);

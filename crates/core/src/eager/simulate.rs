@@ -1,7 +1,7 @@
-//! Predicts what a step takes under given decisions: bytes at every operation, and time.
+//! Predicts the bytes at every operation and the time of a step under given decisions.
 //!
-//! It mirrors whoever carries them out: a tensor is fetched or made again when it is first needed again, unless a plan fetches it
-//! earlier, and stays until it is last needed. Reruns count with all that they hold on the way.
+//! It mirrors the program that carries them out. A tensor is fetched or recomputed when it is first needed again, unless the plan fetches it earlier,
+//! and stays until its last use. Reruns count with all tensors that they hold on the way.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use super::rerun::{Call, Impossible, leaves, made_by};
 use super::step::{EagerStep, NONE};
 use crate::plan::{TensorDecision, Treatment};
 
-/// What carrying out decisions takes.
+/// The predicted memory and time of decisions.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Bytes on the device at most.
+pub struct Prediction {
+    /// Peak bytes on the device.
     pub peak: i64,
-    /// The operation at which that is.
+    /// The operation at the peak.
     pub at: usize,
-    /// Bytes on the device at each operation; at one with reruns, the most that these take.
+    /// Bytes on the device at each operation, including the peak of its reruns.
     pub live: Vec<i64>,
     /// Bytes copied to the host, and held there.
     pub moved: i64,
@@ -32,13 +32,13 @@ pub struct Outcome {
     pub(super) blocks: Blocks,
 }
 
-/// What is on the device, for an allocator.
+/// The blocks on the device, for an allocator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
     pub(super) spans: Vec<Span>,
-    /// By operation, what runs again before it, in order.
+    /// By operation, the calls that rerun before it, in order.
     pub(super) reruns: BTreeMap<usize, Vec<RerunCall>>,
-    /// By the number of a block that a rerun makes, the tensor whose block it is from then on; or [`NONE`].
+    /// For each number of a block: the tensor that owns the block after the rerun, or [`NONE`].
     pub(super) stay: Vec<usize>,
 }
 
@@ -51,14 +51,14 @@ pub(super) struct Span {
     pub(super) tensor: usize,
 }
 
-/// What a rerun makes, by a number of its own.
+/// A block that a rerun allocates, with a unique number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) number: usize,
     pub(super) bytes: i64,
 }
 
-/// An operation of a rerun, or none; blocks that it copies and makes, and numbers of those that go behind it.
+/// A call of a rerun (`operation` may be `None`): the blocks that it copies and allocates, and the numbers of blocks that it releases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RerunCall {
     pub(super) operation: Option<usize>,
@@ -72,7 +72,7 @@ impl EagerStep {
     ///
     /// # Errors
     /// If the decisions cannot be carried out.
-    pub fn simulate(&self, decisions: &[TensorDecision]) -> Result<Outcome, Impossible> {
+    pub fn simulate(&self, decisions: &[TensorDecision]) -> Result<Prediction, Impossible> {
         for decision in decisions {
             let places = [decision.offload_after, decision.release_after, decision.prefetch_before];
             let reruns = decision.rebuilt.iter().flat_map(|one| one.operations.iter().chain([&one.before]));
@@ -93,7 +93,7 @@ struct Simulator<'a> {
     blocks: Blocks,
     /// By tensor, where its last span is.
     latest: Vec<usize>,
-    /// By operation, what reruns before it hold from then on, and the most that they take.
+    /// By operation: the bytes that reruns before it hold from then on, and their peak.
     held: Vec<i64>,
     most: Vec<i64>,
     rerun_us: Vec<f64>,
@@ -129,11 +129,11 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    fn run(mut self) -> Result<Outcome, Impossible> {
+    fn run(mut self) -> Result<Prediction, Impossible> {
         let step = self.step;
         let count = step.operations.len();
         if count == 0 {
-            return Ok(Outcome::default());
+            return Ok(Prediction::default());
         }
         self.reruns()?;
         for (number, tensor) in step.tensors.iter().enumerate() {
@@ -149,22 +149,22 @@ impl<'a> Simulator<'a> {
             changes[span.last + 1] -= span.bytes;
         }
         let mut there = 0;
-        let mut outcome = Outcome { live: Vec::with_capacity(count), ..Outcome::default() };
+        let mut prediction = Prediction { live: Vec::with_capacity(count), ..Prediction::default() };
         for (index, operation) in step.operations.iter().enumerate() {
             there += changes[index];
             let live = there.max(there - self.held[index] + self.most[index]) + operation.scratch;
-            if live > outcome.peak || index == 0 {
-                (outcome.peak, outcome.at) = (live, index);
+            if live > prediction.peak || index == 0 {
+                (prediction.peak, prediction.at) = (live, index);
             }
-            outcome.live.push(live);
+            prediction.live.push(live);
         }
-        outcome.rebuilt_us = self.rerun_us.iter().sum();
-        self.time(&mut outcome);
-        outcome.blocks = self.blocks;
-        Ok(outcome)
+        prediction.rebuilt_us = self.rerun_us.iter().sum();
+        self.time(&mut prediction);
+        prediction.blocks = self.blocks;
+        Ok(prediction)
     }
 
-    /// Adds a span; where the last one of the tensor `before` ends right before it, that goes on instead.
+    /// Adds a span, or extends the last span of the tensor `before` if it ends right before this one.
     fn lives_in(&mut self, start: usize, end: usize, tensor: usize, before: usize) {
         if end < start {
             return;
@@ -231,7 +231,7 @@ impl<'a> Simulator<'a> {
         let mut found = vec![NONE; tensors.len()];
         let mut read_at = vec![NONE; tensors.len()];
         let mut decisions: Vec<&TensorDecision> = self.decisions.iter().collect();
-        // Later tensors are rebuilt earlier; what their reruns read is needed then.
+        // Later tensors are rebuilt earlier. The reads of their reruns are needed then.
         decisions.sort_by_key(|decision| Reverse(tensors[decision.tensor].first));
         for decision in decisions {
             let tensor = decision.tensor;
@@ -255,7 +255,7 @@ impl<'a> Simulator<'a> {
             return self.step.tensors[tensor].last;
         };
         let reads = |index: &usize| self.step.operations[*index].reads.contains(&tensor);
-        (self.step.turn..next.before).rev().find(reads).unwrap_or(entry.before)
+        (self.step.backward_start..next.before).rev().find(reads).unwrap_or(entry.before)
     }
 
     fn rerun(&mut self, tensor: usize, order: usize, now: usize) -> Result<(), Impossible> {
@@ -281,7 +281,7 @@ impl<'a> Simulator<'a> {
         let mut current = self.held[now];
         let bytes = |tensors: &[usize]| -> i64 { tensors.iter().map(|&one| step.tensors[one].bytes).sum() };
         let mut found = Vec::new();
-        // The blocks that this rerun has, by tensor.
+        // The blocks that this rerun holds, by tensor.
         let mut there: Vec<(usize, usize)> = Vec::new();
         for call in step.calls(&entry.operations, &held)? {
             let operation = &step.operations[call.operation];
@@ -294,7 +294,7 @@ impl<'a> Simulator<'a> {
         for other in held {
             let Some(&(_, number)) = there.iter().find(|(one, _)| *one == other) else { continue };
             if self.alive[other].is_some_and(|end| end >= now) {
-                // What is there stays, and what was made beside it goes.
+                // The tensor on the device stays, and its rerun copy is released.
                 current -= step.tensors[other].bytes;
                 found.push(RerunCall { drops: vec![number], ..RerunCall::default() });
                 continue;
@@ -310,7 +310,7 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// The blocks of a call; `there` has those that the rerun has by tensor.
+    /// The blocks of a call; `there` has the blocks that the rerun holds, by tensor.
     fn call(&mut self, call: Call, there: &mut Vec<(usize, usize)>) -> RerunCall {
         let mut new = |tensor: usize, there: &mut Vec<(usize, usize)>| {
             let block = Block { number: self.blocks.stay.len(), bytes: self.step.tensors[tensor].bytes };
@@ -335,7 +335,7 @@ impl<'a> Simulator<'a> {
         RerunCall { operation: Some(call.operation), copies, makes, drops }
     }
 
-    /// Whether a tensor made on the way of a rerun that is planned there stays: if none of its own is planned later.
+    /// Whether a tensor computed on the way of a rerun planned there stays: yes if no rerun of the tensor itself is planned later.
     fn stays(&self, again: &TensorDecision, planned: usize, now: usize) -> bool {
         let later = again.rebuilt.iter().any(|entry| entry.before > planned);
         !later && self.step.tensors[again.tensor].last >= now
@@ -363,8 +363,8 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// One queue of copies each way, beside the operations, which are slower meanwhile.
-    fn time(&self, outcome: &mut Outcome) {
+    /// Times the step with one queue of copies each way. Operations are slower while copies run.
+    fn time(&self, prediction: &mut Prediction) {
         #[derive(Default)]
         struct Events {
             fetches: Vec<(usize, usize)>,
@@ -376,7 +376,7 @@ impl<'a> Simulator<'a> {
         let mut events: BTreeMap<usize, Events> = BTreeMap::new();
         for decision in self.decisions.iter().filter(|decision| decision.decision == Treatment::Offload) {
             let tensor = decision.tensor;
-            outcome.moved += step.tensors[tensor].bytes;
+            prediction.moved += step.tensors[tensor].bytes;
             if let Some(after) = decision.offload_after {
                 events.entry(after).or_default().starts.push(tensor);
             }
@@ -385,7 +385,7 @@ impl<'a> Simulator<'a> {
             }
             let needed = self.needed_from(tensor);
             if needed != NONE {
-                outcome.needed.push((tensor, needed));
+                prediction.needed.push((tensor, needed));
                 let fetched = needed.min(decision.prefetch_before.unwrap_or(NONE));
                 events.entry(fetched).or_default().fetches.push((needed, tensor));
                 events.entry(needed).or_default().needs.push(tensor);
@@ -405,7 +405,7 @@ impl<'a> Simulator<'a> {
         let mut there = vec![0.0_f64; step.tensors.len()];
         let wait = |stalled: &mut f64, now: f64, until: f64| *stalled += (until - now).max(0.0);
         for (&index, events) in &mut events {
-            let now = begins[index] + outcome.stalled_us;
+            let now = begins[index] + prediction.stalled_us;
             events.fetches.sort_by_key(|&(needed, _)| needed);
             for &(_, tensor) in &events.fetches {
                 in_free = in_free.max(now) + bytes(tensor) / step.in_rate;
@@ -413,16 +413,16 @@ impl<'a> Simulator<'a> {
                 there[tensor] = in_free;
             }
             let until = events.needs.iter().map(|&tensor| there[tensor]).fold(now, f64::max);
-            wait(&mut outcome.stalled_us, now, until);
-            let now = begins[index + 1] + outcome.stalled_us;
+            wait(&mut prediction.stalled_us, now, until);
+            let now = begins[index + 1] + prediction.stalled_us;
             for &tensor in &events.starts {
                 out_free = out_free.max(now) + bytes(tensor) / step.out_rate;
                 done[tensor] = out_free;
             }
             let until = events.waits.iter().map(|&tensor| done[tensor]).fold(now, f64::max);
-            wait(&mut outcome.stalled_us, now, until);
+            wait(&mut prediction.stalled_us, now, until);
         }
-        let copying = (outcome.moved as f64) / step.out_rate + fetched / step.in_rate;
-        outcome.time_us = now + outcome.stalled_us + (step.slowdown - 1.0) * copying;
+        let copying = (prediction.moved as f64) / step.out_rate + fetched / step.in_rate;
+        prediction.time_us = now + prediction.stalled_us + (step.slowdown - 1.0) * copying;
     }
 }

@@ -9,7 +9,7 @@ use crate::{Configuration, Error, Nanos};
 /// Bytes per microsecond of a copy, if a step file names no machine.
 const LINK_RATE: f64 = 55e3;
 
-/// What stands for no operation or tensor.
+/// Marks the absence of an operation or tensor.
 pub(super) const NONE: usize = usize::MAX;
 
 pub(super) struct Tensor {
@@ -20,12 +20,12 @@ pub(super) struct Tensor {
     pub(super) saved: bool,
     /// The tensor whose bytes an operation changes in place to make this one.
     pub(super) before: usize,
-    /// The first operation that has to do with it, the last one, and of each pass the last and the first; or [`NONE`].
+    /// The first and the last operation that uses it, the last of the forward pass and the first of the backward pass; or [`NONE`].
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) last_forward: usize,
     pub(super) first_backward: usize,
-    /// Operations of the forward pass that make or change it.
+    /// Operations of the forward pass that compute or change it.
     pub(super) writers: Vec<usize>,
 }
 
@@ -37,26 +37,26 @@ pub(super) struct Operation {
     pub(super) time_us: f64,
     pub(super) rerun_us: f64,
     pub(super) scratch: i64,
-    /// What it takes and gives back beside its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes.
+    /// Its allocations and releases of workspace, in order: the bytes of a block, 0 for a result, or -n to release the n-th block.
     pub(super) workspaces: Vec<i64>,
     pub(super) may_rerun: bool,
 }
 
-/// A recorded step of a program whose saved tensors can be given up and brought back.
+/// A recorded step of a program whose saved tensors can be evicted and brought back.
 pub struct EagerStep {
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
-    /// The first operation that is not of the forward pass.
-    pub(super) turn: usize,
-    /// Packs and unpacks: all that is seen of a step from outside.
+    /// The first operation after the forward pass.
+    pub(super) backward_start: usize,
+    /// Packs and unpacks: the only events visible from outside a step.
     pub(super) packs: Vec<usize>,
     pub(super) unpacks: Vec<usize>,
-    /// When each operation begins if nothing is given up, and the end.
+    /// The start time of each operation if nothing is evicted, and the end of the step.
     pub(super) begins: Vec<f64>,
     /// Rates of copies in bytes per microsecond.
     pub(super) out_rate: f64,
     pub(super) in_rate: f64,
-    /// How much longer operations take beside copies.
+    /// The slowdown of operations during copies.
     pub(super) slowdown: f64,
     pub(super) host: i64,
     closures: Vec<OnceLock<Result<Vec<usize>, Impossible>>>,
@@ -66,21 +66,22 @@ impl EagerStep {
     /// Reads the text of a step file.
     ///
     /// # Errors
-    /// Those of [`StepFile::from_json`].
+    /// The errors of [`StepFile::from_json`].
     pub fn from_json(text: &str) -> Result<EagerStep, Error> {
         StepFile::from_json(text).map(EagerStep::of)
     }
 
-    /// A step as data, with who reads and writes what.
+    /// Converts a step file, and indexes reads and writes.
     pub fn of(file: StepFile) -> EagerStep {
         let StepFile { step, machine } = file;
-        let turn = step.forward();
+        let backward_start = step.forward();
         let mut tensors: Vec<Tensor> = step.tensors.iter().map(tensor).collect();
         let operations: Vec<Operation> = step.operations.iter().map(operation).collect();
         let of_name = |name: &str, from: usize, to: usize| -> Vec<usize> {
             (from..to).filter(|&index| operations[index].name == name).collect()
         };
-        let (packs, unpacks) = (of_name("pack", 0, turn), of_name("unpack", turn, operations.len()));
+        let (packs, unpacks) =
+            (of_name("pack", 0, backward_start), of_name("unpack", backward_start, operations.len()));
         for (index, operation) in operations.iter().enumerate() {
             for &number in operation.reads.iter().chain(&operation.writes).chain(&operation.adds) {
                 let tensor = &mut tensors[number];
@@ -88,13 +89,13 @@ impl EagerStep {
                     tensor.first = index;
                 }
                 tensor.last = index;
-                if index < turn {
+                if index < backward_start {
                     tensor.last_forward = index;
                 } else if tensor.first_backward == NONE {
                     tensor.first_backward = index;
                 }
             }
-            if index < turn {
+            if index < backward_start {
                 for &number in operation.writes.iter().chain(&operation.adds) {
                     tensors[number].writers.push(index);
                 }
@@ -117,14 +118,14 @@ impl EagerStep {
             closures: tensors.iter().map(|_| OnceLock::new()).collect(),
             tensors,
             operations,
-            turn,
+            backward_start,
             packs,
             unpacks,
             begins,
         }
     }
 
-    /// The operations that make a tensor from others that are saved, or stay, in order.
+    /// The operations that recompute a tensor from saved or resident tensors, in order.
     ///
     /// # Errors
     /// If one of them may not run again, or they are too many.

@@ -19,7 +19,7 @@ use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
 /// `undivided` is the error of the undivided choice, so that it does not run again.
 ///
 /// # Errors
-/// Only fatal ones; after any other error the next algorithm is tried.
+/// Only fatal errors; after any other error the next algorithm is tried.
 pub(super) fn class_error(
     backend: &mut dyn Backend,
     trial: &Trial<'_>,
@@ -66,7 +66,7 @@ fn notes_of(offers: &[Offer], algorithm: &Algorithm) -> Option<Notes> {
     offers.iter().find(|offer| offer.algorithm == *algorithm).map(|offer| offer.notes)
 }
 
-/// The error of one algorithm on the whole mini-batch; none if it is not supported, or does not fit the device.
+/// The error of one algorithm on the whole mini-batch; `None` if it is not supported or does not fit the device.
 fn run_whole(
     backend: &mut dyn Backend,
     trial: &Trial<'_>,

@@ -1,4 +1,4 @@
-//! Verifies that configurations give the same results concurrently as alone.
+//! Verifies that configurations have the same results concurrently as alone.
 
 use super::Trial;
 use super::verify::largest_error;

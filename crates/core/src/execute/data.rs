@@ -41,7 +41,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// Pseudo-random tensors for a problem: the same for the same seed.
+    /// Pseudorandom tensors for a problem, determined by the seed.
     pub fn random(problem: &Problem, values: Values, seed: u64) -> Data {
         let (data, other, output) = match problem.operation() {
             Operation::Forward => (problem.input_len(), problem.filter_len(), problem.output_len()),

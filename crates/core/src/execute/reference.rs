@@ -137,13 +137,13 @@ impl Shape {
         Some(sum)
     }
 
-    /// The input under filter element `tap` of an output, or none on padding.
+    /// The input under filter element `tap` of an output; `None` on padding.
     fn input_at(&self, dimension: usize, output: usize, tap: usize) -> Option<usize> {
         let axis = &self.axes[dimension];
         (output * axis.stride + tap * axis.dilation).checked_sub(axis.pad_before).filter(|&input| input < axis.input)
     }
 
-    /// The output whose filter element `tap` lies on an input, or none.
+    /// The output whose filter element `tap` is on an input, if any.
     fn output_at(&self, dimension: usize, input: usize, tap: usize) -> Option<usize> {
         let axis = &self.axes[dimension];
         let steps = (input + axis.pad_before).checked_sub(tap * axis.dilation)?;

@@ -5,13 +5,13 @@ use super::class::class_error;
 use crate::backend::{Backend, Run, Scale, Task, Tensors};
 use crate::{Configuration, Error, Nanos, Problem};
 
-/// How many outputs per kernel to compare with the reference, unless all are requested.
+/// Outputs per kernel to compare with the reference, unless all are requested.
 pub const SAMPLED_OUTPUTS: usize = 4096;
 
 /// Computes the selected outputs (by index) in f64.
 pub type Reference = fn(&Problem, Tensors<'_>, Scale, &[usize]) -> Vec<f64>;
 
-/// How far a configuration's output is from the reference.
+/// The errors of a configuration's output against the reference.
 ///
 /// An error is the largest difference divided by the largest magnitude of the reference: a relative error that stays
 /// meaningful for outputs near zero.
@@ -97,7 +97,7 @@ pub fn verify(
     };
     let Run { output, time, single } = run(configuration)?;
     let undivided = match undivided {
-        // The same configuration need not run again.
+        // An equal configuration need not run again.
         Some(undivided) if undivided == configuration => Some((output.clone(), time)),
         Some(undivided) => run(undivided).map(|run| Some((run.output, run.time)))?,
         None => None,

@@ -50,12 +50,12 @@ pub struct MixedSplit {
     /// The step time of the slowest device.
     #[serde(rename = "time_us", serialize_with = "micros")]
     pub time: Nanos,
-    /// The step of the even split; none if some device cannot take its even share.
+    /// The step of the even split; `None` if some device cannot take its even share.
     #[serde(rename = "even_time_us", serialize_with = "some_micros")]
     pub even_time: Option<Nanos>,
     /// Speedup over the even split.
     pub speedup_over_even: Option<f64>,
-    /// The step of the whole mini-batch on the fastest single device; none if no device can take it.
+    /// The step of the whole mini-batch on the fastest single device; `None` if no device can take it.
     #[serde(rename = "alone_time_us", serialize_with = "some_micros")]
     pub alone_time: Option<Nanos>,
     /// Speedup over that device.

@@ -9,7 +9,7 @@ use super::fields::{Fields, decimal};
 pub enum Activation {
     /// 1 / (1 + exp(-x)).
     Sigmoid,
-    /// alpha · x + beta, cut to 0 to 1.
+    /// alpha · x + beta, clamped to 0 to 1.
     HardSigmoid {
         /// The slope; positive.
         alpha: f32,
@@ -18,7 +18,7 @@ pub enum Activation {
     },
     /// The hyperbolic tangent.
     Tanh,
-    /// x, cut to low to high. ReLU6 cuts to 0 to 6.
+    /// x, clamped to low to high. ReLU6 clamps to 0 to 6.
     Clip {
         /// The least value.
         low: f32,
@@ -32,14 +32,14 @@ pub enum Activation {
     },
     /// x if positive, otherwise alpha · (exp(x) - 1).
     Elu {
-        /// How far below 0 it goes; positive.
+        /// The negated lower limit; positive.
         alpha: f32,
     },
     /// x · sigmoid(x), also called swish.
     Silu,
     /// x · min(max(x / 6 + 1 / 2, 0), 1).
     HardSwish,
-    /// x times the normal distribution's share below x.
+    /// x times the normal distribution function at x.
     Gelu,
     /// The approximation of [`Activation::Gelu`] by a hyperbolic tangent.
     GeluTanh,

@@ -1,5 +1,5 @@
-//! The vocabulary of [`LayerKind::behavior`](super::LayerKind::behavior): what a kind of layer reads, saves and learns,
-//! where its output goes, and how its time follows from its sizes.
+//! The vocabulary of [`LayerKind::behavior`](super::LayerKind::behavior): the reads, saved data and parameters of a kind of layer, the place of its
+//! output, and the relation of its time to its sizes.
 
 /// The kind of a layer's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ pub enum ParameterKind {
 /// The tensors that a layer's backward passes read in addition to the gradient of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackwardReads {
-    /// Its inputs, as of the forward pass.
+    /// Its inputs, with their content from the forward pass.
     pub inputs: bool,
     /// Its own output.
     pub output: bool,
@@ -43,9 +43,9 @@ pub enum Part {
 pub enum Placement {
     /// In its own map.
     Apart,
-    /// Over its first input; its output's gradient then becomes its input's gradient, in place.
+    /// In place of its first input; its output's gradient then becomes its input's gradient, in place.
     OverInput,
-    /// Over its first input, which shares the output's gradient unchanged.
+    /// In place of its first input, which shares the output's gradient unchanged.
     OverInputSharingGradient,
 }
 

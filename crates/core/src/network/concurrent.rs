@@ -1,4 +1,4 @@
-//! Which kernels of a network can run concurrently: kernels of one operation with no path between their layers.
+//! The kernels of a network that can run concurrently: kernels of one operation with no path between their layers.
 //!
 //! ```text
 //!                 level 1         level 2

@@ -17,8 +17,8 @@ pub enum Function {
     Multiply,
     /// The product with a learned number for each channel.
     Scale,
-    /// Brings the elements along the last axis to mean 0 and deviation 1, then scales and shifts each place of the axis
-    /// by learned numbers. **Source:** Ba et al. 2016.
+    /// Normalizes the elements along the last axis to mean 0 and deviation 1, then scales and shifts each position of the axis by learned numbers.
+    /// **Source:** Ba et al. 2016.
     LayerNorm {
         /// Added to the variance.
         epsilon: f32,
@@ -32,17 +32,17 @@ pub enum Function {
     },
     /// Exchanges axes.
     Transpose {
-        /// The input's axis that each axis of the output is.
+        /// For each axis of the output: the input's axis.
         order: Vec<usize>,
     },
-    /// Brings the extents of each channel to others.
+    /// Changes the extents of each channel.
     Resize {
         /// Where the elements are taken from.
         sampling: Sampling,
         /// The extents of the output.
         extents: Vec<usize>,
     },
-    /// Zeroes random samples as a whole in training, and scales up the others to keep the mean.
+    /// Zeroes random whole samples in training, and scales up the others to keep the mean.
     /// **Source:** Huang et al. 2016, stochastic depth.
     DropSamples {
         /// The fraction of samples to zero.
@@ -178,7 +178,7 @@ impl Function {
         }
     }
 
-    /// It and its numbers as fields of a file; [`Function::read`] reads them.
+    /// Its name and parameters as fields of a file; [`Function::read`] reads them.
     pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
         let mut fields = vec![("function", json!(self.name()))];
         match self {

@@ -63,7 +63,7 @@ impl Network {
 
 /// The distinct problems in order of first appearance, each with the indices of its kernels.
 ///
-/// So each shape is measured only once.
+/// Each shape is therefore measured only once.
 pub fn distinct(kernels: &[Kernel]) -> Vec<(Problem, Vec<usize>)> {
     let mut place = HashMap::new();
     let mut groups: Vec<(Problem, Vec<usize>)> = Vec::new();

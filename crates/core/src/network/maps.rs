@@ -1,4 +1,4 @@
-//! Feature maps: which layers share memory, and which maps need a gradient.
+//! Feature maps: the layers that share memory, and the maps that need a gradient.
 //!
 //! A layer that may overwrite its input shares its input's map (Rhu et al. 2016, section 2.2, footnote 1), and so does
 //! a layer that only reshapes its input:
@@ -56,7 +56,7 @@ impl FeatureMaps {
         FeatureMaps::of_trained(network, |layer| network.layer(layer).parameters > 0)
     }
 
-    /// The same, where only some layers learn.
+    /// The maps of `network` if only some layers learn.
     pub fn of_trained(network: &Network, trains: impl Fn(LayerId) -> bool) -> FeatureMaps {
         let mut maps: Vec<FeatureMap> = Vec::new();
         let mut of_layer: Vec<MapId> = Vec::new();

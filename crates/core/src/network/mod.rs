@@ -187,7 +187,7 @@ impl Network {
     }
 }
 
-/// The error of a file of PyTorch, which has weights without layers or needs PyTorch to be read.
+/// The error for a PyTorch file, which has weights without layers or needs PyTorch to be read.
 fn of_pytorch(path: &Path) -> Error {
     let onnx = path.with_extension("onnx");
     let what = format!(

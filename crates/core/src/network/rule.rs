@@ -14,9 +14,9 @@ pub enum Rule {
 /// A hyperparameter of training, with its valid range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hyperparameter {
-    /// How far weights move along a gradient.
+    /// The step size of weights along a gradient.
     LearningRate,
-    /// How much of a change stays in the next step.
+    /// The share of a change that stays in the next step.
     Momentum,
     /// How much weights shrink.
     WeightDecay,
@@ -72,7 +72,7 @@ pub struct Sgd {
     pub weight_decay: f32,
 }
 
-/// Adam with weight decay that does not go through the moments:
+/// Adam with weight decay that bypasses the moments:
 ///
 /// ```text
 /// first = beta1 · first + (1 - beta1) · gradient         second = beta2 · second + (1 - beta2) · gradient²
@@ -85,9 +85,9 @@ pub struct Sgd {
 pub struct AdamW {
     /// Learning rate.
     pub learning_rate: f32,
-    /// How much of the first moment stays in each step.
+    /// The share of the first moment that stays in each step.
     pub beta1: f32,
-    /// How much of the second moment stays in each step.
+    /// The share of the second moment that stays in each step.
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,
@@ -125,7 +125,7 @@ impl Rule {
         }
     }
 
-    /// The same rule with another learning rate.
+    /// The rule with another learning rate.
     pub fn with_learning_rate(self, learning_rate: f32) -> Rule {
         match self {
             Rule::Sgd(rule) => Rule::Sgd(Sgd { learning_rate, ..rule }),
@@ -135,7 +135,7 @@ impl Rule {
 }
 
 impl AdamW {
-    /// c1 and √c2 of a step, counted from 0; every machine takes them from here, so that none rounds otherwise.
+    /// c1 and √c2 of a step, counted from 0. Every machine takes them from here, so that all round alike.
     pub fn corrections(&self, step: u64) -> [f32; 2] {
         // Past 2^31 steps both powers are 0.
         let t = i32::try_from(step.saturating_add(1)).unwrap_or(i32::MAX);

@@ -1,13 +1,13 @@
 //! Resizing of maps: the input positions of each output position.
 
-/// Where resized maps take their elements from.
+/// The sampling of resized maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// The input's element at the same share of the axis, rounded down.
+    /// The input element at the same relative position, rounded down.
     Nearest,
-    /// A weighted mean of the two nearest elements, whose centers are compared; at the ends, of one.
+    /// A weighted mean of the two elements with the nearest centers; at the ends, of one element.
     Linear,
-    /// As linear, but the first and the last elements of both stand at the same places.
+    /// As linear, but with the first and last elements of input and output aligned.
     LinearAligned,
 }
 
@@ -33,7 +33,7 @@ impl Sampling {
         (0..output)
             .map(|place| {
                 let at = match self {
-                    // In whole numbers, so that nothing is rounded below a place that is hit exactly.
+                    // Integer arithmetic, so that no exact position is rounded down.
                     Sampling::Nearest => return ((place * input / output).min(last), 0, 0.0),
                     Sampling::Linear => (place as f64 + 0.5) * input as f64 / output as f64 - 0.5,
                     Sampling::LinearAligned if output == 1 => 0.0,

@@ -39,12 +39,12 @@ impl Shape {
         Shape { channels: convolution.filters(), dimensions: convolution.axes().len(), extents: convolution.outputs() }
     }
 
-    /// The same extents with another number of channels.
+    /// These extents with another number of channels.
     pub const fn with_channels(self, channels: usize) -> Shape {
         Shape { channels, ..self }
     }
 
-    /// The same channels with other extents (d, h, w); d is 1 for two dimensions.
+    /// These channels with other extents (d, h, w); d is 1 for two dimensions.
     pub(super) const fn with_extents(self, extents: [usize; 3]) -> Shape {
         Shape { extents, ..self }
     }

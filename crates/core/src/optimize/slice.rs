@@ -1,4 +1,4 @@
-//! The fastest slices of a block of samples under every workspace: ranges along one axis that follow one another.
+//! The fastest slices of a block of samples under every workspace: adjacent ranges along one axis.
 //!
 //! ```text
 //! position    0    2    4    6    8        ranges may start where another ends
@@ -6,8 +6,8 @@
 //! d4 fft      |---------|---------|        9 + 9          needs more workspace
 //! ```
 //!
-//! Time is a path's length from the first position to the last, over the ranges within the workspace. Ranges at the edges
-//! cost other times than those inside, and may run other algorithms.
+//! Time is the length of a path from the first position to the last, over the ranges within the workspace. Ranges at the edges have other times than
+//! ranges inside, and may run other algorithms.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::candidate::Slices;
 use crate::problem::Dimension;
 use crate::{Algorithm, Bytes, Candidate, Nanos};
 
-/// A range that was measured, with the algorithms that compute it.
+/// A measured range, with the algorithms that compute it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
     /// Its positions.
@@ -25,7 +25,7 @@ pub struct Piece {
     pub ways: Vec<(Algorithm, Nanos, Bytes)>,
 }
 
-/// The best way to get to a position: its time, its calls, and the range that ends there.
+/// The best path to a position: its time, its calls, and the range that ends there.
 type Reached<'a> = (Nanos, usize, Option<(usize, &'a Algorithm)>);
 
 /// The slices of `micro_batch` samples that no others beat in both time and workspace, as candidates by rising workspace. They cover `0..extent`. Of

@@ -74,7 +74,7 @@ pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// The batches of a device that take at most `longest`; those beyond the mini-batch cannot be part of it.
+/// The batches of a device that take at most `longest` and do not exceed the mini-batch.
 fn allowed(device: &[(usize, Nanos)], mini_batch: usize, longest: Nanos) -> impl Iterator<Item = (usize, Nanos)> {
     device.iter().copied().filter(move |&(batch, time)| (1..=mini_batch).contains(&batch) && time <= longest)
 }

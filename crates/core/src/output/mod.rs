@@ -72,7 +72,7 @@ pub fn check(path: &Path) -> Result<(), Error> {
     check().map_err(|error| fault(path, None, error))
 }
 
-/// Whether both paths lead to one file, so that what is written to one replaces the other. Pipes and devices take both.
+/// Whether both paths lead to one regular file, so that a write to one replaces the other. Pipes and devices accept both.
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
     let file = |path: &Path| match Target::of(path) {
         Ok(Target::File(target)) => Some(place::folder(&target).canonicalize().ok()?.join(target.file_name()?)),
@@ -136,7 +136,7 @@ fn fault(path: &Path, needed: Option<Bytes>, error: std::io::Error) -> Error {
             _ => "cannot be written to; name a file or a pipe".to_owned(),
         },
         ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
-        // Some file systems, such as /proc, say of a new file that it does not exist.
+        // Some file systems, such as /proc, report a new file as missing.
         ErrorKind::NotFound if Path::new(&folder()).is_dir() => {
             format!("cannot be written: the folder {} takes no new files; name another", folder())
         }

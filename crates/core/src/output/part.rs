@@ -12,9 +12,9 @@ use super::{open, place};
 
 /// The part files of this process, to be removed if a handler ends it.
 static PARTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-/// How many names to try; they are drawn from 2^64.
+/// The number of names to try; they are drawn from 2^64.
 const ATTEMPTS: usize = 8;
-/// How many bytes of the target's name to keep: with the rest added, every file system accepts the length.
+/// The bytes of the target's name to keep: with the suffix, every file system accepts the length.
 const NAME: usize = 200;
 
 /// A temporary file next to its target, removed when dropped.
@@ -85,7 +85,7 @@ impl Drop for PartFile {
         let mut parts = parts();
         if let Some(place) = parts.iter().position(|path| *path == self.path) {
             parts.swap_remove(place);
-            // A failure to remove the file has nowhere to go: the writer already has its own error.
+            // A failure to remove the file cannot be reported: the writer already has its own error.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub enum Target {
     /// A file, or nothing yet; not a link.
     File(PathBuf),
-    /// A device, a pipe, or a descriptor that is open.
+    /// A device, a pipe, or an open descriptor.
     Open(PathBuf),
     /// A standard stream of this process, connected to anything.
     Standard(Standard),
@@ -25,7 +25,7 @@ pub enum Standard {
     Error,
 }
 
-/// How many links to follow before they count as a loop; the same limit as in Linux.
+/// The number of links to follow before they count as a loop; the same limit as in Linux.
 const MOST_LINKS: usize = 40;
 
 impl Target {
@@ -56,7 +56,7 @@ impl Target {
 }
 
 impl Standard {
-    /// The stream itself, so that writing continues at the process's position, even in a file that others write too.
+    /// The stream itself, so that writing continues at the process's position, even in a file with other writers.
     pub fn file(self) -> Result<File> {
         let descriptor = match self {
             Standard::Output => {
@@ -91,7 +91,7 @@ pub fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Whether a path names an open descriptor, and which if it is one of this process.
+/// The kind of open descriptor that a path names, if any, and its number if it belongs to this process.
 fn descriptor(path: &Path) -> Option<Option<u32>> {
     let folder = folder(path).canonicalize().ok()?;
     let mut parts = folder.strip_prefix("/proc").ok()?.iter();

@@ -29,7 +29,7 @@ impl Stream {
     /// An error of opening: `ENXIO` for a pipe without a reader.
     pub fn open(path: &Path, patience: Option<Duration>) -> Result<Stream> {
         let mut options = OpenOptions::new();
-        // A descriptor may refer to a file that others write too, so its content stays.
+        // A descriptor may refer to a file with other writers, so its content stays.
         let file = open(path, options.append(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY))?;
         Ok(Stream { file, patience })
     }

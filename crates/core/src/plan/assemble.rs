@@ -18,12 +18,12 @@ use crate::{Bytes, Error, Layout, Nanos};
 /// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
 pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyResult) -> Result<Plan, Error> {
     let (step, baseline) = (drafter.step, &floors.fastest);
-    let PolicyResult { draft, mut decisions, bound } = chosen;
+    let PolicyResult { draft, mut attempts, bound } = chosen;
     let schedule = draft.schedule;
     // Bounds hold only for plans with one lane.
     let bound = bound.filter(|_| schedule.lanes() == 1);
     let simulation = simulate(step, &schedule, drafter.costs);
-    if let Some(taken) = decisions.iter_mut().find(|decision| decision.taken) {
+    if let Some(taken) = attempts.iter_mut().find(|attempt| attempt.taken) {
         taken.time = Some(simulation.time);
         taken.needed = draft.peak;
     }
@@ -81,7 +81,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyRes
         in_parts: InParts::of(step, &schedule),
         maps: maps(step, &schedule, &simulation),
         layers: layers(step, &schedule, &simulation),
-        decisions,
+        decisions: attempts,
         schedule: (),
         simulation,
     };

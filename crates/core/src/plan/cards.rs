@@ -1,4 +1,4 @@
-//! Cards that people have, by what their maker publishes: dense peaks, of which a share is reached.
+//! Common cards with their makers' figures: dense peaks, of which programs reach a share.
 //!
 //! | card | source of its rates |
 //! |---|---|
@@ -11,9 +11,9 @@
 //! | T4 | data sheet *NVIDIA T4 Tensor Core GPU*: 320 GB/s, 8.1, 65 |
 //! | V100 SXM2 | data sheet *NVIDIA V100 Tensor Core GPU*: 900 GB/s, 15.7, 125 |
 //!
-//! Compared on 2026-11-28 with public copies of the tables (A100, L4, L40S, RTX 4090), and for the others with public lists of rates by
-//! cores and clocks; all agree to the last digit here. The memory is what people's lists of `nvidia-smi` show: less than the sheet's where
-//! error correction takes a sixteenth (L4, L40S, T4).
+//! Compared on 2026-11-28 with public copies of the tables (A100, L4, L40S, RTX 4090), and for the others with public lists of rates by cores and
+//! clocks. All agree to the last digit here. The memory is the figure that `nvidia-smi` shows in public lists. It is less than the data sheet's for
+//! cards whose error correction takes a sixteenth (L4, L40S, T4).
 
 use super::machines::{COUNTED, NamedMachine, SLOWER, figure};
 
@@ -31,8 +31,8 @@ const OF_SHEET: &str = "84% of the link's raw rate, as measured on an H200; the 
 const REPORTED: &str = "what nvidia-smi reports";
 const ASSUMED: &str = "as on an H200; assumed";
 
-/// The memory in MiB, as `nvidia-smi` reports it. By the data sheet: the memory's GB/s; Tflop/s in 32 bits, on tensor cores from 32 bits,
-/// and from 16 bits with sums in 32 bits (dense); the link in GB/s.
+/// The memory that `nvidia-smi` reports, in MiB. From the data sheet: GB/s; dense Tflop/s in 32 bits, on tensor cores from 32 bits, and from 16 bits
+/// with 32-bit sums; and the link in GB/s.
 struct Sheet {
     mib: f64,
     memory: f64,
@@ -70,7 +70,7 @@ const fn card(name: &'static str, device: &'static str, sheet: Sheet) -> NamedMa
     }
 }
 
-/// The rate of tensor cores, or of other cores where these are faster.
+/// The rate of tensor cores, or of other cores if these are faster.
 const fn share(tensor_cores: f64, wide: f64) -> f64 {
     let (one, other) = (OF_TENSOR_CORES * tensor_cores, OF_WIDE * wide);
     if one > other { one } else { other }

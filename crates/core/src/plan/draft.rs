@@ -20,7 +20,7 @@ use super::script::Script;
 use super::step::{Cost, Lifetimes, Residence, Step};
 use super::stop::{End, Stop};
 use super::write::write;
-use super::{ALIGNMENT, Action, Algorithms, CostModel, Decision, Holding, Options, Policy, Schedule, footprint};
+use super::{ALIGNMENT, Action, Algorithms, Attempt, CostModel, Holding, Options, Policy, Schedule, footprint};
 use crate::{Bytes, Configuration, Error, Nanos};
 
 /// The last eighth of the planning time is left for the final placement, the checks and the simulation.
@@ -54,9 +54,9 @@ impl Draft {
     }
 
     /// The log entry for this attempt.
-    pub(super) fn decision(&self, attempt: &str, options: &Options) -> Decision {
-        Decision {
-            attempt: attempt.to_owned(),
+    pub(super) fn attempt(&self, name: &str, options: &Options) -> Attempt {
+        Attempt {
+            attempt: name.to_owned(),
             needed: self.peak,
             host: self.host,
             fits: self.fits(options),
@@ -333,9 +333,9 @@ impl<'a> Drafter<'a> {
 
     /// The error if no attempt fits: the host budget if some attempt fits the device, otherwise the device budget, from
     /// the draft with the smallest arena. `least` is the least budget of any policy.
-    pub(super) fn too_large(&self, draft: &Draft, attempts: &[Decision], least: Bytes) -> Error {
+    pub(super) fn too_large(&self, draft: &Draft, attempts: &[Attempt], least: Bytes) -> Error {
         let network = self.step.name.clone();
-        let fits_device = |attempt: &&Decision| attempt.needed <= self.options.budget;
+        let fits_device = |attempt: &&Attempt| attempt.needed <= self.options.budget;
         if let Some(needed) = attempts.iter().filter(fits_device).map(|attempt| attempt.host).min() {
             return Error::OverHostBudget { network, needed, budget: self.options.host_budget };
         }

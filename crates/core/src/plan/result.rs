@@ -179,7 +179,7 @@ pub struct LayerPlan {
 
 /// One attempt of a policy, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct Attempt {
     /// Name of the attempt, in the paper's notation: `all(m)`, `conv(p)`, `greedy conv`.
     pub attempt: String,
     /// Bytes of the device arena.
@@ -344,7 +344,7 @@ pub struct Plan<S = Checked> {
     /// Each layer's bytes and times, in order.
     pub layers: Vec<LayerPlan>,
     /// All attempts, in order.
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<Attempt>,
     /// The simulated step.
     pub simulation: Simulation,
 }

@@ -49,13 +49,13 @@ pub fn sweep_until(
                 None => Ok(plan),
                 Some(smaller) => {
                     let draft = drafter.drafted(smaller.schedule.clone().into_schedule());
-                    let mut decision = draft.decision("plan of a smaller budget", &drafter.options);
-                    decision.taken = true;
-                    let mut decisions = plan.decisions;
-                    decisions.iter_mut().for_each(|decision| decision.taken = false);
-                    decisions.push(decision);
+                    let mut attempt = draft.attempt("plan of a smaller budget", &drafter.options);
+                    attempt.taken = true;
+                    let mut attempts = plan.decisions;
+                    attempts.iter_mut().for_each(|attempt| attempt.taken = false);
+                    attempts.push(attempt);
                     let bound = bound.filter(|bound| bound.covers(smaller.in_parts.as_ref(), smaller.step_time));
-                    assemble(&drafter, &floors, PolicyResult { draft, decisions, bound })
+                    assemble(&drafter, &floors, PolicyResult { draft, attempts, bound })
                 }
             }
         });

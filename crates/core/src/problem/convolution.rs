@@ -55,7 +55,7 @@ impl Axis {
         if self.output() > outputs && input > 0 { Axis { input, ..self } } else { self }
     }
 
-    /// Says what is wrong with an axis that cannot be computed.
+    /// Describes the fault of an axis that cannot be computed.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Axis { input, filter, pad_before, pad_after, stride, dilation } = *self;
         if input == 0 || filter == 0 || stride == 0 || dilation == 0 {

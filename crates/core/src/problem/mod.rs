@@ -44,13 +44,13 @@ pub struct Problem {
     batch: usize,
     types: Types,
     layout: Layout,
-    // Extents of the tensors that x and y lie in: their own unless they are views of a larger one.
+    // Extents of the tensors that contain x and y: their own unless they are views of a larger one.
     input_in: [usize; 3],
     output_in: [usize; 3],
 }
 
 impl Problem {
-    /// The largest mini-batch: optimizers keep a table by samples.
+    /// The largest mini-batch, because optimizers keep a table by samples.
     pub const MOST_SAMPLES: usize = 1 << 20;
 
     /// The problem of running `operation` of `convolution` on `batch` samples.
@@ -176,12 +176,12 @@ impl Problem {
         (self.input_in, self.output_in) == (self.convolution.inputs(), self.convolution.outputs())
     }
 
-    /// Spatial extents (d, h, w) of the tensor that x lies in.
+    /// Spatial extents (d, h, w) of the tensor that contains x.
     pub fn input_in(&self) -> [usize; 3] {
         self.input_in
     }
 
-    /// Spatial extents (o, p, q) of the tensor that y lies in.
+    /// Spatial extents (o, p, q) of the tensor that contains y.
     pub fn output_in(&self) -> [usize; 3] {
         self.output_in
     }
@@ -196,13 +196,13 @@ impl Problem {
         self.layout.strides(self.convolution.filters(), self.output_in)
     }
 
-    /// Elements from the first to the last of x, with those between that belong to the rest of its tensor.
+    /// Elements from the first to the last of x, including elements in between that are not part of it.
     pub fn input_span(&self) -> usize {
         let [d, h, w] = self.convolution.inputs();
         span([self.batch, self.convolution.channels(), d, h, w], self.input_strides())
     }
 
-    /// Elements from the first to the last of y, with those between that belong to the rest of its tensor.
+    /// Elements from the first to the last of y, including elements in between that are not part of it.
     pub fn output_span(&self) -> usize {
         let [d, h, w] = self.convolution.outputs();
         span([self.batch, self.convolution.filters(), d, h, w], self.output_strides())

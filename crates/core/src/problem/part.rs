@@ -54,7 +54,7 @@ impl Dimension {
         }
     }
 
-    /// Its place among the three of [`Convolution::axes3`].
+    /// Its index in [`Convolution::axes3`].
     pub fn index(self) -> usize {
         self as usize
     }
@@ -68,7 +68,7 @@ impl Dimension {
 
 by_name!(Dimension, "dimensions");
 
-/// One call of a divided convolution: its problem, and where in the whole tensors its own begin.
+/// One call of a divided convolution: its problem, and the offsets of its tensors in the whole ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The problem of the call; a view of the whole tensors, or separate tensors.
@@ -166,14 +166,14 @@ fn lies_packed(view: &Problem, packed: &Problem, dimension: Dimension) -> bool {
         && same(convolution.filters(), convolution.outputs(), view.output_strides(), packed.output_strides())
 }
 
-/// One axis of a part, and where its input and output begin on the whole axis.
+/// One axis of a part, and the offsets of its input and output on the whole axis.
 struct Own {
     axis: Axis,
     input: usize,
     output: usize,
 }
 
-/// The axis that computes `outputs` of `axis`; none if all they read is padding.
+/// The axis that computes `outputs` of `axis`; `None` if they read only padding.
 fn forward(axis: &Axis, outputs: &Range<usize>) -> Option<Own> {
     // Both ends count from the first padding element.
     let (start, end) = (outputs.start * axis.stride, (outputs.end - 1) * axis.stride + axis.reach());
@@ -183,7 +183,7 @@ fn forward(axis: &Axis, outputs: &Range<usize>) -> Option<Own> {
     Some(Own { axis: own, input: first - axis.pad_before, output: outputs.start })
 }
 
-/// The axis whose input is `inputs` of `axis`; none if no output depends on them, or they begin between strides.
+/// The axis whose input is `inputs` of `axis`; `None` if no output depends on them, or they begin between strides.
 fn backward(axis: &Axis, inputs: &Range<usize>) -> Option<Own> {
     let first = (inputs.start + axis.pad_before + 1).saturating_sub(axis.reach()).div_ceil(axis.stride);
     let end = ((inputs.end - 1 + axis.pad_before) / axis.stride + 1).min(axis.output());
@@ -251,7 +251,7 @@ impl Cuts {
         self.step
     }
 
-    /// Whether a range may end, and the next begin, here.
+    /// Whether a range may end here and the next begin.
     pub fn allow(&self, position: usize) -> bool {
         position == self.extent
             || position > 0 && position < self.extent && position % self.step == self.first % self.step
@@ -271,7 +271,7 @@ impl Cuts {
         if size == 0 || size >= self.extent {
             return std::iter::once(0..self.extent).collect();
         }
-        // The first range is shorter where cuts do not lie on multiples of the step.
+        // The first range is shorter if cuts are not at multiples of the step.
         let rest = self.first % self.step;
         let first = if rest == 0 { size } else { size - self.step + rest };
         let starts: Vec<usize> = [0].into_iter().chain((first..self.extent).step_by(size)).collect();

@@ -15,7 +15,7 @@ pub(super) const MOST_TIME: Nanos = Nanos(1 << 53);
 pub(super) const MOST_WORKSPACE: Bytes = Bytes(1 << 53);
 /// The largest spread; a spread of 1 is already useless.
 pub(super) const MOST_SPREAD: f64 = 1e9;
-/// The largest error of a configuration; over 1, nothing is right.
+/// The largest error of a configuration; a result with an error over 1 is useless.
 #[cfg(feature = "cache")]
 pub(super) const MOST_ERROR: f64 = 1e9;
 /// The longest question that a decision answers, in bytes.

@@ -1,4 +1,4 @@
-//! Corrects what a library reports about an algorithm's arithmetic.
+//! Corrects a library's notes on an algorithm's arithmetic.
 //!
 //! A missing note puts an algorithm in the wrong numerical class. The corrections apply to old measurements as well, so
 //! recordings are read with them.

@@ -14,7 +14,7 @@ pub struct DecisionKey {
     pub chosen_workspace: Bytes,
     /// The largest workspace.
     pub limit: Bytes,
-    /// Name of the rule that chose the sizes, such as `fit`; with ` auto` if the limit is the own choice's workspace.
+    /// Name of the rule that chose the sizes, such as `fit`; with ` auto` if the limit is the workspace of the program's own choice.
     pub sizes: String,
     /// The admitted algorithms.
     pub admission: Admission,

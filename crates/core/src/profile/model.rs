@@ -30,7 +30,7 @@ impl Model {
         };
         let networks = || recordings.iter().flat_map(|recording| &recording.networks);
         let mut named: Vec<&RecordedNetwork> = networks().filter(|network| network.name == name).collect();
-        // A program rather than a network that was profiled under its name.
+        // A program takes precedence over a network that was profiled under its name.
         named.sort_by_key(|network| network.owner != Owner::Program);
         let owner = named.first().map(|network| network.owner);
         if let Some(owner) = owner {

@@ -16,7 +16,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The mini-batch that all its layers share, if they do.
+    /// The mini-batch that all its layers share, if any.
     pub fn batch(self) -> Option<usize> {
         match self {
             Owner::Network { batch } => batch,

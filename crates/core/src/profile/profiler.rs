@@ -67,7 +67,7 @@ impl Spent {
         }
     }
 
-    /// The same, made by the device at this place among others.
+    /// Attributes these measurements to the device with this index.
     pub(crate) fn by_device(mut self, place: usize) -> Spent {
         self.shares = vec![Share::default(); place];
         self.shares.push(Share { measured: self.measured, time: self.time });
@@ -92,7 +92,7 @@ impl Admission {
         self.refuses(notes).is_none()
     }
 
-    /// Why an algorithm with these notes may not be used; `None` if it may.
+    /// The reason why an algorithm with these notes may not be used; `None` if it may.
     fn refuses(self, notes: Notes) -> Option<String> {
         if self.deterministic && notes.contains(Notes::NONDETERMINISTIC) {
             return Some("is not deterministic".to_owned());
@@ -157,7 +157,7 @@ impl<'a> Profiler<'a> {
         &self.spent
     }
 
-    /// Takes over what another profiler of the same kind of device has measured in this run.
+    /// Adopts the measurements of another profiler of the same kind of device in this run.
     pub(crate) fn know(&mut self, known: &Known) {
         self.known.extend(known.iter().map(|(key, found)| (key.clone(), found.clone())));
     }
@@ -219,7 +219,7 @@ impl<'a> Profiler<'a> {
         Ok(&self.offers[problem])
     }
 
-    /// The algorithm's workspace for the problem at its batch; none if it refuses.
+    /// The algorithm's workspace for the problem at its batch; `None` if it refuses.
     ///
     /// # Errors
     /// [`Error::Backend`] if the library cannot be queried; [`Error::Interrupted`] once the caller has asked to stop.
@@ -243,12 +243,12 @@ impl<'a> Profiler<'a> {
         Ok(workspace)
     }
 
-    /// From `end` on, measures nothing more: what is not known or cached is [`Error::Interrupted`].
+    /// From `end` on, measures nothing more: a request that is not known or cached is [`Error::Interrupted`].
     pub fn until(&mut self, end: Option<Instant>) {
         self.end = end;
     }
 
-    /// Fails once nothing more may be measured.
+    /// Fails after the end of measuring.
     fn check_end(&self) -> Result<(), Error> {
         if self.end.is_some_and(|end| Instant::now() >= end) { Err(Error::Interrupted) } else { Ok(()) }
     }
@@ -272,7 +272,7 @@ impl<'a> Profiler<'a> {
         self.measure_against(problem, algorithm, Rivals { best, bound: None })
     }
 
-    /// The same; a candidate without a chance against its rivals costs two calls.
+    /// As [`Profiler::measure`]; a candidate without a chance against its rivals costs two calls.
     pub(crate) fn measure_against(
         &mut self,
         problem: &Problem,
@@ -310,7 +310,7 @@ impl<'a> Profiler<'a> {
         !self.backend.is_replay() && known.and_then(Option::as_ref).is_some_and(hasty)
     }
 
-    /// Measures a known candidate again, with all repeats; none if it fails this time.
+    /// Measures a known candidate again, with all repeats; `None` if it fails this time.
     ///
     /// # Errors
     /// As [`Profiler::measure`].

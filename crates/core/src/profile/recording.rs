@@ -217,7 +217,7 @@ impl Recording {
     }
 }
 
-/// Why the lines are not a profile.
+/// The reason why the lines are not a profile.
 struct Fault {
     what: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -322,7 +322,7 @@ fn for_read_lines(
     Ok(())
 }
 
-/// How many digits of spreads to write.
+/// The digits of spreads to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spreads {
     /// Four after the point: more than they are worth, and files stay small.

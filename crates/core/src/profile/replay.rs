@@ -13,7 +13,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays recordings of one device as one, as [`Recording::by_device`] merges them.
+    /// Replays several recordings of one device, merged as by [`Recording::by_device`].
     ///
     /// # Errors
     /// [`Error::SeveralDevices`] for several devices; [`Error::Backend`] without a recording.

@@ -92,7 +92,7 @@ impl Grid {
         table.add_rows(&self.rows);
         let (widths, gap) = terminal.width.map_or((Vec::new(), WIDE), |width| self.fitted(width.into()));
         for (index, (column, (_, align))) in table.column_iter_mut().zip(&self.columns).enumerate() {
-            // One space of the gap is the line between columns.
+            // One of the spaces is the line between columns.
             let padding = gap as u16 - 1;
             column.set_padding((0, padding));
             if let Some(width) = widths.get(index) {

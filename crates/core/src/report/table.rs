@@ -117,7 +117,7 @@ fn totals(optimized: &Optimized) -> String {
     line("workspace", format!("{} {scope}{least}", optimized.workspace()));
     if let Some(needs) = optimized.needs() {
         let [limit, each, one] = [needs.limit, needs.per_kernel, needs.one].map(Bytes::rounded_up);
-        // Kernels were measured for the total alone, so that less may be enough.
+        // Kernels were measured only for the total, so less may be enough.
         line(
             "as fast",
             format!("with at most {limit} per kernel ({each} in total), or one workspace of at most {one}"),
@@ -144,7 +144,7 @@ fn totals(optimized: &Optimized) -> String {
     text
 }
 
-/// The kernels that take longer divided than undivided, as they ran; micro-batches may do so that were timed back to back.
+/// The kernels that took longer divided than undivided. This can happen to micro-batches that were timed back to back.
 fn slowed_down(optimized: &Optimized) -> Vec<String> {
     let within = match optimized.limit {
         Limit::PerKernel(bytes) | Limit::One(bytes) | Limit::Total(bytes) => format!("divided within {bytes}"),

@@ -66,9 +66,9 @@ impl Bounds {
         Rivals { best, bound: smaller.into_iter().chain(divided).min() }
     }
 
-    /// The bound from whole divisions; none if nothing adds up within the workspace.
+    /// The bound from whole divisions; `None` if no sizes add up within the workspace.
     fn in_divisions(&mut self, size: usize, workspace: Bytes) -> Option<Nanos> {
-        // A few candidates more hardly change what has added up before.
+        // A few more candidates hardly change the result.
         if self.known.len() * 10 > self.leveled * 11 {
             self.levels = self.levels();
             self.leveled = self.known.len();

@@ -13,9 +13,8 @@ use super::env::Env;
 use crate::profile::{Known, Profiler, Spent};
 use crate::{Backend, Error};
 
-/// Runs the tasks `0..count`, and returns what all devices measured and spent. `prepare` is called once per device,
-/// `task` with the number of each task and the profiler of the device that takes it. A single device works on the
-/// calling thread, several on a thread each.
+/// Runs the tasks `0..count`, and returns the measurements and costs of all devices. `prepare` is called once per device, `task` with the number of
+/// each task and the profiler of the device that takes it. A single device works on the calling thread; several devices have a thread each.
 ///
 /// # Errors
 /// The first error of any task. The other devices finish their current task.

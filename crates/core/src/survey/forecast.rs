@@ -5,7 +5,7 @@
 //!                                                          no  -> the predicted time, times its repeats
 //! ```
 //!
-//! So `fit` chooses the same sizes as if it measured these times, and workspaces are exact.
+//! `fit` therefore chooses the same sizes as if it measured these times, and workspaces are exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ pub struct Forecast {
     pub measurements: usize,
     /// Predicted time of these measurements, with their repeats, on a CPU.
     pub time: Nanos,
-    /// The same of each problem that needs measurements.
+    /// The numbers of each problem that needs measurements.
     pub times: HashMap<Problem, Nanos>,
     /// Sum of the largest of each tensor and the largest workspace, because buffers are reused between measurements.
     pub memory: Bytes,

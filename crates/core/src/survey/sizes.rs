@@ -1,6 +1,6 @@
 //! The allowed micro-batch sizes, which must be measured.
 //!
-//! **Source**: Oyama et al. 2018, III.B, for undivided, power-of-two and all; `fit` is our own, see [`super::fit`].
+//! **Source**: Oyama et al. 2018, III.B, for undivided, power-of-two and all; `fit` is new, see [`super::fit`].
 
 use std::collections::BTreeSet;
 
@@ -118,7 +118,7 @@ pub(super) fn measure_size(
     measure_all(problem, limit, profiler, &mut Bounds::new(problem), found)
 }
 
-/// The same, each against its rivals among the candidates of all sizes.
+/// Measures every algorithm of one size, each against its rivals among the candidates of all sizes.
 fn measure_all(
     problem: &Problem,
     limit: Bytes,

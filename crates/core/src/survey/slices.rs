@@ -166,14 +166,14 @@ fn is_large_sample(problem: &Problem, limit: Bytes) -> bool {
     limit < sample && sample.0 <= limit.0.saturating_mul(MAX_SAMPLE_OVER_LIMIT)
 }
 
-/// How much to try under one limit.
+/// The effort under one limit.
 #[derive(Clone, Copy)]
 struct Breadth {
     /// Algorithms.
     algorithms: usize,
     /// Sizes for each.
     sizes: usize,
-    /// Algorithms at an edge that all those inside refuse.
+    /// Algorithms to try at an edge if all the inner ones refuse.
     at_edges: usize,
 }
 
@@ -207,7 +207,7 @@ impl<'p, 'b> Search<'p, 'b> {
         Search { slicing, profiler, breadth: Breadth::of(screen), measured, failed, sizes }
     }
 
-    /// Measures the largest slices within the limit, algorithm by algorithm: those first that the backend names first.
+    /// Measures the largest slices within the limit, algorithm by algorithm in the backend's order.
     fn run(&mut self, limit: Bytes, others: &[Candidate]) -> Result<(), Error> {
         for algorithm in self.over(limit)? {
             let mut measured = 0;
@@ -235,7 +235,7 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(())
     }
 
-    /// The algorithms to try, which do not fit as a whole. A recording has only what was measured, so there all of its slices.
+    /// The algorithms to try, which do not fit as a whole. For a recording: the algorithms with recorded slices.
     fn over(&mut self, limit: Bytes) -> Result<Vec<Algorithm>, Error> {
         let block = self.slicing.block();
         let whole = offers(&block, self.profiler)?;
@@ -305,7 +305,7 @@ impl<'p, 'b> Search<'p, 'b> {
         Ok(())
     }
 
-    /// Measures a range, against what is known; whether its time is known.
+    /// Measures a range against the known candidates; returns whether its time is known.
     fn measure(
         &mut self,
         problem: &Problem,

@@ -42,7 +42,7 @@ impl Slicing {
         self.dimension
     }
 
-    /// Whether a range is many short runs in memory: a spatial axis that has longer strides is not cut.
+    /// Whether a range consists of many short runs in memory: a spatial axis with longer strides is not cut.
     pub fn is_scattered(&self) -> bool {
         let outer = Dimension::ALL.into_iter().take_while(|dimension| *dimension != self.dimension);
         outer.into_iter().any(|dimension| dimension.extent(&self.block) > 1)
@@ -64,12 +64,12 @@ impl Slicing {
         sizes
     }
 
-    /// The problem of a range; none if it cannot be computed alone.
+    /// The problem of a range; `None` if it cannot be computed alone.
     pub fn part(&self, range: Range<usize>) -> Option<Problem> {
         Part::slice(&self.block, 0..self.block.batch(), self.dimension, range).ok().map(|part| part.problem)
     }
 
-    /// The problems of all ranges of a size, in order; none if one cannot be computed alone.
+    /// The problems of all ranges of a size, in order; `None` if one cannot be computed alone.
     pub fn parts(&self, size: usize) -> Option<Vec<Problem>> {
         self.cuts.ranges(size).into_iter().map(|range| self.part(range)).collect()
     }

@@ -34,7 +34,7 @@ pub struct Scope {
     /// Limits for which to find good candidates; see [`Limit::ladder`](crate::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
     /// Smaller mini-batches of a problem for which to find candidates as well; see [`part_sizes`](crate::plan::part_sizes).
-    /// Only where the allowed sizes are [`Sizes::Fit`] or [`Sizes::PowerOfTwo`].
+    /// Used only if the allowed sizes are [`Sizes::Fit`] or [`Sizes::PowerOfTwo`].
     pub parts: HashMap<Problem, Vec<usize>>,
     /// Also measure every algorithm on the whole mini-batch within this limit, so that "undivided" is the best possible
     /// and dividing never loses to it.
@@ -46,7 +46,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The allowed micro-batch sizes, where the mini-batch may be divided.
+    /// The allowed micro-batch sizes, if the mini-batch may be divided.
     pub(super) fn micro_batches(&self) -> Sizes {
         self.divide.micro_batches(self.sizes)
     }
@@ -171,7 +171,7 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
     }
 }
 
-/// Why nothing could be measured: the algorithms' refusals at the whole mini-batch, and the failures of candidates.
+/// The reason why nothing could be measured: the algorithms' refusals at the whole mini-batch, and the failures of candidates.
 fn reasons(problem: &Problem, profiler: &mut Profiler<'_>) -> Result<Vec<String>, Error> {
     const MOST: usize = 3;
     let refusals = profiler.offers(problem)?.iter().filter_map(|offer| offer.workspace.clone().err());

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! y = scale · (x - mean) · inverse + shift          inverse = 1 / sqrt(variance + epsilon)
+//!
 //! dshift = sum of dy        dscale = sum of dy · (x - mean) · inverse
+//!
 //! dx = scale · inverse · (dy - dshift / m - (x - mean) · inverse · dscale / m)        m samples times positions
 //! ```
 //!
@@ -11,6 +13,7 @@
 //!
 //! ```text
 //! mean = (n · mean + n' · mean') / (n + n')
+//!
 //! variance = (n · variance + n' · variance') / (n + n') + (mean - mean')² · n · n' / (n + n')²
 //! ```
 //!

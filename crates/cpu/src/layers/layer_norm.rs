@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! y = scale · h + shift        h = (x - mean) · inverse        inverse = 1 / sqrt(variance + epsilon)
+//!
 //! dshift = sum of dy           dscale = sum of dy · h, over the rows
+//!
 //! dx = inverse · (g - mean of g - h · mean of g · h)           g = dy · scale
 //! ```
 //!

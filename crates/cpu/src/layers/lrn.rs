@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! s = k + alpha / size · sum of x² over the window        y = x · s^-beta
+//!
 //! dx = dy · s^-beta - 2 · alpha · beta / size · x · sum of dy · y / s over the windows that x is in
 //! ```
 //!

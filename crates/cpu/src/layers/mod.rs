@@ -30,7 +30,7 @@ use crate::team::Team;
 /// Elements that a thread takes at a time where each is computed alone.
 const PIECE: usize = 1 << 15;
 
-/// What happens to an output's earlier content.
+/// The treatment of an output's earlier content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// It is overwritten, whatever it was.

@@ -63,7 +63,7 @@ impl CudaBackend {
         // A run that fills the device needs the memory kept for measuring.
         self.scratch.release()?;
         let named = |task: &Task<'_>| format!("{} on {}", task.configuration, task.problem);
-        let names = tasks.iter().map(named).collect::<Vec<_>>().join(" beside ");
+        let names = tasks.iter().map(named).collect::<Vec<_>>().join(" and ");
         self.execute(tasks, &programs, &names).map_err(|error| {
             let error = match self.handle.context().synchronize() {
                 Err(lost) if lost.is_sticky() => lost,

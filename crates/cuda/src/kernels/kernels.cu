@@ -1,22 +1,23 @@
-// The kernels that neither cuDNN nor cuBLAS has, or has slower: the loss's gradient, dropout, gradients of biases, the solver,
-// conversion, batch normalization; copies of some channels, the gradient of maximum pooling and ReLU in 16 bits, 20 times, twice
-// and twice as fast as cuDNN's on an H200.
+// Kernels that cuDNN and cuBLAS lack or run slower: the loss's gradient, dropout, gradients of biases, the solver, conversion,
+// batch normalization. Speed over cuDNN's on an H200: copies of some channels 20x, the gradient of max pooling 2x,
+// ReLU in 16 bits 2x.
 //
-// Compiled by scripts/compile-kernels.py to kernels.ptx (with PLAIN defined) and, for what is only loaded where it is needed, to
-// kernels_norm.ptx (NORMALIZATION) and kernels_last.ptx (CHANNELS_LAST: maps of 16-bit types with their channels last); without
-// fused multiply-adds, so that what is elementwise rounds as it does on a CPU. Every sum has a fixed order: a kernel gives the same bits whenever it runs. All of them are launched with
-// blocks of 256 threads; mock-cuda has the same functions for the CPU.
+// Compiled by scripts/compile-kernels.py to kernels.ptx (with PLAIN defined), kernels_norm.ptx (NORMALIZATION) and
+// kernels_last.ptx (CHANNELS_LAST: maps of 16-bit types with their channels last). The latter two are only loaded where they are
+// needed. There are no fused multiply-adds, so that elementwise results round as on a CPU. Every sum has a fixed order, so a
+// kernel has the same bits in every run. All kernels are launched with blocks of 256 threads. mock-cuda has the same functions
+// for the CPU.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// What changes from step to step: read from device memory, so that a captured step stays valid.
+// Values that change from step to step. They are read from device memory, so that a captured step stays valid.
 struct Iteration {
     u64 step, seed;
     float learning_rate, momentum, weight_decay, loss_scale;
-    // Of AdamW, whose first beta is the momentum: the second one, and what corrects the moments of the first steps.
+    // For AdamW, whose first beta is the momentum: the second beta, and the corrections of the moments in the first steps.
     float beta2, epsilon, first_correction, second_correction;
 };
 
@@ -72,9 +73,9 @@ static __device__ void loss_gradient(const typename T::type *p, const u32 *label
     }
 }
 
-// Draws which elements stay (mask 1), and y = x * scale there, 0 elsewhere. Seed, layer, step and the element's place in the
-// mini-batch, of which `first` is the first one's, determine the draw: its place where samples are `channels` by `area`, while
-// here they are `area` by `channels`.
+// Draws which elements stay (mask 1): y = x * scale there, 0 elsewhere. Seed, layer, step and the element's place in the
+// mini-batch determine the draw; `first` is the place of the first element. The place counts samples as `channels` by `area`,
+// while here they are `area` by `channels`.
 template <typename T>
 static __device__ void dropout(const typename T::type *x, typename T::type *y, u8 *mask, u64 len, u32 channels, u32 area,
                                u64 first, u64 layer, u64 threshold, float scale, const Iteration *now) {
@@ -99,8 +100,8 @@ static __device__ void masked(const typename T::type *x, typename T::type *y, co
     }
 }
 
-// Sums dy (n, c, area) over the area and every gridDim.y-th sample: partial (c, gridDim.y). One part has fewer than 2^31
-// elements of a channel.
+// Sums dy (n, c, area) over the area and every gridDim.y-th sample: partial (c, gridDim.y). A part has fewer than 2^31 elements
+// of a channel.
 template <typename T>
 static __device__ void channel_sums(const typename T::type *dy, float *partial, u32 samples, u32 channels, u32 area) {
     __shared__ float sums[256];
@@ -232,8 +233,8 @@ static __device__ void relu_gradient(const typename T::type *y, const typename T
     }
 }
 
-// Each row of y = that of x, or the sum of both, with `relu` 0 where that is negative: `width` elements, `x_row` and `y_row` from
-// one row to the next. Sixteen bytes at once where all addresses allow it.
+// Each row of y = the row of x, or the sum of both, with `relu` 0 where that is negative. Rows have `width` elements, `x_row` and
+// `y_row` from one row to the next. Sixteen bytes at once where all addresses allow it.
 template <typename T>
 static __device__ void copy_rows(const typename T::type *x, typename T::type *y, u64 rows, u64 width, u64 x_row, u64 y_row,
                                  u32 add, u32 relu) {
@@ -265,7 +266,7 @@ static __device__ void copy_rows(const typename T::type *x, typename T::type *y,
     }
 }
 
-// Division of numbers below 2^31 by one that is fixed, without dividing (Granlund, Montgomery 1994).
+// Division of numbers below 2^31 by a fixed number, without dividing (Granlund, Montgomery 1994).
 struct Divisor {
     u32 factor, shift;
     __device__ void set(u32 by) {
@@ -275,7 +276,7 @@ struct Divisor {
     __device__ u32 divide(u32 number) const { return (__umulhi(number, factor) + number) >> shift; }
 };
 
-// A pooling along one axis, and how many inputs a block takes of it.
+// A pooling along one axis, and the number of inputs that a block takes of it.
 struct Axis {
     u32 input, output, filter, stride, pad, tile;
     __device__ u32 begin(u32 window) const { return window * stride < pad ? 0 : window * stride - pad; }
@@ -299,10 +300,10 @@ struct Tile {
     __device__ u32 end_of(const Axis &axis, u32 at) const { return min(by_stride.divide(at + axis.pad) + 1, axis.output); }
 };
 
-// dx = the sum of dy over those windows of which x is the first largest element, in the windows' order, added to dx or over it.
-// A block finds the places of the largest elements of all windows that hold any of its inputs, of `per` planes at once, at most
-// 4096; then each input looks where it was found. blockIdx.x counts tiles, the last axis fastest. Many threads at once matter
-// most: with few registers, so without unrolled loops, it takes 0.7 times as long.
+// dx = the sum of dy over the windows of which x is the first largest element, in the windows' order, added to dx or over it. A
+// block finds the places of the largest elements of all windows that hold any of its inputs, of `per` planes at once, at most
+// 4096. Then each input looks where it was found. blockIdx.x counts tiles, the last axis fastest. Many threads at once matter
+// most: few registers, hence no unrolled loops, take 0.7 times as long.
 template <typename T>
 static __device__ void max_pooling_gradient(const typename T::type *x, const typename T::type *y, const typename T::type *dy,
                                             typename T::type *dx, u64 planes, Axis d, Axis h, Axis w, u32 per, u32 add) {
@@ -364,7 +365,8 @@ static __device__ void max_pooling_gradient(const typename T::type *x, const typ
 }
 
 // With the channels last, a map is rows of channels, one for each place of each sample. A block takes `lanes` packs of N
-// neighbors each from 256 / lanes rows at once: blockIdx.x counts what has as many packs, blockIdx.y the blocks that share it.
+// neighbors each from 256 / lanes rows at once. blockIdx.x counts groups of `lanes` packs, blockIdx.y the blocks that share a
+// group.
 template <typename T, int N>
 struct Pack {
     union {
@@ -399,7 +401,7 @@ struct Rows {
     }
 };
 
-// Adds up what the threads of a block have for each channel, K sums each: partial (gridDim.y, K, channels).
+// Adds up the sums of a block's threads for each channel, K sums each: partial (gridDim.y, K, channels).
 template <int K, int N>
 static __device__ void store_partial(float (&sum)[K][N], float *partial, u32 channels, u32 lanes) {
     // One row more than threads, so that neighbors are in different banks.
@@ -446,8 +448,8 @@ static __device__ void total_parts(const float *partial, u32 channels, u32 parts
 }
 
 // The channels first: a channel has a plane of `area` elements in each sample. A block takes 256 / lanes channels with `lanes`
-// threads for each: blockIdx.x counts what has as many channels, blockIdx.y the blocks that share them. The packs of a channel
-// are counted over all samples, fewer than 2^31.
+// threads for each. blockIdx.x counts groups of that number of channels, blockIdx.y the blocks that share a group. The packs of a
+// channel are counted over all samples, fewer than 2^31.
 struct Planes {
     u64 sample, plane;
     u32 first, end, step, channel, packs, width;
@@ -473,7 +475,7 @@ struct Planes {
     }
 };
 
-// Adds up what the threads of each channel have, K sums each: partial (gridDim.y, K, channels).
+// Adds up the sums of each channel's threads, K sums each: partial (gridDim.y, K, channels).
 template <int K, int N>
 static __device__ void store_planes(const float (&sum)[K][N], const Planes &own, float *partial, u32 channels) {
     __shared__ float all[K * 256];
@@ -503,7 +505,8 @@ struct Flight {
     static const u32 one = N == 1 ? 8 : 4, two = N == 1 ? 4 : 2;
 };
 
-// Sums of each channel, and of its squares, less the channel's first element: so that no large mean hides a small variance.
+// Sums of each channel, and of its squares, minus the channel's first element, so that a large mean does not hide a small
+// variance.
 template <typename T, int N>
 static __device__ void norm_sums(const typename T::type *x, float *partial, u32 samples, u32 channels, u32 area, u32 lanes) {
     const u32 flight = Flight<N>::one;
@@ -556,7 +559,7 @@ static __device__ void norm_sums_last(const typename T::type *x, float *partial,
     store_partial<2, N>(sum, partial, channels, lanes);
 }
 
-// Moves the running mean and variance of a channel by `share` of the way to those of `count` elements.
+// Moves the running mean and variance of a channel by `share` of the way to the statistics of `count` elements.
 static __device__ void norm_move(float *running_mean, float *running_variance, u32 channel, float mean, double variance,
                                  u64 count, float share) {
     float unbiased = (float)(variance * ((double)count / max((double)count - 1.0, 1.0)));
@@ -564,15 +567,15 @@ static __device__ void norm_move(float *running_mean, float *running_variance, u
     running_variance[channel] = running_variance[channel] * (1.0f - share) + unbiased * share;
 }
 
-// The variance that an inverse deviation is of.
+// The variance for an inverse deviation.
 static __device__ double norm_variance(float deviation, float epsilon) {
     double root = 1.0 / (double)deviation;
     return max(root * root - epsilon, 0.0);
 }
 
-// Mean and inverse deviation of each channel from these sums over `count` elements, and of `before` others whose mean and
-// inverse deviation are there; and what they move the running mean and variance to, if any. `plane` is from the first element
-// of a channel to that of the next one.
+// Mean and inverse deviation of each channel, from these sums over `count` elements and from `before` other elements, whose mean
+// and inverse deviation are there. Moves the running mean and variance, if there are any. `plane` is the distance from the first
+// element of a channel to the first one of the next channel.
 template <typename T>
 static __device__ void norm_statistics(const typename T::type *x, const float *partial, float *mean, float *deviation,
                                        float *running_mean, float *running_variance, u64 count, u64 before, u64 plane,
@@ -593,7 +596,7 @@ static __device__ void norm_statistics(const typename T::type *x, const float *p
     if (running_mean) norm_move(running_mean, running_variance, channel, middle, variance, count, share);
 }
 
-// Moves the running statistics to those of a mini-batch that came in parts, of `count` elements in all.
+// Moves the running statistics to the statistics of a mini-batch that came in parts, of `count` elements in all.
 #ifdef NORMALIZATION
 extern "C" __global__ void norm_running(const float *mean, const float *deviation, float *running_mean,
                                         float *running_variance, u64 count, u32 channels, float share, float epsilon) {
@@ -615,7 +618,7 @@ struct Normal {
     __device__ float of(float x) const { return (x - middle) * factor + beyond; }
     // The same, where a ReLU may follow.
     __device__ float of(float x, u32 relu) const { return relu && of(x) < 0.0f ? 0.0f : of(x); }
-    // dy, or 0 where a ReLU behind the normalization cut the element.
+    // dy, or 0 where a ReLU after the normalization cut the element.
     __device__ float passed(float x, float dy, u32 relu) const { return relu && !(of(x) > 0.0f) ? 0.0f : dy; }
 };
 
@@ -673,7 +676,7 @@ static __device__ void norm_apply_last(const typename T::type *x, typename T::ty
     }
 }
 
-// Sums of the gradient of each channel, and of its products with what x is beyond the mean; with `relu`, dy is behind a ReLU.
+// Sums of the gradient of each channel, and of its products with x minus the mean. With `relu`, dy is the gradient after a ReLU.
 template <typename T, int N>
 static __device__ void norm_gradient_sums(const typename T::type *x, const typename T::type *dy, const float *mean,
                                           const float *deviation, const float *scale, const float *shift, float *partial,
@@ -737,7 +740,7 @@ static __device__ void norm_gradient_sums_last(const typename T::type *x, const 
     store_partial<2, N>(sum, partial, channels, lanes);
 }
 
-// The gradients of scales and shifts from these sums, added to those of other parts of the mini-batch or over them.
+// The gradients of scales and shifts from these sums, added to the gradients of other parts of the mini-batch or over them.
 #ifdef NORMALIZATION
 extern "C" __global__ void norm_gradients(const float *partial, const float *deviation, float *scale_gradient,
                                           float *shift_gradient, u32 channels, u32 parts, u32 add) {
@@ -751,7 +754,7 @@ extern "C" __global__ void norm_gradients(const float *partial, const float *dev
 }
 #endif
 
-// The gradient of how a channel of `count` elements in the mini-batch is normalized.
+// The gradient of the normalization of a channel with `count` elements in the mini-batch.
 struct Gradient : Normal {
     float slope, offset;
     __device__ void set(u32 channel, const float *mean, const float *deviation, const float *scale, const float *shift,
@@ -763,7 +766,7 @@ struct Gradient : Normal {
     __device__ float of(float x, float dy, u32 relu) const { return factor * passed(x, dy, relu) - slope * (x - middle) - offset; }
 };
 
-// dx = the gradient of the normalization, added to dx or over it; dx may be dy. With `relu`, dy is behind a ReLU.
+// dx = the gradient of the normalization, added to dx or over it; dx may be dy. With `relu`, dy is the gradient after a ReLU.
 template <typename T, int N>
 static __device__ void norm_gradient(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
                                      const float *mean, const float *deviation, const float *scale, const float *shift,
@@ -889,7 +892,8 @@ static __device__ void add_bias_last(const typename T::type *bias, typename T::t
     }
 }
 
-// Some channels of every row of y = those of x, or the sum of both: `x_row` and `y_row` elements from one row to the next.
+// Some channels of every row of y = the same channels of x, or the sum of both: `x_row` and `y_row` elements from one row to the
+// next.
 template <typename T, int N>
 static __device__ void copy_channels_last(const typename T::type *x, typename T::type *y, u64 rows, u32 channels, u64 x_row,
                                           u64 y_row, u32 lanes, u32 add) {
@@ -917,7 +921,7 @@ static __device__ void copy_channels_last(const typename T::type *x, typename T:
     }
 }
 
-// The largest element of each window, or the mean of those that are not padding. blockIdx.y counts samples.
+// The largest element of each window, or the mean of the elements that are not padding. blockIdx.y counts samples.
 template <typename T, int N>
 static __device__ void pooling_last(const typename T::type *x, typename T::type *y, u64 samples, u32 channels, Axis d, Axis h,
                                     Axis w, u32 mean) {
@@ -1007,9 +1011,9 @@ static __device__ void average_pooling_gradient_last(const typename T::type *dy,
     }
 }
 
-// dx = the sum of dy over those windows of which x is the first largest element, in the windows' order, added to dx or over it.
-// As the kernel above: a block finds where in their windows the largest elements are, of `per` packs of channels at once, at
-// most 8192 places. blockIdx.x counts tiles, and of each its packs; blockIdx.y counts samples.
+// dx = the sum of dy over the windows of which x is the first largest element, in the windows' order, added to dx or over it.
+// Like the kernel above, a block finds the places of the largest elements in their windows, of `per` packs of channels at once,
+// at most 8192 places. blockIdx.x counts tiles, and the packs of each; blockIdx.y counts samples.
 template <typename T, int N>
 static __device__ void max_pooling_gradient_last(const typename T::type *x, const typename T::type *dy, typename T::type *dx,
                                                  u64 samples, u32 channels, Axis d, Axis h, Axis w, u32 per, u32 add) {

@@ -76,7 +76,7 @@ impl BatchNorm {
             if !alike || map.shape.channels() != self.channels {
                 let (samples, channels) = (map.samples, self.channels);
                 let what = format!(
-                    "{samples} samples of {} beside {} of {}, for {channels} channels",
+                    "{samples} samples of {} together with {} of {}, for {channels} channels",
                     map.shape, one.samples, one.shape
                 );
                 return Err(CudaError::Unfit { layer: "batch-normalization", what });

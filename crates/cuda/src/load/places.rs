@@ -65,7 +65,7 @@ pub fn cublas(cudnn: &Path) -> impl Iterator<Item = Place> {
     let is_cublas = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|name| NAMES.contains(&name));
     let wheels = neighbors(cudnn).into_iter().filter(is_cublas);
     let folder = cudnn.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
-    let beside = folder.into_iter().flat_map(|folder| NAMES.map(|name| place("beside cuDNN", folder.join(name))));
+    let beside = folder.into_iter().flat_map(|folder| NAMES.map(|name| place("next to cuDNN", folder.join(name))));
     let toolkit =
         TOOLKITS.into_iter().flat_map(|folder| NAMES.map(|name| place("a CUDA toolkit", Path::new(folder).join(name))));
     let loader = NAMES.into_iter().map(|name| place("the loader's path", name));

@@ -14,7 +14,7 @@ use super::{Handle, Out, put, room};
 use crate::call::{call, release};
 use crate::control::{count_synchronization, description};
 use crate::error::Code;
-use crate::memory::{Block, Place};
+use crate::memory::{Block, MemoryKind};
 use crate::state::state;
 use crate::stream::Work;
 
@@ -31,7 +31,7 @@ const DEVICE: u64 = 2_000_000;
 pub extern "C" fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> c_int {
     call("cuMemGetInfo_v2", || {
         let state = state();
-        let used = state.memory.bytes(Place::Device(state.healthy_device()?));
+        let used = state.memory.bytes(MemoryKind::Device(state.healthy_device()?));
         let memory = description().memory;
         put(free, usize::try_from(memory.saturating_sub(used)).unwrap_or(usize::MAX))?;
         put(total, usize::try_from(memory).unwrap_or(usize::MAX))
@@ -45,7 +45,7 @@ pub extern "C" fn cuMemAlloc_v2(pointer: Out<u64>, bytes: usize) -> c_int {
         let mut state = state();
         let device = state.healthy_device()?;
         state.refuse_under_capture()?;
-        pointer.write(state.memory.allocate(bytes, Place::Device(device), description().memory)? as u64);
+        pointer.write(state.memory.allocate(bytes, MemoryKind::Device(device), description().memory)? as u64);
         Ok(())
     })
 }
@@ -167,7 +167,7 @@ pub extern "C" fn cuMemHostAlloc(pointer: Out<*mut c_void>, bytes: usize, flags:
         if flags > 7 {
             return Err(Code::INVALID_VALUE);
         }
-        pointer.write(state.memory.allocate(bytes, Place::Host, u64::MAX)? as *mut c_void);
+        pointer.write(state.memory.allocate(bytes, MemoryKind::Host, u64::MAX)? as *mut c_void);
         Ok(())
     })
 }

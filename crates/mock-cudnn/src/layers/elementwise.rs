@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::{Place, enqueue, factor};
+use super::{PlacedTensor, enqueue, factor};
 use crate::Handle;
 use crate::control::call;
 use crate::status::Status;
@@ -19,7 +19,7 @@ pub extern "C" fn cudnnAddTensor(
 ) -> c_int {
     call("cudnnAddTensor", || {
         let (alpha, beta) = (factor(alpha)?, factor(beta)?);
-        let (x, y) = (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?);
+        let (x, y) = (PlacedTensor::new(x_descriptor, x)?, PlacedTensor::new(y_descriptor, y)?);
         // Dimensions of x of size 1 are repeated.
         let fits = |(&own, &wanted): (&i64, &i64)| own == wanted || own == 1;
         if x.tensor.dims.len() != y.tensor.dims.len() || !x.tensor.dims.iter().zip(&y.tensor.dims).all(fits) {

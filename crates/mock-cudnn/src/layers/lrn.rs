@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ops::Range;
 
 use super::descriptor::{Lrn, lrn};
-use super::{Place, enqueue, factor};
+use super::{PlacedTensor, enqueue, factor};
 use crate::Handle;
 use crate::control::call;
 use crate::status::Status;
@@ -44,7 +44,7 @@ pub extern "C" fn cudnnLRNCrossChannelForward(
 ) -> c_int {
     call("cudnnLRNCrossChannelForward", || {
         let (lrn, alpha, beta) = (lrn(descriptor)?, factor(alpha)?, factor(beta)?);
-        let (x, y) = (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?);
+        let (x, y) = (PlacedTensor::new(x_descriptor, x)?, PlacedTensor::new(y_descriptor, y)?);
         x.same(&y)?;
         if mode != 0 {
             return Err(Status::BAD_PARAM);
@@ -76,8 +76,8 @@ pub extern "C" fn cudnnLRNCrossChannelBackward(
 ) -> c_int {
     call("cudnnLRNCrossChannelBackward", || {
         let (lrn, alpha, beta) = (lrn(descriptor)?, factor(alpha)?, factor(beta)?);
-        let (y, dy) = (Place::new(y_descriptor, y)?, Place::new(dy_descriptor, dy)?);
-        let (x, dx) = (Place::new(x_descriptor, x)?, Place::new(dx_descriptor, dx)?);
+        let (y, dy) = (PlacedTensor::new(y_descriptor, y)?, PlacedTensor::new(dy_descriptor, dy)?);
+        let (x, dx) = (PlacedTensor::new(x_descriptor, x)?, PlacedTensor::new(dx_descriptor, dx)?);
         [&y, &dy, &dx].into_iter().try_for_each(|place| x.same(place))?;
         if mode != 0 {
             return Err(Status::BAD_PARAM);

@@ -20,19 +20,19 @@ use tightfit_mock_support::driver::{self, HeldRange, Work};
 
 /// A tensor in memory, to be held once the stream gets there.
 #[derive(Clone)]
-pub struct Place {
+pub struct PlacedTensor {
     /// Its shape and type.
     pub tensor: Tensor,
     address: usize,
 }
 
-impl Place {
+impl PlacedTensor {
     /// The tensor of a descriptor at an address.
-    pub fn new(descriptor: Handle, address: usize) -> Result<Place, Status> {
+    pub fn new(descriptor: Handle, address: usize) -> Result<PlacedTensor, Status> {
         if address == 0 {
             return Err(Status::NULL_POINTER);
         }
-        Ok(Place { tensor: tensor(descriptor)?, address })
+        Ok(PlacedTensor { tensor: tensor(descriptor)?, address })
     }
 
     /// All elements by index, the last dimension fastest.
@@ -60,7 +60,7 @@ impl Place {
     }
 
     /// Whether both are the same memory.
-    pub fn is_at(&self, other: &Place) -> bool {
+    pub fn is_at(&self, other: &PlacedTensor) -> bool {
         self.address == other.address
     }
 
@@ -71,7 +71,7 @@ impl Place {
     }
 
     /// Refuses another shape.
-    pub fn same(&self, other: &Place) -> Result<(), Status> {
+    pub fn same(&self, other: &PlacedTensor) -> Result<(), Status> {
         if self.tensor.dims == other.tensor.dims { Ok(()) } else { Err(Status::BAD_PARAM) }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use super::descriptor::{Pooling, pooling};
-use super::{Place, enqueue, factor};
+use super::{PlacedTensor, enqueue, factor};
 use crate::Handle;
 use crate::control::call;
 use crate::status::Status;
@@ -23,7 +23,7 @@ fn window(pooling: &Pooling, extents: &[i64], at: &[i64]) -> Vec<usize> {
 }
 
 /// The windows of all outputs of a plane.
-fn windows(pooling: &Pooling, x: &Place, y: &Place) -> Vec<Vec<usize>> {
+fn windows(pooling: &Pooling, x: &PlacedTensor, y: &PlacedTensor) -> Vec<Vec<usize>> {
     let (inputs, outputs) = (&x.tensor.dims[2..], &y.tensor.dims[2..]);
     let count = outputs.iter().product::<i64>();
     let index = |mut flat: i64| {
@@ -37,7 +37,7 @@ fn windows(pooling: &Pooling, x: &Place, y: &Place) -> Vec<Vec<usize>> {
     (0..count).map(|flat| window(pooling, inputs, &index(flat))).collect()
 }
 
-fn check(pooling: &Pooling, x: &Place, y: &Place) -> Result<(), Status> {
+fn check(pooling: &Pooling, x: &PlacedTensor, y: &PlacedTensor) -> Result<(), Status> {
     let dimensions = pooling.axes.len() + 2;
     let fits = x.tensor.dims.len() == dimensions && y.tensor.dims.len() == dimensions;
     if !fits || x.tensor.dims[..2] != y.tensor.dims[..2] || windows(pooling, x, y).iter().any(Vec::is_empty) {
@@ -70,7 +70,7 @@ pub extern "C" fn cudnnPoolingForward(
 ) -> c_int {
     call("cudnnPoolingForward", || {
         let (pooling, alpha, beta) = (pooling(descriptor)?, factor(alpha)?, factor(beta)?);
-        let (x, y) = (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?);
+        let (x, y) = (PlacedTensor::new(x_descriptor, x)?, PlacedTensor::new(y_descriptor, y)?);
         check(&pooling, &x, &y)?;
         enqueue(handle, x.tensor.len(), move || {
             let (windows, values) = (windows(&pooling, &x, &y), x.load()?);
@@ -107,8 +107,8 @@ pub extern "C" fn cudnnPoolingBackward(
 ) -> c_int {
     call("cudnnPoolingBackward", || {
         let (pooling, alpha, beta) = (pooling(descriptor)?, factor(alpha)?, factor(beta)?);
-        let (y, dy) = (Place::new(y_descriptor, y)?, Place::new(dy_descriptor, dy)?);
-        let (x, dx) = (Place::new(x_descriptor, x)?, Place::new(dx_descriptor, dx)?);
+        let (y, dy) = (PlacedTensor::new(y_descriptor, y)?, PlacedTensor::new(dy_descriptor, dy)?);
+        let (x, dx) = (PlacedTensor::new(x_descriptor, x)?, PlacedTensor::new(dx_descriptor, dx)?);
         check(&pooling, &x, &y)?;
         if pooling.maximum {
             return Err(Status::NOT_SUPPORTED);

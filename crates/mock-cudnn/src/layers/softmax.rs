@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::{Place, enqueue, factor};
+use super::{PlacedTensor, enqueue, factor};
 use crate::Handle;
 use crate::control::call;
 use crate::status::Status;
@@ -21,7 +21,7 @@ pub extern "C" fn cudnnSoftmaxForward(
 ) -> c_int {
     call("cudnnSoftmaxForward", || {
         let (alpha, beta) = (factor(alpha)?, factor(beta)?);
-        let (x, y) = (Place::new(x_descriptor, x)?, Place::new(y_descriptor, y)?);
+        let (x, y) = (PlacedTensor::new(x_descriptor, x)?, PlacedTensor::new(y_descriptor, y)?);
         x.same(&y)?;
         if !(0..=1).contains(&algorithm) || mode != 0 {
             return Err(Status::NOT_SUPPORTED);

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use super::convolution::{Descriptors, Run, accept};
 use crate::compute::Addresses;
 use crate::control::call;
-use crate::layers::{ActivationFunction, Place, activation, enqueue, factor};
+use crate::layers::{ActivationFunction, PlacedTensor, activation, enqueue, factor};
 use crate::problem::Operation;
 use crate::status::Status;
 use crate::{Handle, handle, launch};
@@ -45,8 +45,8 @@ pub extern "C" fn cudnnConvolutionBiasActivationForward(
     y: usize,
 ) -> c_int {
     call("cudnnConvolutionBiasActivationForward", || {
-        let (z, bias) = (Place::new(z_descriptor, z)?, Place::new(bias_descriptor, bias)?);
-        let output = Place::new(y_descriptor, y)?;
+        let (z, bias) = (PlacedTensor::new(z_descriptor, z)?, PlacedTensor::new(bias_descriptor, bias)?);
+        let output = PlacedTensor::new(y_descriptor, y)?;
         let function = function(activation, algorithm)?;
         let d = Descriptors { x: x_descriptor, w: w_descriptor, y: y_descriptor, convolution };
         let workspace = (workspace, workspace_bytes);

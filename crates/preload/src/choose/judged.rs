@@ -93,7 +93,7 @@ impl Chooser {
         let outcome = run(question, course, session, host)?;
         let speedup = Speedup::of(&outcome, ours.parts().len().saturating_sub(1))?;
         if !speedup.is_clear {
-            trace!("{}: {ours} takes {}, and the own choice {}", problem, speedup.ours, speedup.theirs);
+            trace!("{}: {ours} takes {}, the framework's choice {}", problem, speedup.ours, speedup.theirs);
         } else if is_new {
             let pattern = host.pattern(question.device, problem.types().storage()).ok()?;
             let errors = Truth::begin(problem, question.scale(), pattern, outputs)?.errors(&outcome.outputs)?;

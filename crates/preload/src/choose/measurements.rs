@@ -25,12 +25,12 @@ pub(super) struct Measurements {
     candidates: Mutex<HashMap<Key, Arc<Candidates>>>,
     /// Times of the framework's choices.
     times: Mutex<HashMap<Question, Nanos>>,
-    backends: Mutex<HashMap<usize, Place>>,
+    backends: Mutex<HashMap<usize, SharedBackend>>,
     stop: AtomicBool,
 }
 
 /// A device's backend, once it is started.
-pub(super) type Place = Arc<Mutex<Option<CudaBackend>>>;
+pub(super) type SharedBackend = Arc<Mutex<Option<CudaBackend>>>;
 
 impl Measurements {
     /// The candidates of a question.
@@ -59,7 +59,7 @@ impl Measurements {
     }
 
     /// A device's backend, which only one thread at a time may use.
-    pub fn backend_of(&self, device: usize) -> Place {
+    pub fn backend_of(&self, device: usize) -> SharedBackend {
         lock(&self.backends).entry(device).or_default().clone()
     }
 }

@@ -37,7 +37,7 @@ use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
 use tightfit_cuda::Host;
 
 use crate::judge::{Errors, is_own, is_worth_it};
-use crate::kernel::{Answer, Question, Share};
+use crate::kernel::{Answer, Question, TotalOptions};
 use crate::log::trace;
 use crate::reason::Reason;
 use crate::session::Session;
@@ -226,7 +226,7 @@ fn answer_in_total(
         front.retain(|one| is_own(one, question) || !is_inaccurate(one) && !session.is_refused(question, one));
         front
     });
-    Answer::Shared(Share { provisional: Arc::new(provisional), front })
+    Answer::Shared(TotalOptions { provisional: Arc::new(provisional), front })
 }
 
 /// The least workspace to report to the program, so that the framework's choice can run while others are tried, and if

@@ -49,7 +49,7 @@ impl Unsaved {
     pub fn end(&self, cache: &Cache) {
         cache.set_patience(AT_EXIT);
         if let Err(locked) = self.write_all(cache) {
-            trace!("could not save what was found: {}", locked.chain());
+            trace!("could not save results: {}", locked.chain());
         }
     }
 
@@ -67,7 +67,7 @@ impl Unsaved {
         while let Some((device, entry)) = left.front() {
             match entry.write(cache, device) {
                 Err(error) if Cache::is_locked(&error) => return Err(error),
-                Err(error) => trace!("could not save what was found: {}", error.chain()),
+                Err(error) => trace!("could not save results: {}", error.chain()),
                 Ok(()) => {}
             }
             left.pop_front();

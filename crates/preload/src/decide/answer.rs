@@ -7,7 +7,7 @@ use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{Chosen, GuestProgram, Host};
 
 use crate::choose::Choice;
-use crate::kernel::{Answer, Kernel, Planned, Question, Share};
+use crate::kernel::{Answer, Kernel, Planned, Question, TotalOptions};
 use crate::layer;
 use crate::lock::lock;
 use crate::log::trace;
@@ -69,7 +69,7 @@ pub fn answer(
 pub(super) fn describe(question: &Question, answer: &Answer) -> String {
     let Chosen { algorithm, workspace, .. } = &question.chosen;
     match answer {
-        Answer::Shared(Share { provisional, front }) => {
+        Answer::Shared(TotalOptions { provisional, front }) => {
             format!("{provisional} for {algorithm} in {workspace}, or one of {} in a segment", front.len())
         }
         Answer::Ours(ours) => format!("{ours} in {} for {algorithm} in {workspace}", ours.workspace()),

@@ -13,7 +13,7 @@ use crate::memory::Loans;
 use crate::panics::catch_panics;
 use crate::process::{active, process};
 use crate::reason::{Function, Reason};
-use crate::run::{Call, Outcome, place, run_in_loan, run_number};
+use crate::run::{CallResult, NumberedCall, place, run_in_loan, run_number};
 
 /// A list as cuDNN wrote it.
 struct AppendOnlyList {
@@ -86,7 +86,7 @@ macro_rules! operation {
                 let order: fn([*const c_void; 2]) -> [*const c_void; 2] = $order;
                 let [data, other] = order([at_first, at_second]);
                 let tensors = [data, other, at_output.cast_const()];
-                let call = Call { function: Function::$run, alpha, beta, tensors, workspace, bytes };
+                let call = NumberedCall { function: Function::$run, alpha, beta, tensors, workspace, bytes };
                 let own = || {
                     let mut own = 0;
                     let place = &raw mut own;
@@ -101,8 +101,8 @@ macro_rules! operation {
                 let request = Request { handle, descriptors, algorithm, math: None };
                 // SAFETY: forwarded to the caller.
                 let known = match catch_panics(|| unsafe { run_number(process, request, call, own) }) {
-                    Some(Outcome::Done(status)) => return status,
-                    Some(Outcome::Forward(known)) => known,
+                    Some(CallResult::Done(status)) => return status,
+                    Some(CallResult::Forward(known)) => known,
                     None => {
                         process.counts.count(Reason::Panicked, Function::$run);
                         None

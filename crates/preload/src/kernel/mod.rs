@@ -22,8 +22,8 @@ use crate::settings::{Limit, Terms};
 use crate::swap_cell::SwapCell;
 pub use active_choice::{ActiveChoice, Reported};
 pub use index::{Kernels, Number};
-use order::{Order, Place};
-pub use question::{Answer, Planned, Question, Share, bits};
+use order::{FirstCall, Order};
+pub use question::{Answer, Planned, Question, TotalOptions, bits};
 use trial::Trial;
 
 /// A choice that was executed more often than this is not being tried, though nothing else ran in between.
@@ -51,12 +51,12 @@ pub struct Kernel {
     /// The address of the limits with which the choice was last compared.
     settled: AtomicUsize,
     is_captured: AtomicBool,
-    share: Option<Share>,
+    share: Option<TotalOptions>,
     calls: AtomicU64,
     /// Calls that ran the framework's own choice, for example while another one was on trial.
     own_calls: AtomicU64,
     /// Its place among the kernels that were called.
-    place: OnceLock<Place>,
+    place: OnceLock<FirstCall>,
     order: Arc<Order>,
 }
 
@@ -227,7 +227,7 @@ impl Kernel {
     }
 
     /// Its options with a part of a total, or `None` if it runs in the program's workspace.
-    pub fn share(&self) -> Option<&Share> {
+    pub fn share(&self) -> Option<&TotalOptions> {
         self.share.as_ref()
     }
 
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn the_active_choice_never_needs_more_than_was_reported() {
         let ours = |bytes| ActiveChoice::Ours(Arc::new(configuration(bytes)));
-        let share = Share { provisional: Arc::new(configuration(4096)), front: Vec::new() };
+        let share = TotalOptions { provisional: Arc::new(configuration(4096)), front: Vec::new() };
         for (answer, reported, refused) in [
             (
                 Answer::Ours(configuration(64)),

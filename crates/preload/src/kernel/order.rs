@@ -18,7 +18,7 @@ pub(super) struct Order {
 
 /// A place in that order, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct FirstCall {
     kernel: usize,
     /// The same for all operations of a convolution, and for all of the framework's choices for them.
     pub(super) convolution: usize,
@@ -26,10 +26,10 @@ pub(super) struct Place {
 
 impl Order {
     /// The place of a kernel that is called for the first time.
-    pub(super) fn next(&self, problem: &Problem) -> Place {
+    pub(super) fn next(&self, problem: &Problem) -> FirstCall {
         let mut convolutions = lock(&self.convolutions);
         let next = convolutions.len();
         let convolution = *convolutions.entry(problem.with_operation(Operation::Forward)).or_insert(next);
-        Place { kernel: self.kernels.fetch_add(1, Ordering::Relaxed), convolution }
+        FirstCall { kernel: self.kernels.fetch_add(1, Ordering::Relaxed), convolution }
     }
 }

@@ -58,7 +58,7 @@ pub enum Answer {
     /// Run this configuration instead of the framework's choice.
     Ours(Configuration),
     /// Use a part of one total; which part is decided once the kernels of a step are known.
-    Shared(Share),
+    Shared(TotalOptions),
     /// Run the framework's choice: it fits, and nothing faster was found.
     Kept,
     /// Run the framework's choice, although it may not fit.
@@ -67,7 +67,7 @@ pub enum Answer {
 
 /// A kernel's options with a part of a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct TotalOptions {
     /// The configuration for all of the total, as long as it is not divided.
     pub provisional: Arc<Configuration>,
     /// The configurations for a part, by rising workspace; empty if no times are known.

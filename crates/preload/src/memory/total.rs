@@ -24,7 +24,7 @@ use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{GuestProgram, Host, Lane};
 
 use super::order::Order;
-use crate::kernel::{ActiveChoice, Kernel, Share};
+use crate::kernel::{ActiveChoice, Kernel, TotalOptions};
 use crate::lock::lock;
 use crate::log::trace;
 use crate::reason::{Reason, failed};
@@ -59,19 +59,19 @@ struct Segment {
     /// None until the kernel first runs in it.
     lane: Option<Lane>,
     /// `None` if nothing can be set up in the memory left: the kernel then takes turns in all of the memory.
-    part: Option<Part>,
+    part: Option<TotalPart>,
     /// Executions.
     turns: u64,
 }
 
 /// A part of the memory, and the choice that runs in it.
 #[derive(Clone)]
-struct Part {
+struct TotalPart {
     configuration: Arc<Configuration>,
     offset: u64,
 }
 
-impl Part {
+impl TotalPart {
     /// Where the next part may begin.
     fn end(&self) -> u64 {
         self.offset + round_up(self.configuration.workspace())
@@ -163,7 +163,7 @@ fn round_up(bytes: Bytes) -> u64 {
     bytes.0.next_multiple_of(SEGMENT_ALIGNMENT)
 }
 
-fn share(kernel: &Kernel) -> Result<&Share, Reason> {
+fn share(kernel: &Kernel) -> Result<&TotalOptions, Reason> {
     kernel.share().ok_or(Reason::Failed)
 }
 
@@ -175,14 +175,14 @@ fn record(kernel: &Kernel, configuration: &Arc<Configuration>) {
 }
 
 /// All of the memory, for one execution.
-fn whole(kernel: &Kernel) -> Result<Part, Reason> {
-    Ok(Part { configuration: share(kernel)?.provisional.clone(), offset: 0 })
+fn whole(kernel: &Kernel) -> Result<TotalPart, Reason> {
+    Ok(TotalPart { configuration: share(kernel)?.provisional.clone(), offset: 0 })
 }
 
 impl Total {
     /// Where a kernel runs this time, and whether it needs the memory alone. Under capture the total is not divided,
     /// because that would set every configuration up there.
-    fn turn(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
+    fn turn(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(TotalPart, bool), Reason> {
         self.executions += 1;
         let place = match self.members.iter().position(|member| Arc::ptr_eq(&member.kernel, kernel)) {
             Some(place) => place,
@@ -223,9 +223,9 @@ impl Total {
     }
 
     /// Takes bytes for a kernel's configuration from the memory left, which must be enough.
-    fn take(&mut self, kernel: &Kernel, configuration: Arc<Configuration>) -> Part {
+    fn take(&mut self, kernel: &Kernel, configuration: Arc<Configuration>) -> TotalPart {
         record(kernel, &configuration);
-        let part = Part { configuration, offset: self.used };
+        let part = TotalPart { configuration, offset: self.used };
         self.used = part.end();
         part
     }
@@ -233,8 +233,8 @@ impl Total {
     /// Where a kernel runs if its configuration cannot be set up, for example for its addresses' alignment: it uses the
     /// configuration set up when it was decided, in the memory left, or alternating in all of the memory. The failed one is
     /// not tried again, and if the fallback fails too, no more bytes are taken.
-    fn refuse(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(Part, bool), Reason> {
-        let Part { configuration, .. } = whole(kernel)?;
+    fn refuse(&mut self, kernel: &Arc<Kernel>, lane: Lane) -> Result<(TotalPart, bool), Reason> {
+        let TotalPart { configuration, .. } = whole(kernel)?;
         let is_its_own = |segment: &Segment| segment.lane == Some(lane);
         let of_kernel = |member: &Member| Arc::ptr_eq(&member.kernel, kernel);
         let member = self.members.iter().position(of_kernel);
@@ -266,7 +266,7 @@ impl Total {
         let mut members: Vec<&mut Member> = Vec::new();
         let mut fronts = Vec::new();
         for member in self.members.iter_mut().filter(|member| member.calls > 0) {
-            let Some(Share { front, .. }) = member.kernel.share() else { continue };
+            let Some(TotalOptions { front, .. }) = member.kernel.share() else { continue };
             if !front.is_empty() {
                 let weighted = |one: &Configuration| (Bytes(round_up(one.workspace())), one.time() * member.calls);
                 fronts.push(front.iter().map(weighted).collect::<Vec<(Bytes, Nanos)>>());
@@ -281,8 +281,8 @@ impl Total {
             }
         };
         for (member, &choice) in members.iter_mut().zip(&allotment.choice) {
-            let Some(Share { front, .. }) = member.kernel.share() else { continue };
-            let part = Part { configuration: Arc::new(front[choice].clone()), offset: self.used };
+            let Some(TotalOptions { front, .. }) = member.kernel.share() else { continue };
+            let part = TotalPart { configuration: Arc::new(front[choice].clone()), offset: self.used };
             self.used = part.end();
             trace!("{}: {} at {} of the total", member.kernel.question.problem, part.configuration, part.offset);
             record(&member.kernel, &part.configuration);
@@ -321,7 +321,7 @@ mod tests {
             base: 16,
         };
         let provisional = Arc::new(provisional);
-        let share = Share { provisional: provisional.clone(), front: vec![fast.clone()] };
+        let share = TotalOptions { provisional: provisional.clone(), front: vec![fast.clone()] };
         let planned = Planned {
             question,
             terms: Terms {

@@ -7,5 +7,5 @@ mod plan;
 
 pub use device::place;
 pub use fused::{Resources, run_fused};
-pub use number::{Call, Outcome, run_in_loan, run_number};
+pub use number::{CallResult, NumberedCall, run_in_loan, run_number};
 pub use plan::{decision_of, run_plan};

@@ -13,7 +13,7 @@ use crate::reason::{Function, Reason, failed};
 use crate::report;
 
 /// The operands of a call.
-pub struct Call {
+pub struct NumberedCall {
     /// The function called.
     pub function: Function,
     /// Factor of the result.
@@ -29,7 +29,7 @@ pub struct Call {
 }
 
 /// How our part of a call ended.
-pub enum Outcome {
+pub enum CallResult {
     /// It ran, or failed with nothing left to try.
     Done(CudnnStatus),
     /// The algorithm itself should run; with the bytes that it needs, if known.
@@ -43,14 +43,14 @@ pub enum Outcome {
 pub unsafe fn run_number(
     process: &Process,
     request: Request,
-    call: Call,
+    call: NumberedCall,
     own_workspace: impl Fn() -> Option<usize>,
-) -> Outcome {
+) -> CallResult {
     report::on_call(process);
     let count = |reason| process.counts.count(reason, call.function);
     let left = |reason, own| {
         count(reason);
-        Outcome::Forward(own)
+        CallResult::Forward(own)
     };
     if call.alpha.is_null() || call.beta.is_null() {
         return left(Reason::Attribute, None);
@@ -67,13 +67,13 @@ pub unsafe fn run_number(
     let own = usize::try_from(kernel.question.chosen.workspace.0).ok();
     kernel.count();
     let program = match action {
-        Action::Kept => return Outcome::Forward(own),
+        Action::Kept => return CallResult::Forward(own),
         Action::Left(reason) => return left(reason, own),
         Action::Shared => {
             // SAFETY: the caller owes tensors of the descriptors' sizes.
             let done =
                 unsafe { run_in_total(process, request.handle, &kernel, (scale, base), addresses.map(DevicePtr)) };
-            return Outcome::Done(done.unwrap_or_else(|reason| {
+            return CallResult::Done(done.unwrap_or_else(|reason| {
                 count(reason);
                 CudnnStatus::EXECUTION_FAILED
             }));
@@ -93,7 +93,7 @@ pub unsafe fn run_number(
         return match lent {
             Some(Ok(result)) => {
                 count(Reason::Lent);
-                Outcome::Done(status_of(result))
+                CallResult::Done(status_of(result))
             }
             _ => left(Reason::Workspace, own),
         };
@@ -108,7 +108,7 @@ pub unsafe fn run_number(
             }
             left(failed(failure.error), own)
         }
-        result => Outcome::Done(status_of(result)),
+        result => CallResult::Done(status_of(result)),
     }
 }
 

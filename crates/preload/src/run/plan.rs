@@ -121,7 +121,7 @@ fn change_if_asked(kernel: &Kernel) {
         let samples = configuration.parts().iter().flat_map(|part| vec![sample(part); part.micro_batch]).collect();
         let changed = ActiveChoice::Ours(Arc::new(Configuration::new(samples, configuration.cost())));
         let change = kernel.change(changed);
-        trace!("{}: changed what runs: {change:?}", kernel.question.problem);
+        trace!("{}: changed the choice: {change:?}", kernel.question.problem);
     }
 }
 

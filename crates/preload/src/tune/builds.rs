@@ -208,7 +208,7 @@ struct Building {
 impl Building {
     /// Builds plans. Returns how long that took.
     fn build(&mut self, device: usize, problem: &Problem, target: &Target) -> (Built, Duration) {
-        let started = |error: CudaError| trace!("plans are not built beside the program: {error}");
+        let started = |error: CudaError| trace!("plans cannot be built while the program runs: {error}");
         let Ok(_beside) = self.host.beside_captures() else { return (Built::Ready, Duration::ZERO) };
         let builder = self.builders.entry(device);
         let Some(builder) = builder.or_insert_with(|| self.host.builder(device).map_err(started).ok()) else {

@@ -108,7 +108,7 @@ impl Tuner {
         let Ok(session) = (unsafe { sessions.on(host, handle, device) }) else { return is_first };
         let started = Instant::now();
         let mut session = lock(&session);
-        let call = Call { around, handle, device, own: Own { kernel, plan }, builds: &self.builds };
+        let call = TunedCall { around, handle, device, own: Own { kernel, plan }, builds: &self.builds };
         // SAFETY: forwarded to the caller.
         unsafe { state.go_on(&call, &mut session) };
         state.spend(&call, started.elapsed());
@@ -164,7 +164,7 @@ pub struct Around<'a> {
 }
 
 /// The call that is about to be executed.
-struct Call<'a> {
+struct TunedCall<'a> {
     around: &'a Around<'a>,
     handle: Handle,
     device: usize,

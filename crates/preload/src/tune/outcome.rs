@@ -6,7 +6,7 @@ use tightfit_core::profile::Decision;
 use tightfit_core::{Configuration, Nanos};
 
 use super::job::{Job, Verdict};
-use super::{Around, Call};
+use super::{Around, TunedCall};
 use crate::choose::Chooser;
 use crate::kernel::{ActiveChoice, Kernel};
 use crate::log::trace;
@@ -35,7 +35,7 @@ pub(super) fn run(kernel: &Kernel, ours: Configuration) {
 }
 
 /// Carries a verdict out, and saves it for later processes.
-pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
+pub(super) fn finish(call: &TunedCall<'_>, mut job: Job, verdict: Verdict) {
     save(call.around.chooser, call.around.settings, &mut job);
     let kernel = &job.kernel;
     if job.was_inaccurate() {
@@ -59,7 +59,7 @@ pub(super) fn finish(call: &Call<'_>, mut job: Job, verdict: Verdict) {
 
 /// Ends a job that is not done. A current comparison decides the choice, the measurements are saved, and ranks that leave
 /// the kernel to this one stop waiting.
-pub(super) fn leave(call: &Call<'_>, session: &mut Session, mut job: Job) {
+pub(super) fn leave(call: &TunedCall<'_>, session: &mut Session, mut job: Job) {
     let Around { chooser, settings, .. } = *call.around;
     let found = job.settle();
     save(chooser, settings, &mut job);

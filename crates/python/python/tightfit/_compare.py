@@ -28,8 +28,8 @@ __all__ = ["FIRST", "Notes", "install"]
 
 # Steps that are not measured: models are planned, tuned or compiled in them.
 FIRST = 8
-# Steps that are measured by default: at least _LEAST steps and _SECONDS, at most _MOST steps and _LONGEST seconds.
-_LEAST, _SECONDS, _MOST, _LONGEST = 20, 5.0, 200, 60.0
+# Steps that are measured by default: at least _MIN_STEPS steps and _MIN_SECONDS, at most _MAX_STEPS steps and _MAX_SECONDS seconds.
+_MIN_STEPS, _MIN_SECONDS, _MAX_STEPS, _MAX_SECONDS = 20, 5.0, 200, 60.0
 
 
 class Notes:
@@ -80,9 +80,9 @@ class Notes:
         if self.steps is not None:
             return measured >= self.steps
         if self.several:
-            return measured >= _LEAST
+            return measured >= _MIN_STEPS
         seconds = self.marks[-1][0] - self.marks[FIRST - 1][0] if measured > 0 else 0.0
-        return measured >= _MOST or measured >= _LEAST and seconds >= _SECONDS or seconds >= _LONGEST
+        return measured >= _MAX_STEPS or measured >= _MIN_STEPS and seconds >= _MIN_SECONDS or seconds >= _MAX_SECONDS
 
     def write(self) -> None:
         """Writes the notes once, if the program has trained."""

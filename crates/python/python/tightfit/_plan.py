@@ -30,6 +30,7 @@ def plan(
     inference: bool | None = None,
     solver: str = "sgd",
     momentum: float = 0.9,
+    freeze: str | Iterable[str] = (),
     plan_time: float | None = None,
     assume: bool | None = None,
     backend: str = "auto",
@@ -74,6 +75,8 @@ def plan(
         Plan the forward pass only. By default, only for an ONNX model that was exported for inference.
     solver, momentum
         The solver to plan memory for: ``"sgd"`` with or without (0) momentum, or ``"adamw"``.
+    freeze
+        Beginnings of the names of layers that keep their parameters; one, or several.
     plan_time
         Seconds that ``"optimal"`` may search. By default it does a fixed amount of work, which gives the same plan each
         time.
@@ -155,6 +158,7 @@ def plan(
             "costs": costs,
             "inference": inference,
             "adamw": solver == "adamw",
+            "freeze": [freeze] if isinstance(freeze, str) else list(freeze),
             "momentum": momentum,
             "plan_time": plan_time,
             "assume": False if is_chosen else assume,

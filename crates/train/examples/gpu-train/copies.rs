@@ -21,9 +21,9 @@ use crate::cases::{batch, case, kernels};
 use crate::time::{Span, busy, of_layer};
 
 /// Bytes of one copy, as of a large map.
-const PIECE: usize = 64 << 20;
+const PIECE_BYTES: usize = 64 << 20;
 /// Copies that tell how fast they are alone.
-const ALONE: usize = 32;
+const PIECES_ALONE: usize = 32;
 
 /// Copies in one direction, on a separate stream.
 struct Copies {
@@ -36,9 +36,9 @@ struct Copies {
 
 impl Copies {
     fn new(context: &Arc<Context>, to_host: bool) -> Result<Copies, Failure> {
-        let device = Region::new(&Arc::new(DeviceBuffer::new(context, PIECE)?), 0..PIECE)?;
+        let device = Region::new(&Arc::new(DeviceBuffer::new(context, PIECE_BYTES)?), 0..PIECE_BYTES)?;
         let marks = [Event::untimed(context)?, Event::untimed(context)?];
-        let host = PinnedArena::new(context, PIECE)?;
+        let host = PinnedArena::new(context, PIECE_BYTES)?;
         Ok(Copies { to_host, stream: Stream::new(context)?, host, device, marks })
     }
 
@@ -48,9 +48,9 @@ impl Copies {
         let begun = Instant::now();
         for piece in 0..pieces {
             if self.to_host {
-                self.host.offload(&self.device, 0..PIECE, &self.stream)?;
+                self.host.offload(&self.device, 0..PIECE_BYTES, &self.stream)?;
             } else {
-                self.host.prefetch(0..PIECE, &self.device, &self.stream)?;
+                self.host.prefetch(0..PIECE_BYTES, &self.device, &self.stream)?;
             }
             self.marks[piece % 2].record(&self.stream)?;
             if piece > 0 {
@@ -58,7 +58,7 @@ impl Copies {
             }
         }
         self.stream.synchronize()?;
-        Ok((pieces * PIECE) as f64 / 1e9 / begun.elapsed().as_secs_f64())
+        Ok((pieces * PIECE_BYTES) as f64 / 1e9 / begun.elapsed().as_secs_f64())
     }
 }
 
@@ -146,10 +146,10 @@ fn beside(
     steps: usize,
     step: &mut impl FnMut() -> Result<Times, Failure>,
 ) -> Result<Value, Failure> {
-    let ((), free) = while_copying(copies, ALONE, || Ok(()))?;
+    let ((), free) = while_copying(copies, PIECES_ALONE, || Ok(()))?;
     let fastest = free.iter().copied().fold(0.0, f64::max);
     // A step waits in the end for everything on the device, so copies without end would never let it go.
-    let pieces = (1.5 * alone.step.as_micros() * 1e3 * fastest / PIECE as f64).ceil() as usize + 2;
+    let pieces = (1.5 * alone.step.as_micros() * 1e3 * fastest / PIECE_BYTES as f64).ceil() as usize + 2;
     let (mut found, mut moved) = (Vec::new(), Vec::new());
     for _ in 0..steps {
         let (times, rates) = while_copying(copies, pieces, &mut *step)?;

@@ -24,11 +24,11 @@ use crate::cases::{batch, case, kernels};
 use crate::equal::memory_optimal;
 
 /// Bytes of the whole card that are left for libraries, scratch memory and the buffers of a mini-batch.
-const SPARE: Bytes = Bytes(1 << 30);
+const SPARE_BYTES: Bytes = Bytes(1 << 30);
 /// Pinned bytes at most.
 const HOST: Bytes = Bytes(100 << 30);
 /// Steps longer than this are timed once, after one that warms up.
-const SLOW: Nanos = Nanos(1_000_000_000);
+const SLOW_STEP: Nanos = Nanos(1_000_000_000);
 
 /// One of the compared variants.
 struct Variant {
@@ -85,7 +85,7 @@ pub fn time(
         let (network, size) = case(text)?;
         let workload = Workload::new(&network, size, Types::F32, Mode::Training)?;
         let kernels = kernels(&workload, &cache)?;
-        let variants = variants(budget, machine.free()?.saturating_sub(SPARE));
+        let variants = variants(budget, machine.free()?.saturating_sub(SPARE_BYTES));
         let plans = plans(&workload, &kernels, &variants);
         // All use the largest pinned arena: it takes long to get.
         let host = plans.iter().flatten().map(|(plan, _)| plan.host).max().unwrap_or_default();
@@ -161,7 +161,7 @@ fn measure(
     step(&mut engine)?;
     let (mut loss, second) = step(&mut engine)?;
     let mut times = vec![second];
-    for _ in 1..if second > SLOW { 1 } else { steps } {
+    for _ in 1..if second > SLOW_STEP { 1 } else { steps } {
         let (next, time) = step(&mut engine)?;
         loss = next;
         times.push(time);

@@ -51,8 +51,9 @@ impl Images {
     /// Classes are numbered in the order of their folder names. The images of a class may be in folders of its folder.
     ///
     /// # Errors
-    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, an image that is not a
-    /// regular file, classes that differ between training and testing, and a shape that is not a gray or color image.
+    /// [`Error::Data`] for a folder that cannot be read or has no class, a class without images, and an image that is not
+    /// a regular file. The same error for classes that differ between training and testing, and for a shape that is not a
+    /// gray or color image.
     pub fn open(folder: &Path, shape: Shape) -> Result<(Images, Option<Images>), Error> {
         check_shape(folder, shape)?;
         let part = |name: &str| Some(folder.join(name)).filter(|path| path.is_dir());

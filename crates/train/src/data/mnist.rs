@@ -65,7 +65,8 @@ impl Form {
     ///
     /// # Errors
     /// [`Error::Data`] if a file is missing, cannot be read or decompressed, is not an idx file of bytes, does not have
-    /// the announced length, or is empty; if the numbers of images and labels differ; and for a label outside of `classes`.
+    /// the announced length, or is empty. The same error if the numbers of images and labels differ, and for a label
+    /// outside of `classes`.
     pub(super) fn open(&self, folder: &Path, classes: usize) -> Result<(Mnist, Option<Mnist>), Error> {
         let missing = || file::bad(folder, format!("contains no {}, plain or .gz", self.file()));
         let train = self.read_part(folder, "train", classes)?.ok_or_else(missing)?;

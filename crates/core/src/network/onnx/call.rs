@@ -26,7 +26,7 @@ impl<'a> Call<'a> {
         &self.node.op_type
     }
 
-    /// Whether the operator is one of ONNX's own, which other domains may have too and mean something else.
+    /// Whether the operator is in ONNX's own domain. Other domains may reuse its name with another meaning.
     pub fn is_standard(&self) -> bool {
         is_standard(self.node)
     }
@@ -54,7 +54,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The whole numbers in an input; none if it is left out.
+    /// The integers in an input; `None` if it is omitted.
     pub fn integers_in(&self, at: usize) -> Result<Option<Vec<i64>>, String> {
         let Some(value) = self.optional(at) else { return Ok(None) };
         let known = match value {
@@ -64,7 +64,7 @@ impl<'a> Call<'a> {
         known.map(Some).ok_or_else(|| format!("input {at} is not known before the model runs"))
     }
 
-    /// Whole numbers from an input or, in versions that have it, from an attribute.
+    /// Integers from an input or, in versions that have it, from an attribute.
     pub fn integers(&self, at: usize, attribute: &str) -> Result<Option<Vec<i64>>, String> {
         Ok(self.integers_in(at)?.or_else(|| self.ints(attribute)))
     }
@@ -93,7 +93,7 @@ impl<'a> Call<'a> {
         self.inputs.iter().flatten().filter_map(Value::map).collect()
     }
 
-    /// A whole number, or the usual one.
+    /// An integer, or the default.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.given.int(name)
     }
@@ -103,7 +103,7 @@ impl<'a> Call<'a> {
         self.given.ints(name)
     }
 
-    /// A floating-point number, or the usual one.
+    /// A floating-point number, or the default.
     pub fn float(&self, name: &str) -> Option<f32> {
         self.given.float(name)
     }

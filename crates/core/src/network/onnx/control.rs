@@ -10,7 +10,7 @@ const MOST_READ_AGAIN: usize = 1 << 20;
 /// An `If` that a branch replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The number of the node, in the graph that the branches before it have changed.
+    /// The number of the node, in the graph as changed by the branches before it.
     pub node: usize,
     /// Whether its condition is true.
     pub holds: bool,
@@ -38,7 +38,7 @@ pub fn captured(node: &NodeProto) -> HashSet<&str> {
     names
 }
 
-/// Refuses more branches than can be read in seconds: each is read with the graph.
+/// Refuses more branches than can be read in seconds, because each is read again with the graph.
 pub fn check(branches: usize, graph: &GraphProto) -> Result<(), String> {
     if branches.saturating_mul(graph.node.len()) > MOST_READ_AGAIN {
         return Err(format!("{branches} nodes `If` and {} others are too many", graph.node.len()));

@@ -30,7 +30,7 @@ pub fn layer_norm(graph: &Graph<'_>, nodes: &[usize], x: &str, rank: usize) -> O
         let of_input = given.node.input.get(1).and_then(|name| numbers(graph, name));
         let of_attribute = || given.ints("axes").map(|axes| axes.into_iter().map(|axis| axis as f64).collect());
         let axes: Vec<f64> = of_input.or_else(of_attribute).unwrap_or_default();
-        // Without the axis, means would be stretched along others.
+        // Without the axis, means would be broadcast along other axes.
         given.int("keepdims") == Some(1) && (axes == [-1.0] || axes == [rank as f64 - 1.0])
     };
     let means = nodes.iter().map(|&at| graph.given(at)).filter(|given| given.node.op_type == "ReduceMean");
@@ -55,7 +55,7 @@ pub fn layer_norm(graph: &Graph<'_>, nodes: &[usize], x: &str, rank: usize) -> O
     })
 }
 
-/// The output of the last node, where `x` holds these numbers along its last axis.
+/// The output of the last node if `x` has these numbers along its last axis.
 fn compute(graph: &Graph<'_>, nodes: &[usize], x: &str, points: &[f64]) -> Option<Vec<f64>> {
     let mut known: HashMap<&str, Vec<f64>> = HashMap::from([(x, points.to_vec())]);
     let mut last = None;
@@ -77,7 +77,7 @@ fn numbers(graph: &Graph<'_>, name: &str) -> Option<Vec<f64>> {
     graph.constant(name)?.floats()
 }
 
-/// One node, element by element; single numbers are stretched.
+/// One node, element by element; single numbers are broadcast.
 fn apply(given: Given<'_>, inputs: &[Vec<f64>]) -> Option<Vec<f64>> {
     let number = |name: &str| given.float(name).map(f64::from);
     let first = inputs.first()?;
@@ -113,7 +113,7 @@ fn apply(given: Given<'_>, inputs: &[Vec<f64>]) -> Option<Vec<f64>> {
             each(&|x| (alpha * x + beta).clamp(0.0, 1.0))
         }
         "Clip" => {
-            // An input that is left out is not among these: both bounds must be there.
+            // An omitted input is not among these: both bounds are required.
             let bound = |at: usize, name| inputs.get(at).and_then(|all| all.first().copied()).or_else(|| number(name));
             let (low, high) = (bound(1, "min")?, bound(2, "max")?);
             each(&|x| x.max(low).min(high))

@@ -76,7 +76,7 @@ fn product(call: &Call<'_>) -> Result<Function, String> {
     }
 }
 
-/// Whether these are floating-point numbers of the extents (c, 1, 1) for maps of (n, c, h, w), or alike.
+/// Whether these are floating-point numbers with extents (c, 1, 1) for maps of (n, c, h, w), or the equivalent for other ranks.
 fn is_per_channel(factor: &Constant, x: &Map) -> bool {
     let Some((first, others)) = factor.dims.split_first() else { return false };
     factor.is_learnable()
@@ -107,7 +107,7 @@ fn transpose(call: &Call<'_>) -> Result<Function, String> {
     let order = shapes::permutation(call, x.dims.len())?;
     let moved = || not("perm", &format!("{order:?}"), "an order of the axes of samples of three or four");
     let (first, others) = order.split_first().ok_or_else(moved)?;
-    // Samples of other ranks have extents that the file does not name, or fewer.
+    // For samples of other ranks, the file names too few or too many extents.
     let fits = *first == 0 && x.dims[0] == call.batch && matches!(others.len(), 3 | 4);
     if !fits {
         return Err(moved());
@@ -131,7 +131,7 @@ fn resize(call: &Call<'_>) -> Result<Function, String> {
     if x.dims[..2] != output[..2] || x.dims[0] != call.batch || !matches!(from.len(), 2 | 3) {
         return Err(format!("it brings {:?} to {output:?}; only the last two or three extents may change", x.dims));
     }
-    // Scales that do not give whole extents put the places elsewhere than extents do.
+    // Scales that do not result in whole extents shift the positions.
     let is_whole = |(scale, (from, to)): (&f64, (&usize, &usize))| (*from as f64 * scale - *to as f64).abs() < 1e-6;
     let scales = match call.optional(2) {
         Some(Value::Constant(constant)) => constant.floats().ok_or("its scales are not known before the model runs")?,

@@ -90,7 +90,7 @@ pub fn is_normalization(graph: &Graph<'_>, nodes: &[usize]) -> bool {
     has("ReduceMean") && has("Sqrt")
 }
 
-/// Operators that such operations are made of.
+/// Operators that these operations consist of.
 fn is_part(operator: &str) -> bool {
     let parts = [
         "Add",
@@ -145,7 +145,7 @@ fn is_closed(graph: &Graph<'_>, nodes: &[usize], x: &str) -> bool {
     ends && own(x) && others.iter().all(|&node| graph.node(node).output.iter().all(|name| own(name)))
 }
 
-/// These nodes and those after them that scale, and for a normalization shift, the result by constants.
+/// These nodes and the following nodes that scale (and for a normalization shift) the result by constants.
 fn with_affine(graph: &Graph<'_>, mut nodes: Vec<usize>, operator: &str) -> Vec<usize> {
     let normalizes = operator == "LayerNormalization";
     while let Some(output) = nodes.last().and_then(|&last| graph.node(last).output.first())

@@ -33,8 +33,8 @@ impl<'a> Given<'a> {
         self.operator.is_some_and(|operator| operator.runs)
     }
 
-    /// Refuses what the operator does not have in this version, what must be there and is not, and values that change
-    /// sizes in ways that are not computed. Nodes of unknown operators pass: they are planned as the file states.
+    /// Refuses fields that the operator does not have in this version, missing required fields, and values that change sizes in ways that are not
+    /// computed. Nodes of unknown operators pass: they are planned as the file states.
     pub fn check(&self) -> Result<(), String> {
         let Some(operator) = self.operator else { return Ok(()) };
         let (of, version) = (&self.node.op_type, self.version);
@@ -78,7 +78,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Refuses inputs or outputs that are missing or too many.
+    /// Refuses missing or surplus inputs and outputs.
     fn check_places(&self, operator: &Operator, kind: FieldKind, names: &[String]) -> Result<(), String> {
         let what = if kind == FieldKind::Input { "input" } else { "output" };
         let fields: Vec<&Field> = operator.fields(kind, self.version).collect();
@@ -111,7 +111,7 @@ impl<'a> Given<'a> {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    /// Whether an output is one that nothing may read.
+    /// Whether an output must not be read.
     pub fn is_refused(&self, output: usize) -> bool {
         let operator = self.operator.filter(|_| output > 0);
         operator.is_some_and(|operator| {
@@ -142,7 +142,7 @@ impl<'a> Given<'a> {
         self.field(FieldKind::Attribute, name).map(|field| field.usual).filter(|usual| !["-", "!"].contains(usual))
     }
 
-    /// A whole number, or the usual one.
+    /// An integer, or the default.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.attribute(name).map(|attribute| attribute.i).or_else(|| self.usual(name)?.parse().ok())
     }
@@ -152,7 +152,7 @@ impl<'a> Given<'a> {
         self.attribute(name).map(|attribute| attribute.ints.clone())
     }
 
-    /// A floating-point number, or the usual one.
+    /// A floating-point number, or the default.
     pub fn float(&self, name: &str) -> Option<f32> {
         self.attribute(name).map(|attribute| attribute.f).or_else(|| self.usual(name)?.parse().ok())
     }
@@ -174,7 +174,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Whether the operator of a node is one of ONNX's own, which other domains may have too and mean something else.
+/// Whether the operator of a node is in ONNX's own domain. Other domains may reuse its name with another meaning.
 pub fn is_standard(node: &NodeProto) -> bool {
     matches!(node.domain.as_str(), "" | "ai.onnx")
 }

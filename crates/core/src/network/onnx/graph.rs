@@ -280,7 +280,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// The extent that a file fixes: some exporters write a free one as -1 or 0.
+/// The extent that a file fixes. Some exporters write a free extent as -1 or 0.
 fn fixed(dim: &DimensionProto) -> Option<i64> {
     dim.dim_value.filter(|dim| *dim != -1 && *dim != 0)
 }

@@ -14,7 +14,7 @@ const LONGEST_NAME: usize = 120;
 /// The layers found so far.
 pub struct Layers {
     net: Builder,
-    /// The names in use, each with the number to try next for layers that want it too.
+    /// The names in use, each with the suffix to try next for another layer of that name.
     names: HashMap<String, usize>,
     batch: usize,
     sources: Vec<Source>,
@@ -79,7 +79,7 @@ impl Layers {
         self.map(&name_of(call), LayerKind::Other(Box::new(of)), &inputs, dims)
     }
 
-    /// The same for a layer that cannot run.
+    /// Adds a layer that cannot run.
     pub fn planned(
         &mut self,
         call: &Call<'_>,
@@ -94,7 +94,7 @@ impl Layers {
         Ok(value)
     }
 
-    /// Notes which values of the graph are the parameters of a layer.
+    /// Records the values of the graph that are the parameters of a layer.
     pub fn learn<'a>(&mut self, layer: LayerId, slots: impl IntoIterator<Item = (Slot, Option<&'a Value>)>) {
         for (slot, value) in slots {
             if let Some(Value::Constant(constant)) = value
@@ -106,7 +106,7 @@ impl Layers {
         }
     }
 
-    /// The same for the layer with this output, if it runs by a function.
+    /// Records the parameters of the layer with this output, if it runs by a function.
     pub fn learn_function<'a>(&mut self, output: &Value, slots: impl IntoIterator<Item = (Slot, Option<&'a Value>)>) {
         if let Value::Map(map) = output
             && let LayerKind::Other(other) = &self.net.layers()[map.layer.index()].kind

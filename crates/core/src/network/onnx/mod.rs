@@ -63,10 +63,10 @@ pub use self::weights::{Numbers, Slot};
 use super::{LayerId, Network};
 use crate::{Bytes, Error};
 
-/// The versions of ONNX's own operators ("opset") that are known, attribute by attribute. Files of others are refused.
+/// The versions of ONNX's operators ("opset") that are known, attribute by attribute. Files of other versions are refused.
 pub const KNOWN_VERSIONS: RangeInclusive<i64> = 7..=28;
 
-/// Most bytes of a graph without its weights.
+/// The most bytes of a graph without its weights.
 const MOST_GRAPH: Bytes = Bytes::mib(32);
 
 /// Longest payload to read with the graph; constants that extents depend on are shorter.
@@ -110,7 +110,7 @@ impl Model {
                     let Whole { network, mut weights, uses, reasons, is_for_inference } = *whole;
                     weights.branches = branches;
                     if weights.follow_from_shapes() {
-                        // With another mini-batch: what changes with it has no value before the model runs.
+                        // Reads the graph with another mini-batch: values that change with it are unknown before the model runs.
                         match reading::read(path, &proto, version, STAND_INS[1]) {
                             Ok(Found::Network(other)) => weights.forget_changed(Some(&other.weights)),
                             _ => weights.forget_changed(None),
@@ -133,7 +133,7 @@ impl Model {
         &self.network
     }
 
-    /// The network, without where its weights are.
+    /// The network, without the sources of its weights.
     pub fn into_network(self) -> Network {
         self.network
     }
@@ -148,7 +148,7 @@ impl Model {
         self.is_for_inference
     }
 
-    /// Why a layer cannot run, if its operator can but not as the file has it.
+    /// The reason why a layer cannot run although its operator can.
     pub fn reason(&self, layer: LayerId) -> Option<&str> {
         self.reasons.iter().find(|(of, _)| *of == layer).map(|(_, why)| why.as_str())
     }

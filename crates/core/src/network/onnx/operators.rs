@@ -25,7 +25,7 @@ pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> 
     if let Some(value) = made_of_nothing(call, MOST_ELEMENTS)? {
         return Ok(vec![value]);
     }
-    // A cast takes no more than the type of its second input.
+    // A cast uses only the type of its second input.
     let is_constant = call.operator() == "CastLike" && call.map(0).is_err();
     if call.maps().is_empty() || is_constant {
         return of_constants(call);
@@ -122,7 +122,7 @@ pub fn made_of_nothing(call: &Call<'_>, most: usize) -> Result<Option<Value>, St
             elements(&dims).ok_or("too many elements")?;
             Value::constant(dims, Data::Unknown)
         }
-        // Random numbers of the samples' extents, not of the samples.
+        // Random numbers with the samples' extents, not computed from the samples.
         "RandomUniformLike" | "RandomNormalLike" => Value::constant(call.input(0)?.dims().to_vec(), Data::Unknown),
         "Range" => Value::Constant(Rc::new(range(call, most)?)),
         _ => return Ok(None),
@@ -162,7 +162,7 @@ pub fn of_constants(call: &Call<'_>) -> Result<Vec<Value>, String> {
     Ok(constants.into_iter().map(|constant| Value::Constant(Rc::new(constant))).collect())
 }
 
-/// The value whose elements a node passes on as they are, or with rows and columns exchanged.
+/// The value whose elements a node passes on unchanged, or with rows and columns exchanged.
 fn passed_on(call: &Call<'_>, output: &Constant) -> Option<Origin> {
     let Some(Value::Constant(first)) = call.optional(0) else { return None };
     let mut origin = first.origin.clone()?;
@@ -275,7 +275,7 @@ fn is_by_one(call: &Call<'_>) -> bool {
         && one.and_then(|one| one.floats()).is_some_and(|all| all == [1.0])
 }
 
-/// Whether all inputs are layers of one shape, so that a sum of them runs.
+/// Whether all inputs are layers of one shape, so that their sum can run.
 fn is_sum_of_maps(call: &Call<'_>) -> bool {
     let maps = call.maps();
     let count = call.inputs.iter().flatten().count();
@@ -317,7 +317,7 @@ fn transpose(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String> {
     }
 }
 
-/// Whether a reduction takes together all positions of each channel, and nothing else.
+/// Whether a reduction combines all positions of each channel, and nothing else.
 fn is_over_positions(call: &Call<'_>) -> Result<bool, String> {
     let Ok(x) = call.map(0) else { return Ok(false) };
     let rank = x.dims.len();

@@ -80,7 +80,7 @@ pub struct AttributeProto {
     pub ints: Vec<i64>,
     #[prost(message, repeated, tag = "11")]
     pub graphs: Vec<GraphProto>,
-    /// 0 in files from before types were written.
+    /// 0 in old files, which have no types.
     #[prost(int32, tag = "20")]
     pub r#type: i32,
 }

@@ -9,10 +9,10 @@ use super::given::{Given, is_standard};
 use super::graph::Graph;
 use super::value::Value;
 
-/// Nodes to follow from a product to its random numbers.
+/// The most nodes to follow from a product to its random numbers.
 const LONGEST: usize = 8;
 
-/// The fraction that a mask of this name zeroes, if it is one that keeps the mean.
+/// The fraction that this mask zeroes, if it keeps the mean.
 pub fn rate(graph: &Graph<'_>, name: &str) -> Option<f32> {
     let (mut name, mut factor) = (name, 1.0);
     for _ in 0..LONGEST {

@@ -75,7 +75,7 @@ pub(super) fn read(path: &Path, proto: &GraphProto, version: Option<i64>, stand_
     Ok(Found::Network(Whole { network, weights, uses, reasons, is_for_inference }.into()))
 }
 
-/// The type of an input's elements, where the file states it.
+/// The type of an input's elements, if stated.
 fn element_type(proto: &GraphProto, input: &str) -> Option<i32> {
     let info = proto.input.iter().find(|info| info.name == input)?;
     Some(info.r#type.as_ref()?.tensor_type.as_ref()?.elem_type).filter(|of| *of != 0)
@@ -166,7 +166,7 @@ fn branch(graph: &Graph<'_>, at: usize) -> Option<Branch> {
     (is_if && condition.len() == 1).then_some(Branch { node: at, holds: condition[0] != 0 })
 }
 
-/// Why a node that holds graphs cannot be read.
+/// The reason why a node with graphs cannot be read.
 fn holds_graphs(node: &NodeProto) -> String {
     match node.op_type.as_str() {
         "If" => {
@@ -305,7 +305,7 @@ fn masked(graph: &Graph<'_>, call: &Call<'_>, layers: &mut Layers) -> Result<Opt
     Ok(None)
 }
 
-/// The node that adds learned numbers, one per output, to a product that nothing else reads.
+/// The node that adds one learned number per output to a product, if it is the product's only reader.
 fn bias_after(graph: &Graph<'_>, product: &str) -> Option<(usize, Value)> {
     let [adding] = graph.readers(product) else { return None };
     let node = graph.node(*adding);

@@ -78,7 +78,7 @@ pub fn of(call: &Call<'_>) -> Result<Option<Vec<Dims>>, String> {
     }
 }
 
-/// How many inputs of an element-by-element operation are stretched to each other; others are bounds and the like.
+/// The number of inputs that an element-by-element operation broadcasts; the others are bounds and the like.
 fn pointwise_inputs(operator: &str) -> usize {
     if operator == "Clip" { 1 } else { usize::MAX }
 }
@@ -146,7 +146,7 @@ fn transposed(call: &Call<'_>, dims: &[usize]) -> Result<Dims, String> {
     permutation(call, dims.len())?.iter().map(|&at| Ok(dims[at])).collect()
 }
 
-/// Which input axis each output axis of a transposition is.
+/// The input axis of each output axis of a transposition.
 pub fn permutation(call: &Call<'_>, rank: usize) -> Result<Vec<usize>, String> {
     let Some(given) = call.ints("perm") else { return Ok((0..rank).rev().collect()) };
     let order = given.iter().map(|&at| axis(at, rank)).collect::<Result<Vec<usize>, String>>()?;
@@ -298,7 +298,7 @@ fn reduced(call: &Call<'_>, dims: &[usize]) -> Result<Dims, String> {
     Ok(without(dims, &reduced_axes(call, dims.len())?, call.int("keepdims") != Some(0)))
 }
 
-/// The axes that a reduction takes together.
+/// The axes that a reduction combines.
 pub fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Vec<usize>, String> {
     match call.integers(1, "axes")?.filter(|given| !given.is_empty()) {
         Some(given) => axes(&given, rank),
@@ -307,7 +307,7 @@ pub fn reduced_axes(call: &Call<'_>, rank: usize) -> Result<Vec<usize>, String> 
     }
 }
 
-/// Without these axes, or with extents of 1 there.
+/// The extents without these axes, or with extents of 1 for them.
 fn without(dims: &[usize], axes: &[usize], keep: bool) -> Dims {
     let left = dims.iter().enumerate().filter_map(|(at, &dim)| match axes.contains(&at) {
         true => keep.then_some(1),

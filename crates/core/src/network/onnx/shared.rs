@@ -22,7 +22,7 @@ pub struct Shared {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uses {
     shared: Vec<Shared>,
-    /// Numbers that two layers use in different ways, and the ways.
+    /// Numbers that two layers use in different ways, with these ways.
     apart: Vec<Apart>,
 }
 
@@ -34,7 +34,7 @@ struct Apart {
 }
 
 impl Uses {
-    /// The uses of all numbers that layers learn.
+    /// The uses of all learned numbers.
     ///
     /// - Cost: the nodes between initializers and layers, once.
     pub fn of(graph: &Graph<'_>, sources: &[Source]) -> Uses {
@@ -64,7 +64,7 @@ impl Uses {
         all
     }
 
-    /// Finds initializers that are part of the parameters of two layers through different nodes.
+    /// Finds initializers that two layers' parameters depend on through different nodes.
     fn computations(&mut self, graph: &Graph<'_>, by_value: &BTreeMap<&str, Vec<&Source>>) {
         let learned = learned(graph);
         let mut owners: HashMap<&str, (&str, LayerId)> = HashMap::new();

@@ -50,7 +50,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// The error that ended the stream early, if there was one.
+    /// The error that ended the stream early, if any.
     pub fn fault(self) -> Option<io::Error> {
         self.fault
     }

@@ -80,7 +80,7 @@ pub fn operator(name: &str) -> Option<&'static Operator> {
     TABLE.get(name)
 }
 
-/// Reads the operators of a table. Other lines are left out, which a test finds.
+/// Reads the operators of a table. Invalid lines are skipped; a test finds them.
 fn read(text: &'static str) -> HashMap<&'static str, Operator> {
     let mut all: HashMap<&str, Operator> = HashMap::new();
     for line in text.lines().skip(1) {

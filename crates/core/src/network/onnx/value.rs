@@ -54,7 +54,7 @@ pub struct Origin {
     pub learned: usize,
 }
 
-/// How the elements of a value are ordered, compared with the graph.
+/// The order of a value's elements relative to the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// As there.
@@ -74,7 +74,7 @@ pub enum Data {
     Floats(Vec<f64>),
 }
 
-/// Whether this is the type of floating-point numbers that are read.
+/// Whether this is a floating-point type that the reader supports.
 pub fn is_floating(of: i32) -> bool {
     matches!(of, data_type::FLOAT | data_type::FLOAT16 | data_type::BFLOAT16 | data_type::DOUBLE)
 }
@@ -88,13 +88,13 @@ impl Value {
         }
     }
 
-    /// A constant of 64-bit whole numbers, or of 32-bit floating-point ones.
+    /// A constant of 64-bit integers, or of 32-bit floating-point numbers.
     pub fn constant(dims: Dims, data: Data) -> Value {
         let of = if matches!(data, Data::Integers(_)) { data_type::INT64 } else { data_type::FLOAT };
         Value::Constant(Rc::new(Constant { dims, of, data, origin: None }))
     }
 
-    /// The layer output, if it is one.
+    /// The layer output, if the value is one.
     pub fn map(&self) -> Option<&Map> {
         match self {
             Value::Map(map) => Some(map),
@@ -109,12 +109,12 @@ impl Constant {
         self.origin.as_ref().map_or(0, |origin| origin.learned)
     }
 
-    /// Whether it holds floating-point numbers, and more than one: what layers learn.
+    /// Whether it may be learned: more than one floating-point number.
     pub fn is_learnable(&self) -> bool {
         is_floating(self.of) && elements(&self.dims).is_some_and(|count| count > 1)
     }
 
-    /// Number of its elements if layers can learn it, else 0.
+    /// Number of its elements if layers can learn it, otherwise 0.
     pub fn learnable(&self) -> usize {
         if self.is_learnable() { elements(&self.dims).unwrap_or(0) } else { 0 }
     }
@@ -165,7 +165,7 @@ pub fn sample(dims: &[usize], batch: usize) -> Result<Shape, String> {
     }
 }
 
-/// The extents of the result of an element-by-element operation: extents of 1 are stretched.
+/// The extents of the result of an element-by-element operation: extents of 1 are broadcast.
 pub fn broadcast<'a>(all: impl IntoIterator<Item = &'a [usize]>) -> Result<Dims, String> {
     let mut result: Dims = Vec::new();
     for dims in all {

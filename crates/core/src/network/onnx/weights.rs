@@ -72,7 +72,7 @@ pub struct Numbers {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weights {
     pub sources: Vec<Source>,
-    /// The branches that took the place of their nodes.
+    /// The branches that replaced their nodes.
     pub branches: Vec<Branch>,
     /// The version of ONNX's own operators.
     version: i64,
@@ -204,11 +204,11 @@ impl<'a> Values<'a> {
         Values { path, graph, version, tensors, known, computed: HashMap::new(), elements: 0, read: 0 }
     }
 
-    /// Computes these values, and those between them and the initializers.
+    /// Computes these values, and the values between them and the initializers.
     fn compute(&mut self, wanted: &HashSet<&str>) {
         let mut needed: HashSet<&str> = wanted.clone();
         let mut nodes = Vec::new();
-        // Nodes are in order: one that a later one needs comes before it.
+        // Nodes are in order: a node comes before its readers.
         for node in self.graph.node.iter().rev() {
             let is_needed = |name: &String| needed.contains(name.as_str()) && !self.known.contains_key(name);
             if node.output.iter().any(is_needed) {
@@ -300,7 +300,7 @@ impl<'a> Values<'a> {
     fn numbers(&self, name: &str) -> Result<(Dims, Vec<f32>), String> {
         let held = self.tensors.get(name).filter(|tensor| tensor.data_type == data_type::FLOAT);
         if let Some(tensor) = held.filter(|_| !self.computed.contains_key(name)) {
-            // Most weights: large, and as they are.
+            // Most weights are large and unchanged.
             let (dims, count) = tensor::extents(tensor)?;
             let external = self.external(tensor, count)?;
             let bytes = external.as_deref().unwrap_or(if tensor.raw_data.is_empty() {
@@ -358,7 +358,7 @@ fn read_external(path: &Path, tensor: &TensorProto, wanted: usize) -> Result<Vec
     Ok(bytes)
 }
 
-/// A matrix with rows and columns exchanged; `dims` are those before.
+/// A matrix with rows and columns exchanged; `dims` are the extents before.
 fn transposed(dims: &[usize], numbers: &[f32]) -> Result<Vec<f32>, String> {
     let [_, columns] = *dims else { return Err(format!("of {dims:?} are not a matrix")) };
     if columns == 0 {

@@ -91,7 +91,7 @@ pub fn convolution(call: &Call<'_>, layers: &mut Layers) -> Result<Value, String
     let dims: Dims = [x.dims[0], *count].into_iter().chain(axes.iter().map(Axis::output)).collect();
     let convolution = Convolution::new(x.dims[1], *count, groups, &at_least_two(axes));
     let convolution = convolution.map_err(|error| error.to_string())?;
-    // Without batch normalization after it, an exporter may give it a constant of zeros.
+    // Without a following batch normalization, an exporter may give it a constant of zeros.
     if call.optional(2).is_some() && elements(&call.constant(2)?.dims) != Some(*count) {
         return Err(format!("biases of {:?} for {count} filters", call.constant(2)?.dims));
     }
@@ -200,7 +200,7 @@ fn three(axes: &[Axis]) -> [Axis; 3] {
     all
 }
 
-/// A pooling layer; one that cannot run, and why, is planned by its sizes.
+/// A pooling layer. If it cannot run, it is planned by its sizes, with the reason.
 fn pool(call: &Call<'_>, layers: &mut Layers, pooling: Pooling, why: Option<String>) -> Result<Value, String> {
     let x = call.map(0)?;
     let outputs = pooling.outputs();

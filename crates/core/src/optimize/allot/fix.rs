@@ -32,7 +32,7 @@ pub(super) fn fix(knapsack: &Knapsack, slope: (u64, u64), known: u64) -> Knapsac
     }
 }
 
-/// How far a front's second-best point falls short of its best at the charge `slope`; `None` for a single point.
+/// The shortfall of a front's second-best point from its best at the charge `slope`; `None` for a single point.
 pub(super) fn second_best(front: &[Point], slope: (u64, u64)) -> Option<i128> {
     let mut values: Vec<i128> = front.iter().map(|point| charged(point, slope)).collect();
     values.sort_unstable();

@@ -85,7 +85,7 @@ impl Default for SearchOptions {
     }
 }
 
-/// Speed-ups of the search, all on by default. They change how soon the least time is found, not its value.
+/// Speed-ups of the search, all on by default. They affect the search time, not the least time found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speedups {
     /// Let kernels with equal fronts share one front and search them next to each other, so that exchanging their

@@ -38,10 +38,10 @@ pub(super) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut PolicyResult) {
     }
     let Some(draft) = fastest(drafter, &outcome.draft) else { return };
     outcome.draft = drafter.tightened(draft);
-    outcome.decisions.iter_mut().for_each(|decision| decision.taken = false);
-    let mut decision = outcome.draft.decision("lanes", options);
-    decision.taken = true;
-    outcome.decisions.push(decision);
+    outcome.attempts.iter_mut().for_each(|attempt| attempt.taken = false);
+    let mut attempt = outcome.draft.attempt("lanes", options);
+    attempt.taken = true;
+    outcome.attempts.push(attempt);
 }
 
 /// The draft with as many sections side by side as fit and are faster; `None` if it is hardly faster.

@@ -20,7 +20,7 @@ use super::{Floors, PolicyResult};
 use crate::Error;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::script::Script;
-use crate::plan::{Algorithms, Decision};
+use crate::plan::{Algorithms, Attempt};
 
 /// The passes after the feasibility test, in order; the tested pass itself comes last.
 const PASSES: [(&str, Offloads, Algorithms); 5] = [
@@ -39,7 +39,7 @@ const LIMITED: [(&str, Offloads, Algorithms); 3] = [
 ];
 
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
-    let mut passes = Passes { drafter, decisions: vec![floors.all.decision("all(m)", &drafter.options)], chosen: None };
+    let mut passes = Passes { drafter, attempts: vec![floors.all.attempt("all(m)", &drafter.options)], chosen: None };
     if floors.all.fits(&drafter.options) {
         for (name, moved, algorithms) in PASSES {
             let script = || vdnn::script(drafter, moved, None);
@@ -62,10 +62,10 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyRes
         passes.run("none(m)", || floors.none.clone());
     }
     match passes.chosen {
-        Some(draft) => Ok(PolicyResult { draft, decisions: passes.decisions, bound: None }),
+        Some(draft) => Ok(PolicyResult { draft, attempts: passes.attempts, bound: None }),
         None => Err(drafter.too_large(
             floors.of_policy(drafter.options.policy),
-            &passes.decisions,
+            &passes.attempts,
             floors.least_of_all(drafter),
         )),
     }
@@ -80,7 +80,7 @@ pub(super) fn limited(drafter: &Drafter<'_>, moved: Offloads, limit: u64) -> Scr
 /// The passes so far; the first one that fits ends the search.
 struct Passes<'a> {
     drafter: &'a Drafter<'a>,
-    decisions: Vec<Decision>,
+    attempts: Vec<Attempt>,
     chosen: Option<Draft>,
 }
 
@@ -90,9 +90,9 @@ impl Passes<'_> {
             return;
         }
         let draft = draft();
-        let mut decision = draft.decision(name, &self.drafter.options);
-        decision.taken = decision.fits;
-        self.decisions.push(decision);
+        let mut attempt = draft.attempt(name, &self.drafter.options);
+        attempt.taken = attempt.fits;
+        self.attempts.push(attempt);
         self.chosen = Some(draft).filter(|draft| draft.fits(&self.drafter.options));
     }
 }

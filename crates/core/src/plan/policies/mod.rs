@@ -25,13 +25,13 @@ use super::lower_bound::LowerBound;
 use super::script::Script;
 use super::stop::End;
 use super::threads::on_threads;
-use super::{Algorithms, Decision, Policy};
+use super::{Algorithms, Attempt, Policy};
 use crate::{Bytes, Error};
 
-/// A policy's decision and all its attempts.
+/// The draft that a policy chose, and all its attempts.
 pub(super) struct PolicyResult {
     pub(super) draft: Draft,
-    pub(super) decisions: Vec<Decision>,
+    pub(super) attempts: Vec<Attempt>,
     /// If one is known.
     pub(super) bound: Option<LowerBound>,
 }
@@ -59,12 +59,12 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> R
         // The budget reported as needed must be sufficient.
         draft = drafter.tightened(draft);
     }
-    let mut decision = draft.decision(&format!("{name}{}", suffix(options.algorithms)), options);
-    if !decision.fits {
-        return Err(drafter.too_large(&draft, &[decision], floors.least_of_all(drafter)));
+    let mut attempt = draft.attempt(&format!("{name}{}", suffix(options.algorithms)), options);
+    if !attempt.fits {
+        return Err(drafter.too_large(&draft, &[attempt], floors.least_of_all(drafter)));
     }
-    decision.taken = true;
-    Ok(PolicyResult { draft, decisions: vec![decision], bound: None })
+    attempt.taken = true;
+    Ok(PolicyResult { draft, attempts: vec![attempt], bound: None })
 }
 
 /// The paper's suffix for algorithms.

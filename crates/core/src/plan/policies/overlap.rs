@@ -83,9 +83,8 @@ pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyRes
     {
         trials.consider("vdnn-dynamic", found.draft);
     }
-    let too_large = |decisions: Vec<_>| {
-        drafter.too_large(floors.of_policy(options.policy), &decisions, floors.least_of_all(drafter))
-    };
+    let too_large =
+        |attempts: Vec<_>| drafter.too_large(floors.of_policy(options.policy), &attempts, floors.least_of_all(drafter));
     trials.outcome().map_err(too_large)
 }
 

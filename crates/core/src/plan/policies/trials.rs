@@ -3,14 +3,14 @@
 use crate::Nanos;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
-use crate::plan::{Decision, InParts, simulate};
+use crate::plan::{Attempt, InParts, simulate};
 
 use super::PolicyResult;
 
 /// Attempts, and the fastest attempt that fits.
 pub(super) struct Trials<'a> {
     drafter: &'a Drafter<'a>,
-    decisions: Vec<Decision>,
+    attempts: Vec<Attempt>,
     best: Option<Best>,
     bounds: Vec<LowerBound>,
     /// The time of the best plan of another variant, which these attempts have to beat.
@@ -23,13 +23,13 @@ pub(super) struct Best {
     /// Whether its placement wastes more than a little.
     pub(super) wasteful: bool,
     draft: Draft,
-    /// Its index among the decisions.
+    /// Its index among the attempts.
     place: usize,
 }
 
 impl<'a> Trials<'a> {
     pub(super) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
-        Trials { drafter, decisions: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
+        Trials { drafter, attempts: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
     }
 
     /// Trials that have to beat the time of a plan of another variant.
@@ -48,19 +48,19 @@ impl<'a> Trials<'a> {
     }
 
     /// Records an attempt; returns whether it fits.
-    pub(super) fn consider(&mut self, attempt: &str, draft: Draft) -> bool {
-        let mut decision = draft.decision(attempt, &self.drafter.options);
-        let fits = decision.fits;
+    pub(super) fn consider(&mut self, name: &str, draft: Draft) -> bool {
+        let mut attempt = draft.attempt(name, &self.drafter.options);
+        let fits = attempt.fits;
         if fits {
             let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
-            decision.time = Some(time);
+            attempt.time = Some(time);
             let wasteful = !draft.is_tight();
             let rank = (time, wasteful, draft.peak);
             if self.best.as_ref().is_none_or(|best| rank < (best.time, best.wasteful, best.draft.peak)) {
-                self.best = Some(Best { time, wasteful, draft, place: self.decisions.len() });
+                self.best = Some(Best { time, wasteful, draft, place: self.attempts.len() });
             }
         }
-        self.decisions.push(decision);
+        self.attempts.push(attempt);
         fits
     }
 
@@ -68,21 +68,21 @@ impl<'a> Trials<'a> {
         self.bounds.push(bound);
     }
 
-    /// The fastest attempt with all decisions, and the highest bound that covers it.
+    /// The fastest attempt, all attempts, and the highest bound that covers it.
     ///
     /// # Errors
-    /// All decisions if none fits.
-    pub(super) fn outcome(self) -> Result<PolicyResult, Vec<Decision>> {
-        let Trials { drafter, mut decisions, best, bounds, to_beat: _ } = self;
+    /// All attempts if none fits.
+    pub(super) fn outcome(self) -> Result<PolicyResult, Vec<Attempt>> {
+        let Trials { drafter, mut attempts, best, bounds, to_beat: _ } = self;
         match best {
             Some(Best { draft, place, time, .. }) => {
-                decisions[place].taken = true;
+                attempts[place].taken = true;
                 let in_parts = InParts::of(drafter.step, &draft.schedule);
                 let bounds = bounds.into_iter().filter(|bound| bound.covers(in_parts.as_ref(), time));
                 let bound = bounds.max_by_key(|bound| bound.time);
-                Ok(PolicyResult { draft, decisions, bound })
+                Ok(PolicyResult { draft, attempts, bound })
             }
-            None => Err(decisions),
+            None => Err(attempts),
         }
     }
 }

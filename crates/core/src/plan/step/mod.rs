@@ -175,8 +175,8 @@ pub struct Operation {
     /// The time of a separate call for its sums over all samples. Set if each output sample depends only on the same input sample and on these sums,
     /// as in batch normalization. The sums are the outputs without samples that it overwrites. [`Phase`] describes how it then runs in parts.
     pub sums: Option<Nanos>,
-    /// Blocks that it takes and gives back beside its results, in order, where a program's allocator places them: bytes of a block, 0 for a
-    /// result, and -1 where the first block goes. Empty if only their sum is known.
+    /// Its allocations and releases of workspace as recorded by a program's allocator, in order: bytes of a block, 0 for a result, and -n to release
+    /// the n-th block. Empty if only their sum is known.
     pub workspaces: Vec<i64>,
 }
 

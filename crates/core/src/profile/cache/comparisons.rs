@@ -1,6 +1,6 @@
 //! The errors of configurations against 64-bit arithmetic, so that no process repeats the comparison of another.
 //!
-//! The table refers to no other, so that older programs can clear the cache without knowing it.
+//! The table refers to no other table, so that older programs can clear the cache without knowing it.
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
@@ -78,7 +78,7 @@ impl Cache {
     }
 }
 
-/// As it is saved: without times, and with errors that are numbers.
+/// The saved form: without times, and with finite errors.
 fn bounded(Comparison { configuration, error, own }: &Comparison) -> Comparison {
     let own = own.as_ref().map(|(own, error)| (own.clone(), error.min(MOST_ERROR)));
     Comparison { configuration: configuration.without_times(), error: error.min(MOST_ERROR), own }

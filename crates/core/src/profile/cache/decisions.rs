@@ -10,7 +10,7 @@ use crate::profile::bounds::{decision_fault, device_fault, refuse};
 use crate::profile::{Decision, DecisionKey, Recording};
 use crate::{Device, Error, Nanos};
 
-/// The backend of programs under `tightfit run`, which alone decide.
+/// The backend of programs under `tightfit run`, the only ones with decisions.
 const DECIDES: &str = "cuda";
 /// The table's name.
 pub(super) const TABLE: &str = "decision";
@@ -153,7 +153,7 @@ fn for_all(
     Ok(())
 }
 
-/// Adds all decisions to the recordings of their devices, which then are in the order in which the devices came.
+/// Adds all decisions to the recordings of their devices, in order of the devices' first appearance.
 pub(super) fn add_to(recordings: &mut Vec<Recording>, connection: &Connection) -> rusqlite::Result<()> {
     let devices = devices(connection)?;
     for_all(connection, |[words, problem, question], decision| {
@@ -188,14 +188,14 @@ pub(super) fn count_in(summaries: &mut Vec<Summary>, connection: &Connection) ->
     })
 }
 
-/// The devices that the cache knows, in the order in which they came.
+/// The devices in the cache, in order of first appearance.
 fn devices(connection: &Connection) -> rusqlite::Result<Vec<Device>> {
     let mut statement =
         connection.prepare("SELECT backend, name, library, threads FROM device WHERE threads >= 0 ORDER BY id")?;
     statement.query_map([], |row| device(row, 0))?.collect()
 }
 
-/// The device of a row by its words.
+/// The device of a row, by its words.
 fn owner(devices: &[Device], words: &str) -> Device {
     let known = devices.iter().filter(|device| device.to_string() == words);
     known.max_by_key(|device| device.backend == DECIDES).cloned().unwrap_or_else(|| device_of(words))

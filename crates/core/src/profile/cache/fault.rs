@@ -1,4 +1,4 @@
-//! Faults of a cache file, and what to do about each.
+//! Faults of a cache file, with remedies.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::Error;
 
 /// The version of the table layout; a file with another version is left unchanged.
 pub(super) const SCHEMA_VERSION: i32 = 1;
-/// How long to wait while another process writes.
+/// The longest wait while another process writes.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
 /// A fault of a file.
@@ -60,7 +60,7 @@ pub(super) fn refuse(path: &Path, fault: Fault) -> Error {
     Error::File { path: path.to_owned(), what, source }
 }
 
-/// Whether this is because another program writes to the file.
+/// Whether the cause is another program that writes to the file.
 pub(super) fn is_locked(error: &Error) -> bool {
     let Error::File { source: Some(source), .. } = error else { return false };
     let code = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);

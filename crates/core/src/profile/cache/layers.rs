@@ -27,7 +27,7 @@ impl Cache {
     /// program has no such kernel, and the first named one replaces it.
     ///
     /// # Errors
-    /// As [`Cache::keep`]; none of them is added then.
+    /// As [`Cache::keep`]; in that case no kernel is added.
     pub fn add_to_program(&self, name: &str, kernels: &[Kernel]) -> Result<(), Error> {
         self.add_layers(name, &layers(kernels))
     }

@@ -34,8 +34,8 @@ impl InvalidRows {
 }
 
 impl Cache {
-    /// How many rows are ignored when the cache is read, because they were edited by hand and cannot be measurements.
-    /// [`Cache::clear`] deletes them.
+    /// The number of rows that are ignored when the cache is read, because they were edited by hand and cannot be measurements. [`Cache::clear`]
+    /// deletes them.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be read.

@@ -40,7 +40,7 @@ pub struct Cache {
     connection: Mutex<Connection>,
 }
 
-/// How many measurements and decisions the cache has for one device.
+/// The numbers of measurements and decisions in the cache for one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The device.
@@ -62,7 +62,7 @@ pub struct Imported {
     pub measurements: usize,
     /// Its decisions about questions without a decision in the cache.
     pub new: usize,
-    /// Its finished decisions that took the place of unfinished ones.
+    /// Its finished decisions that replaced unfinished ones.
     pub replaced: usize,
     /// Decisions of the cache that were kept instead of the recording's.
     pub kept: usize,
@@ -105,7 +105,7 @@ impl Cache {
         let _ = self.lock().busy_timeout(patience);
     }
 
-    /// Whether an error is only that another program was writing.
+    /// Whether the cause of an error is another program that was writing.
     pub fn is_locked(error: &Error) -> bool {
         fault::is_locked(error)
     }
@@ -209,7 +209,7 @@ impl Cache {
         read().map_err(|error| self.refuse(error.into()))
     }
 
-    /// Saves what dividing a shape costs on `device`.
+    /// Saves the cost of dividing a shape on `device`.
     ///
     /// # Errors
     /// As [`Cache::keep`].
@@ -368,7 +368,7 @@ impl Store for Cache {
 enum Precedence {
     /// The one with more repeats; if equal, the new one.
     Repeats,
-    /// The same, but an old one that is invalid or has another workspace is always replaced.
+    /// As above, but an old one that is invalid or has another workspace is always replaced.
     Today,
 }
 

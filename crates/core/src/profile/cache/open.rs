@@ -67,7 +67,7 @@ CREATE TABLE layer (
     PRIMARY KEY (network, position)
 ) STRICT, WITHOUT ROWID;
 ";
-/// Tables that were added later, to files of older programs too.
+/// Tables that were added later, even to files of older programs.
 const LATER: [&str; 3] = [marks::SCHEMA, decisions::SCHEMA, comparisons::SCHEMA];
 
 impl Cache {
@@ -108,7 +108,7 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Opens a cache for reading and writing, as [`Cache::open`] does, but creates none.
+    /// Opens an existing cache for reading and writing, as [`Cache::open`] does.
     ///
     /// # Errors
     /// The errors of [`Cache::open`], and [`Error::File`] for a missing file.
@@ -117,7 +117,7 @@ impl Cache {
         Cache::open(path)
     }
 
-    /// Opens an existing cache for reading alone; the file may be read-only.
+    /// Opens an existing cache read-only; the file may be read-only too.
     ///
     /// # Errors
     /// As [`Cache::open_existing`].
@@ -170,8 +170,8 @@ impl Cache {
         let mut connection = self.lock();
         self.check(&connection)?;
         let journal = if on_network(&self.path) { "DELETE" } else { "WAL" };
-        // Switching does not wait for another process that switches at the same moment, so it is tried again. Where the
-        // answer is not `wal` the rollback journal stays in force, which is safe everywhere.
+        // Switching the journal does not wait for another process that switches at the same moment, so it is retried. If the answer is not `wal`, the
+        // rollback journal stays in force, which is safe everywhere.
         let started = Instant::now();
         loop {
             match connection.query_row(&format!("PRAGMA journal_mode = {journal}"), [], |_| Ok(())) {

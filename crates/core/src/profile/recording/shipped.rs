@@ -97,7 +97,7 @@ fn read(reader: impl BufRead, device: &Device, fit: impl Fn(&Device) -> Fit) -> 
 mod tests {
     use super::*;
 
-    /// Larger than this, every program that begins tuned pays for it.
+    /// If it were larger, every tuned program would start slower.
     const MOST: usize = 300_000;
 
     #[test]

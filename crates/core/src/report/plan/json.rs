@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::plan::{
-    Accounting, Action, Bounded, Decision, InParts, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span,
+    Accounting, Action, Attempt, Bounded, InParts, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span,
     TensorDecision,
 };
 use crate::{Bytes, Device, Nanos, Types};
@@ -30,6 +30,8 @@ struct Document<'a> {
     types: Types,
     inference: bool,
     momentum: bool,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    frozen: &'a [String],
     budget_bytes: Option<Bytes>,
     host_budget_bytes: Option<Bytes>,
     policy: &'static str,
@@ -159,6 +161,7 @@ impl<'a> Document<'a> {
             types: plan.types,
             inference: plan.mode == Mode::Inference,
             momentum: plan.mode == Mode::Training && plan.momentum,
+            frozen: &plan.frozen,
             budget_bytes: finite(plan.options.budget),
             host_budget_bytes: finite(plan.options.host_budget),
             policy: plan.options.policy.name(),
@@ -215,7 +218,7 @@ impl AccountingObject {
 }
 
 impl DecisionObject<'_> {
-    fn of(decision: &Decision) -> DecisionObject<'_> {
+    fn of(decision: &Attempt) -> DecisionObject<'_> {
         DecisionObject {
             attempt: &decision.attempt,
             needed_bytes: decision.needed,

@@ -1,5 +1,5 @@
-//! The plan as one self-contained HTML page: no network access, inline SVG pictures, and a short script for finding and
-//! enlarging what they show. Without scripts, everything is still there.
+//! The plan as one self-contained HTML page: no network access, inline SVG pictures, and a short script for search and zoom. The page is complete
+//! without scripts.
 
 use super::table::summary;
 use super::{grid, pictures};

@@ -57,7 +57,7 @@ impl Sweep<'_> {
         self.grid(&columns, head, values, |time| time.as_micros().to_string())
     }
 
-    /// One row per budget for people; a budget that is too small shows what is needed.
+    /// One row per budget for people; an insufficient budget shows the bytes needed.
     pub fn table(&self) -> Grid {
         let (left, right) = (Align::Left, Align::Right);
         let columns = [
@@ -88,7 +88,7 @@ impl Sweep<'_> {
         self.grid(&columns, head, values, millis)
     }
 
-    /// Draws the time of a step against the budget, ours and as others plan it.
+    /// Draws the time of a step against the budget, for this planner and for existing methods.
     pub fn picture(&self) -> String {
         let curve = |name: &str, time: &dyn Fn(usize) -> Option<Nanos>| Curve {
             name: name.to_owned(),

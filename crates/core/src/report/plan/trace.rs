@@ -111,7 +111,7 @@ impl TraceProcess {
         json!({"ph": "C", "name": name, "pid": self.0, "ts": level.at.as_micros(), "args": values})
     }
 
-    /// The number of a stream's track: another in every process, and never 0, which is the idle task in traces of a system.
+    /// The number of a stream's track: different in every process, and never 0, which is the idle task in traces of a system.
     fn thread(self, stream: Stream) -> u32 {
         self.0.saturating_mul(10).saturating_add(stream.index() as u32)
     }
@@ -202,7 +202,7 @@ fn describe(plan: &Plan, place: usize) -> String {
 fn readers(plan: &Plan) -> Vec<Option<usize>> {
     let instructions = &plan.schedule.instructions;
     let mut readers = vec![None; instructions.len()];
-    // Going backward, what comes next is known.
+    // Walking backward, the next use is known.
     let mut of_block: HashMap<BlockId, usize> = HashMap::new();
     let mut of_host_block: HashMap<HostBlockId, usize> = HashMap::new();
     let mut first_run = None;

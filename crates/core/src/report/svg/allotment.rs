@@ -46,7 +46,7 @@ pub fn allotment(title: &str, optimized: &Optimized) -> String {
     let time = Axis::of_times("time", both().map(Configuration::time).max().unwrap_or_default());
 
     let left = 40.0 + kernels.iter().map(|kernel| text_width(&kernel.layer, TEXT)).fold(60.0, f64::max);
-    // The note after a bar must stay inside the picture, however long the bar is.
+    // The note after a bar must stay inside the picture for any length of the bar.
     let notes = kernels.iter().filter_map(|kernel| {
         let note = note(*kernel.undivided.as_ref().err()?);
         Some(PANEL * time.at_time(kernel.configuration.time()) + text_width(note, SMALL) + 12.0)

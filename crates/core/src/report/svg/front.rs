@@ -157,7 +157,7 @@ fn draw_slices(
     draw_labels(&[samples, &describe_slices(slices)], Frame { height: upper, ..block }, ink, canvas);
 }
 
-/// How many slices there are, and how large: `16 x h16`, or `17 x h1-3` if they differ.
+/// The number and size of slices: `16 x h16`, or `17 x h1-3` if they differ.
 fn describe_slices(slices: &Slices) -> String {
     let extents = || slices.runs().map(|(_, extent, _)| extent);
     let (least, most) = (extents().min().unwrap_or_default(), extents().max().unwrap_or_default());

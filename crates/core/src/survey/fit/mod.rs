@@ -192,7 +192,7 @@ impl<'p, 'b> Search<'p, 'b> {
         self.sizes[..self.sizes.partition_point(|&known| known <= size)].last().copied()
     }
 
-    /// The time of an algorithm at a size; none if it fails, has no chance, or does not fit.
+    /// The time of an algorithm at a size; `None` if it fails, has no chance, or does not fit.
     fn measure(&mut self, algorithm: usize, size: usize, limit: Bytes) -> Result<Option<Nanos>, Error> {
         let Some(size) = self.snap(size) else { return Ok(None) };
         let problem = self.problem.with_batch(size)?;
@@ -263,7 +263,7 @@ impl<'p, 'b> Search<'p, 'b> {
         self.complete(limit)
     }
 
-    /// Measures sizes that add up to the mini-batch, if those measured so far do not.
+    /// Measures sizes that add up to the mini-batch, if the measured sizes do not.
     fn complete(&mut self, limit: Bytes) -> Result<(), Error> {
         loop {
             let before = self.measured.len() + self.failed.len();
@@ -403,7 +403,7 @@ impl<'p, 'b> Search<'p, 'b> {
         multiples.iter().copied().chain(left).collect()
     }
 
-    /// The middles of the gaps between each winning size and its measured neighbors.
+    /// The midpoints between each winning size and its measured neighbors.
     fn between_neighbors(&self, algorithm: usize, winners: &BTreeSet<(usize, usize)>) -> Vec<usize> {
         let known: Vec<usize> = self.measured.range((algorithm, 0)..(algorithm + 1, 0)).map(|(key, _)| key.1).collect();
         let mut sizes = Vec::new();
@@ -423,7 +423,7 @@ impl<'p, 'b> Search<'p, 'b> {
     fn winners(&self, limit: Bytes) -> BTreeSet<(usize, usize)> {
         let candidates: Vec<Candidate> = self.measured.values().cloned().collect();
         let divided = divide(&self.problem, &candidates, limit, DivisionCost::default());
-        // If nothing adds up, there is nothing to refine.
+        // If no sizes add up, nothing can be refined.
         let parts = divided.iter().flat_map(|configuration| configuration.parts());
         let place = |part: &Candidate| self.algorithms.iter().position(|algorithm| *algorithm == part.algorithm);
         parts.filter_map(|part| Some((place(part)?, part.micro_batch))).collect()

@@ -25,7 +25,7 @@ const CLIFF_SLOWDOWN: f64 = 4.0;
 /// The number of sizes at which each algorithm is screened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// At two, which foretells how its time grows.
+    /// At two, which predicts the growth of its time.
     Twice,
     /// At one, if setting an algorithm up costs more than running it.
     Once,
@@ -94,7 +94,7 @@ impl Search<'_, '_> {
         Ok(Screening { foretold, unknown })
     }
 
-    /// The largest size between two, by halves, that takes no longer per sample than a cliff allows, and its time.
+    /// The largest size between two, found by bisection, that stays below the cliff per sample, and its time.
     fn below_cliff(
         &mut self,
         algorithm: usize,

@@ -7,7 +7,7 @@ fn descent() {
     let by = Sgd { learning_rate: 0.5, momentum: 0.25, weight_decay: 0.125 };
     let (mut w, mut v) = ([8.0], [4.0]);
     solver::update(&Team::new(1), by, 2.0, &mut w, &[6.0], Some(&mut v));
-    // g = 6 / 2 + 8 / 8 = 4, v = 4 / 4 + 4 / 2 = 3, w = 8 - 3
+    // g = 6 / 2 + 8 / 8 = 4, v = 4 / 4 + 4 / 2 = 3, w = 8 - 3.
     assert_eq!((w, v), ([5.0], [3.0]));
     let mut w = [8.0];
     solver::update(&Team::new(1), by, 2.0, &mut w, &[6.0], None);

@@ -19,7 +19,7 @@ use super::room::Room;
 use super::similar::Similar;
 use super::steps::Steps;
 use super::task::{Purpose, Task};
-use super::{Around, Call};
+use super::{Around, TunedCall};
 use crate::choose::{Chooser, Prover, admission};
 use crate::judge::{RESERVE, Truth};
 use crate::kernel::Kernel;
@@ -107,7 +107,7 @@ impl State {
     }
 
     /// Adds time spent on the host.
-    pub fn spend(&mut self, call: &Call<'_>, time: Duration) {
+    pub fn spend(&mut self, call: &TunedCall<'_>, time: Duration) {
         self.pace.spend(time);
         call.around.chooser.spending().add(time);
     }
@@ -137,7 +137,7 @@ impl State {
     }
 
     /// Reads the results of ended measurements.
-    fn receive(&mut self, call: &Call<'_>) {
+    fn receive(&mut self, call: &TunedCall<'_>) {
         let pace = &mut self.pace;
         self.held.retain(|Held { from, to, host, at }| match to.since(from) {
             Ok(Some(device)) => {
@@ -208,7 +208,7 @@ impl State {
     ///
     /// # Safety
     /// As [`super::Tuner::between_calls`].
-    pub unsafe fn go_on(&mut self, call: &Call<'_>, session: &mut Session) {
+    pub unsafe fn go_on(&mut self, call: &TunedCall<'_>, session: &mut Session) {
         self.receive(call);
         if self.is_ending {
             self.is_over = self.flights.is_empty();
@@ -250,7 +250,7 @@ impl State {
     /// As [`super::Tuner::between_calls`]; the stream belongs to the handle.
     unsafe fn enqueue(
         &mut self,
-        call: &Call<'_>,
+        call: &TunedCall<'_>,
         session: &mut Session,
         stream: Stream,
         started: Instant,
@@ -352,7 +352,7 @@ impl State {
     }
 
     /// Ends the jobs of kernels that are no longer tuned.
-    fn leave_closed(&mut self, call: &Call<'_>, session: &mut Session) {
+    fn leave_closed(&mut self, call: &TunedCall<'_>, session: &mut Session) {
         while let Some(place) = self.jobs.iter().position(|job| !is_open(&job.kernel)) {
             leave(call, session, self.jobs.swap_remove(place));
         }
@@ -387,7 +387,7 @@ impl State {
     }
 
     /// Adds a job for each kernel that is still executed, when the kernel executed now is a new one.
-    fn begin_jobs(&mut self, call: &Call<'_>, device: &Device) {
+    fn begin_jobs(&mut self, call: &TunedCall<'_>, device: &Device) {
         self.others.retain(|kernel| is_open(kernel));
         let is_due = |kernel: &&Arc<Kernel>| kernel.question.device == call.device && self.is_due(kernel);
         if !is_due(&call.own.kernel) {
@@ -406,7 +406,7 @@ impl State {
         }
     }
 
-    fn begin(&mut self, kernel: Arc<Kernel>, call: &Call<'_>, device: &Device) {
+    fn begin(&mut self, kernel: Arc<Kernel>, call: &TunedCall<'_>, device: &Device) {
         let question = &kernel.question;
         let (cached, division) = call.around.chooser.known(question, kernel.terms, call.around.settings, device);
         let ledger = Ledger::new(&question.problem, cached, division);
@@ -417,7 +417,7 @@ impl State {
     }
 
     /// Takes over the decisions of other ranks. Kernels that they leave undecided for long become jobs of this one.
-    fn listen(&mut self, call: &Call<'_>, device: &Device) {
+    fn listen(&mut self, call: &TunedCall<'_>, device: &Device) {
         if self.others.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < CACHE_POLL_INTERVAL) {
             return;
         }
@@ -444,14 +444,14 @@ impl State {
     }
 
     /// Shows on a terminal how far it is.
-    pub fn show(&self, call: &Call<'_>) {
+    pub fn show(&self, call: &TunedCall<'_>) {
         let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
         let left = call.around.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));
         call.around.progress.show(call.around.settings, done, self.kernels.len(), left);
     }
 
     /// Drops the jobs that are left, except resting ones.
-    fn close_jobs(&mut self, call: &Call<'_>, session: &mut Session) {
+    fn close_jobs(&mut self, call: &TunedCall<'_>, session: &mut Session) {
         let jobs = std::mem::take(&mut self.jobs);
         let (resting, left) = jobs.into_iter().partition(|job| self.rests(&job.kernel));
         self.jobs = resting;
@@ -459,7 +459,7 @@ impl State {
     }
 
     /// Drops all jobs that are left. Returns whether anything was measured since the last end.
-    pub fn end(&mut self, call: &Call<'_>, session: &mut Session) -> bool {
+    pub fn end(&mut self, call: &TunedCall<'_>, session: &mut Session) -> bool {
         self.close_jobs(call, session);
         call.builds.end();
         call.around.chooser.proofs().end();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tightfit_core::Nanos;
 
 use super::{State, id};
-use crate::tune::Call;
+use crate::tune::TunedCall;
 use crate::tune::job::{Job, Verdict};
 
 /// The stand-in for a choice that does not fit is expected to take this number of times its time.
@@ -55,7 +55,7 @@ impl State {
     /// the job can only continue on another handle, half of the step is left to it.
     pub(super) fn most_promising(
         &self,
-        call: &Call<'_>,
+        call: &TunedCall<'_>,
         waiting: &HashSet<usize>,
         is_half_left: bool,
     ) -> Option<usize> {

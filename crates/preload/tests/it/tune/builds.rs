@@ -75,5 +75,5 @@ fn plans_run_on_the_programs_handles_and_where_there_is_no_handle_of_ours_are_bu
     // The program makes three.
     let refused = tuned(arguments, &[]).with(COMPILE, "20").with("TIGHTFIT_MOCK_CUDNN_FAIL", "cudnnCreate:4:4000");
     let run = all_right(refused, &expected, "in place");
-    assert!(run.errors.contains("plans are not built beside the program"), "{}", run.errors);
+    assert!(run.errors.contains("plans cannot be built while the program runs"), "{}", run.errors);
 }

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit
-from .memory.allocator import There
-from .memory.cap import may_grow, most_reserved, reserve_of, there_on
+from .memory.allocator import There, may_grow, most_reserved, reserve_of, there_on
 from .memory.host import host_bytes
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes
-from .plan.fitted import Fitted, least_of, make_plan, step_of
+from .plan.fitted import Fitted
+from .plan.make import least_of, make_plan, step_of
 from .plan.liveness import Lives
 from .plan.simulate import simulate
 from .plan.watch import Assumed

@@ -5,7 +5,7 @@ use crate::network::onnx::call::{Call, axis};
 use crate::network::onnx::shapes::{permutation, slices};
 use crate::network::onnx::value::{Constant, Data, elements};
 
-/// Where elements come from: the sum of a base and, for each axis, the place along it times a step.
+/// The sources of elements: the sum of a base and, for each axis, the position along it times a step.
 pub struct Walk<'a> {
     dims: &'a [usize],
     steps: Vec<isize>,

@@ -14,7 +14,7 @@ pub fn gives_truth(operator: &str) -> bool {
     all.contains(&operator)
 }
 
-/// One of the operations below on all inputs, each stretched to these extents.
+/// One of the operations below on all inputs, each broadcast to these extents.
 pub fn apply(call: &Call<'_>, dims: &[usize]) -> Result<Data, String> {
     let inputs = inputs(call)?;
     let operator = call.operator();
@@ -59,7 +59,7 @@ pub fn apply(call: &Call<'_>, dims: &[usize]) -> Result<Data, String> {
     results.collect::<Option<_>>().map(Data::Floats).ok_or_else(none)
 }
 
-/// The elements of the second input where the first is true, else of the third.
+/// The elements of the second input at positions where the first is true, otherwise of the third.
 pub fn choose(call: &Call<'_>, dims: &[usize]) -> Result<Data, String> {
     let part = |at| spread(call.constant(at)?, dims);
     let Data::Integers(which) = part(0)? else { return Err("its condition is not known".to_owned()) };

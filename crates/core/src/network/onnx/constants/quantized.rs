@@ -30,7 +30,7 @@ pub fn dequantized(call: &Call<'_>) -> Result<Data, String> {
         .ok_or_else(|| "its numbers are too large".to_owned())
 }
 
-/// Numbers as whole ones of the type of the zero point: `x / scale + zero`, rounded to even and kept within the type.
+/// Converts numbers to integers of the zero point's type: `x / scale + zero`, rounded to even and clamped to the type.
 pub fn quantized(call: &Call<'_>, to: i32) -> Result<Data, String> {
     let (x, scale) = (call.constant(0)?, call.constant(1)?);
     let scales =

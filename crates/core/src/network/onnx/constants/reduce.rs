@@ -5,7 +5,7 @@ use crate::network::onnx::call::{Call, axis};
 use crate::network::onnx::shapes::reduced_axes;
 use crate::network::onnx::value::{Constant, Data, Dims, broadcast};
 
-/// Takes together the elements along some axes.
+/// Combines the elements along some axes.
 pub fn reduce(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     let rank = input.dims.len();
     let along = reduced_axes(call, rank)?;
@@ -68,7 +68,7 @@ fn floating(operator: &str, all: &[f64]) -> Option<f64> {
     })
 }
 
-/// Adds up along an axis, each with those before it.
+/// Cumulative sums along an axis.
 pub fn cumulate(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     if call.int("exclusive").unwrap_or(0) != 0 || call.int("reverse").unwrap_or(0) != 0 {
         return Err("sums that leave out elements or go backward are not supported".to_owned());

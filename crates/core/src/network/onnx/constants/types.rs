@@ -47,7 +47,7 @@ pub fn name(code: i32) -> String {
     known.map_or_else(|| format!("number {code}"), |name| (*name).to_owned())
 }
 
-/// The smallest and largest whole number of a type; none for types of floating-point numbers.
+/// The smallest and largest integer of a type; `None` for floating-point types.
 pub fn range(code: i32) -> Option<(i64, i64)> {
     Some(match code {
         of::INT4 => (-8, 7),
@@ -65,7 +65,7 @@ pub fn range(code: i32) -> Option<(i64, i64)> {
     })
 }
 
-/// A floating-point number as a type holds it.
+/// A floating-point number rounded to a type.
 fn rounded(code: i32, number: f64) -> f64 {
     match code {
         of::FLOAT => f64::from(number as f32),

@@ -88,7 +88,7 @@ fn import(domain: &str, version: i64) -> OperatorSetIdProto {
     OperatorSetIdProto { domain: domain.to_owned(), version }
 }
 
-/// The same model with operators of another version.
+/// The model with operators of another version.
 fn at(version: i64, model: ModelProto) -> ModelProto {
     ModelProto { opset_import: vec![import("", version)], ..model }
 }
@@ -97,7 +97,7 @@ fn bytes(model: &ModelProto) -> Vec<u8> {
     model.encode_to_vec()
 }
 
-/// A file with these bytes, and the folder that it disappears with.
+/// A file with these bytes, and the temporary folder that it is in.
 fn file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("net.onnx");

@@ -1,4 +1,4 @@
-//! Numbers that a file holds or computes in any way, who shares them, and which cannot be had.
+//! Parameters that a file holds or computes in any way, their sharing, and refusals.
 
 use super::*;
 
@@ -235,7 +235,7 @@ fn equal_uses_are_shared_and_different_uses_refused() {
         let error = twice(first, second, halved()).shared().unwrap_err().to_string();
         assert!(error.contains("use `c.weight` through different computations"), "{error}");
     }
-    // The numbers of a node are no initializer, and shared all the same.
+    // The numbers of a `Constant` node are not an initializer, but are shared too.
     let held = |mut nodes: Vec<NodeProto>| {
         let tensor = Is::Tensor(weights("", &[2, 2, 1, 1]).into());
         nodes.insert(0, node("Constant", &[], &["k"], &[("value", tensor)]));

@@ -37,7 +37,7 @@ use super::{Floors, PolicyResult, Trials};
 use crate::Error;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
-use crate::plan::{Algorithms, Bounded, Decision};
+use crate::plan::{Algorithms, Attempt, Bounded};
 
 /// The least bytes at once that any plan with whole mini-batches needs, and the operation that needs them.
 pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
@@ -52,10 +52,10 @@ pub(super) fn floor(drafter: &Drafter<'_>) -> (u64, usize) {
 pub(super) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
     let options = &drafter.options;
     let floor = floors.of_policy(options.policy);
-    let too_large = |decisions: Vec<Decision>| drafter.too_large(floor, &decisions, floors.least());
+    let too_large = |attempts: Vec<Attempt>| drafter.too_large(floor, &attempts, floors.least());
     if floor.peak > options.budget {
         let is_stopped = drafter.end.is_stopped();
-        return Err(if is_stopped { Error::Interrupted } else { too_large(vec![floor.decision("least", options)]) });
+        return Err(if is_stopped { Error::Interrupted } else { too_large(vec![floor.attempt("least", options)]) });
     }
     let mut trials = Trials::new(drafter);
     trials.consider("least", floors.whole().clone());

@@ -50,7 +50,7 @@ pub fn arena(plan: &Plan) -> String {
     canvas.finish("the arena over one step")
 }
 
-/// When each block is allocated and released; resident ones are there throughout.
+/// The times at which each block is allocated and released; resident blocks stay throughout.
 fn lives(plan: &Plan) -> Vec<[Nanos; 2]> {
     let mut lives = vec![[Nanos::ZERO, plan.step_time]; plan.schedule.blocks.len()];
     for (instruction, span) in plan.schedule.instructions.iter().zip(&plan.simulation.spans) {

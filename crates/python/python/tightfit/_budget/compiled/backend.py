@@ -59,7 +59,7 @@ def tightfit(
         if isinstance(error, private.Lacking):
             raise
         raise BadInput(f"options: {str(error).split(', known options')[0]}; beside options of Inductor, these are known: {', '.join(_OURS)}") from None
-    plain = lambda: private.compile_with(inner, None, None, graph, inputs, settings)  # noqa: E731
+    plain = lambda: private.compile_with(inner, None, graph, inputs, settings)  # noqa: E731
     return compile_within(budget, device, inner, settings, graph, inputs, plain, ours.get("optimizer"))
 
 

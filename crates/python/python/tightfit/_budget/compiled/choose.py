@@ -50,10 +50,8 @@ class Chooser:
     plain
         PyTorch's fastest division.
     seen
-        Bytes of the forward and backward pass of each division whose graphs were lowered. These are exact. The ratios of the last one to the
-        computed bytes correct all other divisions.
-    error
-        The share by which computed bytes may be too few.
+        By division, the bytes that Inductor needs for the forward and the backward graph, of the graphs that it has fused. The ratios of the last one
+        to the computed bytes correct all other divisions.
     """
 
     def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], beside: int = 0) -> None:
@@ -69,9 +67,9 @@ class Chooser:
         self.pricing: Pricing | None = None
         self.steps: list[_Step] = []
         self.smallest: Choice | None = None
-        self.seen: dict[frozenset[int], tuple[int, int]] = {}
+        self.seen: dict[frozenset[int], dict[bool, int]] = {}
         self.noted: list[Choice] = []
-        self.ratios = (1.0, 1.0)
+        self.ratios = {False: 1.0, True: 1.0}
 
     def add(self, of: str, saved: frozenset[int]) -> Choice | None:
         """Adds a division of PyTorch's."""
@@ -80,29 +78,27 @@ class Chooser:
         self.theirs.append(Choice(simulate(self.graph, saved, self.beside), of))
         return self.theirs[-1]
 
-    def note(self, choice: Choice, forward: int, backward: int) -> None:
-        """Notes the bytes of a division's lowered graphs."""
+    def note(self, choice: Choice, is_backward: bool, bytes: int) -> None:
+        """Notes the bytes of one of a division's graphs."""
         division = choice.division
-        self.seen[division.saved] = (forward, backward)
-        self.noted.append(choice)
-        self.ratios = (forward / max(division.forward, 1), backward / max(division.backward - division.rest, 1))
+        if division.saved not in self.seen:
+            self.seen[division.saved] = {}
+            self.noted.append(choice)
+        self.seen[division.saved][is_backward] = bytes
+        self.ratios[is_backward] = bytes / max(_computed(division)[is_backward], 1)
 
     def peak(self, division: Division) -> int:
-        """Bytes at a division's peak: exact if its graphs were lowered, else computed and corrected."""
-        seen = self.seen.get(division.saved)
-        if seen is None:
-            computed = division.forward, division.backward - division.rest
-            seen = int(computed[0] * self.ratios[0]), int(computed[1] * self.ratios[1])
-        return max(seen[0], seen[1] + division.rest, division.start)
+        """Bytes at a division's peak: exact if Inductor has fused its graphs, else computed and corrected."""
+        seen = self.seen.get(division.saved, {})
+        computed = _computed(division)
+        forward, backward = (seen.get(way, int(computed[way] * self.ratios[way])) for way in (False, True))
+        return max(forward, backward + division.rest, division.start)
 
-    def fitting(self, room: float, more: float = 0.0) -> Choice | None:
-        """The fastest division found that fits; PyTorch's fastest if it fits.
-
-        Computed peaks may be above the room by the share ``more``.
-        """
+    def fitting(self, room: float) -> Choice | None:
+        """The fastest division found that fits; PyTorch's fastest if it fits."""
 
         def fits(choice: Choice) -> bool:
-            return self.peak(choice.division) <= (room if choice.division.saved in self.seen else room * (1 + more))
+            return self.peak(choice.division) <= room
 
         if self.peak(self.plain) <= room:
             return self.theirs[0]
@@ -118,7 +114,7 @@ class Chooser:
         return other.time_us - one.time_us > max(_BETTER * (other.time_us - self.plain.time_us), 0.0)
 
     def lowered(self, room: float) -> Choice | None:
-        """The fastest division that fits, of those whose graphs were lowered."""
+        """The fastest division that fits, of all divisions whose bytes Inductor showed."""
         return min((one for one in self.noted if self.peak(one.division) <= room), key=_time, default=None)
 
     def least(self) -> Choice:
@@ -252,3 +248,8 @@ def _cost(choice: Choice, price: float) -> float:
 
 def _time(choice: Choice) -> float:
     return choice.division.time_us
+
+
+def _computed(division: Division) -> dict[bool, int]:
+    """Computed bytes of the buffers of the forward and the backward graph."""
+    return {False: division.forward, True: division.backward - division.rest}

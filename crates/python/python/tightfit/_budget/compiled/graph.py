@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+# Inductor writes a value to memory if computing it reads more values than this, with several readers or with one.
+_READS_SHARED, _READS = 4, 8
+
 __all__ = ["Division", "Graph", "Rates", "Value", "simulate"]
 
 
@@ -48,6 +51,8 @@ class Value:
         Time of a kernel in microseconds.
     apart
         Whether its readers run in another kernel: the sum over a batch is complete only when a kernel ends.
+    stored
+        Whether Inductor never computes it once more in each reader, as random numbers.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Value:
     saved: bool = True
     us: float = 0.0
     apart: bool = False
+    stored: bool = False
     users: list[int] = field(default_factory=list)
 
 
@@ -210,19 +216,18 @@ class _Pass:
     def __init__(self, graph: Graph, order: list[int], held: set[int], there: Iterable[int] = ()) -> None:
         values, root = graph.values, graph.root
         mine = set(order)
-        level: dict[int, int] = {}
-        # As levels, but sums over a batch begin one, too.
+        # Kernels, and sums over a batch, begin a phase.
         phase: dict[int, int] = {}
         for place in order:
             value = values[place]
-            before = begun = 0
+            begun = 0
             for read in value.inputs:
-                if read in level:
-                    is_call = values[read].kind in ("kernel", "part")
-                    before = max(before, level[read] + is_call)
-                    begun = max(begun, phase[read] + (is_call or values[read].apart))
-            level[place] = before + (value.kind == "kernel")
+                if read in phase:
+                    begun = max(begun, phase[read] + (values[read].kind in ("kernel", "part") or values[read].apart))
             phase[place] = begun + (value.kind == "kernel")
+        if graph.fuses:
+            order = self._together(graph, order, phase)
+        stored = self._stored(graph, order, mine)
         # The last reader of each value that is written, through views.
         exists: dict[int, bool] = {}
         last: dict[int, int] = {}
@@ -230,10 +235,15 @@ class _Pass:
         ends: dict[int, int] = {}
         # The phases in which each value is read, by fused kernels. A value that is not written is computed in each of them.
         reads: dict[int, set[int]] = {}
+        called: set[int] = set()
         for place in reversed(order):
             value = values[place]
             if value.kind in ("fused", "reduction") and graph.fuses and root[place] == place and place not in held:
-                exists[place] = last.get(place, -1) >= 0 and self._far(graph, place, mine, level)
+                apart = reads.get(place, set())
+                if value.kind == "reduction" or value.apart:
+                    exists[place] = place in called or bool(apart - {phase[place]})
+                else:
+                    exists[place] = place in called or place in stored and len(apart) > 1
             else:
                 exists[place] = value.kind not in ("view", "none") and root[place] == place
             end = position[place]
@@ -246,7 +256,9 @@ class _Pass:
                 source = root[read]
                 if source != read:
                     last[source] = max(last.get(source, -1), end)
-                if value.kind != "kernel":
+                if value.kind in ("kernel", "part"):
+                    called.add(source)
+                else:
                     reads.setdefault(source, set()).update(runs_in)
         bytes_read = 0
         for source, read_in in reads.items():
@@ -260,20 +272,55 @@ class _Pass:
         self._timeline(graph, order, held, there, exists, last)
 
     @staticmethod
-    def _far(graph: Graph, place: int, mine: set[int], level: dict[int, int]) -> bool:
-        """Whether a fused value has a reader outside of its kernel."""
+    def _together(graph: Graph, order: list[int], phase: dict[int, int]) -> list[int]:
+        """The order of a pass in which recomputed values of one phase that read each other are computed together, by the kernel that the first needs."""
         values = graph.values
-        stack = [place]
-        while stack:
-            for user in values[stack.pop()].users:
-                if user not in mine:
-                    continue
-                kind = values[user].kind
-                if kind == "view":
-                    stack.append(user)
-                elif kind in ("kernel", "part") or kind != "none" and level[user] != level[place]:
-                    return True
-        return False
+        leader: dict[int, int] = {}
+
+        def leading(place: int) -> int:
+            while leader[place] != place:
+                leader[place] = place = leader[leader[place]]
+            return place
+
+        for place in order:
+            value = values[place]
+            if value.backward or value.kind not in ("fused", "reduction", "view"):
+                continue
+            leader[place] = place
+            for read in value.inputs:
+                if read in leader and phase[read] == phase[place]:
+                    one, other = leading(read), leading(place)
+                    leader[max(one, other)] = min(one, other)
+        groups: dict[int, list[int]] = {}
+        for place in order:
+            if place in leader:
+                groups.setdefault(leading(place), []).append(place)
+        moved: list[int] = []
+        done: set[int] = set()
+        for place in order:
+            if place in done:
+                continue
+            members = groups.get(leading(place), [place]) if place in leader else [place]
+            moved += members
+            done.update(members)
+        return moved
+
+    @staticmethod
+    def _stored(graph: Graph, order: list[int], mine: set[int]) -> set[int]:
+        """Fused values that Inductor writes to memory instead of computing them again for each reader: they read many values themselves."""
+        values, root = graph.values, graph.root
+        stored: set[int] = set()
+        count: dict[int, int] = {}
+        for place in order:
+            value = values[place]
+            if value.kind not in ("fused", "reduction"):
+                continue
+            read = sum(count.get(source, 1) for source in {root[one] for one in value.inputs})
+            users = sum(user in mine for user in value.users)
+            if value.stored or read > (_READS_SHARED if users > 1 else _READS):
+                stored.add(place)
+            count[place] = 1 if place in stored or value.kind == "reduction" else read
+        return stored
 
     def _timeline(
         self, graph: Graph, order: list[int], held: set[int], there: Iterable[int], exists: dict[int, bool], last: dict[int, int]

@@ -105,14 +105,13 @@ class Held:
         """Compiles a graph of the program so that its steps stay within the budget."""
         if not torch.is_grad_enabled():
             # Nothing is saved, so nothing is planned.
-            return private.compile_with(inner, None, None, graph, inputs, settings)
+            return private.compile_with(inner, None, graph, inputs, settings)
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
-        plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels)
+        plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, ("tightfit", private.source(), limit, terms.outside, terms.loss))
         one = self.graphs[key] = _Graph(key, plan)
-        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss)
-        run = private.compile_with(inner, plan.divide, identity, graph, inputs, settings)
+        run = private.compile_with(inner, plan, graph, inputs, settings)
         if plan.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)

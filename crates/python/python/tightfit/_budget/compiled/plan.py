@@ -20,13 +20,12 @@ __all__ = ["Plan", "Planned", "Terms"]
 
 # Values of PyTorch's `activation_memory_budget`. Their divisions are candidates, until one fits.
 _SHARES = (0.8, 0.5, 0.2, 0.1, 0.0)
-# The most divisions whose graphs are lowered to find a faster one, and to find one that fits. One more is lowered before a refusal.
-_FASTER, _FITS = 2, 3
-# A computed peak is exact to the share _EXACT. A division is chosen by a computed peak if that leaves _SPARE of the room unused. If it leaves more
-# than _AMPLE unused, the graphs are not lowered.
-_EXACT, _SPARE, _AMPLE = 0.08, 0.015, 0.15
-# The bytes of a forward pass are exact to this share without being lowered.
-_FORWARD = 0.02
+# The most compilations of one graph. In the last one, only a division is chosen whose bytes are known, or else the one with the least bytes.
+_MOST = 3
+# A division is chosen by its computed peak if that leaves this share of the room unused.
+_SPARE = 0.015
+# A division that costs time is replaced by a faster one if Inductor's buffers leave this share of the room unused.
+_UNUSED = 0.06
 # The loss is assumed to take this many times the bytes of the outputs in 32 bits, until a step has been measured.
 _LOSS = 2
 
@@ -73,95 +72,120 @@ class Planned:
 
 
 class Plan:
-    """Divides one joint graph."""
+    """Divides one joint graph.
 
-    def __init__(self, terms: Terms, inner: str, rates: Rates, times_of: Callable[[list[fx.Node]], list[float]]) -> None:
+    The bytes of a division are computed when it is chosen. They are exact once Inductor has fused both graphs, before it generates code. If they do
+    not fit, the graph is divided once more with the error that was seen.
+    """
+
+    def __init__(self, terms: Terms, inner: str, rates: Rates, times_of: Callable[[list[fx.Node]], list[float]], identity: Any = None) -> None:
         self.terms = terms
         self.inner = inner
         self.rates = rates
         self.times_of = times_of
+        self.identity = identity
         self.planned: Planned | None = None
         self.chooser: Chooser | None = None
-        self.nodes: list[fx.Node] = []
         self.choice: Choice | None = None
+        # The names of the joint graph's nodes.
+        self.names: list[str] = []
+        self.seconds = 0.0
 
     def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The forward and backward graphs, as a partitioner of PyTorch returns them."""
         started = time.monotonic()
-        self.choice = None
-        while True:
-            copy = private.copied(module)
-            blank_unread(copy)
-            graphs = private.partition(self._choose, copy, inputs, **others)
-            if self.choice is None or self._settles(graphs):
-                break
+        blank_unread(module)
+        graphs = private.partition(self._choose, module, inputs, **others)
+        self.seconds += time.monotonic() - started
+        if self.inner == "eager":
+            self._state()
+        return graphs
+
+    def keeps(self, is_backward: bool, peak: int) -> bool:
+        """Whether the division is kept, given the bytes that Inductor needs for one of its graphs. If not, another one is chosen.
+
+        Raises
+        ------
+        DoesNotFit
+            If the division with the least bytes does not fit.
+        """
+        chooser, choice = self.chooser, self.choice
+        if chooser is None or choice is None:
+            return True
+        chooser.note(choice, is_backward, peak)
+        better = self._better(is_backward)
+        if better is not None and better.division.saved != choice.division.saved:
+            self.choice = better
+            return False
+        if is_backward:
+            self._state()
+        return True
+
+    def _state(self) -> None:
+        """Notes the plan in numbers.
+
+        Raises
+        ------
+        DoesNotFit
+            If the division with the least bytes does not fit.
+        """
         chooser, choice = self.chooser, self.choice
         if chooser is None or choice is None:
             # The backward pass reads no value of the forward pass.
-            return graphs
+            return
         peak = self.terms.outside + chooser.peak(choice.division)
         if peak > self.terms.budget:
             raise self._misfit(peak)
         plain = self.terms.outside + chooser.peak(chooser.plain)
         self.planned = Planned(
             peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
-            time.monotonic() - started, choice.division is chooser.plain, [self.nodes[place].name for place in sorted(choice.division.saved)],
+            self.seconds, choice.division is chooser.plain, [self.names[place] for place in sorted(choice.division.saved)],
         )  # fmt: skip
-        return graphs
-
-    def _settles(self, graphs: tuple[fx.GraphModule, fx.GraphModule]) -> bool:
-        """Whether the division is kept. If not, another one is chosen with the bytes of the lowered copies."""
-        assert self.chooser is not None and self.choice is not None
-        chooser, room, division = self.chooser, self.terms.room, self.choice.division
-        if self.inner != "inductor" or not chooser.seen and chooser.peak(division) < (1 - _AMPLE) * room:
-            return True
-        if division.saved not in chooser.seen:
-            backward = private.lowered(graphs[1], is_backward=True)
-            forward = int(division.forward * (1 + _FORWARD))
-            if forward > max(room, division.start, backward + division.rest):
-                forward = private.lowered(graphs[0], is_backward=False)
-            chooser.note(self.choice, forward, backward)
-        better = self._better()
-        if better is None or better.division.saved == division.saved:
-            return True
-        self.choice = better
-        return False
 
     @property
     def _room(self) -> float:
-        """The room for divisions whose bytes were computed."""
+        """The room for divisions whose bytes are computed."""
         return self.terms.room * (1 - _SPARE if self.inner == "inductor" else 1)
 
-    def _better(self) -> Choice | None:
-        """Another choice, after a division was lowered; None to keep it."""
+    def _better(self, both: bool) -> Choice | None:
+        """Another choice, after one graph or both graphs of a division were seen; None to keep it."""
         assert self.chooser is not None and self.choice is not None
         chooser, room, division = self.chooser, self.terms.room, self.choice.division
         if chooser.peak(division) <= room:
-            faster = chooser.fitting(room, _EXACT) if division is not chooser.plain and len(chooser.seen) < _FASTER else None
+            if division is chooser.plain or not both or len(chooser.noted) >= _MOST - 1 or chooser.peak(division) > (1 - _UNUSED) * room:
+                return None
+            faster = chooser.fitting(self._room)
             return faster if faster is not None and chooser.saves(faster.division, division) else None
-        if len(chooser.seen) < _FITS and (found := chooser.fitting(self._room)) is not None:
+        if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room)) is not None:
             return found
         return chooser.lowered(room) or chooser.least()
 
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
-        if self.choice is not None and self.chooser is not None:
+        nodes = [node for node in joint.nodes if node.op != "output"]
+        names = [node.name for node in nodes]
+        if self.choice is None or names != self.names:
+            self.names = names
+            self.choice = self._first(joint, info, nodes)
+        else:
             private.nothing_again(joint)
-            nodes = [node for node in joint.nodes if node.op != "output"]
-            return [nodes[place] for place in sorted(self.choice.division.saved)]
+        return [nodes[place] for place in sorted(self.choice.division.saved)]
+
+    def _first(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> Choice:
+        """The division that is compiled first."""
         fuses = self.inner == "inductor"
         kept = private.plainly(joint, info)
-        graph, self.nodes = private.read(joint, info, self.rates, lambda node: 0.0, fuses)
-        place_of = {node: place for place, node in enumerate(self.nodes)}
+        graph = private.read(joint, info, self.rates, fuses)
+        place_of = {node: place for place, node in enumerate(nodes)}
         loss = self.terms.loss
         if loss is None:
-            loss = _LOSS * sum(_wide(node) for node, value in zip(self.nodes, graph.values, strict=True) if value.kind == "tangent")
+            loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
         self.chooser = Chooser(graph, [plain], loss)
         if self.terms.share is not None:
             self.terms.budget = self.terms.share.of(self.terms.outside + self.chooser.peak(self.chooser.plain))
-        if self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE if fuses else 1):
+        if self.chooser.peak(self.chooser.plain) > self._room:
             again = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and value.rerun == "may" and not value.backward]
-            for place, time_us in zip(again, self.times_of([self.nodes[place] for place in again]), strict=True):
+            for place, time_us in zip(again, self.times_of([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
             self.chooser = chooser = Chooser(graph, [plain], loss)
 
@@ -170,8 +194,7 @@ class Plan:
                 return found is not None and chooser.peak(found.division) <= self._room
 
             private.candidates(joint, info, _SHARES, is_enough)
-        self.choice = self.chooser.fitting(self._room) or self.chooser.least()
-        return [self.nodes[place] for place in sorted(self.choice.division.saved)]
+        return self.chooser.fitting(self._room) or self.chooser.least()
 
     def _misfit(self, needed: int) -> DoesNotFit:
         assert self.chooser is not None and self.choice is not None

@@ -5,15 +5,13 @@ They were tested with PyTorch 2.11. `Lacking` names a missing interface, and pro
 
 from __future__ import annotations
 
-import copy
 import functools
 import importlib.util
 import operator
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import fx
@@ -25,11 +23,10 @@ from .cut import ENDLESS
 from .graph import Graph, Rates, Value
 
 __all__ = [
-    "Lacking", "Partition", "candidates", "compile_errors", "compile_with", "copied", "has_triton", "least", "lowered", "nothing_again",
+    "Divider", "Lacking", "candidates", "compile_errors", "compile_with", "has_triton", "least", "nothing_again",
     "options_of", "partition", "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
 ]  # fmt: skip
 
-Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Choose = Callable[[Any, Any], list[fx.Node]]
 
 class Lacking(RuntimeError):
@@ -42,16 +39,6 @@ class Lacking(RuntimeError):
 def has_triton() -> bool:
     """Whether Triton is installed, which Inductor needs on a GPU."""
     return importlib.util.find_spec("triton") is not None
-
-
-def copied(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a module's graph that shares the module's parameters and submodules."""
-    with warnings.catch_warnings():
-        # A copy of PyTorch's structures triggers a warning of PyTorch.
-        warnings.simplefilter("ignore", FutureWarning)
-        made = fx.GraphModule(module, copy.deepcopy(module.graph))
-    made.meta = dict(getattr(module, "meta", {}))
-    return made
 
 
 # Divisions.
@@ -170,8 +157,8 @@ def _must_rerun(node: fx.Node) -> bool:
     return bool(must_recompute(node))
 
 
-def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], float], fuses: bool) -> tuple[Graph, list[fx.Node]]:
-    """Reads a joint graph; ``time`` returns the microseconds of a kernel."""
+def read(joint: fx.Graph, info: Any, rates: Rates, fuses: bool) -> Graph:
+    """Reads a joint graph, without times of kernels."""
     from torch._functorch import partitioners
 
     types = partitioners.get_default_op_list()
@@ -202,9 +189,9 @@ def read(joint: fx.Graph, info: Any, rates: Rates, time: Callable[[fx.Node], flo
             returned=node in returned and forward,
             resident=node.op == "placeholder" and node not in info.required_bw_nodes,
             rerun=rerun, saved=properties.may_be_saved(node.meta.get("val")) and node not in changed,
-            us=time(node) if kind == "kernel" and forward and rerun != "never" else 0.0, apart=properties.is_apart(node),
+            apart=properties.is_apart(node), stored=properties.is_drawn(node),
         ))  # fmt: skip
-    return Graph(values, rates, fuses), nodes
+    return Graph(values, rates, fuses)
 
 
 def _gradients(output: fx.Node, info: Any) -> set[fx.Node]:
@@ -252,80 +239,104 @@ def _bytes(node: fx.Node) -> int:
 # Inductor's buffers.
 
 
-class _Silent:
-    """Discards the logs of Inductor."""
+class _Ended(BaseException):
+    """Ends a compilation: its division is replaced, or ``error`` is raised. It is no `Exception`, which PyTorch would wrap or suppress."""
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: None
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
 
 
-def lowered(module: fx.GraphModule, is_backward: bool) -> int:
-    """Peak bytes of a graph's buffers in Inductor's order, from a copy that is lowered up to code generation.
+@contextmanager
+def _observed(keeps: Callable[[bool, int], bool]) -> Iterator[None]:
+    """Passes the peak bytes of each graph's buffers to ``keeps``, once Inductor has fused and ordered them and before it generates code.
 
-    Inputs that may be freed count until their last use. Parameters and inputs of the program do not count.
+    Inputs that may be freed count until their last use. Parameters and inputs of the program do not count. If ``keeps`` returns False or raises an
+    error, the compilation ends with `_Ended`. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass.
     """
     try:
-        from torch._guards import detect_fake_mode
+        from torch._functorch import config
         from torch._inductor import memory
-        from torch._inductor.compile_fx import _recursive_post_grad_passes
         from torch._inductor.graph import GraphLowering
-        from torch._inductor.virtualized import V
-
-        module = copied(module)
-        inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
-        fake = detect_fake_mode(inputs)
-        with V.set_fake_mode(fake):
-            _recursive_post_grad_passes(module, is_inference=False)
-            graph = GraphLowering(module, example_inputs=inputs, shape_env=fake.shape_env, is_backward=is_backward, is_inference=False)
-            graph.freeze_runtime_asserts()
-            with V.set_graph_handler(graph), V.set_extern_kernel_nodes([]), V.set_debug_handler(_Silent()):
-                graph.run(*inputs)
-                graph.init_wrapper_code()
-                graph._update_scheduler()
-                return _timeline(memory, graph)
-    except (ImportError, AttributeError, TypeError) as error:
+    except ImportError as error:
         raise Lacking(error) from error
+    own = GraphLowering._update_scheduler
+
+    def update(graph: Any) -> None:
+        own(graph)
+        if type(graph) is not GraphLowering or graph.is_inference:
+            return
+        try:
+            try:
+                peak = _timeline(memory, graph)
+            except (AttributeError, TypeError) as error:
+                raise Lacking(error) from error
+            kept = keeps(bool(graph.is_backward), peak)
+        except Exception as error:
+            raise _Ended(error) from error
+        if not kept:
+            raise _Ended(None)
+
+    GraphLowering._update_scheduler = update
+    try:
+        with config.patch(force_non_lazy_backward_lowering=True):
+            yield
+    finally:
+        GraphLowering._update_scheduler = own
 
 
 def _timeline(memory: Any, graph: Any) -> int:
-    from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
+    from torch._inductor.scheduler import FusedSchedulerNode
 
     scheduler = graph.scheduler
     nodes = scheduler.nodes
     outputs = set(graph.get_output_names())
     _, inputs = memory.prepare_planning_info(nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, _ordered(graph.graph_inputs), _ordered(outputs))
     buffers, _, _ = memory.compute_memory_timeline(nodes, inputs, _ordered(outputs))
-    steps = len(nodes)
-    starts: list[int] = [0] * (steps + 1)
-    frees: list[list[int]] = [[] for _ in range(steps + 1)]
-    made: list[list[int]] = [[] for _ in range(steps + 1)]
+    now = 0
+    # By step, the bytes of the buffers that are freed there and of the buffers that are allocated there.
+    freed: list[dict[str, int]] = [{} for _ in nodes]
+    made: list[list[tuple[Any, int]]] = [[] for _ in nodes]
     for one in buffers:
         name = one.buffer.get_name() if hasattr(one.buffer, "get_name") else one.buffer.name
-        is_output = name in outputs
         step = one.start_step
         if one.buffer in inputs.values():
-            starts[0] += one.size_free
+            now += one.size_free
         else:
             node = nodes[step]
-            users = one.buffer.mpi_buffer.succ_nodes
-            if isinstance(node, FusedSchedulerNode) and not is_output and all(user is node for user in users):
+            if isinstance(node, FusedSchedulerNode) and name not in outputs and all(user is node for user in one.buffer.mpi_buffer.succ_nodes):
                 continue
-            made[step].append(one.size_alloc)
-        if not is_output:
-            frees[one.end_step if one.end_step >= 0 else step].append(one.size_free)
-    now = peak = starts[0]
-    for step in range(steps):
-        ending = list(frees[step])
-        for size in made[step]:
-            # Inductor writes in place: a buffer with its last read here becomes the output.
-            if size in ending and size > 0 and isinstance(nodes[step], SchedulerNode | FusedSchedulerNode):
-                ending.remove(size)
-                frees[step].remove(size)
-                continue
-            now += size
+            made[step].append((one.buffer, one.size_alloc))
+        if name not in outputs:
+            freed[one.end_step if one.end_step >= 0 else step][name] = one.size_free
+    peak = now
+    for step, node in enumerate(nodes):
+        for buffer, size in made[step]:
+            taken = _overwritten(scheduler, node, buffer, size, freed[step])
+            if taken is None:
+                now += size
+            else:
+                del freed[step][taken]
         peak = max(peak, now)
-        now -= sum(frees[step])
+        now -= sum(freed[step].values())
     return int(peak)
+
+
+def _overwritten(scheduler: Any, node: Any, buffer: Any, size: int, freed: dict[str, int]) -> str | None:
+    """The buffer in whose place Inductor writes a result: its last reader is the same operation, and reads it at the same index."""
+    made_by = buffer.defining_op
+    if not size or made_by is None:
+        return None
+    here = node.get_operation_names() - made_by.ancestors
+    for read in made_by.read_writes.reads:
+        before = scheduler.name_to_donated_buffer.get(read.name) or scheduler.name_to_buf.get(read.name)
+        if before is None or freed.get(read.name) != size:
+            continue
+        left = [user for user in before.users if user.get_name() in here]
+        if len(left) != 1 or left[0].node is not made_by or not left[0].can_inplace:
+            continue
+        if len({dep for part in node.get_nodes() for dep in part.read_writes.reads_and_writes() if dep.name == read.name}) <= 1:
+            return str(read.name)
+    return None
 
 
 def _ordered(names: Any) -> Any:
@@ -337,19 +348,32 @@ def _ordered(names: Any) -> Any:
 # Compilers.
 
 
+class Divider(Protocol):
+    """Divides a joint graph."""
+
+    identity: Any
+    """Its divisions depend on this alone."""
+
+    def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """The forward and backward graphs."""
+
+    def keeps(self, is_backward: bool, peak: int) -> bool:
+        """Whether the division is kept, given the bytes that Inductor needs for one of its graphs. If not, `divide` is called once more."""
+
+
 def compile_with(
-    inner: str, divide: Partition | None, identity: Any, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
+    inner: str, divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Compiles a graph of the program. ``divide``, or else PyTorch, divides its joint graph; its plans depend on ``identity`` alone."""
-    return _eager(divide, graph, inputs) if inner == "eager" else _inductor(divide, identity, graph, inputs, settings)
+    """Compiles a graph of the program. ``divider``, or else PyTorch, divides its joint graph."""
+    return _eager(divider, graph, inputs) if inner == "eager" else _inductor(divider, graph, inputs, settings)
 
 
-def _eager(divide: Partition | None, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def _eager(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     try:
         from torch._dynamo.backends.common import aot_autograd
     except ImportError as error:
         raise Lacking(error) from error
-    ways = {} if divide is None else {"partition_fn": divide}
+    ways = {} if divider is None else {"partition_fn": divider.divide}
     return aot_autograd(fw_compiler=_boxed, keep_inference_input_mutations=True, **ways)(graph, inputs)  # type: ignore[no-any-return]
 
 
@@ -370,18 +394,21 @@ def _boxed(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     return run
 
 
-def _inductor(
-    divide: Partition | None, identity: Any, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
-) -> Callable[..., Any]:
+def _inductor(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]) -> Callable[..., Any]:
     try:
         from torch._inductor.compile_fx import compile_fx
     except ImportError as error:
         raise Lacking(error) from error
 
-    if divide is None:
+    if divider is None:
         return compile_fx(graph, inputs, config_patches=settings)  # type: ignore[no-any-return]
-
-    return compile_fx(graph, inputs, config_patches={**settings, "custom_partitioner_fn": _partitioner()(divide, identity)})  # type: ignore[no-any-return]
+    while True:
+        try:
+            with _observed(divider.keeps):
+                return compile_fx(graph, inputs, config_patches={**settings, "custom_partitioner_fn": _partitioner()(divider)})  # type: ignore[no-any-return]
+        except _Ended as ended:
+            if ended.error is not None:
+                raise ended.error from None
 
 
 @functools.cache
@@ -393,19 +420,18 @@ def _partitioner() -> Any:
         raise Lacking(error) from error
 
     class Divides(CustomPartitionerFn):
-        def __init__(self, divide: Partition, identity: Any) -> None:
-            self.divide = divide
-            self.identity = identity
+        def __init__(self, divider: Divider) -> None:
+            self.divider = divider
 
         def __call__(self, joint: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
-            return self.divide(joint, joint_inputs, **kwargs)
+            return self.divider.divide(joint, joint_inputs, **kwargs)
 
         def uuid(self) -> Any:
-            return self.identity
+            return self.divider.identity
 
         def __reduce__(self) -> Any:
             # Pickled into the keys of PyTorch's caches, it is its identity.
-            return tuple, (self.identity,)
+            return tuple, (self.divider.identity,)
 
     return Divides
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["OF_SEEDS", "REDUCTIONS", "changed", "elements", "is_apart", "is_random", "may_be_saved", "may_rerun"]
+__all__ = ["OF_SEEDS", "REDUCTIONS", "changed", "elements", "is_apart", "is_drawn", "is_random", "may_be_saved", "may_rerun"]
 
 # Operations that draw seeds. Inductor computes random numbers from a seed, so they can be recomputed.
 _SEEDS = ("inductor_seed", "inductor_seeds")
@@ -25,6 +25,11 @@ def is_random(node: fx.Node) -> bool:
     if name in OF_SEEDS:
         return False
     return name in _SEEDS or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def is_drawn(node: fx.Node) -> bool:
+    """Whether an operation computes random numbers from a seed."""
+    return getattr(node.target, "__name__", "").split(".")[0] in ("inductor_random", "inductor_randint")
 
 
 def may_be_saved(value: Any) -> bool:

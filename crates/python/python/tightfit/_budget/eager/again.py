@@ -16,13 +16,13 @@ from .noting import Call, Held, Nest, Scratch, Value, settings
 from .slots import copy_of, laid_out
 
 if TYPE_CHECKING:
-    from .passes import Pass
     from .slots import Slot
+    from .unpacks import Unpacks
 
 __all__ = ["run_again"]
 
 
-def run_again(active: Pass, slot: Slot) -> None:
+def run_again(active: Unpacks, slot: Slot) -> None:
     """Makes a slot's tensor, by the calls that it needs; other given-up tensors that the plan makes with it stay as well."""
     if slot.call is None:
         raise RuntimeError(f"tightfit: saved tensor {slot.number} was lost; please report this")
@@ -45,7 +45,7 @@ def run_again(active: Pass, slot: Slot) -> None:
 
 
 class _Rerun:
-    def __init__(self, active: Pass, slot: Slot) -> None:
+    def __init__(self, active: Unpacks, slot: Slot) -> None:
         self.active = active
         self.slot = slot
         self.stay = active.bound.stay.get((slot.number, slot.round), frozenset())
@@ -111,7 +111,7 @@ class _Rerun:
         saved: list[Tensor] = []
         torch._C._set_grad_enabled(not writes)
         hooks = torch._C._autograd
-        hooks._push_saved_tensors_default_hooks(_keeper(saved) if keeps else _forget, _give)
+        hooks._push_saved_tensors_default_hooks(_keeper(saved) if keeps else _forget, _unread)
         try:
             args = [_given(value, tensors) for value in call.args]
             out = call.function(*args, **{name: _given(value, tensors) for name, value in kwargs.items()}) if kwargs else call.function(*args)
@@ -186,9 +186,9 @@ def _given(value: Any, tensors: dict[int, Tensor]) -> Any:
 
 
 def _keeper(saved: list[Tensor]) -> Any:
-    def keep(tensor: Tensor) -> Tensor:
+    def keep(tensor: Tensor) -> None:
+        # The node gets nothing: one that held its own output would be a cycle that nobody frees.
         saved.append(tensor.detach())
-        return tensor
 
     return keep
 
@@ -197,8 +197,8 @@ def _forget(tensor: Tensor) -> None:
     return None
 
 
-def _give(packed: Any) -> Any:
-    return packed
+def _unread(packed: Any) -> Any:
+    raise RuntimeError("tightfit: the graph of a rerun was read; please report this")
 
 
 # What writes the last settings of `settings`, in their order.

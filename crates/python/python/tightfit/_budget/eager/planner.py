@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import DoesNotFit
-from ..memory.allocator import There
-from ..memory.cap import expand_segments, most_reserved, reserve_of, room_for_gaps, slack_of, there_on, within
+from ..memory.allocator import There, expand_segments, most_reserved, reserve_of, slack_of, there_on, within
 from ..memory.copies import Copies, copies_for
 from ..memory.host import pin_limits
 from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import say
 from ..plan import workspaces
-from ..plan.fitted import Fitted, make_plan, short_search, step_of, too_small
+from ..plan.fitted import Fitted
 from ..plan.liveness import Lives
-from ..plan.reserved import reserved
+from ..plan.make import make_plan, short_search, step_of, too_small
 from ..plan.simulate import simulate
 from ..plan.watch import SPARE, Assumed, allocated, differences, tries_algorithms, watches, with_room
 from ..record.cost import bytes_of_call, rates_of
@@ -36,13 +35,8 @@ __all__ = ["Planner"]
 
 # The share of a budget by which a plan must be too careful for another to take its place.
 CAREFUL = 50
-# The shares of what a plan reserves beyond the prediction that the next plans leave for gaps: where blocks come to lie is partly chance, so
-# the first of them may need no more.
-MORE_ROOM = 0.25, 1.0
 # How many times what a convolution reads and writes its workspace may have, for all that is known before it is measured.
 WORKSPACE_FACTOR = 4
-# The share of a budget that may be left to gaps between blocks: where there are more, waiting for the allocator costs less.
-GAPS = 8
 
 
 class Planner:
@@ -66,8 +60,6 @@ class Planner:
         What of the budget no recording shows, as it was measured; None until then.
     gaps
         What of the budget is left to gaps between blocks, beyond those that were predicted.
-    replans
-        How often a step was planned again because its plan reserved too much.
     grows
         Whether the allocator's segments grow, so that gaps are predicted.
     planned
@@ -94,7 +86,7 @@ class Planner:
         self.copies = copies
         self.host = Arenas(name, host_budget)
         self.reserve: int | None = None
-        self.gaps = self.replans = 0
+        self.gaps = 0
         self.grows = False
         self.planned = False
         self.outputs: list[weakref.ref[Tensor]] = []
@@ -186,25 +178,6 @@ class Planner:
         # Others, such as sparse ones, have no storage of their own.
         found = [output for output in there if type(output) is Tensor and output.layout is torch.strided and output.device == device]
         return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
-
-    def crowded(self, fitted: Fitted, needed: int) -> bool:
-        """Learns what steps of a plan reserve with the gaps between their blocks. Whether the step is to be planned again, with room for more.
-
-        It is where more is reserved than the bound allows and than was predicted. Where gaps are predicted, that happens twice at most, and
-        else once.
-        """
-        over = needed - self.budget - room_for_gaps(self.budget)
-        shares = MORE_ROOM if self.grows else MORE_ROOM[-1:]
-        if self.replans >= len(shares) or over <= 0:
-            return False
-        if self.grows:
-            over = needed - reserved(fitted.lives, fitted.decisions, None, fitted.there or There()).bytes
-        room = min(self.gaps + int(shares[self.replans] * over), self.budget // GAPS)
-        if room <= self.gaps:
-            return False
-        self.gaps = room
-        self.replans += 1
-        return True
 
     def learn(self, fitted: Fitted, module: nn.Module | None, device: torch.device, signature: Any) -> None:
         """Compares what was assumed for a plan with what its first step has shown, once the optimizer has updated the model."""

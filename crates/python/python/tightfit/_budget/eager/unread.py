@@ -20,7 +20,7 @@ from .noting import view_of
 from .slots import modified
 
 if TYPE_CHECKING:
-    from .passes import Pass
+    from .packs import Packs
 
 __all__ = ["Unread", "drop_after", "give"]
 
@@ -44,7 +44,7 @@ class Unread:
 
     __slots__ = ("active", "device", "k", "mask", "name", "origin", "reader", "tensor", "version", "view")
 
-    def __init__(self, active: Pass, tensor: Tensor, k: int, origin: Tensor) -> None:
+    def __init__(self, active: Packs, tensor: Tensor, k: int, origin: Tensor) -> None:
         self.active, self.k = active, k
         self.tensor: Tensor | None = tensor
         self.origin, self.version, self.view = weakref.ref(origin), tensor._version, view_of(tensor)
@@ -54,7 +54,7 @@ class Unread:
         self.mask: Any = None
 
 
-def drop_after(active: Pass, name: str, outputs: Any, signs: bool) -> bool:
+def drop_after(active: Packs, name: str, outputs: Any, signs: bool) -> bool:
     """Drops the saved tensors that the nodes of a module's outputs do not read. Of tensors that are read for their signs, keeps the signs if `signs`
     holds. Returns whether anything was dropped, or nothing may be dropped."""
     is_any = False

@@ -1,20 +1,263 @@
-"""PyTorch's allocator: sizes of its blocks, and the bytes that it has reserved before a step."""
+"""PyTorch's allocator on a GPU: its blocks, the bytes that it may reserve, and how often it finds no room.
+
+A plan's peak is at most the budget. Gaps between blocks come on top, so the allocator may reserve about 3% more than the budget, and nothing
+beyond that: a program that grows further fails. If no free block is long enough, the allocator gives cached blocks back and waits for the GPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = ["ROUND", "SMALL", "There"]
+import torch
+
+from ..site.tightfit_allocator import GROWING, settings
+
+__all__ = [
+    "LOOKS",
+    "ROUND",
+    "SMALL",
+    "Cap",
+    "There",
+    "beside",
+    "budget_for",
+    "enforce",
+    "expand_segments",
+    "may_grow",
+    "most_reserved",
+    "release",
+    "reserve_of",
+    "retries",
+    "room_for_gaps",
+    "slack_of",
+    "there_on",
+    "within",
+]
 
 ROUND = 512
-# Blocks up to this size are in segments of their own, of which gaps count as none.
+# Blocks up to this size are in segments of their own. Their gaps do not count.
 SMALL = 1 << 20
+# The share of a budget that plans leave of the bound, because gaps are only predicted.
+_UNSURE = 128
+# The share of a budget that the allocator may reserve for gaps, and the least bytes for them.
+_GAPS, _LEAST_GAPS = 32, 128 << 20
+# Passes that are judged together.
+LOOKS = 4
+# The part of a budget that the bound gives way by, if the allocator often finds no room, and while `cudnn.benchmark` tries algorithms.
+_MORE = 4
+
+# By GPU: the bound of each owner, and the share of the GPU that the program itself allowed before.
+_bounds: dict[int, dict[int, int]] = {}
+_shares: dict[int, float] = {}
+# By GPU: the owner of the pass that began last, and how often the allocator had tried again by then.
+_last: dict[torch.device, tuple[Cap, int]] = {}
 
 
 class There(NamedTuple):
-    """What the allocator has reserved before a step, in segments for large blocks that do not grow: bytes, and its free blocks. What stays
-    from step to step is in these, as far as it is there."""
+    """The bytes that the allocator has reserved before a step, in segments for large blocks that do not grow, and its free blocks there. What stays
+    from step to step is in these segments."""
 
     bytes: int = 0
     free: Sequence[int] = ()
+
+
+class Cap:
+    """The bound on the bytes that are reserved for the passes of one model, and how often they found no room.
+
+    The first pass of a plan has no bound, since it shows the memory of the program's loss and of its optimizer. All later passes have one.
+    """
+
+    def __init__(self) -> None:
+        self.allowed: int | None = None
+        self.is_loose = self.is_given_up = False
+        # For each of the last passes, whether the allocator tried again.
+        self.recent: deque[bool] = deque(maxlen=LOOKS)
+
+    def begin(self, device: torch.device, needed: int, holds: bool) -> bool:
+        """Begins a pass, for which the bound holds or not. Returns whether the allocator tried again in half of the last passes.
+
+        The allocator counts its tries for the whole GPU. Those until the next pass of any model are taken to be of this pass. Many in one pass
+        count once, since they may be of an evaluation after it.
+        """
+        if self.is_given_up:
+            return False
+        count = retries(device)
+        if device in _last:
+            before, counted = _last[device]
+            before.recent.append(count > counted)
+        _last[device] = self, count
+        if not holds:
+            self.lift()
+            if torch.backends.cudnn.benchmark:
+                enforce(needed + needed // _MORE, device, self)
+            return False
+        if self.allowed is None:
+            torch.cuda.empty_cache()
+            self.recent.clear()
+            self.allowed = enforce(needed, device, self)
+        is_often = 2 * sum(self.recent) >= LOOKS
+        if is_often:
+            self.recent.clear()
+        return is_often
+
+    def loosen(self, needed: int, device: torch.device) -> int:
+        """Lets the allocator reserve more, once. Returns the bound."""
+        self.is_loose = True
+        self.allowed = enforce(needed + needed // _MORE, device, self)
+        return self.allowed
+
+    def give_up(self) -> None:
+        """Bounds nothing any more: some steps of the program need more than the budget."""
+        self.is_given_up = True
+        self.lift()
+
+    def lift(self) -> None:
+        """Lets the allocator take what it needs."""
+        self.allowed, self.is_loose = None, False
+        release(self)
+
+
+def retries(device: torch.device) -> int:
+    """How often the allocator of a GPU has tried again."""
+    # `memory_stats` does the same, and takes several times as long to flatten it.
+    return int(torch.cuda.memory_stats_as_nested_dict(device).get("num_alloc_retries", 0))
+
+
+def room_for_gaps(bytes: int) -> int:
+    """The bytes that may be reserved beyond so many bytes, for gaps between blocks."""
+    return max(_LEAST_GAPS, bytes // _GAPS)
+
+
+def enforce(needed: int, device: torch.device, owner: object) -> int:
+    """Bounds the bytes that the allocator reserves on a GPU: to the bytes that are needed, and room for gaps between blocks. Returns the bound.
+
+    A program that grows further fails. The bound holds until `release`, or until its owner is gone. The largest bound of all owners counts.
+    """
+    allowed = needed + room_for_gaps(needed)
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return allowed
+    index = _index(device)
+    if id(owner) not in _bounds.setdefault(index, {}):
+        weakref.finalize(owner, _forget, id(owner)).atexit = False
+    _shares.setdefault(index, _share(index))
+    _bounds[index][id(owner)] = allowed
+    _apply(index)
+    return allowed
+
+
+def release(owner: object) -> None:
+    """Lifts an owner's bounds."""
+    _forget(id(owner))
+
+
+def _forget(owner: int) -> None:
+    for index, bounds in _bounds.items():
+        if bounds.pop(owner, None) is not None:
+            _apply(index)
+
+
+def _apply(index: int) -> None:
+    share = _shares[index]
+    if _bounds[index]:
+        share = min(share, max(_bounds[index].values()) / torch.cuda.get_device_properties(index).total_memory)
+    torch.cuda.set_per_process_memory_fraction(share, index)
+
+
+def _index(device: torch.device) -> int:
+    return int(torch.cuda.current_device() if device.index is None else device.index)
+
+
+def _share(index: int) -> float:
+    read = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return float(read(index)) if read is not None else 1.0
+
+
+@contextmanager
+def within(budget: int, device: torch.device) -> Iterator[None]:
+    """Enforces a budget for a while, and leaves nothing cached."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        yield
+        return
+    owner = _Measuring()
+    enforce(max(budget, int(torch.cuda.memory_reserved(device))), device, owner)
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        release(owner)
+
+
+class _Measuring:
+    """Owns a bound while operations are measured."""
+
+
+def beside(device: torch.device) -> int:
+    """Bytes of a GPU that are taken beside PyTorch's allocator: by CUDA's context, NCCL and other libraries, and other processes."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return max(0, int(total - free - torch.cuda.memory_reserved(device)))
+
+
+def may_grow(device: torch.device) -> bool:
+    """Whether the allocator's segments grow once a plan is carried out, as far as its settings say it."""
+    return device.type == "cuda" and settings() in ([], [GROWING])
+
+
+def expand_segments(device: torch.device) -> bool:
+    """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up; whether they do."""
+    known = settings()
+    if device.type != "cuda" or not torch.cuda.is_available() or known:
+        return device.type == "cuda" and known == [GROWING]
+    # Its older name warns in versions that have both.
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(torch.cuda.memory, "_set_allocator_settings", None)
+    if change is None:
+        return False
+    change(GROWING)
+    return True
+
+
+def there_on(device: torch.device) -> There:
+    """What PyTorch's allocator has on a GPU, for the current stream, while no step runs."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return There()
+    stream = torch.cuda.current_stream(device).cuda_stream
+    index = torch.cuda.current_device() if device.index is None else device.index
+    size, free = 0, []
+    for segment in torch.cuda.memory_snapshot():
+        ours = segment["device"] == index and segment["stream"] == stream and not any(segment.get("segment_pool_id", (0, 0)))
+        # What is cached alone goes back before it is waited for, and graphs have pools of their own.
+        if not ours or segment["segment_type"] != "large" or segment.get("is_expandable") or not segment.get("active_size", 1):
+            continue
+        size += segment["total_size"]
+        free += [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
+    return There(size, free)
+
+
+def most_reserved(budget: int) -> int:
+    """What a plan may make the allocator reserve under a budget, as far as that is predicted."""
+    return budget + room_for_gaps(budget) - budget // _UNSURE
+
+
+def budget_for(reserved: int) -> int:
+    """The least budget under which so much may be reserved."""
+    with_least = (reserved - _LEAST_GAPS) * _UNSURE // (_UNSURE - 1)
+    return max(0, min(with_least, reserved * _UNSURE // (_UNSURE + _UNSURE // _GAPS - 1)) + 1) if reserved > 0 else 0
+
+
+def reserve_of(budget: int, device: torch.device) -> int:
+    """Bytes of a budget for workspaces of libraries, where these were not measured."""
+    if device.type != "cuda":
+        return 0
+    return min(budget // 4, (96 << 20) + budget // 50)
+
+
+def slack_of(budget: int, device: torch.device) -> int:
+    """Bytes of a budget that a plan leaves, where it must give something up: for gaps between blocks."""
+    if device.type != "cuda":
+        return 0
+    return min(budget // 20, (8 << 20) + budget // 200)

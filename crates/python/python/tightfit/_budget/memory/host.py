@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["host_bytes", "pin_limits", "rerun_us"]
+__all__ = ["host_bytes", "operation_us", "pin_limits", "rerun_us"]
 
 # What of the available memory is taken at most; the rest is the program's, for its data and workers.
 _SHARE = 0.7
@@ -22,15 +22,26 @@ _GROUPS = (
 )
 
 
-# What noting a call and running it again takes of the host, in calls of a small operation.
-_CALLS_EACH = 8
+# The host's time to note a call and run it again, and its time for an operation of a step with all that surrounds it, in calls of a small
+# operation.
+_CALLS_OF_RERUN, _CALLS_OF_OPERATION = 8, 3
 # Calls that are timed, and how often.
 _TIMED, _ROUNDS = 50, 3
 
 
-@functools.cache
 def rerun_us(device: torch.device) -> float:
-    """Time of this host for a call that runs again, in microseconds. Where a program waits for its host, a step takes so much longer."""
+    """This host's time for a call that runs again, in microseconds. A program that waits for its host takes longer by this time."""
+    return _CALLS_OF_RERUN * _call_us(device)
+
+
+def operation_us(device: torch.device) -> float:
+    """This host's time for an operation of a step, in microseconds."""
+    return _CALLS_OF_OPERATION * _call_us(device)
+
+
+@functools.cache
+def _call_us(device: torch.device) -> float:
+    """This host's time for a call of a small operation, in microseconds."""
     x = torch.ones(16, device=device, requires_grad=True)
     rounds = []
     for _ in range(_ROUNDS):
@@ -38,7 +49,7 @@ def rerun_us(device: torch.device) -> float:
         for _ in range(_TIMED):
             torch.relu(x)
         rounds.append(time.perf_counter() - begin)
-    return _CALLS_EACH * 1e6 * min(rounds) / _TIMED
+    return 1e6 * min(rounds) / _TIMED
 
 
 def host_bytes() -> int | None:

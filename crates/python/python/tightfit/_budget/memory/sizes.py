@@ -13,7 +13,7 @@ import torch
 from ..._native import parse_size
 from ...errors import BadInput
 from ..messages import say
-from .cap import beside
+from .allocator import beside
 
 __all__ = ["UNLIMITED", "Share", "budget_bytes", "budget_of", "text"]
 

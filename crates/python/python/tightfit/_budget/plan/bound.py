@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import weakref
 from array import array
+from bisect import bisect
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..record.data import ModuleSaves, Step
+from ..record.data import ModuleSaves, Pack, Step
 from ..record.marks import is_small
 from ..record.recorder import Recorder
 from ..record.rerunnable import CONVOLUTIONS
@@ -229,6 +230,7 @@ class _Binder:
         if bound.leaves:
             bound.functions = self.step.functions
             self.switches(recorder)
+            self.wait(packs)
         else:
             bound.noted.clear()
         bound.needs_hooks = any(kind != DROP for kind in bound.kinds.values())
@@ -363,6 +365,19 @@ class _Binder:
         bound.fetch = {turns[turn]: tensors for turn, tensors in bound.fetch.items()}
         bound.drop = {turns[turn]: tensors for turn, tensors in bound.drop.items()}
         bound.busy = {turns[turn] for turn in bound.busy}
+
+    def wait(self, packs: list[Pack]) -> None:
+        """Keeps a tensor that a module without notes saves until the next pack of another operation. Only then is it known that the operation that
+        saves the tensor has returned."""
+        run = [at for at in range(self.lives.turn) if self.lives.operations[at]["name"] not in ("pack", "held")]
+        for tensor, decision in self.decisions.items():
+            number = self.packs_of[tensor][0]
+            if decision["decision"] != "recompute" or packs[number].group in self.bound.noted:
+                continue
+            # The operation that saves the tensor, and the one after it.
+            behind = run[bisect(run, self.step.packs[number][1]) :][:2][-1:]
+            end = next((at for _, at in self.step.packs[number + 1 :] if behind and at > behind[0]), self.lives.turn - 1)
+            decision["release_after"] = max(decision["release_after"], end)
 
     def place(self) -> None:
         """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""

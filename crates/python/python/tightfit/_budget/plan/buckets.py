@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import distributed, nn
 
-from ..record.step import GRANULE
+from ..record.builder import GRANULE
 
 __all__ = ["bucket_bytes"]
 

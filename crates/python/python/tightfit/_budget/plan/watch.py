@@ -87,10 +87,6 @@ class Watch:
         What was there when the last one began; and of that, outputs of the pass before, which go when its forward pass ends.
     forward, between, backward
         Peaks of its phases; 0 for those that have not ended.
-    gap
-        What the allocator cannot give back between blocks, where passes need most.
-    reserved
-        What it reserved at most in the last one that was watched, of a plan, which began with nothing cached.
     """
 
     device: torch.device
@@ -101,37 +97,23 @@ class Watch:
     forward: int = 0
     between: int = 0
     backward: int = 0
-    gap: int = 0
-    reserved: int = 0
 
     def start(self, before: int, planned: bool) -> None:
         """Begins a pass: what other code needed before is no plan's fault."""
-        if planned and self._is_last():
-            torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         self.begin, self.before = allocated(self.device), before
         self.forward = self.between = self.backward = 0
         if not planned:
             _unseen[self.device] = self
 
-    def _is_last(self) -> bool:
-        """Whether the pass is the last to be watched: as those after it, it reserves what it needs without being looked into."""
-        return self.passes == WATCHED - 1 and not torch.cuda.is_current_stream_capturing()
-
     def _phase(self) -> int:
         peak = int(torch.cuda.max_memory_allocated(self.device))
-        if self._is_last():
-            self.reserved = max(self.reserved, int(torch.cuda.max_memory_reserved(self.device)))
         torch.cuda.reset_peak_memory_stats(self.device)
         self.seen = max(self.seen, peak)
         return peak
 
     def forward_ended(self) -> None:
         self.forward = self._phase()
-        if self.passes and not self._is_last() and not torch.cuda.is_current_stream_capturing():
-            # Behind the first pass, the optimizer's state is where it stays. What is cached still is none of the gaps.
-            torch.cuda.empty_cache()
-            self.gap = max(self.gap, int(torch.cuda.memory_reserved(self.device)) - allocated(self.device))
 
     def backward_began(self) -> None:
         self.between = self._phase()

@@ -14,13 +14,13 @@ pub const OURS: &str = "int cudnnCreate(void) { return 0; } int cudnnGetVersion(
                     void tightfitSetLayer(const char *name) { (void)name; }";
 
 /// A virtual environment with cuDNN's wheel, and our library in a separate folder.
-pub struct Place {
+pub struct VirtualEnv {
     folder: TempDir,
 }
 
-impl Place {
-    pub fn new(real: &str) -> Place {
-        let place = Place { folder: tempfile::tempdir().unwrap() };
+impl VirtualEnv {
+    pub fn new(real: &str) -> VirtualEnv {
+        let place = VirtualEnv { folder: tempfile::tempdir().unwrap() };
         for folder in ["venv/bin", "preload", "venv/lib/python3.12/site-packages/nvidia/cudnn/lib"] {
             fs::create_dir_all(place.path(folder)).unwrap();
         }

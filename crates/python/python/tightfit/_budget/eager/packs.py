@@ -1,0 +1,432 @@
+"""Decides what becomes of each tensor that autograd saves in a forward pass.
+
+A tensor may be saved before it is written: it is decided when the operation that saves it has returned.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..memory.masks import mask_of
+from ..plan.bound import DROP, KEEP, LEAF, OFFLOAD, Bound
+from ..plan.counts import Counts
+from ..record.readers import is_sign, readers
+from .noting import Call, Noting, Value, is_cast, view_of
+from .slots import Handle, Slot, copy_of, unowned
+from .unread import Unread, drop_after
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..memory.copies import Copies
+    from ..plan.watch import Watch
+
+__all__ = ["Packs"]
+
+# Addresses of tensors are multiples of so many bytes, as far as kernels ask.
+ALIGNMENT = 256
+# A smaller tensor that the plan does not expect stays on the device.
+HARMLESS_BYTES = 1 << 20
+_nodes_made = torch._C._autograd._get_sequence_nr
+
+
+def _stays(tensor: Tensor) -> bool:
+    """Whether a saved tensor stays where it is, whatever the plan says: a parameter, or one without plain bytes."""
+    if tensor.is_leaf and tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_nested or type(tensor) is not torch.Tensor:
+        return True
+    return bool(tensor.is_conj() or tensor.is_neg())
+
+
+class Packs:
+    """The saved tensors of one forward pass under a plan."""
+
+    def __init__(
+        self, bound: Bound, copies: Copies, arena: Callable[[Any, Copies], Tensor], counts: Counts, device: torch.device
+    ) -> None:
+        self.bound = bound
+        self.needs_hooks = bound.needs_hooks
+        self.copies = copies
+        self.arena = arena
+        self.counts = counts
+        self.kept = bound.kept
+        self.known = len(bound.answers)
+        self.order = bound.unpacks
+        self.turns = len(bound.unpacks)
+        self.k = 0
+        self.turn = 0
+        self.sealed = False
+        self.ordered = True
+        self.host: Tensor | None = None
+        self.slots: dict[int, Slot] = {}
+        self.alive: dict[int, weakref.ref[Slot]] = {}
+        self.inflight: dict[int, tuple[Tensor, Any]] = {}
+        # Saved tensors by identity, of those that reruns read or that are moved; entries count while the tensor is there.
+        self.saved: dict[int, Slot] = {}
+        # Handles that wait until the operation that saves them has returned, and how many nodes there were then.
+        self.pending: list[tuple[Handle | None, Tensor]] = []
+        self.nodes = 0
+        self.released: set[int] = set()
+        # Tensors of the plan whose place on the host is taken.
+        self.placed: set[int] = set()
+        self.strange_bytes = 0
+        # The module that runs without hooks.
+        self.without: str | None = None
+        self.watch: Watch | None = None
+        self.thread = threading.get_ident()
+        self.lock = threading.RLock()
+        self.signature: Any = None
+        self.noting = Noting(bound.functions, self, device) if bound.noted else None
+        # How often each module that begins or ends a noted part was called.
+        self.visits: dict[str, int] = {}
+        # How often each module that shows what nobody reads has ended.
+        self.looked: dict[str, int] = {}
+        # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and its copy.
+        self.copied: dict[int, tuple[Any, int, Tensor]] = {}
+        # Versions of parameters at which autocast may have kept casts of them, where its context goes on from the pass before.
+        self.cast_before: dict[int, int] = {}
+        self.cast_now: dict[int, int] = {}
+        if self.noting is not None:
+            self._copy_small()
+            if self.noting.goes_on(bound):
+                self.cast_before = bound.casts
+            bound.casts = self.cast_now
+
+    # Small tensors.
+
+    def _copy_small(self) -> None:
+        """Copies at once what the pass before copied one by one."""
+        bound = self.bound
+        # Passes of other threads note more.
+        tensors = [tensor for tensor in (place() for place in list(bound.small.values())) if tensor is not None]
+        by_type: dict[Any, list[Tensor]] = {}
+        for tensor in tensors:
+            # Kernels are chosen by alignment too, so that of each copy is the allocator's.
+            if tensor.is_contiguous() and tensor.numel() * tensor.itemsize % ALIGNMENT == 0:
+                by_type.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        for (dtype, device), group in by_type.items():
+            if len(group) < 2:
+                continue
+            with torch.no_grad():
+                flat = torch.empty(sum(tensor.numel() for tensor in group), dtype=dtype, device=device)
+                views = torch._utils._unflatten_dense_tensors(flat, group)
+                torch._foreach_copy_(list(views), group)
+            for tensor, view in zip(group, views, strict=True):
+                self.copied[id(tensor)] = tensor, tensor._version, view.detach()
+
+    def small(self, tensor: Tensor) -> Tensor:
+        """A copy of a small tensor as it is now."""
+        known = self.copied.get(id(tensor))
+        if known is not None and known[0] is tensor and known[1] == tensor._version:
+            return known[2]
+        if tensor.is_leaf and len(self.bound.small) < 4096:
+            self.bound.small[id(tensor)] = weakref.ref(tensor)
+        return copy_of(tensor.detach())
+
+    # Forward.
+
+    def pack(self, tensor: Tensor) -> Any:
+        """Answers the k-th pack from the plan."""
+        k = self.k
+        self.k = k + 1
+        if self.pending and _nodes_made() > self.nodes and (self.noting is None or self.noting.now is None):
+            self.flush()
+        # It is kept whatever it is; this is where most packs end.
+        if k < self.known and tensor.numel() == self.kept[k]:
+            noting = self.noting
+            if noting is not None and noting.now is not None:
+                self.pending.append((None, tensor))
+            return tensor if tensor.is_leaf else tensor.detach(), tensor._version, k
+        return self._undecided(tensor, k)
+
+    def _undecided(self, tensor: Tensor, k: int) -> Any:
+        """Answers a pack that is decided when its operation has returned."""
+        answer = self.bound.answers[k] if k < self.known else None
+        if answer is not None and answer[2] is not None:
+            self._act(answer[2])
+        if answer is not None and answer[0] == KEEP and (
+            tensor.numel() == answer[1] or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
+        ) or _stays(tensor):
+            if self.noting is not None and self.noting.now is not None:
+                self.pending.append((None, tensor))
+            return unowned(tensor), tensor._version, k
+        if answer is not None and answer[0] == DROP and (tensor.shape, tensor.dtype) == answer[4]:
+            return Unread(self, unowned(tensor), k, tensor)
+        handle = Handle(k, tensor)
+        slot = self.slots.get(answer[3]) if answer is not None and answer[0] != KEEP else None
+        if slot is not None and slot.origin is not None and self._has(slot, tensor):
+            # The same value was decided before.
+            self._join(handle, slot, tensor)
+            return handle
+        self.pending.append((handle, tensor))
+        self.nodes = _nodes_made()
+        return handle
+
+    def flush(self) -> None:
+        """Decides what waits, now that its operation has returned."""
+        pending, self.pending = self.pending, []
+        for handle, tensor in pending:
+            if handle is not None:
+                self._settle(handle, tensor, None, (), ())
+
+    def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
+        """Decides what a noted call has saved; None if it cannot run again."""
+        if self.bound.looks:
+            drop_after(self, "", outputs, False)
+        if self.bound.dropped:
+            for packed, reader in readers(outputs):
+                if type(packed) is Handle:
+                    packed.reader = reader
+        if self.pending:
+            pending, self.pending = self.pending, []
+            for handle, tensor in pending:
+                if handle is not None:
+                    self._settle(handle, tensor, call, pairs, outputs)
+
+    def note_kept(self, tensor: Tensor) -> None:
+        """Remembers whether autograd saves a small tensor itself, which a call has read: if so, later passes need no copy of it."""
+        storage = tensor.untyped_storage()._cdata
+        kept = any(saved is tensor or saved.untyped_storage()._cdata == storage for _, saved in self.pending)
+        self.bound.keeps[id(tensor)] = weakref.ref(tensor), kept
+        if kept:
+            self.bound.small.pop(id(tensor), None)
+
+    def find_missing(self, call: Call, pairs: Any) -> None:
+        """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
+        still = []
+        for held in call.missing or ():
+            origin = held.tensor()
+            for handle, saved in self.pending:
+                if origin is None:
+                    break
+                if saved is origin or saved.untyped_storage()._cdata == origin.untyped_storage()._cdata:
+                    held.base = origin.detach()
+                elif origin.is_leaf and (cast := is_cast(saved, origin)):
+                    held.base, held.transposed = saved.detach(), cast < 0
+                    held.version, held.tensor = saved._version, weakref.ref(saved)
+                else:
+                    continue
+                if handle is not None and self._kind(handle.k) == OFFLOAD:
+                    # Its bytes go to the host with the saved tensor's.
+                    held.view = view_of(held.base)
+                    held.base = None
+                    held.slot = self._offloaded(handle, saved)
+                break
+            else:
+                held.slot = self.slot_of(origin) if origin is not None else None
+            if held.base is None and held.slot is None:
+                still.append(held)
+        call.missing = still
+
+    def keep_storage(self, storage: int) -> None:
+        """Keeps what was saved of a storage on the device, whatever the plan says."""
+        self.flush()
+        for reference in self.alive.values():
+            slot = reference()
+            origin = slot.origin() if slot is not None and slot.origin is not None else None
+            if slot is not None and origin is not None and origin.untyped_storage()._cdata == storage:
+                slot.tensor, slot.kept, slot.view = origin.detach(), True, view_of(origin)
+                slot.host = slot.ticket = slot.call = None
+
+    def slot_of(self, tensor: Tensor) -> Slot | None:
+        """The slot of a tensor that was saved before."""
+        slot = self.saved.get(id(tensor))
+        return slot if slot is not None and slot.origin() is tensor and slot.version == tensor._version else None
+
+    def _kind(self, k: int) -> int:
+        return self.bound.answers[k][0] if k < self.known else OFFLOAD
+
+    def _settle(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
+        """Decides what becomes of a saved tensor. It stays where nothing else answers for it."""
+        self._decide(handle, tensor, call, pairs, outputs)
+        if handle.slot is None:
+            handle.tensor = unowned(tensor)
+
+    def _decide(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
+        """Decides what becomes of a saved tensor; `call` has saved it, and can run again."""
+        k = handle.k
+        if k >= self.known:
+            return self._stranger(handle, tensor)
+        kind, _, _, number, expected = self.bound.answers[k]
+        if tensor.shape != expected.shape or tensor.dtype is not expected.dtype:
+            return self._stranger(handle, tensor)
+        if kind == OFFLOAD:
+            if handle.slot is None:
+                self._offloaded(handle, tensor)
+            return None
+        slot = self._slot(number)
+        if slot.origin is not None:
+            if self._has(slot, tensor):
+                self._join(handle, slot, tensor)
+            elif kind != LEAF:
+                self._stranger(handle, tensor)
+            return None
+        value = self._value(tensor, pairs, outputs)
+        self._begin(slot, tensor)
+        if kind == LEAF:
+            slot.tensor, slot.kept = tensor.detach(), True
+            whole = value.tensor() if value is not None and value.base is None and value.slot is None else None
+            if value is not None and whole is not None:
+                value.base = whole.detach()
+            self.saved[id(tensor)] = slot
+            return None
+        if value is not None and self._is(value, tensor):
+            slot.call, slot.place = value.call, value.index
+            value.slot = weakref.ref(slot)
+        elif value is not None and (base := value.tensor()) is not None:
+            # A view of a noted output: that is what runs again, and has the same layout then.
+            slot.call, slot.place, slot.view = value.call, value.index, view_of(base)
+            if value.slot is None:
+                value.slot = weakref.ref(slot)
+        elif call is not None and handle.version == tensor._version and call.makes_saved() and not self._is_outside(tensor, call, pairs):
+            slot.call, slot.place = call, -1 - (k - self.noting.first if self.noting is not None else 0)
+        else:
+            del self.slots[number], self.alive[number]
+            return self._stranger(handle, tensor)
+        slot.call.slots.append(weakref.ref(slot))
+        if number in self.bound.masked and handle.reader is not None and is_sign(handle.reader):
+            slot.mask = mask_of(tensor)
+        self._join(handle, slot, tensor)
+        if number not in self.released and number in self.bound.keep_until_filled or not slot.call.can_run():
+            slot.tensor, slot.kept = tensor.detach(), True
+        return None
+
+    def _value(self, tensor: Tensor, pairs: Any, outputs: Any) -> Value | None:
+        """The noted output that a saved tensor is, or is a view of."""
+        noting = self.noting
+        if noting is None:
+            return None
+        value = noting.value_of(tensor)
+        if value is not None:
+            return value
+        storage = tensor.untyped_storage()._cdata
+        known = noting.of_storage.get(storage)
+        if known is None:
+            return None
+        for other, ref in pairs:
+            if type(ref) is Value and other.untyped_storage()._cdata == storage and other._version == tensor._version:
+                return ref
+        for other in outputs:
+            if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
+                return noting.value_of(other)
+        # Saved by what is not noted, such as a view that it has made of a noted output.
+        for value in noting.values_of(storage, known[::-1]):
+            there = value.tensor()
+            if there is not None and there._version == tensor._version == value.version:
+                return value
+        return None
+
+    @staticmethod
+    def _has(slot: Slot, tensor: Tensor) -> bool:
+        """Whether a slot answers for a tensor's storage as it is now."""
+        return slot.storage() is tensor.untyped_storage() and slot.version == tensor._version
+
+    @staticmethod
+    def _is(value: Value, tensor: Tensor) -> bool:
+        return value.tensor() is tensor
+
+    @staticmethod
+    def _is_outside(tensor: Tensor, call: Call, pairs: Any) -> bool:
+        """Whether a saved tensor is one that a call has read from outside: running the call again would need it."""
+        storage = tensor.untyped_storage()._cdata
+        return any(type(ref) is not Value and other.untyped_storage()._cdata == storage for other, ref in pairs)
+
+    def _join(self, handle: Handle, slot: Slot, tensor: Tensor) -> None:
+        """Lets a slot answer for a handle."""
+        handle.slot, handle.tensor = slot, None
+        view = view_of(tensor)
+        handle.view = None if view == slot.view and slot.host is None else view
+
+    def _begin(self, slot: Slot, tensor: Tensor) -> None:
+        slot.origin = weakref.ref(tensor)
+        slot.version = tensor._version
+        slot.storage = weakref.ref(tensor.untyped_storage())
+        slot.view = view_of(tensor)
+
+    def _slot(self, number: int) -> Slot:
+        slot = self.slots.get(number)
+        if slot is None:
+            slot = self.slots[number] = Slot(number)
+            self.alive[number] = weakref.ref(slot)
+        return slot
+
+    def _offloaded(self, handle: Handle, tensor: Tensor) -> Slot:
+        """Moves a saved tensor's storage to its place on the host."""
+        number = self.bound.answers[handle.k][3] if handle.k < self.known else -1
+        slot = self._slot(number) if number >= 0 else Slot(-1)
+        if slot.origin is not None:
+            if self._has(slot, tensor):
+                self._join(handle, slot, tensor)
+                return slot
+            # Two values at one place: this one gets a place of its own.
+            slot = Slot(-1)
+        self._begin(slot, tensor)
+        # A pass that does otherwise may save another value at the place of one that was moved.
+        place = self.bound.slots.get(number) if slot.number >= 0 and number not in self.placed else None
+        self.placed.add(number)
+        length = tensor.untyped_storage().nbytes()
+        if place is not None and length <= place[1]:
+            if self.host is None:
+                self.host = self.arena(self, self.copies)
+            slot.host = self.host[place[0] : place[0] + length]
+        else:
+            slot.host = torch.empty(length, dtype=torch.uint8)
+            self.counts.fresh_bytes += length
+        slot.tensor, slot.kept = tensor.detach(), True
+        self._join(handle, slot, tensor)
+        self.saved[id(tensor)] = slot
+        value = self.noting.value_of(tensor) if self.noting is not None else None
+        if value is not None:
+            value.slot, value.view = slot, view_of(tensor)
+        slot.ticket = self.copies.out(tensor, slot.host)
+        if number in self.released or slot.number < 0:
+            self._release(slot)
+        return slot
+
+    def _act(self, order: Any) -> None:
+        for number in order.release:
+            slot = self.slots.get(number) or self.living(number)
+            if slot is None or slot.origin is None:
+                self.released.add(number)
+            elif slot.tensor is not None:
+                self._release(slot)
+        for number in order.forget:
+            self.slots.pop(number, None)
+
+    def _release(self, slot: Slot) -> None:
+        """Gives a tensor's bytes back: once its copy is out, or the calls that make it can run again."""
+        tensor = slot.tensor
+        if slot.ticket is not None or slot.host is not None:
+            self.copies.wait(slot.ticket)
+        elif slot.call is None or not slot.call.can_run():
+            return
+        if tensor is not None and slot.kept and tensor._version != slot.version:
+            # Keep what was changed: its unpack raises.
+            return
+        slot.tensor, slot.kept = None, False
+
+    def living(self, number: int) -> Slot | None:
+        reference = self.alive.get(number)
+        return None if reference is None else reference()
+
+    def _stranger(self, handle: Handle, tensor: Tensor) -> None:
+        """Moves a tensor with which the plan's decision cannot be carried out to the host, unless it is small."""
+        size = tensor.numel() * tensor.itemsize
+        if size < HARMLESS_BYTES or tensor.requires_grad and tensor.is_leaf:
+            return
+        self.counts.strangers += 1
+        self.strange_bytes += size
+        slot = Slot(-1)
+        self._begin(slot, tensor)
+        slot.host = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8)
+        slot.tensor, slot.kept = tensor.detach(), True
+        self._join(handle, slot, tensor)
+        value = self.noting.value_of(tensor) if self.noting is not None else None
+        if value is not None and value.slot is None and value.base is None:
+            value.slot, value.view = slot, view_of(tensor)
+        slot.ticket = self.copies.out(tensor, slot.host)
+        self._release(slot)

@@ -1,0 +1,179 @@
+"""Gives saved tensors back in the backward pass: from the device, from the host, or by calls that run again.
+
+The unpacks are the backward pass's clock. A plan says at which of them tensors are fetched, or dropped because another rerun makes them anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ..plan.unread import blank
+from ..record.readers import is_reading, is_sign
+from ..trace import rerunning
+from .again import run_again
+from .noting import Held, Value
+from .packs import Packs
+from .slots import Slot, laid_out, modified, of_view
+from .unread import Unread, give
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Unpacks"]
+
+
+class Unpacks(Packs):
+    """The same, and the backward pass of its graph."""
+
+    def seal(self) -> None:
+        """Ends the forward pass."""
+        raise NotImplementedError
+
+    def unpack(self, handle: Any) -> Tensor:
+        """Gives a saved tensor back."""
+        if type(handle) is tuple:
+            tensor, version, k = handle
+            self._tick(k)
+            if tensor._version != version:
+                raise modified(tensor, version)
+            return tensor
+        if not self.sealed:
+            self.seal()
+        self._tick(handle.k)
+        if type(handle) is Unread:
+            return give(handle, 2)
+        slot = handle.slot
+        if slot is None:
+            tensor = handle.tensor
+            if tensor._version != handle.version:
+                raise modified(tensor, handle.version)
+            return tensor
+        with self.lock:
+            reader = handle.reader
+            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None:
+                if is_reading(reader):
+                    self.check(slot)
+                    if not is_sign(reader):
+                        self.counts.dropped += 1
+                        return blank(handle.view or slot.view, self.copies.device)
+                    if slot.mask is not None and handle.view is None:
+                        self.counts.masked += 1
+                        return slot.mask.tensor()
+                else:
+                    self.bound.is_asked = True
+            tensor = self.content(slot)
+        made = self.viewed(slot, tensor, handle.view)
+        # The slot's own tensor is not autograd's to write to.
+        return made.detach() if made is tensor else made
+
+    def viewed(self, slot: Slot, tensor: Tensor, view: Any) -> Tensor:
+        """A view of a slot's storage; None for the one that was packed first."""
+        if slot.kept or slot.host is not None:
+            return of_view(tensor, view or slot.view)
+        if view is None or view == slot.view:
+            return tensor
+        shape, stride, offset, dtype = view
+        tensor = laid_out(tensor, slot.view[1])
+        return of_view(tensor, (shape, stride, offset - slot.view[2] + tensor.storage_offset(), dtype))
+
+    def _tick(self, k: int) -> None:
+        turn = self.turn
+        if turn < self.turns and self.order[turn] == k:
+            self.turn = turn + 1
+            if turn in self.bound.busy:
+                self._due(turn)
+        elif k >= 0:
+            self._jump(k)
+
+    def _jump(self, k: int) -> None:
+        """Moves the backward pass's clock to an unpack that is not the next one."""
+        turns = self.bound.turns.get(k)
+        if turns is None:
+            return
+        # After the last turn, the graph was retained and runs again.
+        after = self.turn if self.turn < self.turns else 0
+        turn = next((later for later in turns if later >= after), turns[0])
+        if turn != after and self.ordered:
+            self.ordered = False
+            self.counts.out_of_order += 1
+        self.turn = turn + 1
+        if turn in self.bound.busy:
+            self._due(turn)
+
+    def _due(self, turn: int) -> None:
+        """Lets go of what another rerun makes anew, and fetches what the plan fetches now."""
+        bound = self.bound
+        if turn == 0:
+            self.counts.elsewhere += threading.get_ident() != self.thread
+            if self.watch is not None:
+                self.watch.backward_began()
+        for number in bound.drop.get(turn, ()):
+            slot = self.living(number)
+            if slot is not None and slot.call is not None and slot.call.can_run():
+                slot.tensor, slot.kept = None, False
+        for number in bound.fetch.get(turn, ()):
+            slot = self.living(number)
+            # One whose bytes never went out is there, or is made when it is asked for.
+            if slot is not None and slot.tensor is None and slot.host is not None and id(slot) not in self.inflight:
+                self._fetch(slot)
+        if turn == self.turns - 1:
+            bound.ended += 1
+            if self.watch is not None:
+                self.watch.ended()
+
+    def _fetch(self, slot: Slot) -> None:
+        assert slot.host is not None
+        device = self.copies.room(slot.host.numel())
+        self.inflight[id(slot)] = device, self.copies.into(slot.host, device)
+        self.counts.fetched += 1
+
+    @staticmethod
+    def check(slot: Slot) -> None:
+        """Raises if what was saved has been written to since."""
+        origin = slot.origin() if slot.origin is not None else None
+        if origin is not None and origin._version != slot.version:
+            raise modified(origin, slot.version)
+
+    def content(self, slot: Slot) -> Tensor:
+        """A slot's tensor, on the device; of one that was offloaded, its storage."""
+        self.check(slot)
+        if slot.tensor is not None:
+            if slot.kept and slot.tensor._version != slot.version:
+                # Changed by a program that has let go of it since.
+                raise modified(slot.tensor, slot.version)
+            return slot.tensor
+        if slot.host is not None:
+            if id(slot) not in self.inflight:
+                if slot.number in self.bound.slots and slot.number not in self.bound.on_demand:
+                    self.counts.late += 1
+                self._fetch(slot)
+            device, ticket = self.inflight.pop(id(slot))
+            self.copies.wait(ticket)
+            slot.tensor = device
+            return device
+        with rerunning(slot.call):
+            run_again(self, slot)
+        assert slot.tensor is not None
+        return slot.tensor
+
+    def held(self, ref: Value | Held) -> Tensor | None:
+        """The tensor of a noted value, if it is there or on the host."""
+        if ref.base is not None:
+            if type(ref) is Held and ref.is_copy:
+                return ref.base
+            origin = ref.tensor()
+            changed = ref.base if ref.base._version != ref.version else origin if origin is not None and origin._version != ref.version else None
+            if changed is not None:
+                raise modified(changed, ref.version)
+            return ref.base.t() if type(ref) is Held and ref.transposed else ref.base
+        slot = ref.found() if type(ref) is Value else ref.slot
+        if slot is None or slot.tensor is None and slot.host is None:
+            return None
+        tensor = self.viewed(slot, self.content(slot), ref.view)
+        return tensor.t() if type(ref) is Held and ref.transposed else tensor
+
+    def __del__(self) -> None:
+        # Copies into bytes that are freed now must have ended before the compute stream uses these again.
+        for _, ticket in self.inflight.values():
+            self.copies.wait(ticket)

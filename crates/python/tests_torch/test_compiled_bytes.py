@@ -1,0 +1,87 @@
+"""Computed bytes of divisions beside those of Inductor's own lowering, and divisions that are replaced when the bytes are known."""
+
+import copy
+import shutil
+
+import pytest
+import torch
+from fit_models import Dense, Efficient, Mobile, Resnet, Vae, Vit, image
+from fit_support import default_loss, train
+from tightfit._budget.compiled import held, plan
+from tightfit._budget.compiled.backend import tightfit
+from torch import nn
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler on a CPU")
+
+MODELS = {
+    "resnet": lambda: (Resnet(blocks=2), image(4)),
+    "dense": lambda: (Dense(layers=4), image(4)),
+    "efficient": lambda: (Efficient(blocks=2), image(4)),
+    "mobile": lambda: (Mobile(), image(4)),
+    "vae": lambda: (Vae(), image(2, 16)),
+    "vit": lambda: (Vit(), image(4)),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
+    monkeypatch.setattr(held, "_held", {})
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Of each graph of each division: computed bytes, bytes of Inductor's buffers, and whether the division was kept. ``scale`` makes the latter larger."""
+
+    class Seen(list):
+        """The graphs, and how they are changed."""
+
+        scale = 1.0
+
+    found = Seen()
+    own = plan.Plan.keeps
+
+    def keeps(self, is_backward, peak):
+        division = self.choice.division
+        computed = division.backward - division.rest if is_backward else division.forward
+        kept = own(self, is_backward, int(peak * found.scale))
+        found.append((is_backward, computed, peak, kept))
+        return kept
+
+    monkeypatch.setattr(plan.Plan, "keeps", keeps)
+    return found
+
+
+def compiled(model, budget):
+    return torch.compile(model, backend=tightfit, options={"budget": budget, "inner": "inductor", "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_computed_bytes_are_close_to_those_of_inductor(name, seen):
+    torch.manual_seed(1)
+    model, x = MODELS[name]()
+    default_loss(compiled(model, "1GiB")(x)).backward()
+    assert [one[0] for one in seen] == [False, True]
+    for _, computed, real, _ in seen:
+        assert computed == pytest.approx(real, rel=0.15)
+
+
+def mlp():
+    torch.manual_seed(1)
+    return nn.Sequential(*[nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.LayerNorm(64)) for _ in range(2)]), torch.randn(128, 64)
+
+
+def test_a_division_that_inductor_needs_more_bytes_for_is_replaced(seen):
+    model, x = mlp()
+    other = copy.deepcopy(model)
+    expected, _, _ = train(other, 2, x)
+    seen.scale = 1.1
+    net = compiled(model, "1000KiB")
+    gradients, _, _ = train(net, 2, x)
+    assert all(torch.allclose(*pair, atol=1e-4) for step in zip(expected, gradients, strict=True) for pair in zip(*step, strict=True))
+    assert [one[3] for one in seen[-2:]] == [True, True] and any(not kept for *_, kept in seen), seen
