@@ -112,8 +112,8 @@ def make_plan(
 def _candidates(
     budget: int, whole: tuple[Step, Lives], plain: Outcome, recorder: Recorder, device: torch.device, slack: int, most: int | None, there: There
 ) -> Iterator[_Plan]:
-    """Plans within a budget; the later ones are for budgets in which an earlier one leaves no room for gaps. If there are none, the plan that is
-    found to need least."""
+    """Plans within a budget; the later ones are for budgets in which an earlier one leaves no room for gaps. Without any, the plan that is found
+    to need least."""
 
     def within(of: tuple[Step, Lives], hurried: bool = False) -> list[_Plan]:
         found = _within(budget, *of, recorder, slack, most, there, hurried)
