@@ -26,9 +26,8 @@ def run(source: str, names: dict) -> list[dict]:
     with contextlib.redirect_stdout(streams["stdout"]), contextlib.redirect_stderr(streams["stderr"]):
         exec(compile(ast.Module(body, []), "<cell>", "exec"), names)
         value = eval(compile(last, "<cell>", "eval"), names) if last is not None else None
-    outputs = [
-        {"name": name, "output_type": "stream", "text": stream.getvalue().splitlines(keepends=True)} for name, stream in streams.items() if stream.getvalue()
-    ]
+    said = {name: stream.getvalue() for name, stream in streams.items() if stream.getvalue()}
+    outputs = [{"name": name, "output_type": "stream", "text": text.splitlines(keepends=True)} for name, text in said.items()]
     if value is not None:
         text = repr(value).splitlines(keepends=True)
         outputs.append({"data": {"text/plain": text}, "execution_count": None, "metadata": {}, "output_type": "execute_result"})

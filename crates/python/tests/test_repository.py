@@ -135,18 +135,28 @@ def test_python_of_the_pages_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def missing_paths(page: str) -> list[str]:
-    """The paths in a page that the repository lacks. A path begins at the root, or is the end of one that does."""
+    """The paths in a page that the repository lacks, and paths whose file lacks the function or type after `::`. A path begins at the root, or is the
+    end of one that does."""
     folders = (".ci", ".github", "crates", "docs", "scripts")
     paths = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
-    listed = [f"/{path.relative_to(ROOT)}/" for path in paths]
-    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:rs|py|sh|md))(?:::[\w.]+)?`", page))
-    return sorted(name for name in named if not any(path.endswith(f"/{name.rstrip('/')}/") for path in listed))
+    listed = {f"/{path.relative_to(ROOT)}/": path for path in paths}
+    missing = []
+    for name, item in set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:rs|py|sh|md))(?:::(\w+))?`", page)):
+        found = [path for end, path in listed.items() if end.endswith(f"/{name.rstrip('/')}/")]
+        defined = re.compile(rf"\b(?:def|fn|class|struct|enum|trait) {item}\b")
+        if not found or item and not any(path.is_file() and defined.search(path.read_text()) for path in found):
+            missing.append(f"{name}::{item}" if item else name)
+    return sorted(missing)
 
 
 def test_paths_that_the_design_names_exist() -> None:
     for page in ("docs/design.md", "CONTRIBUTING.md"):
         assert missing_paths((ROOT / page).read_text()) == [], page
-    assert missing_paths("`plan/decide.py::decide`, `plan/gone.py` and `gone.rs`") == ["gone.rs", "plan/gone.py"]
+    assert missing_paths("`plan/decide.py::decide`, `plan/decide.py::gone`, `plan/gone.py` and `gone.rs`") == [
+        "gone.rs",
+        "plan/decide.py::gone",
+        "plan/gone.py",
+    ]
 
 
 def test_no_merge_left_its_marks() -> None:

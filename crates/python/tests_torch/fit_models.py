@@ -218,6 +218,25 @@ class Turned(nn.Module):
         return x
 
 
+class Packed(nn.Module):
+    """Attention whose queries, keys and values are views of one tensor, behind normalizations that autocast computes in 32 bits."""
+
+    def __init__(self, c=32, layers=3):
+        super().__init__()
+        self.first = nn.Conv2d(3, c, 4, 4)
+        self.norms = nn.ModuleList(nn.LayerNorm(c) for _ in range(2 * layers))
+        self.attentions = nn.ModuleList(nn.MultiheadAttention(c, 4, batch_first=True) for _ in range(layers))
+        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(c, 4 * c), nn.GELU(), nn.Linear(4 * c, c)) for _ in range(layers))
+
+    def forward(self, x):
+        x = self.first(x).flatten(2).transpose(1, 2)
+        for attention, part, before, between in zip(self.attentions, self.parts, self.norms[::2], self.norms[1::2], strict=True):
+            y = before(x)
+            x = x + attention(y, y, y, need_weights=False)[0]
+            x = x + part(between(x))
+        return x
+
+
 def image(batch=8, size=32):
     return torch.randn(batch, 3, size, size)
 
@@ -235,6 +254,7 @@ NETWORKS = {
     "frozen": (Frozen, image),
     "listed": (Listed, image),
     "turned": (Turned, image),
+    "packed": (Packed, lambda: image(16, 64)),
 }
 
 

@@ -105,7 +105,7 @@ def test_nothing_is_rebuilt_while_autograd_holds_it(name, monkeypatch):
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize("name", ["resnet", "vit", "vae"])
+@pytest.mark.parametrize("name", ["resnet", "vit", "vae", "packed"])
 def test_the_peak_under_autocast_is_the_predicted_one(name, monkeypatch):
     """The casts of the weights count for as long as autocast or the backward pass needs them."""
     set_link(monkeypatch, SLOW)

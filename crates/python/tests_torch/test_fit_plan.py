@@ -171,9 +171,10 @@ def test_less_memory_costs_time_down_to_the_least_budget(tmp_path):
     model, x = resnet()
     plan = tt.plan(model, x)
     sweep = plan.sweep((1.0, 0.8, 0.01))
-    assert [plan.fits for _, plan in sweep.plans] == [True, True, False]
-    assert [share for share, _ in sweep.plans] == [1.0, 0.8, 0.01]
-    assert sweep._rows()[0]["overhead"] == 0 and sweep._rows()[2]["peak_bytes"] is None
+    assert [plan.fits for _, plan in sweep.plans] == [True, True, True, False]
+    assert [share for share, _ in sweep.plans] == [1.0, 0.8, sweep.least / sweep.plain, 0.01]
+    assert sweep._rows()[0]["overhead"] == 0 and sweep._rows()[3]["peak_bytes"] is None
+    assert sweep.least == plan.least <= min(one.peak for _, one in sweep.plans if one.fits)
     assert f"least {text(plan.least)}" in sweep.svg() and f"plain {text(plan.plain)}" in sweep.svg()
     assert "data:image/svg+xml" in sweep._repr_html_()
     with pytest.raises(tightfit.BadInput):

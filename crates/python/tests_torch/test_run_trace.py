@@ -45,6 +45,8 @@ def start(folder, steps, trace="run.json", program=PROGRAM, budget="60%", **opti
     if trace:
         environment["TIGHTFIT_TRACE"] = str(folder / trace)
     command = [sys.executable, "program.py", str(steps)]
+    # A shell's background processes ignore Ctrl-C.
+    options.setdefault("preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 

@@ -43,6 +43,19 @@ fn share(name: &str, text: &str) -> Option<f64> {
     matches!(name, "--budget" | "TIGHTFIT_BUDGET").then_some(if number <= 1.0 { 100.0 * number } else { number })
 }
 
+/// The size that a variable has, if it is set and not empty.
+///
+/// # Errors
+/// [`Failure::Usage`], with the variable's name, for one that cannot be read.
+pub fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
+    let Some(size) = std::env::var_os(name).filter(|size| !size.is_empty()) else { return Ok(None) };
+    let size = size
+        .into_string()
+        .map_err(|size| Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))?;
+    check(name, &size);
+    size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,17 +69,4 @@ mod tests {
             assert_eq!(share("--workspace", text), None);
         }
     }
-}
-
-/// The size that a variable has, if it is set and not empty.
-///
-/// # Errors
-/// [`Failure::Usage`], with the variable's name, for one that cannot be read.
-pub fn of_environment<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Failure> {
-    let Some(size) = std::env::var_os(name).filter(|size| !size.is_empty()) else { return Ok(None) };
-    let size = size
-        .into_string()
-        .map_err(|size| Failure::Usage(format!("{name} is {size:?}, which is not UTF-8; give a size such as 64MiB")))?;
-    check(name, &size);
-    size.parse().map(Some).map_err(|error: T::Err| Failure::Usage(format!("{name}: {error}")))
 }

@@ -91,7 +91,7 @@ pub fn fault(optimized: &Optimized, values: Values) -> Option<String> {
     let named = |what: &str, faults: Vec<String>| {
         (!faults.is_empty()).then(|| format!("results differ too much from {what}: {}", faults.join(", ")))
     };
-    named("those of each kernel alone", apart(optimized))
+    named("the results of each kernel alone", apart(optimized))
         .or_else(|| named("64-bit arithmetic", wrong(optimized, values)))
 }
 
@@ -100,7 +100,7 @@ fn apart(optimized: &Optimized) -> Vec<String> {
     let groups = optimized.overlapped.iter().filter_map(|seen| {
         let kernels: Vec<_> = seen.kernels.iter().filter_map(|&place| optimized.kernels.get(place)).collect();
         let allowed = kernels.iter().map(|kernel| tolerance(&kernel.problem, &optimized.device)).fold(0.0, f64::max);
-        let names = kernels.iter().map(|kernel| kernel.layer.as_str()).collect::<Vec<_>>().join(" beside ");
+        let names = kernels.iter().map(|kernel| kernel.layer.as_str()).collect::<Vec<_>>().join(" with ");
         (seen.error > allowed).then(|| by(&names, seen.error, allowed))
     });
     groups.collect()
@@ -192,7 +192,7 @@ mod tests {
         };
         optimized.overlapped = vec![overlapped];
         let said = fault(&optimized, Values::Real).unwrap();
-        assert!(said.starts_with("results differ too much from those of each kernel alone: "), "{said}");
-        assert!(said.contains(" beside ") && said.contains("by 2.5e-1"), "{said}");
+        assert!(said.starts_with("results differ too much from the results of each kernel alone: "), "{said}");
+        assert!(said.contains(" with ") && said.contains("by 2.5e-1"), "{said}");
     }
 }

@@ -88,7 +88,6 @@ impl EagerStep {
 struct Simulator<'a> {
     step: &'a EagerStep,
     decisions: &'a [TensorDecision],
-    /// By tensor, its decision.
     of: Vec<Option<&'a TensorDecision>>,
     blocks: Blocks,
     /// By tensor, where its last span is.

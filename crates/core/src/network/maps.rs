@@ -115,7 +115,6 @@ impl FeatureMaps {
     }
 }
 
-/// Whether `layer` may overwrite the output of `input`.
 fn may_overwrite(network: &Network, layer: &Layer, mut input: LayerId) -> bool {
     let sole_reader = |id: LayerId| network.consumers(id).len() == 1;
     // A flattened map is the map before it: no other layer may read that one either.

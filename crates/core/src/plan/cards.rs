@@ -28,7 +28,7 @@ const OF_LINK: f64 = 0.84;
 const OF_BOTH: f64 = 0.93;
 
 const OF_SHEET: &str = "84% of the link's raw rate, as measured on an H200; the link by the card's data sheet";
-const REPORTED: &str = "what nvidia-smi reports";
+const REPORTED: &str = "reported by nvidia-smi";
 const ASSUMED: &str = "as on an H200; assumed";
 
 /// The memory that `nvidia-smi` reports, in MiB. From the data sheet: GB/s; dense Tflop/s in 32 bits, on tensor cores from 32 bits, and from 16 bits

@@ -13,7 +13,6 @@ use super::{InstructionId, Stream};
 /// A number of instructions for each stream, in the order of [`Stream::ALL`].
 pub(super) type Clock = tightfit_place::Clock;
 
-/// Number of streams.
 pub(super) const STREAMS: usize = Stream::ALL.len();
 
 /// The clocks of all streams while reading or writing a schedule.
@@ -62,7 +61,6 @@ pub(super) struct LastAccesses {
 }
 
 impl LastAccesses {
-    /// Adds the access of an instruction with this number on its stream.
     pub(super) fn add(&mut self, stream: Stream, number: u32, access: Access) {
         self.last[stream.index()] = number;
         if access != Access::Read {

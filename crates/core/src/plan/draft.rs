@@ -35,7 +35,6 @@ pub(super) struct Draft {
     pub(super) schedule: Schedule,
     /// Size of the device arena.
     pub(super) peak: Bytes,
-    /// The most bytes live at once.
     pub(super) most_live: Bytes,
     /// Size of the host arena.
     pub(super) host: Bytes,

@@ -59,7 +59,6 @@ pub(super) const APART: &str = "max-pooling-apart";
 pub(super) const DENSE: &str = "max-pooling-dense";
 /// Average pooling with several windows that do not overlap.
 pub(super) const AVERAGE_APART: &str = "average-pooling-apart";
-/// The bias of a convolution.
 pub(super) const BIAS: &str = "bias";
 /// A convolution that adds its gradient to another: the extra time for the bytes that it reads.
 pub(super) const SUM: &str = "sum";
@@ -140,16 +139,16 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub(super) const H200: NamedMachine = NamedMachine {
     name: "h200",
     device: "H200",
-    holds: Some(figure(140.0 * GIB, "what the driver reports, 2026-11-21")),
-    to_host: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
-    to_device: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 beside kernels"),
+    holds: Some(figure(140.0 * GIB, "reported by the driver, 2026-11-21")),
+    to_host: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 during kernels"),
+    to_device: figure(53e9, "measured on PCIe generation 5, 2026-11-21: 55 GB/s alone, 51 to 55 during kernels"),
     both: figure(49.4e9, H200_MEASURED),
-    beside_copies: figure(0.03, "measured, 2026-11-21: 1 to 8% more time for kernels beside copies"),
+    beside_copies: figure(0.03, "measured, 2026-11-21: 1 to 8% more time for kernels during copies"),
     side_by_side: figure(
         1.15,
         "measured, 2026-11-24: GoogLeNet and Inception-v3 with branches on four streams of a CUDA graph take 6 to 10% less",
     ),
-    memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: what cuDNN's ReLU reaches of 4.8 TB/s"),
+    memory: figure(0.74 * 4.8e12, "measured, 2026-11-21: the share of 4.8 TB/s that cuDNN's ReLU reaches"),
     f32: figure(51e12, H200_MEASURED),
     tf32: figure(200e12, "half of about 400 Tflop/s on tensor cores; assumed"),
     half: figure(400e12, "half of about 800 Tflop/s on tensor cores; assumed"),
@@ -170,13 +169,16 @@ pub(super) const H200: NamedMachine = NamedMachine {
 pub(super) const H100: NamedMachine = NamedMachine {
     name: "h100",
     device: "H100",
-    holds: Some(figure(79.0 * GIB, "what the driver reports, 2026-11-25")),
+    holds: Some(figure(79.0 * GIB, "reported by the driver, 2026-11-25")),
     to_host: figure(49e9, H100_MEASURED),
     to_device: figure(52e9, H100_MEASURED),
     both: figure(46e9, "49.4 of 53 GB/s, as on an H200; assumed"),
     beside_copies: figure(0.03, H200_ASSUMED),
     side_by_side: figure(1.15, H200_ASSUMED),
-    memory: figure(0.84 * 3.35e12, "measured, 2026-11-25: what cuDNN's gradient of ReLU reaches of 3.35 TB/s"),
+    memory: figure(
+        0.84 * 3.35e12,
+        "measured, 2026-11-25: the share of 3.35 TB/s that cuDNN's gradient of ReLU reaches",
+    ),
     f32: figure(51e12, H200_ASSUMED),
     tf32: figure(200e12, H200_ASSUMED),
     half: figure(400e12, H200_ASSUMED),

@@ -241,7 +241,6 @@ impl<'a> Workload<'a> {
         has_samples.then(|| Bytes(self.bytes(tensor).0 / self.batch as u64))
     }
 
-    /// The behavior of a layer.
     pub(super) fn behavior(&self, layer: LayerId) -> Behavior {
         self.network.layer(layer).kind.behavior()
     }

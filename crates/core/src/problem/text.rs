@@ -50,7 +50,7 @@ pub fn parse_line(text: &str) -> Result<Line, Error> {
     let (name, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     let words = Words::read(rest)?;
     if words.sizes[VIEWS..].iter().any(Option::is_some) {
-        return Err(words.bad("a layer has tensors of its own; leave out xd, xh, xw, yd, yh and yw".to_owned()));
+        return Err(words.bad("a layer's tensors are not views; leave out xd, xh, xw, yd, yh and yw".to_owned()));
     }
     Ok(Line {
         name: name.to_owned(),

@@ -29,7 +29,6 @@ pub(super) fn shape_fault(shape: &str) -> Option<String> {
     if is_step_name(shape) { None } else { parsed().err().map(|error| error.to_string()) }
 }
 
-/// The fault of a number of samples.
 pub(super) fn samples_fault(field: &str, samples: usize) -> Option<String> {
     let is_possible = (1..=Problem::MOST_SAMPLES).contains(&samples);
     (!is_possible).then(|| format!("{field} is {samples}, must be 1 to {}", Problem::MOST_SAMPLES))
@@ -41,7 +40,6 @@ pub(super) fn device_fault(device: &Device) -> Option<String> {
     (threads > MOST_THREADS).then(|| format!("threads is {threads}, must be at most {MOST_THREADS}"))
 }
 
-/// The fault of a workspace.
 pub(super) fn workspace_fault(workspace: Bytes) -> Option<String> {
     let Bytes(bytes) = workspace;
     (workspace > MOST_WORKSPACE).then(|| format!("workspace_bytes is {bytes}, must be at most {}", MOST_WORKSPACE.0))
@@ -136,7 +134,6 @@ pub(super) fn comparison_fault(problem: &str, comparison: &Comparison) -> Option
     })
 }
 
-/// The first fault in a recording.
 #[cfg(feature = "cache")]
 pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
     let problem = |(shape, measurements): (&str, Vec<Measurement>)| {

@@ -49,7 +49,6 @@ impl Bounds {
         Bounds { problem: *problem, known, by_size, levels, leveled: 0 }
     }
 
-    /// Adds a candidate.
     pub(super) fn add(&mut self, candidate: &Candidate) {
         self.by_size.entry(candidate.micro_batch).or_default().push((candidate.workspace, candidate.time));
         self.known.push(candidate.clone());

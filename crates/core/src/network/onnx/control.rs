@@ -84,7 +84,6 @@ fn inline_one(graph: &mut GraphProto, branch: Branch) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of values in a graph.
 fn names(graph: &GraphProto) -> impl Iterator<Item = &str> {
     let written = graph.node.iter().flat_map(|node| &node.output).filter(|name| !name.is_empty());
     let given = graph.input.iter().map(|input| &input.name).chain(graph.initializer.iter().map(|tensor| &tensor.name));

@@ -72,7 +72,6 @@ fn compute(graph: &Graph<'_>, nodes: &[usize], x: &str, points: &[f64]) -> Optio
     known.remove(last?).filter(|all| all.len() == points.len())
 }
 
-/// The numbers of a constant.
 fn numbers(graph: &Graph<'_>, name: &str) -> Option<Vec<f64>> {
     graph.constant(name)?.floats()
 }

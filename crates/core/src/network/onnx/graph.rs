@@ -18,7 +18,6 @@ pub const STAND_INS: [usize; 2] = [61, 67];
 /// A model's graph while it is read.
 pub struct Graph<'a> {
     proto: &'a GraphProto,
-    /// The values of names.
     values: HashMap<&'a str, Value>,
     /// The nodes that read each name, in order; twice if a node reads it twice.
     readers: HashMap<&'a str, Vec<usize>>,

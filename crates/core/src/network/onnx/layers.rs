@@ -40,7 +40,6 @@ impl Layers {
         self.reasons.push((layer, why));
     }
 
-    /// The output shape of a layer.
     fn shape(&self, layer: LayerId) -> Shape {
         self.net.layers()[layer.index()].shape
     }

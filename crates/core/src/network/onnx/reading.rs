@@ -172,7 +172,7 @@ fn holds_graphs(node: &NodeProto) -> String {
         "If" => {
             "its condition is not known before the model runs; export the model so that every run takes the same branch"
         }
-        _ => "it runs a graph of its own, which is not supported; export the model without it, a loop step by step",
+        _ => "it contains a graph, which is not supported; export the model without it, and loops unrolled",
     }
     .to_owned()
 }
@@ -359,7 +359,7 @@ fn end(graph: &Graph<'_>, layers: &mut Layers, batch: usize) -> Result<(), Strin
     };
     let loss = layers.add("loss", LayerKind::SoftmaxLoss, &[last])?;
     if let Some(dims) = mixed {
-        layers.cannot_run(loss, format!("output of {dims:?}: its first extent is not that of the samples, {batch}"));
+        layers.cannot_run(loss, format!("output of {dims:?}: its first extent is not the number of samples, {batch}"));
     }
     Ok(())
 }

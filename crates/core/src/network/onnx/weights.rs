@@ -162,7 +162,6 @@ impl Weights {
 }
 
 impl Slot {
-    /// The slot of a parameter.
     fn of(kind: ParameterKind) -> Slot {
         match kind {
             ParameterKind::Weight => Slot::Weight,

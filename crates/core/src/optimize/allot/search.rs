@@ -19,7 +19,6 @@ use super::knapsack::{Answer, Knapsack};
 use super::relax::{Curve, Segment, segments};
 use super::{Speedups, Stop};
 
-/// The limits of one pass.
 pub(super) struct Limits {
     /// The most sums to keep per kernel; beyond it, the sums with the least bounds are dropped.
     pub width: usize,

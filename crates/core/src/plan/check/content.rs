@@ -40,7 +40,6 @@ impl Wanted {
     }
 }
 
-/// The content of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
     /// The samples that build on the content left by the previous step.

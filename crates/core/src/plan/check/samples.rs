@@ -7,7 +7,6 @@ use std::ops::Range;
 pub(super) struct Samples(Vec<Range<usize>>);
 
 impl Samples {
-    /// All samples of a range.
     pub(super) fn of(range: Range<usize>) -> Samples {
         Samples(if range.is_empty() { Vec::new() } else { vec![range] })
     }
@@ -26,7 +25,6 @@ impl Samples {
         self.0.iter().any(|own| own.start < range.end && range.start < own.end)
     }
 
-    /// Adds a range.
     pub(super) fn insert(&mut self, range: &Range<usize>) {
         let mut all = range.clone();
         self.0.retain(|own| {

@@ -130,9 +130,7 @@ impl Document {
                 let (layer, pass) = (compute.layer.index(), compute.pass.name());
                 let operation = operations.get(&(compute.layer, compute.pass));
                 let missing = || {
-                    format!(
-                        "layer {layer} has no pass {pass} of its own; a plan of an older version is to be planned again"
-                    )
+                    format!("layer {layer} has no separate pass {pass}; if an older version wrote the plan, plan again")
                 };
                 let operation = *operation.ok_or_else(missing)?;
                 read(compute, operation, lowered)

@@ -32,7 +32,6 @@ use crate::{Bytes, Error};
 pub(super) struct PolicyResult {
     pub(super) draft: Draft,
     pub(super) attempts: Vec<Attempt>,
-    /// If one is known.
     pub(super) bound: Option<LowerBound>,
 }
 

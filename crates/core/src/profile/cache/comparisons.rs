@@ -24,7 +24,6 @@ CREATE TABLE IF NOT EXISTS comparison (
     PRIMARY KEY (device, problem, question, configuration)
 ) STRICT, WITHOUT ROWID;
 ";
-/// Its name.
 pub(super) const TABLE: &str = "comparison";
 
 impl Cache {

@@ -14,7 +14,6 @@ use crate::{Device, Error, Nanos};
 const DECIDES: &str = "cuda";
 /// The table's name.
 pub(super) const TABLE: &str = "decision";
-/// The table.
 pub(super) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS decision (
     device TEXT NOT NULL,

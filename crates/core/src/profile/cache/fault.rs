@@ -12,7 +12,6 @@ pub(super) const SCHEMA_VERSION: i32 = 1;
 /// The longest wait while another process writes.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
-/// A fault of a file.
 pub(super) enum Fault {
     Foreign,
     Version(i32),

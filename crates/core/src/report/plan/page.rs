@@ -3,10 +3,10 @@
 
 use super::table::summary;
 use super::{grid, pictures};
-use crate::Device;
 use crate::plan::Plan;
-use crate::report::Terminal;
 use crate::report::svg::canvas::escape;
+use crate::report::{Terminal, rounded};
+use crate::{Bytes, Device};
 
 /// The captions of the pictures.
 const MEMORY: &str = "Bytes of live blocks over one step, by kind. Weights, their gradients and momentum stay; maps grow going forward \
@@ -30,7 +30,7 @@ use it is read again.";
 /// (average and maximum), and 10 (offloaded bytes), for this one plan.
 pub fn page(plan: &Plan, device: &Device) -> String {
     let title = format!("{}, mini-batch {}, {}", plan.network, plan.batch, plan.options.policy);
-    let mut page = preformatted(&summary(plan, device));
+    let mut page = three(plan) + &preformatted(&summary(plan, device));
     page += "<p><label>Find a layer: <input id=\"find\" type=\"search\"/></label></p>\n";
     for (heading, text, picture) in [
         ("Memory over time", MEMORY, pictures::memory(plan)),
@@ -46,6 +46,22 @@ pub fn page(plan: &Plan, device: &Device) -> String {
     page += "<h2>Every layer</h2>\n";
     page += &preformatted(&grid(plan).table(Terminal::default()));
     framed(&title, &page)
+}
+
+/// The answer in three numbers.
+fn three(plan: &Plan) -> String {
+    let within = match plan.options.budget {
+        Bytes::UNLIMITED => "peak".to_owned(),
+        budget => format!("peak, of {budget}"),
+    };
+    let overhead = rounded(plan.overhead() * 100.0, 1);
+    let numbers = [
+        (plan.peak.to_string(), within),
+        (plan.least.rounded_up(), "least budget".to_owned()),
+        (plan.step_time.to_string(), format!("a step, {overhead}% over keeping everything")),
+    ];
+    let cell = |(number, what): &(String, String)| format!("<div><b>{}</b>{}</div>", escape(number), escape(what));
+    format!("<div class=\"three\">{}</div>\n", numbers.iter().map(cell).collect::<String>())
 }
 
 /// A whole page with this title and body.
@@ -72,7 +88,6 @@ const SCRIPT: &str = include_str!("page.js");
 mod tests {
     use super::super::samples;
     use super::*;
-    use crate::Bytes;
     use crate::plan::Policy;
     use crate::report::svg::well_formed::text_of;
 
@@ -92,7 +107,7 @@ mod tests {
             let whole = format!("{head}{}{after}", rest.split_once("</style>").unwrap().1);
             let body = whole.strip_prefix("<!DOCTYPE html>\n").unwrap();
             let texts = text_of(body);
-            for part in ["Memory over time", "Streams", "Every layer", &plan.layers[1].name] {
+            for part in ["least budget", "Memory over time", "Streams", "Every layer", &plan.layers[1].name] {
                 assert!(texts.iter().any(|text| text.contains(part)), "{part}");
             }
             assert!(texts.iter().any(|text| text.contains("a <device> (cudnn 9)")), "escaped");

@@ -158,10 +158,13 @@ class Plan(Table):
             plans.append((share, Plan(fitted, fits, self._question)))
             if not fits:
                 break
-        else:
-            if self.least < plans[-1][1].peak:
-                fitted, fits = self._question.within(self.least)
-                plans.append((self.least / self.plain, Plan(fitted, fits, self._question)))
+        # A search within one of these budgets may have found less.
+        fit = [plan for _, plan in plans if plan.fits]
+        self._least = min([self.least, *(plan._fitted.needed for plan in fit)])
+        if not fit or self.least < min(plan._fitted.needed for plan in fit):
+            fitted, fits = self._question.within(self.least)
+            plans.append((self.least / self.plain, Plan(fitted, fits, self._question)))
+            plans.sort(key=lambda one: -one[0])
         return Sweep(self.network, self.plain, self.least, self.device, plans)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -231,7 +234,7 @@ class Sweep(Table):
     plain, least
         What a plain step needs, and the least budget for which a plan was found.
     plans
-        By share, from the largest on; the last may not fit, or is for the least budget.
+        By share, from the largest on, and for the least budget; the last may not fit.
     """
 
     network: str
@@ -285,7 +288,17 @@ class Sweep(Table):
         head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
         body = "".join("<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>" for row in rows)
         table = f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
-        _write(path, f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1><p>{html.escape(repr(self)[1:-1])}</p>{table}<div class='wide'>{self.svg()}</div></html>")
+        fit = [(share, plan) for share, plan in self.plans if plan.fits]
+        three = [(text(self.plain), "plain"), (text(self.least), f"least, {100 * self.least / self.plain:.0f}% of plain")]
+        three += [(f"{100 * plan.overhead:.1f}%", f"added time in {100 * share:.0f}% of plain") for share, plan in fit[-1:]]
+        numbers = "".join(f"<div><b>{number}</b>{html.escape(what)}</div>" for number, what in three)
+        # One point is no curve.
+        picture = f"<div class='wide'>{self.svg()}</div>" if len(fit) > 1 else ""
+        _write(
+            path,
+            f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1><div class='three'>{numbers}</div>"
+            f"<p>Predicted for {html.escape(self.device)}.</p>{picture}{table}</html>",
+        )
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ __all__ = ["PAGE", "memory", "over_time", "planned", "tradeoff"]
 _WIDTH, _HEIGHT = 960, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 40, 50
 # Readable on light and dark pages, and apart for eyes that see few colors (Okabe and Ito 2008).
-_PLAIN, _OURS, _LIMIT, _INK = "#999999", "#0072B2", "#D55E00", "#444444"
+_PLAIN, _OURS, _LIMIT, _INK = "#767676", "#0072B2", "#D55E00", "#444444"
 #: The style of a page, for phones and screens, light and dark.
 PAGE = (
     "<meta name='viewport' content='width=device-width, initial-scale=1'><style>body{font:15px sans-serif;margin:1.5em auto;max-width:62em;"
-    "padding:0 1em;color:#222;background:#fff}svg{width:100%;min-width:44em;height:auto}td,th{padding:.1em 1em .1em 0;text-align:left;white-space:nowrap}"
+    "padding:0 1em;color:#222;background:#fff}svg{width:100%;min-width:760px;height:auto}"
+    "td,th{padding:.1em 1em .1em 0;text-align:left;white-space:nowrap}"
     ".wide{overflow-x:auto}.three{display:flex;flex-wrap:wrap;gap:1em 3em}.three b{display:block;font-size:1.6em}</style>"
 )
 
@@ -113,8 +114,10 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], turn: int, b
         [(mark * unit, f"{mark:g}") for mark in marks], f"{name}: memory over a step",
     )  # fmt: skip
     body += curve(plain, _PLAIN, "plain") + curve(planned, _OURS, planned_is)
-    for live, color, what, dy in ((plain, _PLAIN, "plain", -6), (planned, _OURS, planned_is, -6)):
-        at = max(range(len(live)), key=live.__getitem__)
+    peaks = [max(range(len(live)), key=live.__getitem__) for live in (plain, planned)]
+    # Labels of peaks that are near each other stand above and below.
+    below = 18 if axes.y(planned[peaks[1]]) - axes.y(plain[peaks[0]]) < 18 else -6
+    for live, at, color, what, dy in ((plain, peaks[0], _PLAIN, "plain", -6), (planned, peaks[1], _OURS, planned_is, below)):
         anchor = "end" if at > count / 2 else "start"
         where = f", at {names[at]}" if at < len(names) else ""
         body += (
@@ -152,9 +155,10 @@ def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | No
     ys, xs = _ticks(top / unit), _ticks(max(samples[-1][0], 1e-3))
     axes = _Axes((0, xs[-1]), (0, ys[-1] * unit))
     body = _frame(
-        axes, "seconds since the first model ran", f"memory, {unit_name}", [(mark, f"{mark:g}") for mark in xs], [(mark * unit, f"{mark:g}") for mark in ys], title
+        axes, "seconds since the first model ran", f"memory, {unit_name}", [(mark, f"{mark:g}") for mark in xs],
+        [(mark * unit, f"{mark:g}") for mark in ys], title,
     )  # fmt: skip
-    # What is narrower than half a pixel is one point: the highest.
+    # Samples within half a pixel become one point, the highest.
     columns: dict[int, tuple[float, int]] = {}
     for when, used in samples:
         column = int(2 * axes.x(when))
@@ -190,10 +194,10 @@ def tradeoff(name: str, plain: int, rows: Sequence[tuple[int, float]], least: in
             f"<circle cx='{axes.x(x):.1f}' cy='{axes.y(y):.1f}' r='3.5' fill='{_OURS}'><title>{x:.2f} {unit_name}: {y:.1f}%</title></circle>"
             f"<text x='{axes.x(x):.1f}' y='{axes.y(y) - 8:.1f}' text-anchor='middle' fill='{_OURS}'>{y:.1f}</text>"
         )
-    for value, label, color in ((plain, "plain", _PLAIN), (least, "least", _LIMIT)):
+    for value, label, color, dy in ((plain, "plain", _PLAIN, 12), (least, "least", _LIMIT, 28)):
         x = axes.x(value / unit)
         body += (
             f"<line x1='{x:.1f}' x2='{x:.1f}' y1='{_TOP}' y2='{_HEIGHT - _BOTTOM}' stroke='{color}' stroke-dasharray='5 4'/>"
-            f"<text x='{x - 4:.1f}' y='{_TOP + 12}' text-anchor='end' fill='{color}'>{label} {text(value)}</text>"
+            f"<text x='{x - 4:.1f}' y='{_TOP + dy}' text-anchor='end' fill='{color}'>{label} {text(value)}</text>"
         )
     return _svg(body, f"Added time of {name} against its budget")

@@ -1,4 +1,4 @@
-"""What a step does over time, as ``tightfit run --trace`` records it: phases, copies, reruns and memory.
+"""Records steps over time for ``tightfit run --trace``: phases, copies, reruns and memory.
 
 Nothing is recorded, and nothing costs time, until :func:`begin` is called. On a GPU, a mark is also an event on the stream, whose time is read
 once the GPU has passed it, so that nothing is waited for.
@@ -29,7 +29,7 @@ class Mark(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What went on between two marks."""
+    """An activity between two marks."""
 
     track: str
     name: str
@@ -39,14 +39,14 @@ class Span(NamedTuple):
 
 
 class Record:
-    """What was recorded and is not written yet.
+    """Spans and samples that are not written yet.
 
     Attributes
     ----------
     device
-        That of the model, once there is one.
+        The device of the first model.
     spans
-        What has ended.
+        Spans that have ended.
     memory
         Bytes over time: in use on the GPU, as PyTorch's allocator counts them; on a CPU, where nobody counts, resident in the process.
     """
@@ -85,12 +85,12 @@ class Record:
         self.spans.append(Span(track, name, begin, self.mark(stream), bytes))
 
 
-# That of this process, while something is recorded.
+# The record of this process, while something is recorded.
 record: Record | None = None
 
 
 def begin(wanted: Record | None) -> None:
-    """Records from now on; None for no longer."""
+    """Records from now on, or stops with None."""
     global record
     record = wanted
 
@@ -99,7 +99,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def rerunning(call: Any) -> AbstractContextManager[None]:
-    """Records what runs again within."""
+    """Records a rerun."""
     return _NOTHING if record is None else _rerunning(record, call)
 
 

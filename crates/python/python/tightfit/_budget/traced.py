@@ -1,4 +1,4 @@
-"""Writes the trace of a program's first steps under ``tightfit run --trace``, for Perfetto, and beside it a page with its memory.
+"""Writes the trace of a program's first steps under ``tightfit run --trace``, for Perfetto, and a page with its memory.
 
 The file is whole after each step, so that whatever ends the program costs the last step at most::
 
@@ -49,7 +49,7 @@ _TRACKS = ("steps", "phases", "phases on the GPU", "copies to the host", "copies
 
 
 class Traced:
-    """What a process records of its steps, and the file that it goes to."""
+    """The record of a process's steps, and its file."""
 
     def __init__(self, file: Path, fitted: Callable[[], list[Fitted]], peaks: Peaks) -> None:
         self.path = file
@@ -81,7 +81,7 @@ class Traced:
         for name in ("backward", "grad"):
             setattr(torch.autograd, name, self._backward(getattr(torch.autograd, name)))
 
-    # What the program does.
+    # Hooks in the program.
 
     def _is_on(self) -> bool:
         return trace.record is self.record and not torch.compiler.is_compiling() and not is_recording()
@@ -222,7 +222,7 @@ class Traced:
         return True
 
     def _end(self, steps: int) -> bytes:
-        """The end of a file that has so many steps."""
+        """The end of a file with this number of steps."""
         return f'\n],\n"displayTimeUnit":"ms",\n"otherData":{json.dumps(self.about(steps))}}}\n'.encode()
 
     def _put(self, data: bytes, place: int) -> int:
@@ -238,7 +238,7 @@ class Traced:
         kept = ""
         if self._file is not None and place:
             try:
-                # What is cut off leaves room for the end.
+                # The part that is cut off leaves room for the end.
                 os.ftruncate(self._file, place)
                 self._put(self._end(self._written), place)
                 kept = f"; it has the first {self._written} steps"
@@ -255,7 +255,7 @@ class Traced:
             yield {"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": number, "args": {"sort_index": number}}
 
     def about(self, steps: int) -> dict[str, Any]:
-        """What a reader of the trace needs to know."""
+        """Facts for a reader of the trace."""
         return {
             "device": device_name(self.record.device),
             "torch": torch.__version__,
@@ -273,7 +273,7 @@ class Traced:
 
     @property
     def page(self) -> Path:
-        """The page beside the trace."""
+        """The page of the trace, in the same folder."""
         return self.path.with_suffix(".html")
 
     def _show(self) -> None:
@@ -337,7 +337,7 @@ class Traced:
         try:
             self.write(waits=True)
         except RuntimeError as error:
-            # A GPU that has failed tells no times any more.
+            # A failed GPU has no times.
             say(f"the trace lacks its last steps: {error}")
         self._show()
         self._stop()

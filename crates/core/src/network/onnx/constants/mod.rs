@@ -114,7 +114,7 @@ pub fn compute(call: &Call<'_>, outputs: &[Dims], most: usize) -> Result<Vec<Con
     };
     match count(first) == Some(length) {
         true => Ok(vec![Constant { dims: first.clone(), of, data, origin: None }]),
-        false => Err(format!("it gives {length} numbers, not those of {first:?}")),
+        false => Err(format!("it results in {length} numbers, which do not fill {first:?}")),
     }
 }
 
@@ -175,7 +175,6 @@ pub fn range(call: &Call<'_>, most: usize) -> Result<Constant, String> {
     Ok(Constant { dims: vec![length as usize], of, data: types::fit(of, data)?, origin: None })
 }
 
-/// The elements of a constant.
 fn known_data(input: &Constant) -> Result<Data, String> {
     match &input.data {
         Data::Unknown => Err("its input is not known".to_owned()),

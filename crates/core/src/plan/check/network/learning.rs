@@ -5,7 +5,6 @@ use crate::network::{LayerId, LayerKind};
 use crate::plan::step::Access;
 use crate::plan::{LayerPass, Mode, Pass, Role, Workload};
 
-/// The content of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// Nothing was written to it.

@@ -463,7 +463,6 @@ fn shared(asked: &[(Literal, i128)], room: i128) -> Vec<i128> {
 
 /// The relaxation at some prices.
 struct Solved {
-    /// Twice the bound.
     twice: i128,
     clauses: Clauses,
     worth: Vec<i128>,

@@ -38,7 +38,6 @@ pub(super) enum Choice {
     Again,
 }
 
-/// All decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Decisions {
     /// For each interval of the model.
@@ -85,7 +84,6 @@ struct Fetch {
     interval: usize,
     /// The first moment at which its bytes may be allocated.
     from: usize,
-    /// The moment that needs it.
     needed: usize,
 }
 
@@ -99,7 +97,6 @@ pub(super) struct Cutoff {
 }
 
 impl Cutoff {
-    /// Anything.
     const ANY: Cutoff = Cutoff { excess: u64::MAX, time: u64::MAX };
 
     /// The limits of an outcome that may rank before `outcome`.

@@ -47,7 +47,6 @@ impl<'a> Models<'a> {
     }
 }
 
-/// A search that has begun.
 pub(super) struct PlanSearch<'m, 'a> {
     pub(super) models: &'m Models<'a>,
     incumbents: Incumbents<'m, 'a>,

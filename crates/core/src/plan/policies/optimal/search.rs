@@ -27,7 +27,6 @@ const MAX_COMPENSATIONS: usize = 10;
 /// The choices to draw from. `Keep` appears twice, because it is usually best.
 const CHOICES: [Choice; 5] = [Choice::Keep, Choice::Rebuild, Choice::Again, Choice::Move, Choice::Keep];
 
-/// A change of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     IdleInterval(usize, Choice),
@@ -51,7 +50,6 @@ impl Work<'_> {
 /// The preferences of a repair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefer {
-    /// Whether it may move tensors.
     pub(super) may_move: bool,
     /// Whether only bytes at the worst moment count, rather than bytes at all moments over the limit.
     pub(super) worst_alone: bool,

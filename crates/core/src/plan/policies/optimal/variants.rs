@@ -99,7 +99,6 @@ struct Allowance<'e> {
     is_pressed: bool,
 }
 
-/// A variant of the step.
 struct Variant<'k> {
     drafter: &'k Drafter<'k>,
     /// `None` for whole mini-batches.

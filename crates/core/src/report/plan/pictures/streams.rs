@@ -31,7 +31,12 @@ pub fn streams(plan: &Plan) -> String {
     ];
     let time = Axis::of_times_until("time", plan.step_time);
     let top = legend::head_height(&entries, WIDTH);
-    let streams = plan.schedule.streams();
+    // A plan that copies nothing has no lanes for copies.
+    let works = |stream: Stream| {
+        let mut own = plan.schedule.instructions.iter().filter(|instruction| instruction.stream == stream);
+        own.any(|instruction| words::work(plan, instruction).is_some())
+    };
+    let streams: Vec<Stream> = plan.schedule.streams().into_iter().filter(|stream| works(*stream)).collect();
     let frame = Frame { left: 100.0, top, width: WIDTH - 140.0, height: ROW * streams.len() as f64 };
     let mut canvas = Canvas::new(WIDTH, frame.bottom() + 52.0);
     legend::draw_head("streams", &entries, WIDTH, &mut canvas);

@@ -1,7 +1,7 @@
 """Runs noted calls again, to make what a pass has given up.
 
 A rerun has the state of its call: the same function, numbers and objects, the same settings, gradients on, and running statistics of its
-own. What was one object is one object again. Results that nothing needs any more are dropped on the way.
+own. One object is one object again. Results that nothing needs any more are dropped on the way.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Rerun:
         # How often each call's results are still read, and the results.
         self.uses: dict[Call, int] = {}
         self.made: dict[Call, list[Any]] = {}
-        # What is read of them: the reading call, and what stands for the tensor.
+        # The tensors that are read of them: the reading call, and the reference to the tensor.
         self.reads: set[tuple[int, int]] = set()
         # Whether a call works in place; then, storages of results that something else reads as well: a slot, a view, or what was there before.
         self.tracks = False
@@ -96,7 +96,7 @@ class _Rerun:
         kwargs = call.kwargs
         writes, moved = call.flags & IN_PLACE > 0, False
         if writes and kwargs and "inplace" in kwargs and (keeps or not self.owns(call)):
-            # The same numbers, in a tensor of their own.
+            # The same numbers, in another tensor.
             writes, moved, kwargs = False, True, {**kwargs, "inplace": False}
         for ref, grad in zip(call.tensors, call.grads, strict=True):
             if id(ref) not in tensors:
@@ -201,7 +201,7 @@ def _unread(packed: Any) -> Any:
     raise RuntimeError("tightfit: the graph of a rerun was read; please report this")
 
 
-# What writes the last settings of `settings`, in their order.
+# The functions that write the last settings of `settings`, in their order.
 _WRITES = (
     torch._C._set_cublas_allow_tf32,
     torch._C._set_cudnn_allow_tf32,
@@ -212,7 +212,7 @@ _WRITES = (
 
 
 def change_settings(now: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
-    """Makes the settings those of a call. Casts of parameters are not kept: they would stay in the program's own."""
+    """Sets the settings of a call. Casts of parameters are not kept, because they would stay in the program's cache."""
     kind, dtype = wanted[:2]
     if dtype != now[1]:
         torch.set_autocast_enabled(kind, dtype is not None)

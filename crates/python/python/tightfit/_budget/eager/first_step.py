@@ -105,7 +105,7 @@ class RealRecording:
     Attributes
     ----------
     safe
-        What answers for the hooks.
+        The pass that answers the hooks.
     signature
         The form of the inputs.
     thread
@@ -172,7 +172,7 @@ class RealRecording:
             self.began = True
             self._note_gradients()
         elif self.safe.recorder is not None:
-            # The backward pass of something else, such as a discriminator's own loss: it is no part of this step.
+            # The backward pass of another loss, such as a discriminator's: it does not belong to this step.
             self.recorder.undo(*first[:2])
             self._others.update(range(first[2], len(self.recorder.storages)))
 
@@ -185,13 +185,13 @@ class RealRecording:
         for number in self._others - used:
             storage = self.recorder.storages[number]
             if not storage.holders:
-                # What other calls made and let go of takes nothing of this step.
+                # Tensors that other calls made and released take no memory of this step.
                 storage.bytes = 0
         self.recorder.finish()
         self.done(rehearsal)
 
     def abandon(self) -> None:
-        """Gives up: the step never got to its backward pass."""
+        """Stops recording: the step never got to its backward pass."""
         self._leave()
         self._forget()
 

@@ -1,6 +1,6 @@
 """The hooks of sessions on their models, and which models are fitted.
 
-What a model is saved or copied with is a plain model: hooks that are copied or pickled do nothing, and nothing else of ours is on a module.
+A saved or copied model is a plain model: copied hooks do nothing, and a module holds nothing else of this package.
 The hooks of submodules are there only while a pass runs.
 """
 
@@ -35,7 +35,7 @@ class _Ours:
 
     @property
     def key(self) -> int:
-        """Its place among a module's hooks. PyTorch's own are not negative, and begin anew in a process that reads a file with it."""
+        """Its place among a module's hooks. PyTorch's keys are not negative, and begin at 0 again in a process that reads a file with the hook."""
         return -id(self)
 
     def __deepcopy__(self, memo: Any) -> _Copied:
@@ -47,7 +47,7 @@ class _Ours:
 
 
 class _Copied(_Ours):
-    """What a hook becomes in a copy of a model: it takes itself and its like away when the copy is first called."""
+    """A hook in a copy of a model: it removes itself and the other copied hooks at the first call."""
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
         if not torch.compiler.is_compiling():
@@ -69,7 +69,7 @@ class _Before(_Ours):
         except Error as error:
             if os.environ.get("TIGHTFIT_VERBOSE") == "1":
                 raise
-            # What it says is for the program: the frames that found it out say nothing.
+            # The message is for the program: the frames that found the error say nothing.
             raise error.with_traceback(None) from None
 
 
@@ -165,11 +165,11 @@ class Following:
         # The plans that had been made when modules were looked for: they may be replaced between two of them.
         self.made = 0
         self.passes = 0
-        # Where each entry is put, which is before others for those that are called before a module; its key, and the entry.
+        # Where each entry is put, whether it comes before all others there, its key, and the entry.
         self.entries: list[tuple[weakref.ref[Any], bool, int, Any]] = []
 
     def begin(self, session: Session, model: nn.Module, bounds: Callable[[], list[Bound]], made: int) -> None:
-        """Begins a pass that follows modules as plans ask, which are those of the session so far."""
+        """Begins a pass that follows modules as plans ask, which are the plans of the session at this point."""
         with self.lock:
             self.passes += 1
             if self.made != made:
@@ -199,6 +199,9 @@ class Following:
         for name in {name for bound in bounds for name in (*bound.switches, *bound.quiet)} & modules.keys():
             add((modules[name]._forward_pre_hooks,), True, _Switch(session, name))
             add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _SwitchBack(session, name))
+        switched = {name for bound in bounds for name in (*bound.switches, *bound.quiet)}
+        for name in {name for bound in bounds for name in bound.flushes} & modules.keys() - switched:
+            add((modules[name]._forward_hooks,), False, _SwitchBack(session, name))
         for name in {name for bound in bounds for name in bound.looks} & modules.keys():
             add((modules[name]._forward_hooks,), False, _Look(session, name))
 

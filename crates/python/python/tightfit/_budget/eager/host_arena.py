@@ -30,9 +30,9 @@ class Arenas:
     name
         The model, for lines.
     budget
-        Bytes of host memory that the user allows; None for a share of what is free.
+        Bytes of host memory that the user allows; None for a share of the free memory.
     found
-        Arenas, and what tells the pass that each was last given to.
+        Arenas, each with a function that returns the pass that got it last.
     pinnable
         Bytes that can be pinned, where that was found to be less than was asked for.
     """
@@ -60,7 +60,7 @@ class Arenas:
         """Takes host memory for a plan before its first pass; false if no more than `pinnable` bytes can be pinned."""
         if any(arena.numel() >= size for arena, _ in self.found):
             return True
-        # What is too small makes room first.
+        # Arenas that are too small go first.
         self.found = [(arena, owner) for arena, owner in self.found if owner() is not None]
         arena = copies.pinned(size)
         if arena is None:
@@ -70,7 +70,7 @@ class Arenas:
         return True
 
     def shrink(self, size: int) -> None:
-        """Gives back what is larger than any plan needs any more, which is so many bytes; the next pass takes that."""
+        """Releases arenas that are larger than any plan needs. The largest plan needs `size` bytes."""
         self.found = [(arena, owner) for arena, owner in self.found if owner() is not None or arena.numel() <= _LARGER * size]
 
     def give(self, active: Pass, copies: Copies) -> Tensor:
@@ -83,7 +83,7 @@ class Arenas:
             arena = self.found[place][0]
             self.found[place] = arena, weakref.ref(active)
             return arena
-        # What is too small makes room before more is taken.
+        # Arenas that are too small go before another one is taken.
         for place in reversed(free):
             del self.found[place]
         if self.found:

@@ -52,9 +52,9 @@ class Call:
     function, args, kwargs
         The call, with a :class:`Value`, :class:`Held` or :class:`Scratch` in place of each tensor, and a :class:`Nest` of each list.
     tensors, grads
-        What stands for its tensors, and whether each requires a gradient.
+        The references to its tensors, and whether each requires a gradient.
     flags, state
-        What it is, see `functions`; and the settings under which it ran.
+        Its kind, see `functions`; and the settings under which it ran.
     missing
         Large tensors from outside that nothing holds so far.
     ready
@@ -80,7 +80,7 @@ class Call:
     packs: int
 
     def makes_saved(self) -> bool:
-        """Whether it saves the same again: a call in place is run on a tensor of its own instead, if it says how."""
+        """Whether it saves the same tensors again: a call in place runs out of place instead, if it has an argument for that."""
         return not self.flags & IN_PLACE or "inplace" in (self.kwargs or {})
 
     def can_run(self) -> bool:
@@ -102,8 +102,8 @@ class Call:
 class Value:
     """An output of a call: which of them, the tensor (weakly), and its version.
 
-    `address` tells whether a program has given it other bytes by `.data`. `base` is the tensor's bytes if autograd keeps them, `slot` what
-    else answers for them, and `view` the tensor as a view of its storage.
+    `address` shows whether a program has given the tensor other bytes by `.data`. `base` is the tensor's bytes if autograd keeps them, `slot` the
+    slot that answers for them otherwise, and `view` the tensor as a view of its storage.
     """
 
     __slots__ = ("address", "base", "call", "index", "slot", "tensor", "version", "view")
@@ -120,7 +120,7 @@ class Value:
         return self.base is not None or self.slot is not None and type(self.slot) is not weakref.ref
 
     def found(self) -> Slot | None:
-        """What answers for its bytes, if that is still there."""
+        """The slot that answers for its bytes, if that is still there."""
         slot = self.slot
         return slot() if type(slot) is weakref.ref else slot
 
@@ -170,7 +170,7 @@ class Noting(Parts):
         self.kind = device.type
         self.state: tuple[Any, ...] = ()
         self.on = True
-        # The call that runs, and what it has saved so far.
+        # The call that runs, and the number of its first saved tensor.
         self.now: Call | None = None
         self.first = 0
         self.values: dict[int, Value] = {}
@@ -238,7 +238,7 @@ class Noting(Parts):
         return stale
 
     def goes_on(self, bound: Any) -> bool:
-        """Whether the context of autocast is that of the pass before: it still has a cast that this made."""
+        """Whether the context of autocast goes on from the pass before: it still has a cast that was made for this question."""
         before, bound.mark = bound.mark, None
         if not torch.is_autocast_enabled(self.kind) or not torch.is_autocast_cache_enabled():
             return False
@@ -290,7 +290,7 @@ class Noting(Parts):
     # Arguments.
 
     def _refer_all(self, given: Any, pairs: list[tuple[Tensor, Any]]) -> tuple[Any, ...]:
-        """What stands for arguments; adds each of their tensors to `pairs`, with what stands for it."""
+        """The references to arguments; adds each of their tensors to `pairs`, with its reference."""
         values, found = self.values, []
         for value in given:
             kind = type(value)
@@ -354,7 +354,7 @@ class Noting(Parts):
     # Results.
 
     def _ended(self, call: Call, pairs: list[tuple[Tensor, Any]], out: Any, drawn: Any) -> None:
-        """Notes what a call has made, and decides what becomes of what it has saved."""
+        """Notes the outputs of a call, and decides about the tensors that it has saved."""
         outputs = out if type(out) is tuple or type(out) is list else (out,)
         active = self.active
         same = drawn is None or not self._has_drawn(drawn)
@@ -372,7 +372,7 @@ class Noting(Parts):
                 call.missing = call.missing or []
                 call.missing.append(ref)
             if tensor._version != ref.version and tensor is not target:
-                # It wrote to what it was not known to write to.
+                # It wrote to a tensor that it was not known to write to.
                 same = False
         if call.missing and same:
             active.find_missing(call, pairs)

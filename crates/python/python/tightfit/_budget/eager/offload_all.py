@@ -15,7 +15,7 @@ from .slots import modified, unowned
 
 __all__ = ["SafePass"]
 
-# What a pass without a plan leaves on the device.
+# Bytes that a pass without a plan leaves on the device.
 SMALL_BYTES = 64 << 10
 
 
@@ -30,7 +30,7 @@ class SafePass:
     def __init__(self, recorder: Recorder | None, counts: Counts) -> None:
         self.recorder = recorder
         self.counts = counts
-        # What waits until the operation that saves it has returned, since it may be written first; and how many nodes there were then.
+        # Tensors that wait until the operation that saves them has returned, since it may write them first; and the number of nodes at that time.
         self.pending: list[tuple[_Waiting, Tensor]] = []
         self.nodes = 0
 
@@ -93,7 +93,7 @@ class SafePass:
 
 
 class _Waiting:
-    """What autograd holds of a tensor: that, until it was moved; then its copy, and where that came from."""
+    """The handle that autograd holds for a tensor: the tensor until it was moved, then its copy and its device."""
 
     __slots__ = ("moved", "number", "tensor", "version")
 

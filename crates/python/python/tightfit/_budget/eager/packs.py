@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Packs"]
 
-# Addresses of tensors are multiples of so many bytes, as far as kernels ask.
+# Addresses of tensors are multiples of this number of bytes, as far as kernels ask.
 ALIGNMENT = 256
 # A smaller tensor that the plan does not expect stays on the device.
 HARMLESS_BYTES = 1 << 20
@@ -65,7 +65,7 @@ class Packs:
         self.slots: dict[int, Slot] = {}
         self.alive: dict[int, weakref.ref[Slot]] = {}
         self.inflight: dict[int, tuple[Tensor, Any]] = {}
-        # Saved tensors by identity, of those that reruns read or that are moved; entries count while the tensor is there.
+        # Saved tensors by identity, if reruns read them or they are moved; entries count while the tensor is there.
         self.saved: dict[int, Slot] = {}
         # Handles that wait until the operation that saves them has returned, and how many nodes there were then.
         self.pending: list[tuple[Handle | None, Tensor]] = []
@@ -105,7 +105,7 @@ class Packs:
         tensors = [tensor for tensor in (place() for place in list(bound.small.values())) if tensor is not None]
         by_type: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
-            # Kernels are chosen by alignment too, so that of each copy is the allocator's.
+            # Kernels are chosen by alignment too, so each copy has the allocator's alignment.
             if tensor.is_contiguous() and tensor.numel() * tensor.itemsize % ALIGNMENT == 0:
                 by_type.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for (dtype, device), group in by_type.items():
@@ -174,7 +174,7 @@ class Packs:
                 self._settle(handle, tensor, None, (), ())
 
     def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
-        """Decides what a noted call has saved; None if it cannot run again."""
+        """Decides about the tensors that a noted call has saved; None if the call cannot run again."""
         if self.bound.looks:
             drop_after(self, "", outputs, False)
         if self.bound.dropped:
@@ -278,7 +278,7 @@ class Packs:
             slot.call, slot.place = value.call, value.index
             value.slot = weakref.ref(slot)
         elif value is not None and (base := value.tensor()) is not None:
-            # A view of a noted output: that is what runs again, and has the same layout then.
+            # A view of a noted output: the output runs again, and has the same layout then.
             slot.call, slot.place, slot.view = value.call, value.index, view_of(base)
             if value.slot is None:
                 value.slot = weakref.ref(slot)
@@ -313,7 +313,7 @@ class Packs:
         for other in outputs:
             if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
                 return noting.value_of(other)
-        # Saved by what is not noted, such as a view that it has made of a noted output.
+        # Saved by a call without a note, such as a view of a noted output.
         for value in noting.values_of(storage, known[::-1]):
             there = value.tensor()
             if there is not None and there._version == tensor._version == value.version:
@@ -340,6 +340,13 @@ class Packs:
         handle.slot, handle.tensor = slot, None
         view = view_of(tensor)
         handle.view = None if view == slot.view and slot.host is None else view
+        value = self.noting.value_of(tensor) if self.noting is not None and slot.call is None else None
+        if value is not None and not value.is_held():
+            # Another view of bytes that stay, or that go to the host: reruns read it there.
+            if slot.host is None:
+                value.base = tensor.detach()
+            else:
+                value.slot, value.view = slot, view
 
     def _begin(self, slot: Slot, tensor: Tensor) -> None:
         slot.origin = weakref.ref(tensor)
@@ -362,7 +369,7 @@ class Packs:
             if self._has(slot, tensor):
                 self._join(handle, slot, tensor)
                 return slot
-            # Two values at one place: this one gets a place of its own.
+            # Two values at one place: this one gets another place.
             slot = Slot(-1)
         self._begin(slot, tensor)
         # A pass that does otherwise may save another value at the place of one that was moved.
@@ -398,7 +405,7 @@ class Packs:
             self.slots.pop(number, None)
 
     def _release(self, slot: Slot) -> None:
-        """Gives a tensor's bytes back: once its copy is out, or the calls that make it can run again."""
+        """Frees a tensor's bytes: once its copy is out, or once the calls that make it can run again."""
         tensor = slot.tensor
         if slot.ticket is not None or slot.host is not None:
             self.copies.wait(slot.ticket)

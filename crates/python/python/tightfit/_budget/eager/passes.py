@@ -1,11 +1,11 @@
 """Carries out a plan through saved-tensor hooks: one object for each forward pass and the backward pass of its graph.
 
-A plan decides by places: the n-th tensor that autograd saves, counted anew where modules begin whose calls are noted. These places are hints.
-Whatever a tensor is, keeping or offloading it is right; and it is given up only if the calls that this pass has noted make it again. So a
-pass that does otherwise than the recorded step has the right gradients, and only its memory differs from the prediction.
+A plan decides by places: the n-th tensor that autograd saves, counted again where modules begin whose calls are noted. These places are hints.
+It is right to keep or to offload any tensor, and a tensor is given up only if the calls that this pass has noted make it again. So a pass that
+does otherwise than the recorded step has the right gradients, and only its memory differs from the prediction.
 
 Autograd holds a handle for every tensor that it saves. A handle refers to a slot, a slot that is rebuilt refers to the call that makes
-it, that refers to what it reads, and whatever nobody refers to is freed: so nothing outlives the graph, however that ends.
+it, and the call refers to the tensors that it reads. An object without references is freed, so nothing outlives the graph, however that ends.
 
 PyTorch does not check for in-place writes to what hooks pack. Versions are compared here instead, at unpack and before every rerun.
 """
@@ -52,6 +52,8 @@ class Pass(Unpacks):
         bound = self.bound
         notes = bound.switches.get(name)
         if notes is None and name not in bound.quiet:
+            if name in bound.flushes:
+                self.flush()
             return
         self.flush()
         places, visit = bound.places[name], self.visits.get(name, 1) - 1
@@ -91,7 +93,7 @@ class Pass(Unpacks):
             torch._C._pop_torch_function_stack()
 
     def stop_noting(self) -> None:
-        """Takes the mode away, wherever it is among those of others."""
+        """Takes the mode away, wherever it is among other modes."""
         if self.noting is not None:
             self.noting.on = False
             take_away(self.noting)

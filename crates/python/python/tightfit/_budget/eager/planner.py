@@ -1,4 +1,4 @@
-"""Makes the plans of one model: from what was recorded, what is measured on its device, and what is assumed until it is seen."""
+"""Makes the plans of one model, from a recording, from measurements on its device, and from assumptions until the real step was seen."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class Planner:
     copies
         Copies of the model's device, as soon as that is known.
     host
-        Host memory for what is offloaded.
+        Host memory for offloaded tensors.
     reserve
-        What of the budget no recording shows, as it was measured; None until then.
+        Measured bytes of the budget that no recording shows; None until they were measured.
     gaps
-        What of the budget is left to gaps between blocks, beyond those that were predicted.
+        Bytes of the budget that are left to gaps between blocks, beyond the predicted gaps.
     grows
         Whether the allocator's segments grow, so that gaps are predicted.
     planned
-        Whether there was a plan: then training has begun, which no plan that is too crowded is to end.
+        Whether there was a plan. Then training has begun, and a plan that is too crowded does not end it.
     outputs
         Outputs of the last pass, weakly.
     """
@@ -90,12 +90,11 @@ class Planner:
         self.grows = False
         self.planned = False
         self.outputs: list[weakref.ref[Tensor]] = []
-        # Bytes of an unknown optimizer's state, what no recording of each form shows, and what it needs between its passes, once they
-        # were seen.
+        # Bytes of an unknown optimizer's state, bytes that no recording of each form shows, and bytes between its passes, once they were seen.
         self._state: int | None = None
         self._reserves: dict[Any, int] = {}
         self._between: dict[Any, int] = {}
-        # Forms of which a plan needed more than the budget: none of theirs is made anew for being too careful, which might repeat.
+        # Forms of which a plan needed more than the budget. Their plans are not replaced for being too careful, because that might repeat.
         self._exceeded: set[Any] = set()
 
     def copies_on(self, device: torch.device) -> Copies:
@@ -150,9 +149,9 @@ class Planner:
         return fitted
 
     def _settle_share(self, share: Share, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, signature: Any) -> None:
-        """Turns a share into bytes, by what a recorded step needs that keeps everything."""
+        """Turns a share into bytes, by the memory of a recorded step that keeps everything."""
         if device.type == "cuda" and torch.cuda.is_available():
-            # What is measured for that may take all of it.
+            # Measurements for that may take all of it.
             self.budget = int(torch.cuda.mem_get_info(device)[1])
         times = self._measured(rehearsal, module, device, self._assumed(rehearsal, module, device, signature)[0])
         # Where nothing was measured, what libraries need is a share of the budget.
@@ -167,7 +166,7 @@ class Planner:
         seen = fitted.watch.seen
         if seen <= self.budget:
             return False
-        # What was predicted was too little by so much.
+        # The prediction was too low by this difference.
         self._reserves[signature] = fitted.assumed.reserve + seen - min(self.budget, fitted.peak) + SPARE
         self._exceeded.add(signature)
         return True
@@ -175,7 +174,7 @@ class Planner:
     def before(self, device: torch.device) -> int:
         """Bytes on a device of the last pass's outputs that the program still has."""
         there = [output for output in (reference() for reference in self.outputs) if output is not None]
-        # Others, such as sparse ones, have no storage of their own.
+        # Others, such as sparse ones, have no storage.
         found = [output for output in there if type(output) is Tensor and output.layout is torch.strided and output.device == device]
         return sum({output.untyped_storage()._cdata: output.untyped_storage().nbytes() for output in found}.values())
 
@@ -187,7 +186,7 @@ class Planner:
         seen, _ = self._assumed(fitted.rehearsal, module, device, signature)
         seen = seen._replace(reserve=fitted.assumed.reserve, between=fitted.assumed.between)
         if self.optimizer is None and self._state is None and watches(device):
-            # What came with the update is its state.
+            # The memory that came with the update is its state.
             self._state = max(0, seen.outside - fitted.assumed.outside)
             seen = seen._replace(state=self._state, outside=seen.outside - self._state)
         growth = fitted.watch.growth(fitted.lives, fitted.outcome, fitted.step.given, fitted.assumed.before) if fitted.bound is not None else None
@@ -212,7 +211,7 @@ class Planner:
     def _assumed(
         self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, signature: Any
     ) -> tuple[Assumed, str]:
-        """What needs room beside what was recorded, as far as it is known now; and what of it is a guess, in words."""
+        """The bytes that need room in addition to the recorded step, as far as they are known; and the guess among them, in words."""
         state, scratch, guess = optimizer_bytes(self.optimizer, module, device)
         there = state if self.optimizer is not None and self.optimizer.state else 0
         if self.optimizer is None and self._state is not None:
@@ -225,8 +224,8 @@ class Planner:
         return Assumed(state, scratch, outside - before, self._reserve(device, signature), between, before), guess
 
     def _reserve(self, device: torch.device, signature: Any) -> int:
-        """What of the budget no recording shows: as it was seen of this form, or the most of what was measured, or is usual, and was seen of
-        others."""
+        """Bytes of the budget that no recording shows: as they were seen of this form, or else the most that was measured, is usual, or was seen of
+        other forms."""
         seen = self._reserves.get(signature)
         if seen is not None:
             return seen
@@ -240,7 +239,7 @@ class Planner:
         Raises
         ------
         DoesNotFit
-            If none is found within the budget, and within what can be pinned.
+            If no plan is found within the budget and within the memory that can be pinned.
         """
         slack, most, there = slack_of(self.budget, device), None, There()
         if self.grows:
@@ -286,7 +285,7 @@ class Planner:
     def _with_workspaces(
         self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, assumed: Assumed, times: Times
     ) -> Times:
-        """What is known under the limit on workspaces for which a short search finds the fastest plan, and which holds from then on."""
+        """The measurements under the limit on workspaces for which a short search finds the fastest plan. The limit holds from then on."""
 
         def searched(times: Times) -> workspaces.Searched:
             step = step_of(rehearsal, device, self.name, assumed, times, self.host.bytes(), self.recomputes)
@@ -298,7 +297,7 @@ class Planner:
             return times
         best, own = None, searched(times)
         found = own
-        # What gains nothing even at no cost is not measured.
+        # A limit that gains nothing even at no cost is not measured.
         if not searched(workspaces.times_at_best(rehearsal.recorder, times, sizes[-1])).is_better_than(own):
             return times
         try:
@@ -325,7 +324,7 @@ class Planner:
     def _measured(
         self, rehearsal: Rehearsal, module: nn.Module | None, device: torch.device, assumed: Assumed
     ) -> Times | None:
-        """What is known of the device, after measuring what this step needs; None where nothing is measured."""
+        """The measurements of the device, after measuring the operations of this step; None where nothing is measured."""
         if device.type not in MEASURED or os.environ.get("TIGHTFIT_MEASURE") == "0":
             return None
         times = times_of(device)
@@ -344,7 +343,7 @@ class Planner:
         if done:
             times.save()
         if self.reserve is None and times.rates:
-            # Libraries keep workspaces for each thread: those of this one are counted, the backward pass has another.
+            # Libraries keep workspaces for each thread. The workspaces of this thread are counted; the backward pass has others.
             self.reserve = max(0, torch.cuda.memory_allocated(device) - before) if on_gpu else 0
         return times
 

@@ -41,10 +41,10 @@ __all__ = ["GENERATES", "Plans"]
 PLANS = 8
 # Passes after which a plan that none of them used makes room for another.
 IDLE = 64
-# What is left to run when a forward pass has returned.
+# A model whose forward pass has returned before it ran.
 GENERATES = "gives its outputs one by one, as a generator, which is not planned"
-# The part of a budget that a pass saves otherwise than the recorded step, from which on a step is recorded again; and how many real steps are
-# recorded for that, or for a backward pass in another order, before it is let be.
+# A pass that saves more than this part of the budget otherwise than the recorded step is recorded again. So is one with a backward pass in another
+# order. This is done for at most so few real steps of a form.
 STRANGE, AGAIN = 32, 2
 # Real steps that are recorded for one form of inputs, before it is left without a plan.
 RECORDINGS = 4
@@ -68,7 +68,7 @@ class Plans:
         self.planner = Planner(name, budget, optimizer, copies, host_budget, recomputes)
         self.loss = loss
         self.on_misfit = on_misfit
-        # What each thread is in. Plans are everybody's, and made by one thread at a time.
+        # The state of each thread. All threads share the plans, and one thread at a time makes them.
         self.here = Here()
         self.lock = threading.RLock()
         self.plans: dict[Any, Fitted | None] = {}
@@ -101,7 +101,7 @@ class Plans:
         return self._passes
 
     def _leave_alone(self, why: str) -> None:
-        """Gives a model up, and says why."""
+        """Leaves a model without plans, and says why."""
         self.say_once(why)
         self._aside = True
 
@@ -119,7 +119,7 @@ class Plans:
         return any(other != thread and other in sys._current_frames() for other in self._threads.copy())
 
     def _fits(self, signature: Any) -> bool:
-        """Whether a form of inputs is no larger than one that fits as it is."""
+        """Whether a form of inputs is at most as large as one that fits as it is."""
         return any(fitted is not None and fitted.bound is None and covers(form, signature) for form, fitted in self.plans.items())
 
     def _room(self, signature: Any) -> bool:
@@ -206,7 +206,7 @@ class Plans:
                 self._recording = None
                 self.plan(rehearsal, module, signature, time.monotonic())
 
-        # It runs for real: from here on, PyTorch's plans of cuDNN have the workspaces that they are told.
+        # It runs for real: from here on, PyTorch's plans of cuDNN keep their workspaces.
         settle_workspaces()
         self._recording = RealRecording(module, flat, signature, done)
         return self._recording
@@ -298,7 +298,7 @@ class Plans:
         watch.passes += 1
 
     def _begin_watch(self, fitted: Fitted, active: Pass | None) -> None:
-        """Measures the peak from here to the end of the pass: what other code needed between passes is no plan's fault."""
+        """Measures the peak from here to the end of the pass. Other code may need memory between passes, for which no plan is responsible."""
         device = self.here.where
         if not watches(device):
             return
@@ -307,7 +307,7 @@ class Plans:
         if fitted.watch.passes >= WATCHED:
             return
         if not fitted.watch.passes:
-            # What others left cached is not this plan's.
+            # Memory that others left cached does not count for this plan.
             torch.cuda.empty_cache()
         fitted.watch.start(self.planner.before(device), active is not None)
         if active is not None:
@@ -338,7 +338,7 @@ class Plans:
 
     @property
     def arenas(self) -> list[tuple[Tensor, Any]]:
-        """The arenas, and what tells the pass that each was last given to."""
+        """The arenas, each with a function that returns the pass that got it last."""
         return self.planner.host.found
 
 

@@ -1,7 +1,7 @@
 """Forward passes that have begun: which of them are running, in which thread, and their hooks on saved tensors.
 
-PyTorch calls a hook after a forward pass that raises an `Exception`, but not after Ctrl-C or `SystemExit`. What such a pass left
-behind is found by its frame: only a frame that has ended can be cleared.
+PyTorch calls a hook after a forward pass that raises an `Exception`, but not after Ctrl-C or `SystemExit`. The rest of such a pass is found by its
+frame: only a frame that has ended can be cleared.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["Here", "hooks_are_alone", "pop_hooks", "push_hooks", "running"]
 
 
 class Here(threading.local):
-    """What this thread is in, of one session.
+    """The state of this thread in one session.
 
     Attributes
     ----------
     stack
         The frames of forward passes that have begun, each with what answers for its hooks.
     following
-        The pass that is told where modules begin and end in which calls are noted.
+        The pass that follows modules whose calls are noted.
     where
         The device of the pass that was entered last.
     """
@@ -56,12 +56,12 @@ def push_hooks(active: Any) -> None:
 
 
 def top_hooks() -> tuple[Any, Any] | None:
-    """What answers now."""
+    """The hooks that answer now."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True)  # type: ignore[no-any-return]
 
 
 def pop_hooks(active: Any) -> None:
-    """Takes a pass's hooks away, wherever they are among those of others."""
+    """Takes a pass's hooks away, wherever they are among other hooks."""
     if not active.needs_hooks:
         return
     others = []

@@ -40,7 +40,7 @@ class Session(Plans):
     # Hooks of the model.
 
     def before(self, module: nn.Module, args: Any, kwargs: Any, frame: FrameType | None = None) -> None:
-        """Called before the model's forward pass; `frame` is that of the call, if it is not the caller's."""
+        """Called before the model's forward pass; `frame` is the frame of the call, if it is not the caller's."""
         self.recover()
         stack = self.here.stack
         nested = bool(stack)
@@ -85,7 +85,7 @@ class Session(Plans):
                 self._go()
 
     def stop(self) -> None:
-        """Gives back what lasts beyond a pass, before the hooks go."""
+        """Frees everything that lasts beyond a pass, before the hooks go."""
         self.recover()
         self._give_recording_up(counts=False)
         self.cap.lift()
@@ -130,7 +130,7 @@ class Session(Plans):
         with self.lock:
             recording = self._recording
             if recording is not None and recording.began and recording.thread == threading.get_ident():
-                # What is left of its graph is nobody's any more.
+                # Nobody needs the rest of its graph any more.
                 recording.finish()
             return self._enter(module, inputs, key)
 
@@ -181,7 +181,7 @@ class Session(Plans):
         active = Pass(fitted.bound, copies, self._give, fitted.counts, self.here.where)
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.bound.switches or fitted.bound.quiet or fitted.bound.looks:
+        if fitted.bound.switches or fitted.bound.quiet or fitted.bound.flushes or fitted.bound.looks:
             self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
         active.enter()
@@ -201,7 +201,7 @@ class Session(Plans):
         return bool(self.here.stack)
 
     def enter_context(self, models: nn.Module, begins: Any = None) -> Pass | SafePass | None:
-        """Begins a block of a program, which is no module's forward pass; `begins` tells blocks apart."""
+        """Begins a block of a program, which is not a module's forward pass; `begins` tells blocks apart."""
         self._come()
         active = None
         try:

@@ -1,4 +1,4 @@
-"""What a pass knows of each value that autograd saves, and views of its bytes."""
+"""The state of each value that autograd saves in a pass, and views of its bytes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Slot:
     version, origin, storage
         The version of the saved tensor; it and its storage, weakly.
     host, ticket
-        Its copy on the host, and what tells when that is done. A copy is one of the whole storage.
+        Its copy on the host, and the ticket of that copy. A copy is one of the whole storage.
     call, place
         The call that makes it again, and which of its outputs it is; -1 - k for the k-th tensor that the call saves itself.
     round
         How often it was made again.
     view
-        What was packed first, as a view of its storage.
+        The tensor that was packed first, as a view of its storage.
     mask
         Its signs, where these are all that is read.
     leaves_now
@@ -60,14 +60,14 @@ class Slot:
 
 
 class Handle:
-    """What autograd holds for a saved tensor that is not just kept: its slot, its view of the slot's storage, its number in the pass, and
-    which node it is that saves the tensor and does not read it."""
+    """The handle that autograd holds for a saved tensor that is not just kept: its slot, its view of the slot's storage, its number in the pass, and
+    the node that saves the tensor and does not read it."""
 
     __slots__ = ("k", "reader", "slot", "tensor", "version", "view")
 
     def __init__(self, k: int, tensor: Tensor) -> None:
         self.k = k
-        # What was saved, if it just stays.
+        # The saved tensor, if it just stays.
         self.tensor: Tensor | None = None
         self.version = tensor._version
         self.slot: Slot | None = None

@@ -1,6 +1,6 @@
-"""Gives saved tensors back in the backward pass: from the device, from the host, or by calls that run again.
+"""Returns saved tensors in the backward pass: from the device, from the host, or by calls that run again.
 
-The unpacks are the backward pass's clock. A plan says at which of them tensors are fetched, or dropped because another rerun makes them anew.
+The unpacks are the backward pass's clock. A plan says at which of them tensors are fetched, or dropped because another rerun makes them again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Unpacks(Packs):
         raise NotImplementedError
 
     def unpack(self, handle: Any) -> Tensor:
-        """Gives a saved tensor back."""
+        """Returns a saved tensor."""
         if type(handle) is tuple:
             tensor, version, k = handle
             self._tick(k)
@@ -68,7 +68,7 @@ class Unpacks(Packs):
         return made.detach() if made is tensor else made
 
     def viewed(self, slot: Slot, tensor: Tensor, view: Any) -> Tensor:
-        """A view of a slot's storage; None for the one that was packed first."""
+        """A view of a slot's storage; None for the tensor that was packed first."""
         if slot.kept or slot.host is not None:
             return of_view(tensor, view or slot.view)
         if view is None or view == slot.view:
@@ -102,7 +102,7 @@ class Unpacks(Packs):
             self._due(turn)
 
     def _due(self, turn: int) -> None:
-        """Lets go of what another rerun makes anew, and fetches what the plan fetches now."""
+        """Drops tensors that another rerun makes again, and fetches tensors that the plan fetches now."""
         bound = self.bound
         if turn == 0:
             self.counts.elsewhere += threading.get_ident() != self.thread

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 ROUND = 512
-# Blocks up to this size are in segments of their own. Their gaps do not count.
+# Blocks up to this size are in other segments than large blocks. Their gaps do not count.
 SMALL = 1 << 20
 # The share of a budget that plans leave of the bound, because gaps are only predicted.
 _UNSURE = 128
@@ -57,8 +57,8 @@ _last: dict[torch.device, tuple[Cap, int]] = {}
 
 
 class There(NamedTuple):
-    """The bytes that the allocator has reserved before a step, in segments for large blocks that do not grow, and its free blocks there. What stays
-    from step to step is in these segments."""
+    """The bytes that the allocator has reserved before a step, in segments for large blocks that do not grow, and its free blocks there. Tensors that
+    stay from step to step are in these segments."""
 
     bytes: int = 0
     free: Sequence[int] = ()
@@ -122,12 +122,12 @@ class Cap:
 
 def retries(device: torch.device) -> int:
     """How often the allocator of a GPU has tried again."""
-    # `memory_stats` does the same, and takes several times as long to flatten it.
+    # `memory_stats` does the same, and takes much longer to flatten it.
     return int(torch.cuda.memory_stats_as_nested_dict(device).get("num_alloc_retries", 0))
 
 
 def room_for_gaps(bytes: int) -> int:
-    """The bytes that may be reserved beyond so many bytes, for gaps between blocks."""
+    """The bytes for gaps between blocks that may be reserved beyond `bytes`."""
     return max(_LEAST_GAPS, bytes // _GAPS)
 
 
@@ -196,7 +196,7 @@ class _Measuring:
 
 
 def beside(device: torch.device) -> int:
-    """Bytes of a GPU that are taken beside PyTorch's allocator: by CUDA's context, NCCL and other libraries, and other processes."""
+    """Bytes of a GPU outside of PyTorch's allocator: of CUDA's context, NCCL and other libraries, and other processes."""
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
@@ -222,7 +222,7 @@ def expand_segments(device: torch.device) -> bool:
 
 
 def there_on(device: torch.device) -> There:
-    """What PyTorch's allocator has on a GPU, for the current stream, while no step runs."""
+    """The blocks of PyTorch's allocator on a GPU, for the current stream, while no step runs."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return There()
     stream = torch.cuda.current_stream(device).cuda_stream
@@ -230,7 +230,7 @@ def there_on(device: torch.device) -> There:
     size, free = 0, []
     for segment in torch.cuda.memory_snapshot():
         ours = segment["device"] == index and segment["stream"] == stream and not any(segment.get("segment_pool_id", (0, 0)))
-        # What is cached alone goes back before it is waited for, and graphs have pools of their own.
+        # Cached segments without blocks go back before the allocator waits, and graphs have other pools.
         if not ours or segment["segment_type"] != "large" or segment.get("is_expandable") or not segment.get("active_size", 1):
             continue
         size += segment["total_size"]
@@ -239,12 +239,12 @@ def there_on(device: torch.device) -> There:
 
 
 def most_reserved(budget: int) -> int:
-    """What a plan may make the allocator reserve under a budget, as far as that is predicted."""
+    """The bytes that the allocator may reserve for a plan under a budget, as far as they are predicted."""
     return budget + room_for_gaps(budget) - budget // _UNSURE
 
 
 def budget_for(reserved: int) -> int:
-    """The least budget under which so much may be reserved."""
+    """The least budget under which these bytes may be reserved."""
     with_least = (reserved - _LEAST_GAPS) * _UNSURE // (_UNSURE - 1)
     return max(0, min(with_least, reserved * _UNSURE // (_UNSURE + _UNSURE // _GAPS - 1)) + 1) if reserved > 0 else 0
 

@@ -1,6 +1,6 @@
 """Copies between the device and the host, and the host's arena.
 
-On a GPU, two streams with events of our own. Bytes change hands on the compute stream alone: before a tensor's bytes are
+A GPU has two streams for copies, with events. Bytes change hands on the compute stream alone: before a tensor's bytes are
 given back, the compute stream waits for the copy out of them; a tensor is fetched into bytes that the compute stream
 allocated, after it has reached that point::
 
@@ -42,7 +42,7 @@ def no_autocast() -> AbstractContextManager[Any]:
 
 
 class Copies(Protocol):
-    """What a pass asks of its device: copies of whole storages, as bytes, and where reruns compute.
+    """The interface of a device for a pass: copies of whole storages, as bytes, and the context of reruns.
 
     A ticket stands for a copy on its way.
     """
@@ -78,7 +78,7 @@ class Copies(Protocol):
 
 
 class _OnDevice:
-    """What does not depend on the kind of the device."""
+    """The parts that do not depend on the kind of the device."""
 
     device: torch.device
 
@@ -129,7 +129,7 @@ class CpuCopies(_OnDevice):
         pass
 
 
-# Halvings in the search for what can be pinned.
+# Halvings in the search for the largest size that can be pinned.
 _PIN_TRIES = 6
 
 
@@ -183,7 +183,7 @@ class CudaCopies(_OnDevice):
         self.device = device
         self.stream_out = torch.cuda.Stream(device)
         self.stream_in = torch.cuda.Stream(device)
-        # Events that nobody will wait for any more. What has been told to wait for one does not see it recorded again.
+        # Events that nobody will wait for any more. A stream that waits for one does not see it recorded again.
         self.spare: list[Any] = []
 
     def arena(self, size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much host memory may be taken for what is offloaded."""
+"""How much host memory may be taken for offloaded tensors, and this host's time for calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 
 __all__ = ["host_bytes", "operation_us", "pin_limits", "rerun_us"]
 
-# What of the available memory is taken at most; the rest is the program's, for its data and workers.
+# The share of the available memory that is taken at most; the rest is for the program's data and workers.
 _SHARE = 0.7
 _MEMORY = Path("/proc/meminfo")
-# The limit of a container, and what it uses: cgroups of both versions.
+# The limit of a container, and its use: cgroups of both versions.
 _GROUPS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
@@ -53,10 +53,10 @@ def _call_us(device: torch.device) -> float:
 
 
 def host_bytes() -> int | None:
-    """Host memory that this process may take, shared evenly with the other ranks of this machine; None if unknown.
+    """Host memory that this process may take, shared evenly with the other ranks of this machine, or None if that is unknown.
 
-    The limit on locked memory (``ulimit -l``) does not count: most drivers of GPUs pin memory by themselves, beyond it. What can be
-    pinned is tried before the first pass.
+    The limit on locked memory (``ulimit -l``) does not count: most drivers of GPUs pin memory by themselves, beyond it. Pinning is tried before the
+    first pass.
     """
     found = [free for free in (_available(), *(_of_group(*paths) for paths in _GROUPS)) if free is not None]
     if not found:
@@ -66,7 +66,7 @@ def host_bytes() -> int | None:
 
 
 def pin_limits(size: int) -> str:
-    """Why so many bytes cannot be pinned, and what to do about it, for the end of a sentence; asked where it has failed."""
+    """Why pinning has failed for this size, and advice, for the end of a sentence."""
     found = []
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if locked != resource.RLIM_INFINITY and locked < size:
@@ -86,7 +86,7 @@ def _available() -> int | None:
 
 def _of_group(limit: Path, used: Path) -> int | None:
     most, now = _text(limit).strip(), _text(used).strip()
-    # "max", or a number near 2^63, where there is no limit.
+    # "max", or a number near 2^63: a group without a limit.
     if not most.isdigit() or not now.isdigit() or int(most) >= 1 << 60:
         return None
     return int(most) - int(now)

@@ -83,7 +83,7 @@ class Mask:
 
 
 def mask_of(tensor: Tensor) -> Mask | None:
-    """The signs of a tensor; None if its type or alignment is not supported, or if its elements leave gaps or overlap."""
+    """The signs of a tensor, or None if its type or alignment is not supported, or if its elements leave gaps or overlap."""
     if tensor.dtype not in TYPES or not _is_dense(tensor) or tensor.data_ptr() % ALIGNED:
         return None
     form = tensor.shape, tensor.stride(), tensor.dtype, tensor.device
@@ -133,7 +133,7 @@ def _spread(bits: Tensor, flat: Tensor) -> None:
 
 @cache
 def _kernels(dtype: torch.dtype, device: torch.device, is_countable: bool) -> tuple[Any, Any] | None:
-    """The kernels that pack and unpack on a GPU; None if they cannot be compiled."""
+    """The kernels that pack and unpack on a GPU, or None if they cannot be compiled."""
     compiles = getattr(torch.cuda, "_compile_kernel", None)
     if device.type != "cuda" or compiles is None or not is_countable:
         return None

@@ -42,6 +42,6 @@ class Peaks:
         self._before.clear()
 
     def most(self) -> int | None:
-        """The highest peak of any GPU; None where none was used."""
+        """The highest peak of any GPU, or None without a GPU in use."""
         self.note()
         return max(self._before.values(), default=0) or None

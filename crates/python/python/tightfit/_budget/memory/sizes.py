@@ -17,7 +17,7 @@ from .allocator import beside
 
 __all__ = ["UNLIMITED", "Share", "budget_bytes", "budget_of", "text"]
 
-# The share of what is free that a budget of "auto" takes.
+# The share of the free memory that a budget of "auto" takes.
 _OF_FREE = 0.97
 # A budget of as many bytes or more bounds nothing.
 UNLIMITED = sys.maxsize
@@ -27,7 +27,7 @@ _LIKE_SHARES = {str(percent) for percent in range(1, 101)}
 
 @dataclass(frozen=True)
 class Share:
-    """A budget as a share of what a step needs that keeps everything."""
+    """A budget as a share of the memory of a step that keeps everything."""
 
     value: float
 
@@ -45,7 +45,7 @@ def budget_of(budget: Any, device: torch.device, argument: str = "budget") -> in
     Raises
     ------
     BadInput
-        If it is none of these, or not positive.
+        If it has another form, or is not positive.
     """
     if isinstance(budget, str) and budget.strip().endswith("%"):
         try:
@@ -78,7 +78,7 @@ def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") ->
     Raises
     ------
     BadInput
-        If it is none of these, or not positive.
+        If it has another form, or is not positive.
     """
     takes_auto = argument != "host_budget"
     if budget == "auto" and takes_auto:

@@ -1,7 +1,7 @@
 """A plan in the form in which passes carry it out: by the number of each pack and unpack.
 
-Decisions name operations. Seen from saved-tensor hooks, a step is a sequence of packs and unpacks, so every decision moves to
-the next of these at which it can happen, and the prediction is made for what then happens.
+Decisions name operations. Hooks on saved tensors see a step as a sequence of packs and unpacks. So every decision moves to the next pack or unpack
+at which it can happen, and the prediction is for the moved decisions.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..record.data import ModuleSaves, Pack, Step
+from ..record.data import ModuleSaves, Step
 from ..record.marks import is_small
 from ..record.recorder import Recorder
 from ..record.rerunnable import CONVOLUTIONS
+from ..record.step import OUTSIDE
 from .liveness import Impossible, Lives, calls
 from .simulate import Outcome, simulate
 
@@ -34,7 +35,7 @@ QUIET = 4
 
 
 class Order(NamedTuple):
-    """What to do besides: slots whose offload ends here, and slots that later packs do not need."""
+    """Other actions at a pack: slots whose offload ends here, and slots that later packs do not need."""
 
     release: tuple[int, ...]
     forget: tuple[int, ...]
@@ -65,7 +66,7 @@ class Bound:
     kept
         For each pack that is just kept, with nothing else to do, its elements; -1 for others. Most packs look no further.
     at_end
-        What to do when the forward pass ends.
+        The actions at the end of the forward pass.
     functions
         The functions that may be called again, see `functions`.
     noted
@@ -74,12 +75,14 @@ class Bound:
         Modules at which noting begins or ends, and which of it.
     quiet
         Modules in which everything is just kept, or dropped when they end: they run without hooks on saved tensors.
+    flushes
+        Modules without notes at whose end it is known that their last operation has returned.
     needs_hooks
         Whether anything outside of these is neither kept nor dropped.
     places
         For each of these modules, the first pack of each of its calls, and the first one behind it.
     unpacks
-        The pack that is unpacked at each turn of the backward pass, of those with hooks.
+        The pack that is unpacked at each turn of the backward pass, for packs with hooks.
     fetch, drop, busy
         By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
     on_demand
@@ -107,7 +110,7 @@ class Bound:
     saved_names
         Parameters that autograd saves itself, by name.
     casts, mark
-        The version of each parameter that autocast cast in the last pass, and a cast of ours that tells whether its context goes on.
+        The version of each parameter that autocast cast in the last pass, and an extra cast that shows whether its context goes on.
     outcome
         The prediction.
     """
@@ -119,6 +122,7 @@ class Bound:
     noted: set[str] = field(default_factory=set)
     switches: dict[str, bool] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)
+    flushes: set[str] = field(default_factory=set)
     needs_hooks: bool = True
     places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     unpacks: list[int] = field(default_factory=list)
@@ -166,13 +170,13 @@ class _Binder:
         for number, (tensor, operation) in enumerate(step.packs):
             if operation >= 0:
                 self.packs_of[tensor].append(number)
-        # Reruns of what is made later read what is made earlier, and come first.
+        # Reruns of later tensors read earlier tensors, and come first.
         for tensor in sorted(self.decisions, key=lambda tensor: -lives.first[tensor]):
             if len(self.decisions[tensor]["rebuilt"]) > 1:
                 self.decisions[tensor]["rebuilt"] = self.at_needs(tensor)
 
     def at_needs(self, tensor: int) -> list[dict[str, Any]]:
-        """The reruns of a tensor that can happen, at what needs them: an unpack, or a rerun that reads the tensor.
+        """The reruns of a tensor that can happen, at the unpack or the other rerun that needs them.
 
         From an unpack on, autograd holds what it got until the last operation that reads it, so no rerun between these is one.
         """
@@ -230,7 +234,7 @@ class _Binder:
         if bound.leaves:
             bound.functions = self.step.functions
             self.switches(recorder)
-            self.wait(packs)
+            self.wait(recorder)
         else:
             bound.noted.clear()
         bound.needs_hooks = any(kind != DROP for kind in bound.kinds.values())
@@ -288,7 +292,7 @@ class _Binder:
         return found
 
     def drops(self, recorder: Recorder) -> None:
-        """Notes what nobody reads: it is made again like what is recomputed, if a program asks for it after all."""
+        """Notes the tensors that nobody reads: they are made again like recomputed tensors, if a program asks for them after all."""
         bound = self.bound
         shown = self.shown(recorder) if self.spares else set()
         for tensor in shown:
@@ -324,7 +328,7 @@ class _Binder:
         """Finds the modules at which noting begins or ends."""
         bound = self.bound
         names = {save.name for save in recorder.saves} | {""}
-        # Reshapings of what is made again are noted as well.
+        # Reshapings of recomputed tensors are noted too.
         involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
         runs = [*(entry["operations"] for entry in self.entries()), *(self.step.dropped[tensor] for tensor in bound.dropped)]
         involved |= {made for operations in runs for index in operations for made in self.lives.operations[index]["writes"]}
@@ -366,21 +370,27 @@ class _Binder:
         bound.drop = {turns[turn]: tensors for turn, tensors in bound.drop.items()}
         bound.busy = {turns[turn] for turn in bound.busy}
 
-    def wait(self, packs: list[Pack]) -> None:
-        """Keeps a tensor that a module without notes saves until the next pack of another operation. Only then is it known that the operation that
-        saves the tensor has returned."""
-        run = [at for at in range(self.lives.turn) if self.lives.operations[at]["name"] not in ("pack", "held")]
+    def wait(self, recorder: Recorder) -> None:
+        """Finds out when it is known that an operation without a note has returned, so that the tensors that it saves may go: at the end of its module,
+        if that comes next, and else at the next pack of another operation."""
+        operations, groups = self.lives.operations, self.lives.data["groups"]
+        run = [at for at in range(self.lives.turn) if operations[at]["name"] not in ("pack", "held")]
         for tensor, decision in self.decisions.items():
             number = self.packs_of[tensor][0]
-            if decision["decision"] != "recompute" or packs[number].group in self.bound.noted:
+            group = recorder.packs[number].group
+            if decision["decision"] != "recompute" or group in self.bound.noted:
                 continue
             # The operation that saves the tensor, and the one after it.
             behind = run[bisect(run, self.step.packs[number][1]) :][:2][-1:]
+            name = groups[operations[behind[0]]["group"]]["name"] if behind else OUTSIDE
+            if group and group not in recorder.unnoted and not f"{name}.".startswith(f"{group}."):
+                self.bound.flushes.add(group)
+                continue
             end = next((at for _, at in self.step.packs[number + 1 :] if behind and at > behind[0]), self.lives.turn - 1)
             decision["release_after"] = max(decision["release_after"], end)
 
     def place(self) -> None:
-        """Gives every offloaded tensor its place: all of them are on the host when the backward pass begins."""
+        """Places every offloaded tensor in the arena: all of them are on the host when the backward pass begins."""
         end = 0
         for tensor, kind in self.bound.kinds.items():
             if kind == OFFLOAD:
@@ -421,7 +431,7 @@ class _Binder:
         for tensor, kind in self.bound.kinds.items():
             if kind != DROP:
                 created[tensor] = self.packs_of[tensor][0]
-        # A slot is created with the first that reads it, and so are those that it reads.
+        # A slot is created with the first slot that reads it, together with the slots that it reads.
         for tensor in sorted(self.bound.leaves, key=lambda tensor: -self.lives.first[tensor]):
             for leaf in self.bound.leaves[tensor]:
                 created[leaf] = min(created[leaf], created[tensor])

@@ -1,4 +1,4 @@
-"""Memory of DistributedDataParallel beside the model: a copy of all gradients, in buckets."""
+"""Memory of DistributedDataParallel in addition to the model: a copy of all gradients, in buckets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CAP = 25 << 20
 def bucket_bytes(model: nn.Module, device: torch.device) -> int:
     """Bytes of the buckets in which gradients are averaged over the ranks; 0 without a process group.
 
-    They are those of DistributedDataParallel's defaults: with ``gradient_as_bucket_view``, gradients lie in them and take no more.
+    They have the sizes of DistributedDataParallel's defaults: with ``gradient_as_bucket_view``, gradients lie in them and take no more.
     """
     if not distributed.is_available() or not distributed.is_initialized():
         return 0

@@ -1,8 +1,8 @@
 """Decides for every movable tensor of a step whether it is kept, offloaded or recomputed.
 
-The joint planner's decisions, or those of a greedy search where these take less time as eager PyTorch carries them out: at
-the operation that needs most, give up what frees most bytes per added time, until the budget holds. The planner is faster mostly; the
-greedy search is where little memory is left to deep networks, for which the planner has too little time
+The decisions are the joint planner's, or a greedy search's where these take less time in eager PyTorch. The greedy search looks at the operation that
+needs most memory, and gives up the tensor that frees most bytes per added time, until the budget holds. The planner is mostly faster. The greedy
+search serves deep networks with little memory, for which the planner has too little time
 (``scripts/fit-planners.py``).
 """
 
@@ -35,22 +35,22 @@ LEAST_SECONDS = 15.0, 30.0
 
 
 class Decided:
-    """Decisions, and what they take.
+    """Decisions, and their costs.
 
     Attributes
     ----------
     decisions
         By tensor, in the form of a plan file.
     outcome
-        What carrying them out takes.
+        The memory and time of carrying them out.
     plain
-        What keeping everything takes.
+        The memory and time of keeping everything.
     fits
         Whether the budget holds.
     by
-        What found them: ``"planner"`` or ``"greedy"``.
+        The search that found them: ``"planner"`` or ``"greedy"``.
     bound_us
-        The planner's bound: no plan of the step takes less; None where it has found none.
+        The planner's bound, below which no plan of the step is possible, or None.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Decided:
 
     @property
     def gap(self) -> float | None:
-        """How far their time is above the bound, as a share of that; None where there is no bound."""
+        """The difference of their time from the bound, as a share of the bound, or None without a bound."""
         return self.gap_of(self.outcome)
 
     def gap_of(self, outcome: Outcome) -> float | None:
@@ -80,14 +80,14 @@ class Decided:
 
     @property
     def is_far(self) -> bool:
-        """Whether they may take much longer than the best: those of a search that had too little time take several times as long."""
+        """Whether they may take much longer than the best decisions, because the search had too little time."""
         return self.gap is not None and self.gap > NEAR
 
 
 def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurried: bool = False) -> Decided:
     """Decisions under which the step needs at most `budget` bytes, at little added time; `hurried`, after one short search.
 
-    If none are found, those that need least, with ``fits`` false.
+    If no decisions fit, the decisions that need least, with ``fits`` false.
     """
     lives = lives or Lives(step)
     best = greedy = by_greedy(lives, budget)
@@ -99,7 +99,7 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurrie
         tried = by_planner(step, budget, lives, greedy.plain, seconds)
         if tried is None:
             continue
-        # What bounds all plans bounds those of the greedy search.
+        # A bound of all plans is one of the greedy search's plans.
         greedy.bound_us = max(greedy.bound_us or 0.0, tried.bound_us or 0.0) or None
         if not tried.fits:
             continue
@@ -111,7 +111,7 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurrie
 
 
 def by_greedy(lives: Lives, budget: int) -> Decided:
-    """The decisions of a greedy search; if it finds none within the budget, those of them that need least."""
+    """The decisions of a greedy search. If it finds none within the budget, it returns the decisions that need least."""
     text, values = lives.native.greedy(budget)
     outcome = outcome_of(values)
     return Decided({decision["tensor"]: decision for decision in json.loads(text)}, outcome, simulate(lives, {}), outcome.peak <= budget)
@@ -129,9 +129,9 @@ def by_size(choices: tuple[T, T], lives: Lives) -> T:
 
 
 def by_planner(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
-    """The joint planner's decisions; None if it finds no plan within the budget.
+    """The joint planner's decisions, or None if it finds no plan within the budget.
 
-    Hooks rebuild from saved tensors alone, which may take more memory than the planner counts. It then plans again, for so much less.
+    Hooks rebuild from saved tensors alone, which may take more memory than the planner counts. It then plans again, for less by that difference.
     """
     found: Decided | None = None
     bound: float | None = None
@@ -156,11 +156,11 @@ def by_planner(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, 
 def _carried_out(
     step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, plan: dict[str, Any], bound: float | None
 ) -> Decided | None:
-    """A plan's decisions as hooks carry them out; None if they cannot."""
+    """A plan's decisions in the form for hooks, or None if hooks cannot carry them out."""
     decisions = {}
     for decision in plan["tensors"]:
         tensor = decision["tensor"]
-        # What is copied out and never fetched has not left the device.
+        # A tensor that is copied out and never fetched has not left the device.
         if decision["decision"] == "keep" or decision["decision"] == "offload" and decision["prefetch_before"] is None:
             continue
         if decision["release_after"] is None:
@@ -185,8 +185,8 @@ def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
 
 
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
-    """The decisions that need least of those that this search finds, by halving with short searches, then in steps with long ones; less
-    may be possible."""
+    """The decisions that need least among those that this search finds: by halving with short searches, then in steps with long searches. Less may be
+    possible."""
     end = time.monotonic() + by_size(LEAST_SECONDS, lives)
     best = decide(step, 1, lives, hurried=True)
     low = sum(size for size, resident in zip(lives.bytes, lives.resident, strict=True) if resident)
@@ -197,7 +197,7 @@ def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
             best = tried
         else:
             low = budget
-    # What is refused must not be what a long search finds.
+    # A refused budget must not be one for which a long search finds a plan.
     while time.monotonic() < end:
         tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
         if not tried.fits:

@@ -24,7 +24,7 @@ from .watch import Assumed, Watch
 
 __all__ = ["Fitted"]
 
-# A plan that needs more than its budget by this share for the gaps between blocks is none.
+# A plan does not count if it needs more than its budget by this share for the gaps between blocks.
 CROWDED = 16
 # Passes of a plan after which the order in which their backward passes read is looked at.
 ORDERED = 6
@@ -43,21 +43,21 @@ class Fitted:
     whole
         The same before anything is left out that no backward pass reads.
     decided
-        The decisions and what the planner predicts.
+        The decisions and the planner's prediction.
     bound
-        The plan as it is carried out; None if everything fits as it is.
+        The plan as it is carried out, or None if everything fits as it is.
     seconds
         Time of recording and planning.
     rehearsal
-        What was recorded, and assumed of the program.
+        The recording, and the assumptions about the program.
     watch, stale
-        What the allocator counted in its first passes, and whether another plan takes its place.
+        The allocator's counts in its first passes, and whether another plan takes its place.
     over
-        Whether its passes need more than the budget, and no other plan was found: it stays, and the allocator's bound is what they need.
+        Whether its passes need more than the budget, and no other plan was found. Then it stays, and the allocator's bound is their need.
     assumed
-        What was planned for that no recording shows.
+        The bytes that were planned for and that no recording shows.
     learned, weights
-        Whether that was compared with what was seen; until then, the model's trained parameters, and how often each had been written to.
+        Whether that was compared with the first step; until then, the model's trained parameters, and the version of each.
     recorded_s
         Time until it was recorded, of `seconds`.
     used
@@ -65,12 +65,12 @@ class Fitted:
     passes, disordered
         Its passes, and how many of them had read in another order when these were last looked at.
     there
-        What the allocator had reserved before, if its segments grow.
+        The bytes that the allocator had reserved before, if its segments grow.
     card
         The card that times are predicted for, if it is not the device.
     bounds, states
-        The plan as it is carried out with and without noted calls for what nobody reads, once it is carried out without; and what then showed
-        that nobody reads it: modules and parameters, and whether they train.
+        The plan as it is carried out with and without noted calls for tensors that nobody reads, once it is carried out without; and the modules and
+        parameters that showed it, with whether they train.
     """
 
     step: Step
@@ -126,7 +126,7 @@ class Fitted:
 
     @property
     def recorder(self) -> Recorder:
-        """What was recorded."""
+        """The recording."""
         return self.rehearsal.recorder
 
     @property
@@ -143,17 +143,17 @@ class Fitted:
 
     @property
     def is_roomy(self) -> bool:
-        """Whether there is room for the gaps between blocks, as far as that is known."""
+        """Whether there is enough room for the gaps between blocks, as far as that is known."""
         return self.needed <= self.budget + self.budget // CROWDED
 
     @property
     def decisions(self) -> dict[int, dict[str, Any]]:
-        """What becomes of each tensor that is not just kept."""
+        """The decision for each tensor that is not just kept."""
         return self.bound.decisions if self.bound is not None else self.decided.decisions
 
     @property
     def outcome(self) -> Outcome:
-        """What is predicted."""
+        """The prediction."""
         return self.bound.outcome if self.bound is not None else self.decided.outcome
 
     @property
@@ -168,22 +168,22 @@ class Fitted:
 
     @property
     def dropped(self) -> int:
-        """Bytes of what is saved and never read, which the plan drops."""
+        """Bytes of tensors that are saved and never read, which the plan drops."""
         return sum(self.lives.bytes[tensor] for tensor in self.step.dropped.keys() - self.step.masked)
 
     @property
     def masked(self) -> int:
-        """Bytes of what is saved and read for its signs alone, which the plan keeps as bits."""
+        """Bytes of tensors that are saved and read for their signs alone, which the plan keeps as bits."""
         return sum(self.lives.bytes[tensor] for tensor in self.step.masked)
 
     @property
     def gap(self) -> float | None:
-        """How far the predicted time is above the bound of plans with as much room, as a share of that; None where no bound is known."""
+        """The difference of the predicted time from the bound of plans with this room, as a share of the bound, or None without a bound."""
         gap = self.decided.gap_of(self.outcome)
         return None if gap is None else max(0.0, gap)
 
     def brief(self, name: str) -> str:
-        """What a user wants to know first, on one line."""
+        """The first facts for a user, on one line."""
         where = f"predicted for {self.device}"
         if self.peak > self.budget:
             return f"{name} does not fit in {text(self.budget)} (plain needs {text(self.plain)}); it needs at least {text(self.peak)}"
@@ -196,7 +196,7 @@ class Fitted:
 
     @property
     def does(self) -> str:
-        """What a step does that a plain one does not."""
+        """The actions of a step that a plain step does not have."""
         outcome = self.outcome
         parts = [(outcome.moved, f"moves {text(outcome.moved)}"), (outcome.rebuilt_us >= 50, f"recomputes {outcome.rebuilt_us / 1e3:.1f} ms")]
         parts += [(self.dropped, f"drops {text(self.dropped)}"), (self.masked, f"keeps {text(self.masked)} as signs")]
@@ -208,7 +208,7 @@ class Fitted:
         return f"{self.card}, by its data sheet" if self.card else device_name(self.watch.device)
 
     def line(self, name: str) -> str:
-        """What the plan does, on one line."""
+        """The actions of the plan, on one line."""
         if self.peak > self.budget:
             return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {text(self.peak)}"
         if self.bound is None:

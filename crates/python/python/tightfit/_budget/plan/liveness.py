@@ -87,7 +87,7 @@ def written(decisions: dict[int, dict[str, Any]]) -> str:
 
 
 def leaves(lives: Lives, indices: Sequence[int]) -> list[int]:
-    """What a rerun of these operations reads and does not make, in the order in which it is first read."""
+    """The tensors that a rerun of these operations reads and does not make, in the order in which they are first read."""
     return lives.native.leaves(list(indices))
 
 

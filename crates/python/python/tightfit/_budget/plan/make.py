@@ -65,19 +65,19 @@ def make_plan(
     Parameters
     ----------
     assumed
-        Bytes on the device that are not of what was recorded.
+        Bytes on the device that do not belong to the recording.
     times
-        What was measured on the device.
+        Measurements of the device.
     host
-        Bytes of host memory for what is offloaded; None for no limit.
+        Bytes of host memory for offloaded tensors, or None for no limit.
     slack
         Bytes of the budget to leave free where something is given up, if a plan is found for less; else half of them, or none.
     most
-        What the allocator may reserve, with the gaps between its blocks, if a plan is found for which it does; None for no limit.
+        Bytes that the allocator may reserve, with the gaps between its blocks, if a plan is found for which it does, or None for no limit.
     there
-        What it has reserved already.
+        Bytes that it has reserved already.
     must_have_room
-        Whether a plan is none for which it reserves much more than that.
+        Whether a plan is refused for which it reserves much more than that.
     recomputes
         Whether anything is computed again.
 
@@ -174,8 +174,8 @@ def _within(
 def _unsaved(
     step: Step, lives: Lives, recorder: Recorder, device: torch.device, masks: Callable[[int], bool] | None = lambda _: True
 ) -> tuple[Step, Lives]:
-    """The step in which nothing is saved that no backward pass reads, which costs nothing; and the signs alone of those for which `masks` holds
-    of what is read for its signs."""
+    """The step in which no tensor is saved that no backward pass reads, which costs nothing. If `masks` holds for a tensor that is read for its
+    signs, only the signs are saved."""
     dropped = droppable(step, lives, recorder, masks)
     if not dropped:
         return step, lives
@@ -220,7 +220,7 @@ def _least_decided(whole: tuple[Step, Lives], recorder: Recorder, device: torch.
 
 
 def short_search(step: Step, recorder: Recorder, budget: int, device: torch.device) -> tuple[Outcome, Outcome]:
-    """What a short search would have carried out for a budget, whether that holds or not, and what keeping everything takes."""
+    """The outcome of a short search for a budget, whether the budget holds or not, and of keeping everything."""
     lives = Lives(step.data)
     plain = simulate(lives, {})
     step, lives = _unsaved(step, lives, recorder, device)
@@ -241,7 +241,7 @@ def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
 
 
 def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
-    """Decisions as they are carried out; None if everything is kept."""
+    """Decisions in the form for hooks, or None if everything is kept."""
     return bind(step, lives, decided.decisions, recorder) if decided.decisions or step.dropped else None
 
 
@@ -288,7 +288,7 @@ def too_small(name: str, lasting: int, budget: int) -> DoesNotFit:
     )
 
 
-# What is no operation of PyTorch: what autograd saves, reads again or holds.
+# An event that is not an operation of PyTorch: autograd saves, reads again or holds a tensor.
 _HELD = ("pack", "unpack", "held")
 
 

@@ -29,22 +29,22 @@ ANY = 1 << 60
 
 
 class Reserved(NamedTuple):
-    """What the allocator reserves for a step, in bytes, and the first operation at which that is more than was asked for; None if it never is."""
+    """The bytes that the allocator reserves for a step, and the first operation at which they are more than the limit, or None."""
 
     bytes: int
     at: int | None
 
 
 def reserved(lives: Lives, decisions: dict[int, dict[str, Any]], most: int | None = None, there: There = There()) -> Reserved:
-    """What the allocator reserves for a step under decisions that can be carried out, and where that is more than `most`."""
+    """The bytes that the allocator reserves for a step under decisions that can be carried out, and where they are more than `most`."""
     return Reserved(*lives.native.reserved(written(decisions), most, there.bytes, list(there.free), SIZES))
 
 
 def with_gaps(
     step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int | None, there: There = There(), hurried: bool = False
 ) -> Decided:
-    """Decisions within the budget for which the allocator reserves at most so many bytes, at little added time. If none have room, the decisions for
-    which it reserves least. None stands for any number of bytes, and `hurried` for a short search."""
+    """Decisions within the budget for which the allocator reserves at most `most` bytes, or any number if that is None, at little added time. If no
+    decisions have enough room, the ones that reserve least. `hurried` stands for a short search."""
     bases = [decided]
     if not hurried and most is not None and reserved(lives, decided.decisions, most, there).at is not None:
         seconds = by_size(TRY_SECONDS, lives)

@@ -12,7 +12,7 @@ __all__ = ["Outcome", "simulate"]
 
 @dataclass
 class Outcome:
-    """What carrying out the decisions takes.
+    """The costs of carrying out the decisions.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Outcome:
     rebuilt_us, stalled_us, time_us
         Time of reruns, time spent waiting for copies, and time of the step with both.
     needed
-        The operation that first needs each offloaded tensor again. Of those that are fetched at once, the first needed comes first.
+        The operation that first needs each offloaded tensor again. Tensors that are fetched at once come in the order of their first need.
     """
 
     peak: int = 0

@@ -1,11 +1,11 @@
-"""What the first passes of a plan took, as PyTorch's allocator counts it, beside what was predicted.
+"""The memory of the first passes of a plan, as PyTorch's allocator counts it, compared with the prediction.
 
-A pass has three phases, each with a peak of its own::
+A pass has three phases, and each has a peak::
 
     forward pass | what the program runs between: its loss | backward pass
 
-Only the growth within a pass is compared: what was there when it began is known by then, whatever was assumed. Of a pass without a plan
-nothing of ours sees a phase end, so its peak is looked at when the next one begins, of whichever model.
+Only the growth within a pass is compared: the memory at its beginning is known by then, whatever was assumed. Nothing sees the phases of a pass
+without a plan. Its peak is looked at when the next pass of any model begins.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def allocated(device: torch.device) -> int:
 
 
 class Assumed(NamedTuple):
-    """What no recording of a model shows, in bytes: as it was planned for.
+    """The bytes that no recording of a model shows, as they were planned for.
 
     Attributes
     ----------
     state, scratch
         Of the optimizer, and what its update needs besides.
     outside
-        What else was on the device.
+        Other bytes on the device.
     reserve
-        For workspaces and what the allocator rounds.
+        For workspaces, and for the allocator's rounding.
     between
-        What the program's loss needs beyond the one that was assumed.
+        Bytes of the program's loss beyond the assumed loss.
     before
         Outputs of the pass before, which most programs have until this one's take their names.
     """
@@ -84,9 +84,9 @@ class Watch:
     seen
         The highest peak of all.
     begin, before
-        What was there when the last one began; and of that, outputs of the pass before, which go when its forward pass ends.
+        Bytes when the last pass began; and among them, outputs of the pass before, which go when its forward pass ends.
     forward, between, backward
-        Peaks of its phases; 0 for those that have not ended.
+        Peaks of its phases; 0 for phases that have not ended.
     """
 
     device: torch.device
@@ -99,7 +99,7 @@ class Watch:
     backward: int = 0
 
     def start(self, before: int, planned: bool) -> None:
-        """Begins a pass: what other code needed before is no plan's fault."""
+        """Begins a pass. The memory of other code before it does not count."""
         torch.cuda.reset_peak_memory_stats(self.device)
         self.begin, self.before = allocated(self.device), before
         self.forward = self.between = self.backward = 0
@@ -122,21 +122,21 @@ class Watch:
         self.backward = self._phase()
 
     def growth(self, lives: Lives, outcome: Outcome, given: int, before: int) -> Growth | None:
-        """What was seen of the last pass beyond the prediction; None if a phase was not seen. The prediction is that the model has given its
-        outputs after so many operations, and so many bytes of outputs before it."""
+        """The growth of the last pass beyond the prediction, or None if a phase was not seen. The prediction is that the model has returned its outputs
+        after `given` operations, with `before` bytes of outputs before it."""
         if not (self.forward and self.between and self.backward):
             return None
         resident = sum(size for size, stays in zip(lives.bytes, lives.resident, strict=True) if stays)
         names = [operation["name"] for operation in lives.operations]
         unpack = next((index for index in range(lives.turn, len(names)) if names[index] == "unpack"), lives.turn)
         end = next((index for index, operation in enumerate(lives.operations) if operation["stage"] == "update"), len(names))
-        # What is there from the end of the forward pass on.
+        # The memory from the end of the forward pass on.
         left = self.begin - self.before
         passes = max(
             self.forward - self.begin - (max(outcome.live[:given], default=resident) - before - resident),
             self.backward - left - (max(outcome.live[unpack:end]) - resident),
         )
-        # What is alive where the passes meet, without what the assumed loss needed.
+        # The live tensors where the passes meet, without the memory of the assumed loss.
         meeting = min(outcome.live[lives.turn - 1 : lives.turn + 1])
         between = self.between - left - (meeting - resident)
         if self.before and between <= self.before + SPARE:
@@ -157,17 +157,17 @@ def settle(device: torch.device) -> None:
 
 
 def tries_algorithms(watch: Watch) -> bool:
-    """Whether what was watched so far is no measure, since convolutions tried algorithms in it."""
+    """Whether the passes so far cannot be measured, because convolutions tried algorithms in them."""
     return watch.passes == 0 and torch.backends.cudnn.benchmark
 
 
 def with_room(growth: int) -> int:
-    """Bytes to plan for, where a pass grew by so much more than predicted."""
+    """Bytes to plan for, if a pass grew by `growth` more than predicted."""
     return growth + SPARE if growth > 0 else 0
 
 
 def differences(assumed: Assumed, seen: Assumed, least: int) -> list[str]:
-    """What was seen to be otherwise than assumed by so many bytes at least, in words."""
+    """The facts that differ from the assumptions by `least` bytes or more, in words."""
     found = []
     if abs(assumed.state - seen.state) >= least:
         found.append(f"the optimizer's state is {text(seen.state)} ({text(assumed.state)} assumed)")

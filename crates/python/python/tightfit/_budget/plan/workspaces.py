@@ -1,11 +1,11 @@
 """How much workspace convolutions may take, as a part of the budget, where `tightfit run` preloads what can limit it.
 
-What cuDNN's fastest engines need beside their results may be largest at the very operations at which a step needs most memory. Within less,
-they run in micro-batches or give way to other engines, which take other times: which of it is faster for a step depends on its plan. So
-the limit is one of a few for which operations are measured and a plan is searched.
+The workspaces of cuDNN's fastest engines may be largest at the very operations at which a step needs most memory. With less, convolutions run in
+micro-batches or use other engines, which take other times. The faster choice for a step depends on its plan. So operations are measured under a
+few limits, and a plan is searched for each.
 
-PyTorch keeps a plan of cuDNN for each thread and form of a convolution, with the workspace of the time at which it was made. So what is
-measured under a limit is measured on a thread that ends after it, and the limit is chosen before the model first runs.
+PyTorch keeps a plan of cuDNN for each thread and form of a convolution, with the workspace of the time at which it was made. So measurements under
+a limit run on a thread that ends after them, and the limit is chosen before the model first runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WITH_WORKSPACES = {*CONVOLUTIONS, "convolution_backward"}
 
 
 class Searched(NamedTuple):
-    """What a short search found under one limit on workspaces: whether it fits, its time and peak, and the time of keeping everything."""
+    """The result of a short search under one limit on workspaces: whether it fits, its time and peak, and the time of keeping everything."""
 
     fits: bool
     time_us: float
@@ -65,7 +65,7 @@ def may_be_chosen() -> bool:
 
 
 def choose(size: int | None) -> bool:
-    """Limits the workspace of each convolution from now on to so many bytes, or to what its own choice asks for; whether that was possible."""
+    """Limits the workspace of each convolution from now on to `size` bytes, or to its own choice. Returns whether that was possible."""
     if size == chosen_limit.size:
         return True
     try:
@@ -88,7 +88,7 @@ def limits(recorder: Recorder, times: Times, budget: int) -> list[int]:
 
 
 def inherit(known: Times, times: Times) -> None:
-    """Takes over what no limit on workspaces changes: rates of copies, and all operations but convolutions."""
+    """Takes over the measurements that no limit on workspaces changes: rates of copies, and all operations but convolutions."""
 
     def is_same(key: str) -> bool:
         return _WITH_WORKSPACES.isdisjoint(key.partition("(")[0].split("."))
@@ -99,7 +99,7 @@ def inherit(known: Times, times: Times) -> None:
 
 
 def times_at_best(recorder: Recorder, times: Times, limit: int) -> Times:
-    """What would be known if all convolutions took as long within a limit as they do without."""
+    """The measurements that would hold if all convolutions took as long within a limit as they do without."""
     found = copy.copy(times)
     found.known, found.blocks = dict(times.known), dict(times.blocks)
     for key in _keys(recorder).intersection(found.known):
@@ -110,12 +110,12 @@ def times_at_best(recorder: Recorder, times: Times, limit: int) -> Times:
 
 
 def _keys(recorder: Recorder) -> set[str]:
-    """What is known of convolutions goes by these."""
+    """The keys of measurements of convolutions."""
     return {key_of(operation) for operation in recorder.operations if operation.name in _WITH_WORKSPACES}
 
 
 def apart(run: Callable[[], T], device: torch.device) -> T:
-    """Runs something on a thread of its own, on the stream of this one."""
+    """Runs a function on another thread, on the stream of this thread."""
 
     def on_stream() -> T:
         if device.type != "cuda":

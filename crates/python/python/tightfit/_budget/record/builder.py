@@ -1,7 +1,7 @@
-"""The tensors and operations of a recorded step as data: which bytes are one tensor, and what each operation reads, makes and takes.
+"""The tensors and operations of a recorded step as data: which bytes are one tensor, and the tensors and costs of each operation.
 
-A storage that is changed in place is one tensor, unless something reads or saves it between two changes. Then each part of its life is a tensor
-of its own, and has the bytes of the earlier one.
+A storage that is changed in place is one tensor, unless something reads or saves it between two changes. Then each part of its life is a separate
+tensor, which has the bytes of the earlier one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["GRANULE", "HOSTED", "Builder"]
 # Smaller tensors are always kept: moving them takes longer than it frees.
 LEAST_BYTES = 16 << 10
 GRANULE = {"cuda": ROUND}
-# Devices that compute beside the host.
+# Devices that compute while the host goes on.
 HOSTED = {"cuda"}
 _KINDS = {"parameter": "weight", "buffer": "weight", "gradient": "weight-gradient", "input": "input"}
 
@@ -58,10 +58,10 @@ class Builder:
         self.stage_of_event = [""] * len(recorder.timeline)
         self.saved = {(pack.view.storage, pack.view.writes) for pack in recorder.packs}
         self.parts: list[list[Operation]] = []
-        # Their conjugation is no part of their bytes.
+        # Their conjugation does not lie in their bytes.
         self.complex = {pack.view.storage for pack in recorder.packs if pack.view.dtype.is_complex}
         self.last_writes = [storage.writes for storage in recorder.storages]
-        # What may be called again, and the storages that autograd saves during each call.
+        # The functions that may be called again, and the storages that autograd saves during each call.
         self.functions = kinds_of(recorder) if recomputes else {}
         self.saved_in: dict[int, set[int]] = {}
         for pack in recorder.packs:
@@ -81,8 +81,8 @@ class Builder:
         return ends
 
     def sums(self, gradients: set[int]) -> dict[int, int]:
-        """For storages of sums of gradients, that of the first one: autograd adds others to it in place, if nothing else needs it. To fake
-        tensors, which were recorded, it does not."""
+        """For each storage of a sum of gradients, the storage of the first gradient. Autograd adds the others to it in place, if nothing else needs it. The
+        recorded fake tensors are added out of place."""
         last: dict[int, int] = {}
         made: set[int] = set()
         for index, operation in enumerate(self.recorder.operations):
@@ -94,7 +94,7 @@ class Builder:
             if operation.stage != "backward" or operation.name != "add" or operation.changes or len(operation.makes) != 1:
                 continue
             first, (number, _) = operation.arguments[0], operation.makes[0]
-            # Of two tensors, without a factor.
+            # A sum of two tensors, without a factor.
             if len(operation.arguments) != 2 or not all(isinstance(argument, View) for argument in operation.arguments):
                 continue
             if first.storage == number or first.storage not in made or last[first.storage] > index:
@@ -236,7 +236,7 @@ class Builder:
         return index
 
     def scratch(self, parts: list[Operation], inner: set[int], costs: dict[int, tuple[float, int]]) -> int:
-        """The most that a call takes beside its results: workspaces, and tensors that only it has."""
+        """The most bytes of a call in addition to its results: workspaces, and tensors that only it has."""
         last: dict[int, int] = {}
         for place, part in enumerate(parts):
             for value in (*part.reads, *part.makes):
@@ -251,7 +251,7 @@ class Builder:
         return most
 
     def rerun(self, parts: list[Operation]) -> str:
-        """Whether a call may run again from what can be found again when the backward pass runs."""
+        """Whether a call may run again with the tensors that can be found again in the backward pass."""
         if parts[0].stage != "forward":
             return "never"
         number = parts[0].call
@@ -277,7 +277,7 @@ class Builder:
                     continue
                 if value not in self.of:
                     return "never"
-                # What exists before the step, and is too large for a copy, must be what autograd keeps.
+                # Autograd must keep a tensor that exists before the step and is too large for a copy.
                 if self.of[value] in self.externals and value[0] not in saved and value[0] not in casts:
                     return "never"
             if any(self.of.get(value) in self.externals and value[0] not in statistics for value in part.makes):

@@ -1,6 +1,6 @@
 """Compiled parts of a model: `torch.compile` hides what they run, so a recording has each call as one operation.
 
-Autograd sees two things of a compiled call: what it saves, when it returns, and what it saved, when its backward pass begins.
+Autograd sees two things of a compiled call: the tensors that it saves, when it returns, and the same tensors when its backward pass begins.
 So what a compiled part saves is kept or offloaded, and no rerun goes through it::
 
     recorded     conv   pack x   compiled   pack a   pack b   add   ..   unpack a   unpack b   compiled (backward)   ..

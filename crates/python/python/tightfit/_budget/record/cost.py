@@ -1,4 +1,4 @@
-"""What operations and copies are taken to cost, from their arithmetic and traffic, until they are measured."""
+"""Estimated costs of operations and copies, from their arithmetic and traffic, until they are measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _GPU = Rates(3e13, 8e13, 7e11, 2.0e10, 4.0)
 
 
 def device_name(device: torch.device) -> str:
-    """What a prediction is for."""
+    """The device of a prediction, in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "an unknown GPU"
     return "this CPU" if device.type == "cpu" else f"a device of type {device.type}"
@@ -46,7 +46,7 @@ def device_name(device: torch.device) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """A card that is known by name: its rates, and what a plan may take of its memory; None for any."""
+    """A card that is known by name: its rates, and its memory for plans; None for any."""
 
     name: str
     rates: Rates
@@ -61,7 +61,7 @@ def card_of(name: str) -> Card:
     BadInput
         With all names, for any other.
     """
-    # What is not asked for needs no table.
+    # The table is read only when it is needed.
     from ..._native import card
 
     known = json.loads(card(name))
@@ -74,7 +74,7 @@ _assumed: ContextVar[Card | None] = ContextVar("assumed", default=None)
 
 @contextmanager
 def assuming(of: Card | None) -> Iterator[None]:
-    """Lets times be those of a card, if one is given."""
+    """Predicts times for a card, if one is given."""
     token = _assumed.set(of)
     try:
         yield

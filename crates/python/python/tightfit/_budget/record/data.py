@@ -1,4 +1,4 @@
-"""What is recorded of a step, as data: nothing here needs PyTorch."""
+"""A recorded step as data: nothing here needs PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["External", "ModuleSaves", "Operation", "Pack", "Step", "Storage", "V
 
 
 class View(NamedTuple):
-    """A tensor as a window on a storage after so many writes to it."""
+    """A tensor as a window on a storage after a number of writes to it."""
 
     storage: int
     writes: int
@@ -31,7 +31,7 @@ class External(NamedTuple):
 
 
 class ModuleSaves(NamedTuple):
-    """What a call of a module saves, with those in it: the packs from the first to before the end."""
+    """The packs of a module's call and of the modules in it: from the first pack to before the end."""
 
     name: str
     first: int
@@ -83,7 +83,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Pack:
-    """What autograd saved: the view, whether it is a parameter, the module that ran, and the call of a function that saved it."""
+    """A tensor that autograd saved: the view, whether it is a parameter, the module that ran, and the call of a function that saved it."""
 
     view: View
     leaf: bool
@@ -118,7 +118,7 @@ class Step:
     dropped
         Tensors that autograd saves and no backward pass reads, with the operations that would make each again: in this step they are not saved.
     masked
-        Those of them whose signs are read, and saved as bits.
+        The dropped tensors whose signs are read, and saved as bits.
     """
 
     data: dict[str, Any]

@@ -1,8 +1,8 @@
 """Which functions of PyTorch may be called again in the backward pass.
 
-A function mode sees functions, which have no schemas and no tags. What a function does is known from the operations that a recorded step
-saw inside its calls: it may be called again if each of them gives the same bits for the same inputs and changes nothing else. A function
-that the record lacks is never called again. The calls of a pass are checked as well: see `noting`.
+A function mode sees functions, which have no schemas and no tags. A recorded step shows the operations inside of each function's calls. A function may
+be called again if each of these operations gives the same bits for the same inputs and changes nothing else. A function that is not in the
+recording is never called again. Each call of a pass is checked too: see `noting`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CASTING", "CASTS", "CHECKED", "IN_PLACE", "OPENED", "STATISTICS", "Marked", "is_in_place", "kinds_of", "opened"]
 
-# What a call of a function is, as flags: it gives the same bits; it casts inputs under autocast; it writes to its first argument; it updates
-# running statistics; it may draw random numbers, which each call shows; and it is noted by its parts.
+# The kind of a call, as flags: it gives the same bits; it casts inputs under autocast; it writes to its first argument; it updates running
+# statistics; it may draw random numbers, which each call shows; and it is noted by its parts.
 SAME, CASTS, IN_PLACE, STATISTICS, CHECKED, OPENED, DATA = 1, 2, 4, 8, 16, 32, 64
 
 # Functions whose inputs autocast casts to 16 bits on every device. Their casts are noted apart: a cast alone is cheap to run again.
@@ -46,7 +46,7 @@ _WRAPPERS = frozenset(
     sigmoid silu softmax softmin softsign tanh tanhshrink threshold upsample
     """.split()
 )
-# What draws random numbers whenever its arguments ask for it, whatever was recorded.
+# Functions that draw random numbers whenever their arguments ask for it, whatever was recorded.
 _RANDOM = ("dropout", "bernoulli", "rand", "normal_", "rrelu", "gumbel", "multinomial", "poisson", "fractional", "uniform_", "exponential_")
 
 
@@ -60,7 +60,7 @@ class Marked:
 
 
 def opened(function: Any) -> Callable[..., Any] | None:
-    """The body of a function that is noted by its parts, since these are worth running again apart; None for others."""
+    """The body of a function that is noted by its parts, since these are worth running again apart, or None for other functions."""
     return _multi_head_attention if function is functional.multi_head_attention_forward else None
 
 
@@ -113,7 +113,7 @@ def _is_same(operation: Operation, marked: Marked, flags: int) -> bool:
 
 
 def _flags(function: Any, operations: list[Operation]) -> int:
-    """What calls of a function are, if its operations give the same bits; 0 if it is never called again."""
+    """The flags of a function, if its operations give the same bits; 0 if it is never called again."""
     name = getattr(function, "__name__", "")
     if any(word in name for word in _RANDOM):
         return 0

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Marks", "Parts", "active_modes", "is_small", "take_away"]
 
-# What a call reads from outside of the noted calls and is no larger is copied before the call, so that later writes do no harm: vectors, such
-# as biases, and others.
+# A call copies tensors of at most these sizes from outside of the noted calls before it runs, so that later writes do no harm: vectors, such as
+# biases, and other tensors.
 VECTOR_BYTES, SMALL_BYTES = 1 << 20, 64 << 10
 _grads = torch.is_grad_enabled
 
@@ -87,7 +87,7 @@ class Marks(Parts):
 
 
 def is_small(dimensions: int, size: int, is_leaf: bool) -> bool:
-    """Whether a tensor of so many bytes from outside of the noted calls is copied. What the program computes is no larger than a number."""
+    """Whether a tensor of this size from outside of the noted calls is copied. A tensor that the program computes is copied if it is one number."""
     if not is_leaf:
         return size <= 256
     return size <= (VECTOR_BYTES if dimensions < 2 else SMALL_BYTES)
@@ -99,7 +99,7 @@ def active_modes() -> list[Any]:
 
 
 def take_away(mode: TorchFunctionMode) -> None:
-    """Takes a mode away, wherever it is among those of others."""
+    """Takes a mode away, wherever it is among other modes."""
     others: list[Any] = []
     while any(other is mode for other in active_modes()):
         top = torch._C._pop_torch_function_stack()

@@ -1,7 +1,7 @@
 """Times the operations of a recorded step on the device, before its first pass, while most of the budget is still free.
 
-Each form of an operation runs a few times back to back on scratch tensors. What it allocates beyond its results is its
-workspace. Only operations on a list are run: those that may run again, and others that have no effect but their results.
+Each form of an operation runs a few times back to back on scratch tensors. Its workspace is the memory that it allocates in addition to its results.
+Only operations on a list are run: operations that may run again, and others that have no effect but their results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEASURED = {"cuda"}
 SECONDS, BENCHMARK_SECONDS = 4.0, 20.0
 # Calls between two clocks, and how often that is done.
 CALLS, ROUNDS = 4, 2
-# What takes longer than so many seconds and so many times the estimate is not believed.
+# A time is not believed if it is longer than these seconds, and than this multiple of the estimate.
 UNLIKELY = 0.02, 30.0
 COPY_BYTES, LEAST_COPY_BYTES = 64 << 20, 64 << 10
 
@@ -85,7 +85,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
     Parameters
     ----------
     free_bytes
-        What scratch tensors may take at once. Of convolutions that need more, a part of the mini-batch is timed; of others, nothing.
+        Bytes of scratch tensors at one time. A convolution that needs more is timed with a part of the mini-batch; other operations are not timed.
 
     Returns
     -------
@@ -137,15 +137,15 @@ def _on(operation: Operation, recorder: Recorder, device: torch.device) -> bool:
 
 
 def _scatters(operation: Operation) -> bool:
-    """Whether indices say where results go: on scratch tensors all would go to one place, which takes thousands of times as long."""
+    """Whether indices say where results go. On scratch tensors all results would go to one place, which takes thousands of times longer."""
     views = [argument for argument in operation.arguments if isinstance(argument, View)]
     by_index = any(not view.dtype.is_floating_point and view.dtype is not torch.bool for view in views)
     return by_index and any(word in str(operation.function) for word in ("backward", "scatter", "index_add", "index_put"))
 
 
 def _parts(operation: Operation) -> Iterator[tuple[Operation, float]]:
-    """An operation; and, where it is a convolution, for want of memory the same for ever smaller parts of the mini-batch, each with the number
-    of times that it goes into the whole. So many times its workspace is more than the whole has, as far as that does not grow with samples."""
+    """An operation; and for a convolution, for want of memory, the same for ever smaller parts of the mini-batch, each with the number of times that it
+    goes into the whole. This multiple of its workspace is more than the workspace of the whole, as far as that does not grow with samples."""
     yield operation, 1.0
     of_samples = {"convolution": 1, "convolution_backward": 2}.get(operation.name, 0)
     batch = operation.arguments[0].shape[0] if of_samples else 0
@@ -177,7 +177,7 @@ def _time(operation: Operation, recorder: Recorder, device: torch.device, clock:
     Raises
     ------
     RuntimeError
-        If it takes so much longer than the expected seconds that scratch tensors cannot be like real ones.
+        If it takes much longer than the expected seconds, because scratch tensors cannot be like real ones.
     """
     call = _on_scratch(operation, recorder, device)
 
@@ -211,9 +211,9 @@ def _lacks_blocks(key: str, times: Times) -> bool:
 
 
 def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int] | None:
-    """What a call takes and gives back beside its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes, -2
-    where the second one does. Small blocks are left out. None where that is not known: because the program records its allocations itself, or
-    this PyTorch records none."""
+    """The blocks that a call takes and frees in addition to its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes,
+    -2 where the second one does. Small blocks are left out. The result is None if the program records its allocations itself, or if this PyTorch
+    records none."""
     is_recording = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     if device.type != "cuda" or is_recording is None or is_recording():
         return None
@@ -231,7 +231,7 @@ def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> l
 
 
 def blocks_of(events: list[dict[str, Any]]) -> list[int]:
-    """The same, from what the allocator has recorded of a call."""
+    """The same, from the allocator's recording of a call."""
     found: list[int] = []
     there: dict[int, tuple[int, int]] = {}
     for event in events:

@@ -1,4 +1,4 @@
-"""Memory of a model and its optimizer: what these have, or will have after the first step, and what an update needs."""
+"""Memory of a model and its optimizer, now and after the first step, and the memory of an update."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Optimizers:
 
     @property
     def each(self) -> list[Any]:
-        """Those that are there."""
+        """The optimizers that are there."""
         return [optimizer for place in self._places if (optimizer := place()) is not None]
 
     @property
@@ -46,8 +46,8 @@ class Optimizers:
 
 
 def optimizers_of(model: nn.Module, optimizers: Iterable[Any]) -> Optimizers | None:
-    """The optimizers that have the model's parameters, if there are any yet, given in the order in which they were made: those with most of
-    them, and the latest, come first; one that has none beside theirs is left out."""
+    """The optimizers that have the model's parameters, if there are any yet, from optimizers in the order in which they were made. The ones with most
+    parameters, and the latest, come first. An optimizer that has no other parameters is left out."""
     mine = {id(parameter) for parameter in model.parameters()}
     found: list[tuple[set[int], Any]] = []
     for optimizer in optimizers:
@@ -63,7 +63,7 @@ def optimizers_of(model: nn.Module, optimizers: Iterable[Any]) -> Optimizers | N
 
 
 def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.device) -> tuple[int, int, str]:
-    """Bytes of its state, bytes of scratch memory in its step, and what was assumed, in words.
+    """Bytes of its state, bytes of scratch memory in its step, and the assumption about them, in words.
 
     AdamW with a state in the parameters' types is assumed if none is given.
     """
@@ -134,7 +134,7 @@ def _states(name: str, group: dict[str, Any]) -> int:
 
 
 def _scratch(sizes: list[int], device: torch.device, group: dict[str, Any] | None) -> int:
-    """A fused update needs none, one over all parameters as much as they have, one by one that of the largest."""
+    """A fused update needs no scratch memory, an update over all parameters their size, and one by one the size of the largest."""
     group = group or {}
     if group.get("fused"):
         return 0
@@ -145,7 +145,7 @@ def _scratch(sizes: list[int], device: torch.device, group: dict[str, Any] | Non
 
 
 def _size(tensor: Tensor) -> int:
-    """Bytes of a tensor's storage; of a sparse gradient, which has none of its own, those of a dense one."""
+    """Bytes of a tensor's storage; of a sparse gradient, which has none, the bytes of a dense one."""
     if other_layout(tensor):
         return int(tensor.numel() * tensor.itemsize)
     return int(tensor.untyped_storage().nbytes())

@@ -1,7 +1,7 @@
 """Records one step: every operation under autograd, every tensor that autograd saves, and how long each storage lives.
 
 A value is a storage and the number of writes to it so far, because operations may change a tensor in place after another one
-has read it. What autograd saves is not held while recording, so a storage lives as long as the program itself needs it::
+has read it. A recording does not hold saved tensors, so a storage lives as long as the program itself needs it::
 
     timeline   conv   pack x   batch_norm   pack y   relu_   ..   unpack y   backward of relu   ..
     x          |---------------|  dies here, although it is saved
@@ -28,7 +28,7 @@ from .readers import is_sign, readers
 
 __all__ = ["Other", "Packed", "Recorder", "has_storage"]
 
-# Statistics that these operations change although their schema does not say so: positions of the arguments.
+# Statistics that these operations change although their schema does not show it: positions of the arguments.
 UNMARKED_WRITES = {
     "native_batch_norm": (3, 4),
     "cudnn_batch_norm": (3, 4),
@@ -50,7 +50,7 @@ class _Running:
 
 
 class Other:
-    """Stands for what runs where other operations have a function of PyTorch's."""
+    """Stands for the function in an operation that is not one of PyTorch's."""
 
     namespace = "tightfit"
 
@@ -66,7 +66,7 @@ SUMMED = Other("sum_of_gradients")
 
 
 class Packed(tuple[Any, ...]):
-    """What autograd holds for a saved tensor while a step is recorded. The number of the pack comes first, or what has that."""
+    """The handle that autograd holds for a saved tensor while a step is recorded. The number of the pack comes first, or an object that has it."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ class Packed(tuple[Any, ...]):
 
 
 class Recorder(TorchDispatchMode):
-    """Records while it is entered. ``saved`` and ``restored`` are told of packs and unpacks by whoever installs the hooks."""
+    """Records while it is entered. The owner of the hooks calls ``saved`` and ``restored`` for packs and unpacks."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Recorder(TorchDispatchMode):
         guard: Callable[[list[Tensor], list[Tensor]], None] | None = None,
     ) -> None:
         super().__init__()
-        # Told of the tensors of each call, and of those that it changes.
+        # Called with the tensors of each call, and with the tensors that it changes.
         self._guard = guard
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
@@ -99,11 +99,11 @@ class Recorder(TorchDispatchMode):
         # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
         self.marked: list[Marked] = []
         self.current = -1
-        # What tells of them, while a real step is recorded.
+        # The mode that shows these calls, while a real step is recorded.
         self.marks: Any = None
         # Modules whose calls are not noted, because they call compiled parts: PyTorch would trace what notes.
         self.unnoted: set[str] = set()
-        # What calls of modules have saved, and those that have not ended: their names, and how many packs came before.
+        # The saved tensors of modules' calls, and the calls that have not ended: their names, and the number of packs before them.
         self.saves: list[ModuleSaves] = []
         self._inside: list[tuple[str, int]] = []
         # The last packs, and how many nodes had been made by then.
@@ -289,7 +289,7 @@ class Recorder(TorchDispatchMode):
         operation = Operation(COMPILED, arguments, None, [], reads, [], [], self.stage, None, self.group, 0.0)
         self._hidden = _Running(operation, [(tensor, tensor._version) for tensor in inputs], len(self.storages))
         if self.stage == "forward":
-            # What it saves is packed before it returns.
+            # Its saved tensors are packed before it returns.
             self.add(operation)
 
     def show(self, outputs: list[Tensor]) -> None:
@@ -348,7 +348,7 @@ class Recorder(TorchDispatchMode):
         self.group = self._inside[-1][0] if self._inside else ""
 
     def undo(self, operations: int, events: int) -> None:
-        """Forgets what came after so many operations and events."""
+        """Forgets everything after these numbers of operations and events."""
         del self.operations[operations:]
         del self.timeline[events:]
         for storage in self.storages:

@@ -1,7 +1,7 @@
 """Which operations may run again in the backward pass.
 
-A list of what may, never of what may not: an operation qualifies if the same inputs give the same bits, and if running it
-twice changes nothing else. Random numbers, collectives, and functions that a program defines are not on it.
+The list says which operations may run again, and never which may not: an operation qualifies if the same inputs give the same bits, and if running it
+twice changes nothing else. Random numbers, collectives, and functions that a program defines are not on the list.
 """
 
 from __future__ import annotations

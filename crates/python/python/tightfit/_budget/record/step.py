@@ -18,7 +18,7 @@ from .times import Times
 
 __all__ = ["OUTSIDE", "build"]
 
-# How much longer operations take beside copies: 0.5 to 2% as steps on H200s show it.
+# The factor for operations that run at the same time as copies: 0.5 to 2% as steps on H200s show it.
 SLOWDOWN = 1.015
 # The group of operations that no submodule runs.
 OUTSIDE = "outside modules"
@@ -43,23 +43,23 @@ def build(
     Parameters
     ----------
     recorder
-        What was recorded.
+        The recording.
     device
         Where the model is; tensors elsewhere do not count.
     gradients
         Storages of the parameters' gradients.
     name
-        What to call the step.
+        The name of the step.
     optimizer
         Bytes of the optimizer's state, and bytes it needs while it updates.
     outside_bytes
         Bytes on the device that are not of this step.
     times
-        What was measured on the device; without it, times are estimates.
+        Measurements of the device; without them, times are estimates.
     host_bytes
-        Host memory for what is offloaded; None for no limit.
+        Host memory for offloaded tensors, or None for no limit.
     between_bytes
-        Bytes that the program needs between the passes beside what was recorded there.
+        Bytes that the program needs between the passes in addition to the recorded ones.
     before_bytes
         Bytes of the outputs of the pass before, which are there until the model has given its own.
     recomputes
@@ -100,7 +100,7 @@ def build(
         events = recorder.timeline[position:end]
         parts = [recorder.operations[one] for kind, one in events if kind == "operation"]
         if len(parts) > 1:
-            # A call: what it saves of others comes before it, and what it saves of its own behind it.
+            # A call: other tensors that it saves come before it, and its results that it saves come behind it.
             made = {builder.of.get(value, -1) for part in parts for value in part.makes}
             own = [one for kind, one in events if kind == "pack" and _tensor_of(builder, one) in made]
             dying = [storage for at in range(position, end) for storage, _ in held.get(at, [])]
@@ -151,7 +151,7 @@ def build(
 
 
 def _wait_for_host(builder: Builder, least_us: float) -> None:
-    """Gives each operation at least the host's time for it, in a step that takes the host longer than the device. Copies have this time too."""
+    """Raises the time of each operation to the host's time for it, in a step that takes the host longer than the device. Copies have this time too."""
     timed = [operation for operation in builder.operations if operation["time_us"] > 0]
     if least_us * len(timed) > sum(operation["time_us"] for operation in timed):
         for operation in timed:

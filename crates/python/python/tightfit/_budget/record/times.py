@@ -1,7 +1,7 @@
-"""Measured times and workspaces of operations, and rates of copies, by device; kept beside the cache of profiles.
+"""Measured times and workspaces of operations, and rates of copies, by device; kept in the folder of the profiles' cache.
 
-A file of JSON: for each device and version of its libraries, what was measured of each form of an operation. It only spares
-the next process from measuring again: one that cannot be read or written is as good as none.
+The file has JSON: for each device and version of its libraries, the measurements of each form of an operation. It only spares the next process from
+measuring again, so a file that cannot be read or written does no harm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST = 20_000
 
 
 class Times:
-    """What was measured on one device.
+    """The measurements of one device.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Times:
     scales
         Measured over estimated time, at the median: of operations bound by arithmetic (``flops``), and of others (``traffic``).
     blocks
-        By operation, what it takes and gives back beside its results, where it takes much: see `measure`.
+        By operation, the blocks that it takes and frees in addition to its results, where they are large: see `measure`.
     workspaces
         By the name of an operation, its largest workspace for each byte that it reads and writes.
     rough
@@ -71,7 +71,7 @@ class Times:
                 read.clear()
 
     def save(self) -> None:
-        """Writes what is known, beside what other processes have written of other devices."""
+        """Writes the measurements, and keeps the measurements that other processes have written of other devices."""
         if self.path is None:
             return
         devices, before = devices_in(self.path, _KIND), Times(self.device, None)
@@ -85,7 +85,7 @@ class Times:
 
 
 def path_of(name: str) -> Path | None:
-    """A file in the folder of the cache; None if there is no cache."""
+    """A file in the folder of the cache, or None without a cache."""
     cache = default_cache()
     return Path(cache).parent / name if cache is not None else None
 
@@ -122,7 +122,7 @@ def write_devices(path: Path, kind: tuple[str, int], devices: dict[str, Any]) ->
 
 
 def key_of(operation: Operation) -> str:
-    """What operations of equal cost share: the call, and the forms of its arguments."""
+    """The key that operations of equal cost share: the call, and the forms of its arguments."""
     words = [_form(argument) if isinstance(argument, View) else repr(argument) for argument in operation.arguments]
     return f"{operation.function}({', '.join(words)})"
 
@@ -132,7 +132,7 @@ def _form(view: View) -> str:
     return f"{kind}{list(view.shape)}{list(view.stride)}"
 
 
-# What convolutions go by under `tightfit run`, and the variable that only it sets.
+# The settings of convolutions under `tightfit run`, and the variable that only it sets.
 _LIMITS = ("WORKSPACE", "TOTAL_WORKSPACE", "SIZES", "DIVIDE", "TUNE")
 _PRELOADED = "TIGHTFIT_CUDNN"
 
@@ -149,7 +149,7 @@ chosen_limit = _Chosen()
 
 
 def _limits() -> list[str]:
-    """What limits convolutions in this process: under other limits they take other times and workspaces."""
+    """The limits of convolutions in this process: under other limits they take other times and workspaces."""
     if _PRELOADED not in os.environ:
         return []
     found = {name: os.environ.get(f"TIGHTFIT_{name}") for name in _LIMITS}
@@ -176,7 +176,7 @@ def words_of(device: torch.device) -> str:
 
 
 def times_of(device: torch.device) -> Times:
-    """What is known of a device, by this process or an earlier one."""
+    """The measurements of a device, by this process or an earlier one."""
     name = words_of(device)
     found = _open.get(name)
     if found is None:

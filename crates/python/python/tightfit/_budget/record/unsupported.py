@@ -1,4 +1,4 @@
-"""What is left alone, and what must not be rehearsed."""
+"""Models that are left alone, and models that must not be rehearsed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _said: set[str] = set()
 
 @torch.compiler.assume_constant_result
 def say_compiled(name: str) -> bool:
-    """Says that a model is compiled as a whole when PyTorch traces its hooks; it runs then, and is no part of what is compiled."""
+    """Reports that a model is compiled as a whole when PyTorch traces its hooks. The hook runs then, and is not compiled."""
     if name not in _said:
         _said.add(name)
         say(f"{name} {_COMPILED}; its memory is left alone")
@@ -31,7 +31,7 @@ def say_compiled(name: str) -> bool:
 
 
 def unrehearsed(module: nn.Module) -> str:
-    """What of a model must not run on fake tensors, beside the step itself: compiled parts, and functions of the program.
+    """The parts of a model that must not run on fake tensors, apart from the step itself: compiled parts, and functions of the program.
 
     A rehearsal's copy of the model has copies of its hooks that are objects, but functions write where the program reads.
     """

@@ -100,7 +100,6 @@ impl Trace {
         }
     }
 
-    /// The slots that have begun.
     pub(super) fn slots(&self) -> usize {
         self.marks.len()
     }
@@ -199,7 +198,6 @@ impl Trace {
         self.leaving.insert(place, Leaving { tensor, end });
     }
 
-    /// The tensor that leaves first.
     pub(super) fn first_leaving(&self) -> Option<Leaving> {
         self.leaving.front().copied()
     }
