@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import fx
@@ -20,10 +20,11 @@ from torch.utils._pytree import tree_flatten
 from ..._native import least_cut
 from . import properties
 from .cut import ENDLESS
+from .divider import Divider
 from .graph import Graph, Rates, Value
 
 __all__ = [
-    "Divider", "Lacking", "candidates", "compile_errors", "compile_with", "has_triton", "least", "nothing_again",
+    "Lacking", "candidates", "compile_errors", "compile_with", "has_triton", "least", "nothing_again",
     "options_of", "partition", "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
 ]  # fmt: skip
 
@@ -349,21 +350,6 @@ def _ordered(names: Any) -> Any:
 # Compilers.
 
 
-class Divider(Protocol):
-    """Divides a joint graph."""
-
-    identity: Any
-    """Its divisions depend on this alone."""
-    extra: dict[str, int]
-    """By the name of a node, the bytes that it uses while it runs, in addition to its operands and results."""
-
-    def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """The forward and backward graphs."""
-
-    def keeps(self, is_backward: bool, peak: int) -> bool:
-        """Whether the division is kept, given the bytes that Inductor needs for one of its graphs. If not, `divide` is called once more."""
-
-
 def compile_with(
     inner: str, divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
 ) -> Callable[..., Any]:
@@ -408,7 +394,9 @@ def _inductor(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[A
     while True:
         try:
             with _observed(divider):
-                return compile_fx(graph, inputs, config_patches={**settings, "custom_partitioner_fn": _partitioner()(divider)})  # type: ignore[no-any-return]
+                # A buffer that waits to be reused stays allocated, which no order of operations shows.
+                own = {"allow_buffer_reuse": False, "custom_partitioner_fn": _partitioner()(divider)}
+                return compile_fx(graph, inputs, config_patches={**settings, **own})  # type: ignore[no-any-return]
         except _Ended as ended:
             if ended.error is not None:
                 raise ended.error from None
@@ -453,7 +441,7 @@ def settings_of(wrapper: Any) -> dict[str, Any]:
 
 
 def settings_of_module(module: Any) -> Any:
-    """Inductor's settings of a compiled module; None if it is not compiled, or by another backend."""
+    """Inductor's settings of a compiled module; None for a module that Inductor does not compile."""
     compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
     ask = getattr(compiled, "get_compiler_config", None)
     return ask() if ask is not None else None
