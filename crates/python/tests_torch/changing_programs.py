@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Clock:
-    """What a program's changes go by: the step, and how often the model was called."""
+    """The clock of a program's changes: the step, and how often the model was called."""
 
     def __init__(self):
         self.step = self.calls = 0
@@ -61,7 +61,7 @@ class Twice(torch.autograd.Function):
 
 
 class Lost(Exception):
-    """What a block raises on purpose."""
+    """The error that a block raises on purpose."""
 
 
 def _norm_stats(b, x):
@@ -437,7 +437,7 @@ def block(rng, c, clock, depth=0):
 
 
 class Root(nn.Module):
-    """Calls its blocks one after another: some as modules, and some by what they compute, as a program's own functions."""
+    """Calls its blocks one after another: some as modules, and some as functions, as a program does."""
 
     def __init__(self, blocks, inline, channels, clock):
         super().__init__()
@@ -453,7 +453,7 @@ class Root(nn.Module):
 
 
 def root(rng_of, seed, left_out=()):
-    """The network of a program, and what it is of, in words; `rng_of` gives the generator of a part of the program by its number."""
+    """The network of a program, and its description; `rng_of` returns the generator of a part of the program by its number."""
     rng, clock = rng_of("network"), Clock()
     channels, count = rng.choice([4, 6, 8]), rng.randint(2, 8)
     blocks, inline, words = [], [], []
@@ -469,7 +469,7 @@ def root(rng_of, seed, left_out=()):
 
 
 def in_words(part):
-    """What a block is."""
+    """The description of a block."""
     if isinstance(part, Block):
         name = getattr(part.run, "__name__", "").strip("_<>")
         own = [str(getattr(part, key)) for key in ("kind", "both", "tanh", "toggles") if isinstance(getattr(part, key, None), bool | int | str)]

@@ -1,4 +1,4 @@
-"""What tests of models within a budget have in common: no lines on standard error, and one thread, beside which others run."""
+"""Shared settings of tests of models within a budget: no lines on standard error, and one thread."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def quiet(request, monkeypatch):
 
 @pytest.fixture
 def measured(monkeypatch, tmp_path):
-    """Measures on the CPU as on a GPU, into a cache of its own."""
+    """Measures on the CPU as on a GPU, into a separate cache."""
     monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
     monkeypatch.setattr(measure, "SECONDS", 60.0)
     monkeypatch.setattr(measure, "MEASURED", measure.MEASURED)

@@ -40,7 +40,7 @@ def resident_bytes(fitted):
 
 
 def tight_budget(model, x, share, **options):
-    """A budget that leaves a share of what the step needs beside what is resident; at least what can be met."""
+    """A budget that leaves a share of the step's need in addition to the resident bytes; at least the least budget."""
     plan = tt.plan(model, x, optimizer=sgd(model), **options)
     resident = resident_bytes(plan._fitted)
     return max(int(resident + (plan.plain - resident) * share), plan.least)
@@ -136,7 +136,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 def measured_peak(model, x, cast=None):
-    """Live bytes at most in one step, beside parameters, buffers and the input; host memory of the plan not counted.
+    """Live bytes at most in one step, without parameters, buffers and the input; host memory of the plan does not count.
 
     The outputs stay until the backward pass has ended, as in most programs, and as a rehearsal assumes.
     """
@@ -154,7 +154,7 @@ def measured_peak(model, x, cast=None):
 
 
 class Peaks:
-    """PyTorch's statistics: `now` is the peak since the last reset, of what is allocated and, unless `most` is more, of what is reserved."""
+    """PyTorch's statistics: `now` is the peak of the allocated bytes since the last reset, and of the reserved bytes, unless `most` is more."""
 
     def __init__(self, monkeypatch):
         self.now = self.resets = self.reserved = self.most = 0
@@ -175,7 +175,7 @@ class Peaks:
 
 
 def passes(model, x, count):
-    """The plan of the last of so many passes."""
+    """The plan of the last of `count` passes."""
     for _ in range(count):
         model.zero_grad()
         default_loss(model, x).backward()
@@ -183,7 +183,7 @@ def passes(model, x, count):
 
 
 class Current:
-    """What `torch.cuda.device` does: the GPU that is current inside."""
+    """A `torch.cuda.device`: the GPU that is current inside."""
 
     now = 0
 

@@ -1,4 +1,4 @@
-"""What a program under a budget says at its end, and what `tightfit compare` notes of a program."""
+"""The last line of a program under a budget, and the notes of `tightfit compare` about a program."""
 
 import json
 import re
@@ -26,7 +26,7 @@ print("done", flush=True)
 
 
 def noted(tmp_path, monkeypatch, budget, program=TRAIN, steps="12"):
-    """What is noted of a program, and how it ended."""
+    """The notes about a program, and its exit code."""
     file = tmp_path / f"notes-{budget or 'plain'}.json"
     monkeypatch.setenv("TIGHTFIT_COMPARE", str(file))
     monkeypatch.setenv("TIGHTFIT_COMPARE_STEPS", steps)
@@ -71,7 +71,7 @@ def test_the_end_of_a_program_says_what_was_done(budget, tmp_path, monkeypatch):
         assert model["peak_bytes"] == model["plain_bytes"] and model["moved_bytes"] == 0
     else:
         assert first.startswith("tightfit: training Sequential in ") and "(predicted; `tightfit compare` measures it)" in last
-        # Of what the first step needs.
+        # A share of the first step's need.
         assert abs(model["budget_bytes"] / model["plain_bytes"] - 0.7) < 0.05 and model["peak_bytes"] <= model["budget_bytes"]
         assert ran.stderr.count("no GPU here, so no memory is saved") + ran.stderr.count("the model is on the CPU, so no memory is saved") == 1
 

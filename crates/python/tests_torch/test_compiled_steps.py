@@ -249,7 +249,7 @@ def test_a_budget_that_cannot_be_met_is_refused_with_the_least_one(plans):
     assert isinstance(error, tightfit.DoesNotFit) and error.limit_bytes == 1 << 20
     assert re.search(r"Memory peaks in the (forward|backward) pass, at \w+", str(error)), error
     torch._dynamo.reset()
-    # Rounded up, as what exists beside the graph is.
+    # Rounded up, like the memory outside of the graph.
     needed = int(error.needed_bytes * 1.01)
     default_loss(compiled(model, needed), x).backward()
     assert plans[-1].planned.peak <= needed

@@ -72,7 +72,7 @@ def test_more_forms_than_plans_are_never_planned_in_turn(monkeypatch, capfd):
         assert equal(*found), size
         return len(made)
 
-    # Those that fit leave one plan, that of the largest; what is larger gets plans of its own.
+    # Forms that fit share one plan, the plan of the largest form; larger forms get other plans.
     for count, size in enumerate(range(5, 20)):
         assert step(size) == count + 1
     assert step(7) == 15 and sum(plan.bound is None for plan in session.plans.values()) == 1
@@ -272,7 +272,7 @@ def test_numbers_that_change_from_step_to_step_are_not_those_recorded(link):
 
 
 def adaptive(net, x, often):
-    """Two parts of the backward pass first, for the weight of a loss, as VQGAN does; in every so many steps."""
+    """Two parts of the backward pass first, for the weight of a loss, as VQGAN does; in some of the steps."""
     y = net(x)
     one, two = y.square().mean(), y.abs().mean()
     weight = 1.0
@@ -302,7 +302,7 @@ def steps_of(model, x, often):
 
 
 def fitted_for_parts(monkeypatch, often):
-    """A fitted model after steps that are plain's, of which one in so many has several backward passes."""
+    """A fitted model after steps that equal plain's. Some of them have several backward passes."""
     set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     model, x = Counts().train(), image(4)
@@ -367,7 +367,7 @@ def test_a_recording_ends_though_a_part_of_the_graph_stays(ends, monkeypatch):
 
 
 class Late(nn.Module):
-    """Another path, which needs many times as much, once `late` is set."""
+    """Another path, which needs much more, once `late` is set."""
 
     late = False
 

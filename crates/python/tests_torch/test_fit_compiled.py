@@ -46,7 +46,7 @@ def with_compiled(how, blocks=(4, 6)):
 
 
 def fitted(make, share):
-    """A model under a budget that leaves this share of what its step needs beside what is resident."""
+    """A model under a budget that leaves this share of its step's need in addition to the resident bytes."""
     model, x = make()
     train(tt.fit(model, "1GiB", optimizer=sgd(model)), 1, x)
     (plain,) = session_of(model).plans.values()
@@ -104,7 +104,7 @@ def test_one_line_says_that_the_first_step_is_recorded(monkeypatch, capfd):
 
 
 def test_what_a_compiled_part_changes_in_place_is_not_read_again(monkeypatch):
-    """The input of the part is the source of what was made before it."""
+    """The input of the part is the source of earlier results."""
 
     class Changes(nn.Module):
         def forward(self, x):
@@ -146,7 +146,7 @@ def test_a_model_compiled_as_a_whole_is_left_alone_with_one_line(monkeypatch, ca
     train(compiled, 2, x)
     lines = told(capfd)
     assert len(lines) == 1 and "compiled as a whole" in lines[0], lines
-    # Fitted first, its hooks are what is compiled.
+    # The model is fitted first, so its hooks are compiled.
     torch._dynamo.reset()
     monkeypatch.setattr("tightfit._budget.record.unsupported._said", set())
     train(torch.compile(tt.fit(model, "1MiB"), backend="aot_eager", fullgraph=True), 2, x)

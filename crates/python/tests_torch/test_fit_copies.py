@@ -127,7 +127,7 @@ def test_every_copy_in_is_waited_for_even_if_the_backward_pass_raises():
 
 
 class Queue:
-    """A stream that only notes what it is told."""
+    """A stream that only notes its calls."""
 
     def __init__(self, *_):
         self.told = []
@@ -171,7 +171,7 @@ def test_events_are_used_again_once_nobody_waits_for_them(monkeypatch):
     assert held is not second.done and {held, second.done}.isdisjoint(copies.spare)
     copies.wait(first)
     assert compute.told[-1] == ("wait", held, (copies.stream_out, 1))
-    # What is waited for twice is waited for once: its event may be that of another copy by then.
+    # The second wait does nothing: the event may belong to another copy by then.
     waits = len(compute.told)
     copies.wait(first)
     assert len(compute.told) == waits and copies.spare.count(held) == 1

@@ -96,7 +96,7 @@ def test_the_least_budget_is_one_that_the_planner_finds(monkeypatch):
 
     monkeypatch.setattr("tightfit._budget.plan.decide.by_planner", planned)
     least = decide_least(step, lives)
-    # What is a step below it, the longer search does not find either, which a budget gets before it is refused.
+    # The longer search, which a budget gets before it is refused, does not find a plan for a step less either.
     assert least.by == "planner" and 680_000 <= least.outcome.peak <= 680_000 * 1.01
     assert tried.count(short) < 16 and tried.count(1.0) < 6 and tried.count(5.0) < 6
 
@@ -152,7 +152,7 @@ def test_a_long_search_comes_before_slack_is_given_up(monkeypatch):
     budget, decided = plan.plain * 8 // 10, plan.decided
 
     def searches(slack, answers):
-        """What is searched, if only `answers` find anything: bytes of slack, and whether in a hurry."""
+        """The searches, if only `answers` find anything: bytes of slack, and whether in a hurry."""
         asked = []
 
         def searched(step, target, lives, hurried):

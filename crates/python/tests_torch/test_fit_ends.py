@@ -158,7 +158,7 @@ def test_a_models_optimizers_are_those_with_most_of_its_parameters():
     some, others = torch.optim.SGD(model[0].parameters()), torch.optim.AdamW(model[1:].parameters())
     alien, first, last = sgd(nn.Linear(2, 2)), torch.optim.AdamW(model.parameters()), torch.optim.SGD(model.parameters())
     assert optimizers_of(model, [some, others]).each == optimizers_of(model, [alien, others, some]).each == [others, some]
-    # Of two with the same, the later one takes the place of the other.
+    # The later of two equal optimizers takes the place of the other.
     assert optimizers_of(model, [some, first, others, last]).each == [last] and optimizers_of(model, [last, first]).each == [first]
     assert optimizers_of(model, [alien]) is None
     both = optimizers_of(model, [some, others])
@@ -305,7 +305,7 @@ class Chain(nn.Module):
 
 @pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
 def test_parts_of_the_graph_run_early_late_or_never(link, monkeypatch):
-    """Backward passes in another order than recorded, of parts only, twice, and given up: what is fetched is what was saved."""
+    """Backward passes in another order than recorded, of parts only, twice, and given up: fetched tensors are the saved ones."""
     set_link(monkeypatch, link)
     torch.manual_seed(1)
     model, x = Chain().train(), torch.randn(256, 64)

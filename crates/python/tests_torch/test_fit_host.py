@@ -1,4 +1,4 @@
-"""What bounds the host memory of plans, and when it is taken and given back."""
+"""The bounds on the host memory of plans, and the times at which it is taken and freed."""
 
 import re
 import weakref
@@ -61,7 +61,7 @@ def test_host_memory_is_a_share_of_what_is_free(monkeypatch, tmp_path):
 
 
 class Locked(CpuCopies):
-    """A host on which no more than so many bytes can be pinned."""
+    """A host on which few bytes can be pinned."""
 
     def __init__(self, most):
         self.most = most
@@ -74,7 +74,7 @@ class Locked(CpuCopies):
 
 
 def locked_resnet(monkeypatch, share, most):
-    """A model whose plan moves more than can be pinned, and what the plan would move."""
+    """A model whose plan moves more than can be pinned, and the bytes that it would move."""
     measure.MEASURED.discard("cpu")
     set_link(monkeypatch, FAST)
     torch.manual_seed(1)
@@ -133,7 +133,7 @@ def test_memory_that_no_plan_needs_any_more_is_given_back(monkeypatch):
     found.arenas[0] = torch.empty(int(1.02 * sizes[0]), dtype=torch.uint8), lambda: None
     assert planned_anew(larger) == [int(1.02 * sizes[0])]
     assert planned_anew(1 << 30) == []
-    # What an earlier graph still needs stays, too.
+    # An arena that an earlier graph still needs stays, too.
     owner = Locked(0)
     found.planner.host.found = [(torch.empty(1 << 20, dtype=torch.uint8), owner_of) for owner_of in (weakref.ref(owner), lambda: None)]
     assert planned_anew(1 << 30) == [1 << 20]

@@ -1,4 +1,4 @@
-"""What the allocator of a GPU may reserve, with its statistics played here."""
+"""The bytes that the allocator of a GPU may reserve, with its statistics played here."""
 
 import gc
 from types import SimpleNamespace
@@ -43,7 +43,7 @@ def test_a_budget_in_which_the_allocator_has_no_room_is_refused_with_one_in_whic
     monkeypatch.setattr(allocator, "_LEAST_GAPS", 0)
     fitted, x = fitted_resnet()
     size = session_of(fitted).budget
-    # Whatever is given up, so much is reserved.
+    # The allocator reserves this size for any decisions.
     needed = size + size // fitted_plans.CROWDED + (1000 if over else -1000)
     monkeypatch.setattr(fitted_plans, "reserved", lambda *_: Reserved(allocator.most_reserved(needed), None))
     if not over:
@@ -87,7 +87,7 @@ GIB = 1 << 30
 
 
 def bounds_of(monkeypatch):
-    """The bytes that the allocator is told to allow, as they come."""
+    """The bytes to which the allocator is bounded, as they come."""
     bounds = []
     monkeypatch.setattr(allocator, "enforce", lambda needed, device, owner: bounds.append(needed) or needed)
     return bounds
@@ -161,8 +161,8 @@ def test_algorithms_that_are_tried_are_bounded_and_no_measure_of_what_is_needed(
 
 
 def judged(monkeypatch, turns):
-    """Whether a cap says before each of its passes that the allocator often tried again. Each turn is a pass of ours or of another model, and
-    says how often the allocator tries again in it."""
+    """Whether a cap reports before each of its passes that the allocator often tried again. Each turn is a pass of one of two models, with the number
+    of the allocator's tries in it."""
     bounds_of(monkeypatch)
     ours, other, device = allocator.Cap(), allocator.Cap(), torch.device("cuda", 7)
     counted, found = 0, []

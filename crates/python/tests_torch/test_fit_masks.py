@@ -11,6 +11,7 @@ from test_fit_unread import frozen, make, step
 from tightfit._budget.api import Plan, session_of
 from tightfit._budget.memory import masks
 from tightfit._budget.plan import unread
+from tightfit._budget.plan.fitted import Fitted
 from tightfit._budget.record import marks
 from torch import nn
 
@@ -112,6 +113,18 @@ def test_a_network_that_trains_keeps_signs_before_pools():
     other = masking(model, x)
     assert same_bits(train(model, 3, x), train(other, 3, x))
     assert last(other).counts.masked > 0
+
+
+def test_signs_without_room_are_not_chosen(monkeypatch):
+    torch.manual_seed(0)
+    parts = [nn.Sequential(nn.Conv2d(3 if place == 0 else 16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 1, 1)) for place in range(4)]
+    model, x = nn.Sequential(*parts), torch.randn(8, 3, 32, 32)
+    budget = tt.plan(model, x).plain * 84 // 100
+    assert tt.plan(model, x, budget)._fitted.step.masked
+    # As if no plan with signs had room for the gaps between blocks.
+    monkeypatch.setattr(Fitted, "is_roomy", property(lambda self: not self.step.masked))
+    found = tt.plan(model, x, budget)
+    assert found.fits and not found._fitted.step.masked and found.peak <= budget
 
 
 @pytest.mark.parametrize("name", ["test_gradients_of_gradients", "test_parts_of_a_graph"])

@@ -99,7 +99,7 @@ def test_times_of_an_earlier_version_are_not_read(measured):
             [("alloc", 1, 8), ("alloc", 2, 4), ("free_requested", 1, 8), ("free_completed", 1, 8), ("alloc", 1, 2), ("free_completed", 2, 4)],
             [8, 4, -1, 0, -2],
         ),
-        # Segments and blocks that were there before are none of the call's.
+        # Segments and blocks from before do not belong to the call.
         ([("segment_map", 1, 20), ("free_completed", 9, 8), ("alloc", 1, 8)], [0]),
         # Small blocks are left out.
         ([("alloc", 1, 1), ("free_completed", 1, 1)], []),
@@ -237,7 +237,7 @@ def test_measured_workspaces_count(monkeypatch):
 
 
 def test_a_reserve_that_was_guessed_ends_where_workspaces_are_measured(monkeypatch):
-    """What fits easily is planned without measuring."""
+    """A step that fits easily is planned without measuring."""
     monkeypatch.setattr(planner, "reserve_of", lambda budget, device: 64 << 10)
     torch.manual_seed(1)
     model = Resnet(blocks=3).train()
@@ -251,7 +251,7 @@ def test_a_reserve_that_was_guessed_ends_where_workspaces_are_measured(monkeypat
 
 
 def test_workspaces_that_could_not_be_measured_are_as_large_for_their_size_as_others(measured, monkeypatch):
-    """Those of the largest operations, which find too little memory free."""
+    """The workspaces of the largest operations, which find too little memory free."""
     torch.manual_seed(1)
     model, x = Resnet(blocks=3).train(), image(4)
     plain = tt.plan(model, x, optimizer=sgd(model))

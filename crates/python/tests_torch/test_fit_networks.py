@@ -58,7 +58,7 @@ def test_the_peak_is_the_predicted_one(name, link, monkeypatch):
         measured = measured_peak(model, x)
         fitted = session_of(model).last
         outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
-        # What the optimizer needs is not measured here.
+        # The optimizer's memory is not measured here.
         resident, operations = resident_bytes(fitted), fitted.step.data["operations"]
         passes = [live for live, operation in zip(outcome.live, operations, strict=True) if operation["stage"] != "update"]
         predicted = max(passes) - resident
@@ -84,7 +84,7 @@ def test_a_step_leaves_nothing_behind(name, monkeypatch):
 
 @pytest.mark.parametrize("name", ["resnet", "vit-dropout", "unet"])
 def test_nothing_is_rebuilt_while_autograd_holds_it(name, monkeypatch):
-    """A plan may drop a tensor between an unpack and the last reader of what that gave; it stays, and is predicted to."""
+    """A plan may drop a tensor between an unpack and the last reader of the unpacked tensor. The tensor stays, and is predicted to."""
     set_link(monkeypatch, SLOW)
     model, x = made(name)
     budget = tight_budget(model, x, 0.6)

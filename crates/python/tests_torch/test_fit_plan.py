@@ -133,7 +133,7 @@ def test_a_larger_budget_is_never_slower_and_one_that_fits_costs_nothing(monkeyp
 
 
 def refusal(model, x, budget, optimizer):
-    """What is said of a budget that cannot be met."""
+    """The message about a budget that cannot be met."""
     tt.fit(model, budget, optimizer=optimizer)
     with pytest.raises(tightfit.DoesNotFit) as refused:
         model(x)
@@ -198,7 +198,7 @@ def test_a_card_has_rates_and_memory_and_one_plain_step():
     model, x = resnet()
     here, card = tt.plan(model, x), tt.plan(model, x, costs="4090")
     assert card.budget_bytes == 23 << 30 and card.fits and card.device == "4090, by its data sheet"
-    # What libraries take on a GPU counts.
+    # The memory of libraries on a GPU counts.
     assert card.plain > here.plain and here.device == "this CPU"
     sweep = card.sweep((1.0, 0.8))
     assert {plan.plain for _, plan in sweep.plans} == {card.plain} == {sweep.plain}

@@ -1,4 +1,4 @@
-"""What surrounds a fitted model in programs: several processes, gradient scalers, adapters; and what fitting steps aside from."""
+"""The surroundings of a fitted model in programs: several processes, gradient scalers, adapters; and models that are left alone."""
 
 import os
 import subprocess
@@ -107,7 +107,7 @@ def test_a_gradient_scaler_unscales_and_skips_as_in_plain_training(link):
 
 
 class Adapter(nn.Module):
-    """A frozen layer with a trained product of two narrow ones beside it: LoRA."""
+    """A frozen layer, to which the trained product of two narrow layers is added: LoRA."""
 
     def __init__(self, layer, rank=4):
         super().__init__()

@@ -317,7 +317,7 @@ def test_models_may_be_rebuilt_between_steps(operate, link, monkeypatch, capfd):
 
 
 def test_a_rerun_of_a_known_number_is_planned(monkeypatch):
-    """What the graph shows is not given up for offloading: windows that are shifted by the same in every step."""
+    """Values that the graph shows are not given up for offloading: windows that are shifted by the same number in every step."""
     set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     model = Numbered(lambda self, x, step: torch.roll(torch.nn.functional.pad(kept(self, x), (1, 0)), 3, 3))
@@ -547,7 +547,7 @@ def test_what_is_written_in_place_keeps_its_layout(write, link, monkeypatch):
 
 
 class Written(nn.Module):
-    """Writes what it has read, or is read by what has saved it before it is written."""
+    """Writes a tensor that it has read, or is read by an operation that has saved it before it is written."""
 
     def __init__(self, middle):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The recorded steps that are planned without torch are what is recorded now."""
+"""The recorded steps that are planned without torch equal the steps that are recorded now."""
 
 import gzip
 import json

@@ -89,13 +89,13 @@ def test_a_backward_pass_on_another_thread_is_told_once(monkeypatch, capfd):
         thread = threading.Thread(target=default_loss(other, x).backward)
         thread.start()
         thread.join()
-    # The first pass has a plan of its own, for parameters without gradients.
+    # The first pass has another plan, for parameters without gradients.
     assert last_plan(other).counts.elsewhere == 2
     assert capfd.readouterr().err.count("runs its backward pass on another thread") == 1
 
 
 def in_threads(count, work):
-    """What went wrong in so many threads that do the same at once."""
+    """The errors in several threads that do the same at once."""
     wrong = []
 
     def run(number):

@@ -1,4 +1,4 @@
-"""What no backward pass reads is dropped, and whoever asks for it after all gets it."""
+"""Tensors that no backward pass reads are dropped, and any later reader gets them after all."""
 
 import copy
 
@@ -62,14 +62,14 @@ def filled(monkeypatch):
 
 
 class Packed:
-    """What a hook gives autograd for a tensor."""
+    """The handle that a hook returns to autograd for a tensor."""
 
     def __init__(self, tensor):
         self.tensor, self.reader = tensor, None
 
 
 def gradient(call, x, blanks=False):
-    """The gradient of a call's input, with a blank in place of what is unread; and how often that was asked for."""
+    """The gradient of a call's input, with a blank in place of an unread tensor; and how often that was asked for."""
     given = 0
 
     def unpack(packed):
@@ -92,7 +92,7 @@ def gradient(call, x, blanks=False):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_nodes_do_not_read_what_they_are_said_not_to(name, dtype):
-    """With tensors that are no numbers in place of what is unread, gradients are the same to the bit."""
+    """With NaNs in place of unread tensors, gradients are the same to the bit."""
     dimensions, call = CASES[name]
     for layout in LAYOUTS[dimensions]:
         x = torch.randn(SPACE[dimensions]).to(dtype).contiguous(memory_format=layout).requires_grad_()

@@ -1,4 +1,4 @@
-"""What programs do with a fitted model: retained graphs, two graphs at once, in-place writes, exceptions."""
+"""Uses of a fitted model in programs: retained graphs, two graphs at once, in-place writes, exceptions."""
 
 import contextlib
 import copy
@@ -391,7 +391,7 @@ def test_function_transforms_are_left_alone():
 
 
 class Generates(nn.Module):
-    """Gives the map of each layer when it is asked for; with `inside`, by a generator that its forward pass returns."""
+    """Yields the map of each layer when it is asked for; with `inside`, by a generator that its forward pass returns."""
 
     def __init__(self, inside):
         super().__init__()

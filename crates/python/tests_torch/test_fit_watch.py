@@ -1,4 +1,4 @@
-"""Peaks that are seen on a GPU, whose statistics are played here, and what is learned from them."""
+"""Peaks that are seen on a GPU, whose statistics are played here, and the plans that follow from them."""
 
 import re
 import weakref
@@ -260,7 +260,7 @@ def test_a_model_on_another_device_has_plans_and_copies_of_its_own(monkeypatch):
 
 
 def test_outputs_that_a_program_still_has_count_until_the_forward_pass_ends(monkeypatch, capfd):
-    """As where `outputs = model(x)` gives a name anew: they go between the passes, before memory peaks."""
+    """As in programs with `outputs = model(x)`: the earlier outputs go between the passes, before memory peaks."""
     set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     model, x = Resnet(blocks=5).train(), image(4)
@@ -307,7 +307,7 @@ def test_growth_is_measured_beside_outputs_of_the_pass_before():
     lives = SimpleNamespace(bytes=[1000], resident=[True], turn=2, operations=operations)
     # 40 bytes are predicted in each phase, and the outputs in the forward pass besides.
     outcome = SimpleNamespace(live=[1000 + size + 40, 1000 + 40, 1000 + 40])
-    # They are there still when the forward pass has just ended, which is no growth between the passes.
+    # They are there still when the forward pass has just ended, which does not count as growth between the passes.
     assert found.growth(lives, outcome, 1, size) == (30, 0, 1040)
     found.between = 1000 + 2 * size
     assert found.growth(lives, outcome, 1, size) == (30, 2 * size - 40, 1040)

@@ -19,7 +19,7 @@ LARGE = 1 << 20
 
 
 class Library:
-    """The library that limits workspaces: convolutions take `slower` times as long in less than their own."""
+    """The library that limits workspaces: convolutions take `slower` times longer in less than their usual workspace."""
 
     def __init__(self, monkeypatch, slower):
         self.set = []
@@ -69,7 +69,7 @@ def test_a_limit_under_which_a_step_takes_less_time_is_chosen(monkeypatch, capfd
     assert threading.get_ident() not in library.threads, "PyTorch keeps what cuDNN planned for this thread"
     assert "get at most 256.00 KiB of workspace each: a plan takes 9% less time, and a step that keeps everything takes" in capfd.readouterr().err
     assert f"workspace {library.set[-1]}" in times.times_of(torch.device("cpu")).device
-    # What runs has its plans of cuDNN now.
+    # The running program has its plans of cuDNN now.
     trained(2_000_000)
     assert len(library.set) == 3
 

@@ -16,7 +16,7 @@ WITH_TORCH = [(page, code) for page, code in blocks() if needs_torch(code)]
 
 
 def names() -> dict[str, object]:
-    """What a reader's program has before the block."""
+    """The definitions in a reader's program before the block."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     generator = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6))
     discriminator = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))

@@ -1,4 +1,4 @@
-"""Layer names, as a library would hear them: a small C library in place of the preloaded one writes down what it is told."""
+"""Layer names, as a library would hear them: a small C library in place of the preloaded one writes down its calls."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def listener(tmp_path_factory):
 
 
 def heard(tmp_path, program, listener=None, through_names=False):
-    """What the program printed and the library wrote, line by line."""
+    """The lines that the program printed and the library wrote."""
     file = tmp_path / "program.py"
     file.write_text(textwrap.dedent(program))
     preload = {"LD_PRELOAD": listener} if listener else {}

@@ -68,7 +68,7 @@ def lively(network: nn.Module, samples: torch.Tensor) -> nn.Module:
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
-                # The mean of all passes: with other statistics, deep networks fade until rounding tells classes apart.
+                # The mean of all passes, because deep networks fade with other statistics until rounding tells classes apart.
                 module.momentum = None
             if isinstance(module, norms):
                 nn.init.uniform_(module.weight, 0.5, 1.5)

@@ -22,7 +22,7 @@ from ..messages import said_if_slow, say
 from ..plan.counts import Counts
 from ..plan.fitted import Fitted
 from ..plan.watch import settle, watches
-from ..record.inputs import carries_gradients, first_trained, form_of, form_of_block, other_layout
+from ..record.inputs import carries_gradients, first_trained, form_of, form_of_block, other_layout, values_of
 from ..record.rehearse import is_recording
 from .backward_thread import share
 from .first_step import RealRecording
@@ -100,10 +100,8 @@ class Session(Plans):
         if torch._C._functorch.peek_interpreter_stack() is not None:
             self.say_once("is called under torch.func, which is not planned")
             return False
-        if module is None or first_trained(module) is not None:
-            return True
-        # Gradients may go through a frozen model.
-        return carries_gradients(inputs)
+        # Gradients may go through a frozen model, in which the search for a trained parameter is long.
+        return module is None or carries_gradients(inputs) or first_trained(module) is not None
 
     # Threads.
 
@@ -135,7 +133,7 @@ class Session(Plans):
             return self._enter(module, inputs, key)
 
     def _enter(self, module: nn.Module, inputs: Any, key: Any) -> Pass | SafePass | None:
-        flat = tree_flatten(inputs)[0]
+        flat = values_of(inputs)
         if other := next(filter(None, (other_layout(value) for value in flat if isinstance(value, Tensor))), ""):
             self.say_once(f"is given {other} tensors, which are not planned")
             return None

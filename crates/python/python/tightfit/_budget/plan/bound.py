@@ -225,7 +225,7 @@ class _Binder:
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
             if kind in (REBUILD, LEAF) and (tensor in bound.dropped or made.get((view.storage, view.writes)) != view):
-                # The pass looks at the node that saves the tensor; or the program does not have the saved tensor, which is known where a call makes it.
+                # The pass looks at the node that saves the tensor; or the program does not have the saved tensor, which a noted call shows.
                 bound.noted.add(packs[number].group)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
@@ -301,7 +301,7 @@ class _Binder:
                 name, call = recorder.shown[number]
                 looks = bound.looks.setdefault(name, [])
                 looks += [Look(0, 0)] * (call + 1 - len(looks))
-                size, is_sign = self.raw_bytes(tensor), number in recorder.signs
+                size, is_sign = self.lives.bytes[tensor], number in recorder.signs
                 looks[call] = Look(looks[call].dropped + size * (not is_sign), looks[call].masked + size * is_sign)
         dropped = {tensor: operations for tensor, operations in self.step.dropped.items() if tensor not in shown}
         bound.dropped, bound.masked = frozenset(dropped), frozenset(self.step.masked & dropped.keys())
@@ -312,10 +312,6 @@ class _Binder:
             bound.convolves |= any(part.name in CONVOLUTIONS for index in operations for part in self.step.parts[index])
             found = self.lives.native.leaves(list(operations))
             bound.leaves[tensor] = [leaf for leaf in found if not self.lives.resident[leaf]]
-
-    def entries(self) -> list[dict[str, Any]]:
-        """All reruns."""
-        return [entry for decision in self.decisions.values() for entry in decision["rebuilt"]]
 
     def stays(self, tensor: int, before: int) -> bool:
         """Whether a recomputed tensor stays when it is made before an operation."""
@@ -330,7 +326,8 @@ class _Binder:
         names = {save.name for save in recorder.saves} | {""}
         # Reshapings of recomputed tensors are noted too.
         involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
-        runs = [*(entry["operations"] for entry in self.entries()), *(self.step.dropped[tensor] for tensor in bound.dropped)]
+        entries = (entry for decision in self.decisions.values() for entry in decision["rebuilt"])
+        runs = [*(entry["operations"] for entry in entries), *(self.step.dropped[tensor] for tensor in bound.dropped)]
         involved |= {made for operations in runs for index in operations for made in self.lives.operations[index]["writes"]}
         storages = {storage for (storage, _), tensor in self.step.tensors.items() if tensor in involved}
         for operation in recorder.operations:
@@ -371,8 +368,8 @@ class _Binder:
         bound.busy = {turns[turn] for turn in bound.busy}
 
     def wait(self, recorder: Recorder) -> None:
-        """Finds out when it is known that an operation without a note has returned, so that the tensors that it saves may go: at the end of its module,
-        if that comes next, and else at the next pack of another operation."""
+        """Finds out when the tensors that an operation without a note saves may go, because it has returned: at the end of its module, if that comes
+        next, and else at the next pack of another operation."""
         operations, groups = self.lives.operations, self.lives.data["groups"]
         run = [at for at in range(self.lives.turn) if operations[at]["name"] not in ("pack", "held")]
         for tensor, decision in self.decisions.items():
@@ -394,13 +391,10 @@ class _Binder:
         end = 0
         for tensor, kind in self.bound.kinds.items():
             if kind == OFFLOAD:
-                size = self.raw_bytes(tensor)
+                size = self.lives.bytes[tensor]
                 self.bound.slots[tensor] = (end, size)
                 end += -(-size // ALIGNMENT) * ALIGNMENT
         self.bound.host_bytes = end
-
-    def raw_bytes(self, tensor: int) -> int:
-        return int(self.lives.bytes[tensor])
 
     def releases(self) -> dict[int, list[int]]:
         """For each pack, the slots that let go of their tensors there; -1 stands for the end of the forward pass."""

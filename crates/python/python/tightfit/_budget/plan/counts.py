@@ -9,8 +9,8 @@ class Counts:
     Attributes
     ----------
     packs, strangers, strange_bytes
-        Packed tensors; tensors with which the plan's decision could not be carried out, which stay on the device if they are small and are moved to the
-        host otherwise; and the most bytes of such tensors in one pass.
+        Packed tensors; tensors with which the plan's decision could not be carried out, which stay on the device if they are small and are moved to
+        the host otherwise; and the most bytes of such tensors in one pass.
     fetched, late, rebuilt
         Tensors copied back; tensors that were copied back only when they were needed, unplanned; and tensors rebuilt.
     calls, dropped, masked

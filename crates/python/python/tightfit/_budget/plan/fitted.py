@@ -95,7 +95,7 @@ class Fitted:
     there: There | None = None
     card: str = ""
     bounds: tuple[Bound, Bound] | None = None
-    states: list[tuple[nn.Module | nn.Parameter, bool]] = field(default_factory=list)
+    states: tuple[list[nn.Module], list[nn.Parameter], list[bool]] = field(default_factory=lambda: ([], [], []))
 
     def is_switched(self, module: nn.Module) -> bool:
         """Decides whether calls are noted to make again what nobody reads; asked before each pass. Returns whether that has changed."""
@@ -109,10 +109,13 @@ class Fitted:
             spare.expect(module)
             self.bounds = bound, spare
             parts = dict(module.named_modules())
-            for part in (parts[name] for name in spare.looks if name in parts):
-                self.states += [(part, part.training), *((parameter, parameter.requires_grad) for parameter in part.parameters(recurse=False))]
+            modules = [parts[name] for name in spare.looks if name in parts]
+            parameters = [parameter for part in modules for parameter in part.parameters(recurse=False)]
+            self.states = modules, parameters, [part.training for part in modules] + [parameter.requires_grad for parameter in parameters]
         whole, spare = self.bounds
-        is_same = all((state.training if isinstance(state, nn.Module) else state.requires_grad) is before for state, before in self.states)
+        # This is asked before the first kernel of a step, when nothing else is queued.
+        modules, parameters, before = self.states
+        is_same = [part.training for part in modules] + [parameter.requires_grad for parameter in parameters] == before
         self.bound = spare if is_same and not whole.is_asked and not spare.is_asked else whole
         return self.bound is not bound
 

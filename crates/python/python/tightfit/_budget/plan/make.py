@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 import torch
 
@@ -33,6 +34,9 @@ __all__ = ["least_of", "make_plan", "misfit", "short_search", "step_of", "too_sm
 HALVINGS = 4
 # The parts of all bytes that may be moved, in percent, with which a plan is sought before a budget is refused.
 LESS_HOST = 25, 0
+
+# A step, its decisions, and how they are carried out.
+_Plan: TypeAlias = tuple[Step, Lives, Decided, Bound | None]
 
 
 def step_of(
@@ -91,35 +95,45 @@ def make_plan(
     lives = Lives(step.data)
     plain = simulate(lives, {})
     whole = step, lives
-    if plain.peak > budget:
-        step, lives = _least_unsaved(*whole, recorder, device, budget, most, there)
-    found = _within(budget, step, lives, recorder, slack, most, there)
-    if found is not None and found[0].decisions:
-        others = _unsaved(*whole, recorder, device)
-        tried = _within(budget, *others, recorder, slack, most, there) if others[0].masked else None
-        if tried is not None and tried[0].outcome.time_us < found[0].outcome.time_us:
-            (step, lives), found = others, tried
-    if found is None:
-        # A plan with less of the host's memory is one with more.
-        for less in _with_less_host(step, lives):
-            tried = _within(budget, *less, recorder, slack, most, there, hurried=True)
-            if tried is not None:
-                (step, lives), found = less, tried
-                break
-    if found is None:
-        # The search may find for less what it did not find for more.
-        step, lives, decided = _least_decided(whole, recorder, device)
-        found = decided, _carried_out(step, lives, recorder, decided)
-    # Compared with the step as it is without a plan.
-    found[0].plain = plain
     grown = there if most is not None else None
-    fitted = Fitted(step, lives, *found, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, whole, there=grown)
-    if fitted.peak <= budget and (not must_have_room or fitted.is_roomy):
-        return fitted
-    least = _with_least(fitted)
+    made: list[Fitted] = []
+    for step, lives, decided, bound in _candidates(budget, whole, plain, recorder, device, slack, most, there):
+        # Compared with the step as it is without a plan.
+        decided.plain = plain
+        made.append(Fitted(step, lives, decided, bound, budget, time.monotonic() - started, rehearsal, Watch(device), assumed, whole, there=grown))
+        if made[-1].peak <= budget and (not must_have_room or made[-1].is_roomy):
+            return made[-1]
+    least = min(map(_with_least, made), key=lambda fitted: fitted.needed)
     if least.peak <= budget and least.is_roomy:
         return least
-    raise misfit(name, step, least.outcome, budget, max(least.needed, budget + 1))
+    raise misfit(name, least.step, least.outcome, budget, max(least.needed, budget + 1))
+
+
+def _candidates(
+    budget: int, whole: tuple[Step, Lives], plain: Outcome, recorder: Recorder, device: torch.device, slack: int, most: int | None, there: There
+) -> Iterator[_Plan]:
+    """Plans within a budget; the later ones are for budgets in which an earlier one leaves no room for gaps. Without any, the plan that is found
+    to need least."""
+
+    def within(of: tuple[Step, Lives], hurried: bool = False) -> list[_Plan]:
+        found = _within(budget, *of, recorder, slack, most, there, hurried)
+        return [(*of, *found)] if found is not None else []
+
+    first = _least_unsaved(*whole, recorder, device, budget, most, there) if plain.peak > budget else whole
+    plans = within(first)
+    if plans and plans[0][2].decisions and (others := _unsaved(*whole, recorder, device))[0].masked:
+        plans = sorted(plans + within(others), key=lambda plan: plan[2].outcome.time_us)
+    if not plans:
+        # A plan with less of the host's memory is one with more.
+        plans = next(filter(None, (within(less, hurried=True) for less in _with_less_host(*first))), [])
+    if not plans:
+        # The search may find for less what it did not find for more.
+        step, lives, decided = _least_decided(whole, recorder, device)
+        plans = [(step, lives, decided, _carried_out(step, lives, recorder, decided))]
+    yield from plans
+    if first[0].masked:
+        # Signs fit without anything else; tensors can be moved or recomputed instead.
+        yield from within(_unsaved(*whole, recorder, device, None))
 
 
 def _with_less_host(step: Step, lives: Lives) -> Iterator[tuple[Step, Lives]]:

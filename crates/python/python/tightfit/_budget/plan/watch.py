@@ -122,8 +122,8 @@ class Watch:
         self.backward = self._phase()
 
     def growth(self, lives: Lives, outcome: Outcome, given: int, before: int) -> Growth | None:
-        """The growth of the last pass beyond the prediction, or None if a phase was not seen. The prediction is that the model has returned its outputs
-        after `given` operations, with `before` bytes of outputs before it."""
+        """The growth of the last pass beyond the prediction, or None if a phase was not seen. The prediction is that the model has returned its
+        outputs after `given` operations, with `before` bytes of outputs before it."""
         if not (self.forward and self.between and self.backward):
             return None
         resident = sum(size for size, stays in zip(lives.bytes, lives.resident, strict=True) if stays)

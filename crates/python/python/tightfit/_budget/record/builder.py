@@ -81,8 +81,8 @@ class Builder:
         return ends
 
     def sums(self, gradients: set[int]) -> dict[int, int]:
-        """For each storage of a sum of gradients, the storage of the first gradient. Autograd adds the others to it in place, if nothing else needs it. The
-        recorded fake tensors are added out of place."""
+        """For each storage of a sum of gradients, the storage of the first gradient. Autograd adds the others to it in place, if nothing else needs
+        it. The recorded fake tensors are added out of place."""
         last: dict[int, int] = {}
         made: set[int] = set()
         for index, operation in enumerate(self.recorder.operations):

@@ -1,7 +1,7 @@
 """Which functions of PyTorch may be called again in the backward pass.
 
-A function mode sees functions, which have no schemas and no tags. A recorded step shows the operations inside of each function's calls. A function may
-be called again if each of these operations gives the same bits for the same inputs and changes nothing else. A function that is not in the
+A function mode sees functions, which have no schemas and no tags. A recorded step shows the operations inside of each function's calls. A function
+may be called again if each of these operations gives the same bits for the same inputs and changes nothing else. A function that is not in the
 recording is never called again. Each call of a pass is checked too: see `noting`.
 """
 

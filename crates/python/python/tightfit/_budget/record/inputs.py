@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["alike", "carries_gradients", "covers", "first_trained", "form_of", "form_of_block", "has_gradients", "other_layout"]
+__all__ = ["alike", "carries_gradients", "covers", "first_trained", "form_of", "form_of_block", "has_gradients", "other_layout", "values_of"]
 
 # A form contains the input tensors of at least 1/16 of the bytes of the largest one. A detector's boxes and labels are smaller; their number changes
 # in every step.
 LARGE = 16
+# Values that contain no others.
+_LEAVES = (Tensor, int, float, str, type(None))
 # Where each model's first trained parameter was found: its module, weakly, and its name.
 _trained: weakref.WeakKeyDictionary[nn.Module, tuple[Any, str]] = weakref.WeakKeyDictionary()
 
@@ -87,14 +89,31 @@ def first_trained(module: nn.Module) -> nn.Parameter | None:
         parameter = owner._parameters[known[1]] if known[1] in owner._parameters else None
         if parameter is not None and parameter.requires_grad:
             return parameter
-    for part in module.modules():
+    # In the order of `modules()`, which takes longer.
+    waiting, seen = [module], set()
+    while waiting:
+        part = waiting.pop()
+        if part in seen:
+            continue
+        seen.add(part)
         for name, parameter in part._parameters.items():
             if parameter is not None and parameter.requires_grad:
                 _trained[module] = weakref.ref(part), name
                 return parameter
+        waiting += [child for child in part._modules.values() if child is not None][::-1]
     return None
+
+
+def values_of(inputs: Any) -> list[Any]:
+    """The values in the arguments of a call, a pair of `args` and `kwargs`. `tree_flatten` finds the same and takes longer."""
+    if len(inputs) == 2 and type(inputs[0]) is tuple and type(inputs[1]) is dict:
+        found = [*inputs[0], *inputs[1].values()]
+        if all(isinstance(value, _LEAVES) for value in found):
+            return found
+    flat: list[Any] = tree_flatten(inputs)[0]
+    return flat
 
 
 def carries_gradients(args: Any) -> bool:
     """Whether an input of a model requires a gradient."""
-    return any(isinstance(value, Tensor) and value.requires_grad for value in tree_flatten(args)[0])
+    return any(isinstance(value, Tensor) and value.requires_grad for value in values_of(args))

@@ -144,8 +144,8 @@ def _scatters(operation: Operation) -> bool:
 
 
 def _parts(operation: Operation) -> Iterator[tuple[Operation, float]]:
-    """An operation; and for a convolution, for want of memory, the same for ever smaller parts of the mini-batch, each with the number of times that it
-    goes into the whole. This multiple of its workspace is more than the workspace of the whole, as far as that does not grow with samples."""
+    """An operation; and for a convolution, for want of memory, the same for ever smaller parts of the mini-batch, each with the number of times that
+    it goes into the whole. This multiple of its workspace is more than the workspace of the whole, as far as that does not grow with samples."""
     yield operation, 1.0
     of_samples = {"convolution": 1, "convolution_backward": 2}.get(operation.name, 0)
     batch = operation.arguments[0].shape[0] if of_samples else 0
@@ -211,9 +211,9 @@ def _lacks_blocks(key: str, times: Times) -> bool:
 
 
 def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int] | None:
-    """The blocks that a call takes and frees in addition to its results, in order: bytes of a block, 0 for a result, and -1 where the first block goes,
-    -2 where the second one does. Small blocks are left out. The result is None if the program records its allocations itself, or if this PyTorch
-    records none."""
+    """The blocks that a call takes and frees in addition to its results, in order: bytes of a block, 0 for a result, and -1 where the first block
+    goes, -2 where the second one does. Small blocks are left out. The result is None if the program records its allocations itself, or if this
+    PyTorch records none."""
     is_recording = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     if device.type != "cuda" or is_recording is None or is_recording():
         return None

@@ -151,7 +151,7 @@ def build(
 
 
 def _wait_for_host(builder: Builder, least_us: float) -> None:
-    """Raises the time of each operation to the host's time for it, in a step that takes the host longer than the device. Copies have this time too."""
+    """Raises the time of each operation to the host's time for it, in a step that takes the host longer than the device."""
     timed = [operation for operation in builder.operations if operation["time_us"] > 0]
     if least_us * len(timed) > sum(operation["time_us"] for operation in timed):
         for operation in timed:
