@@ -28,9 +28,9 @@ use crate::ranks;
 use crate::session::Session;
 use crate::settings::Settings;
 
-/// Measurements on their way at most.
+/// The most measurements whose results are pending.
 const MAX_IN_FLIGHT: usize = 32;
-/// The most jobs to ask at one call, counting those that must wait.
+/// After this number of jobs that have to wait, no further job is asked at the same call.
 const MAX_WAITING_JOBS: usize = 8;
 /// The time between two looks in the cache for decisions of other ranks, and the time after the last one when this rank
 /// takes over their share.
@@ -53,7 +53,7 @@ pub(super) struct State {
     jobs: Vec<Job>,
     /// Kernels that another rank measures.
     others: Vec<Arc<Kernel>>,
-    /// The times of their last decision in the cache, and of the last look.
+    /// The times of the other ranks' last decision in the cache, and of the last look there.
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
