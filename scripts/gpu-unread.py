@@ -327,13 +327,13 @@ def in_a_row(model, x, steps=4 if SMALL else 8):
 
 
 def case(name):
-    make, give, budgets = CASES[name]
+    build, give, budgets = CASES[name]
     torch.manual_seed(0)
-    if make is None:
+    if build is None:
         model, x = gpt2()
         model, x = model.to(DEVICE), x.to(DEVICE)
     else:
-        model, x = make().to(DEVICE).to(memory_format=torch.channels_last), give()
+        model, x = build().to(DEVICE).to(memory_format=torch.channels_last), give()
     # On the host: a copy on the device would count in both peaks.
     state = {key: value.to("cpu", copy=True) for key, value in model.state_dict().items()}
     for _ in range(1 if SMALL else 3):

@@ -65,10 +65,11 @@ def compiled(model, budget):
 def test_computed_bytes_are_close_to_those_of_inductor(name, seen):
     torch.manual_seed(1)
     model, x = MODELS[name]()
-    default_loss(compiled(model, "1GiB")(x)).backward()
-    assert [one[0] for one in seen] == [False, True]
-    for _, computed, real, _ in seen:
-        assert computed == pytest.approx(real, rel=0.15)
+    default_loss(compiled(model, "1GiB"), x).backward()
+    (_, forward, real_forward, _), (_, backward, real_backward, _) = seen
+    assert forward == pytest.approx(real_forward, rel=0.1)
+    # In small networks, the order of the gradients of weights matters, which Inductor moves to the end.
+    assert 0.9 * real_backward <= backward <= 1.4 * real_backward
 
 
 def test_a_division_that_inductor_needs_more_bytes_for_is_replaced(seen, monkeypatch):

@@ -441,7 +441,7 @@ def settings_of(wrapper: Any) -> dict[str, Any]:
 
 
 def settings_of_module(module: Any) -> Any:
-    """Inductor's settings of a compiled module; None for a module that Inductor does not compile."""
+    """The settings with which Inductor compiles a module; None if it does not."""
     compiled = module if type(module).__name__ == "OptimizedModule" else getattr(module, "_compiled_call_impl", None)
     ask = getattr(compiled, "get_compiler_config", None)
     return ask() if ask is not None else None

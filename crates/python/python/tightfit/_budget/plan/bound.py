@@ -368,8 +368,8 @@ class _Binder:
         bound.busy = {turns[turn] for turn in bound.busy}
 
     def wait(self, recorder: Recorder) -> None:
-        """Finds the point at which a tensor that an operation without a note saves may be released, because the operation has returned. It is the end
-        of the module, if that comes next, or else the next pack of another operation."""
+        """Finds when the tensors that operations without notes save may be released: at the end of the module, or else at the next pack of another
+        operation."""
         operations, groups = self.lives.operations, self.lives.data["groups"]
         run = [at for at in range(self.lives.turn) if operations[at]["name"] not in ("pack", "held")]
         for tensor, decision in self.decisions.items():
@@ -377,8 +377,9 @@ class _Binder:
             group = recorder.packs[number].group
             if decision["decision"] != "recompute" or group in self.bound.noted:
                 continue
-            # The operation that saves the tensor, and the one after it.
-            behind = run[bisect(run, self.step.packs[number][1]) :][:2][-1:]
+            # The first operation behind the call that saves the tensor.
+            call, begin = recorder.packs[number].call, bisect(run, self.step.packs[number][1])
+            behind = [at for at in run[begin : begin + 8] if call < 0 or all(part.call != call for part in self.step.parts[at])][call < 0 :][:1]
             name = groups[operations[behind[0]]["group"]]["name"] if behind else OUTSIDE
             if group and group not in recorder.unnoted and not f"{name}.".startswith(f"{group}."):
                 self.bound.flushes.add(group)

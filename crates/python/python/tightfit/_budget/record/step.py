@@ -210,7 +210,7 @@ def _hold(builder: Builder, dying: list[tuple[int, int]]) -> None:
         tensor = _current(builder, number)
         if tensor is not None and tensor not in used and tensor not in tensors:
             tensors.append(tensor)
-    if last["rerun"] == "never" and last["name"] not in ("pack", "unpack"):
+    if last["rerun"] == "never" and last["name"] != "pack":
         last["reads"] += tensors
     elif tensors:
         # A rerun of the last operation must not read these tensors, so a separate operation does.
