@@ -70,7 +70,7 @@ class Summary:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        # A child that was forked has the hooks and the models of its parent.
+        # A forked child inherits the hooks and models of its parent, but must not write a summary.
         if os.getpid() != self._process or os.environ.get("RANK", "0") != "0":
             return
         fitted = [plan for session in self.sessions() if (plan := session.last) is not None]
