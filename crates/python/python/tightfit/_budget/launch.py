@@ -1,7 +1,7 @@
 """Fits the models of unmodified programs, under ``tightfit run --budget``.
 
-Graphs that a program compiles with Inductor are planned when they are compiled. For eager models, hooks on all modules see the outermost call
-first. The module of that call is fitted if it runs with gradients and does not wrap another module for several devices. A budget that cannot be met ends the
+Graphs that a program compiles with Inductor are planned when they are compiled. For eager models, hooks on all modules see the outermost call first.
+The module of that call is fitted if it runs with gradients and does not wrap another module for several devices. A budget that cannot be met ends the
 program before its first step, with exit code 3. A later model that does not fit is offloaded.
 """
 
