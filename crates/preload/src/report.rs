@@ -138,7 +138,7 @@ fn json(process: &Process) -> Value {
     report
 }
 
-/// A time, or null where it was not measured.
+/// A time, or null if it was not measured.
 fn micros(time: Option<Nanos>) -> Value {
     time.filter(|time| *time > Nanos::ZERO).map_or(Value::Null, |time| json!(time.as_micros()))
 }

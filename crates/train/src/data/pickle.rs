@@ -23,7 +23,7 @@ enum Value {
     Type(Vec<u8>),
 }
 
-/// A dictionary's images and labels: what a CIFAR file in Python's form holds.
+/// The images and labels of a dictionary, the content of a CIFAR file in Python's form.
 #[derive(Debug)]
 pub struct Entries {
     /// Lists of numbers, by key.
