@@ -4,7 +4,7 @@
 //! own        times the framework's choice                     -> how much could be gained
 //! guess      a guess within the limit, not compared yet       -> plainly wrong?
 //! survey     times candidates, one after another, first the   -> the fastest configuration within the reported workspace
-//!            parts of the running choice if nobody has timed it
+//!            parts of the running choice if it was not timed yet
 //! duel       alternates it and the running choice on one data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```

@@ -39,7 +39,8 @@ _NOT_A_NUMBER = 0xFF
 
 
 def blank(view: Any, device: torch.device) -> Tensor:
-    """A tensor that nobody reads, with the strides of the dropped one, since kernels are chosen by strides. It is not filled, to save time."""
+    """A placeholder for a dropped tensor, which is never read. It has the same strides, because kernels are chosen by strides. It is not filled, to
+    save time."""
     shape, stride, _, dtype = view
     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
     if fills:
