@@ -17,10 +17,10 @@ const LONG: Duration = Duration::from_secs(10);
 /// How long to spend on the estimate.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The share of measuring that finding out how long it takes may take.
+/// The estimate itself may take at most this share of the time of measuring.
 const SHARE: f64 = 0.0075;
 
-/// From this load on, measuring shares the processor.
+/// At this load or more, measuring shares the processor with other programs.
 const BUSY: f64 = 1.0;
 
 /// The memory that measuring may take: all but an eighth of the available memory. None if the system does not report what
@@ -37,7 +37,7 @@ pub struct Work<'a> {
     pub problems: &'a [Problem],
     /// Memory that the command takes in addition to its measuring buffers.
     pub beside: Bytes,
-    /// Which options would take less, as the end of a sentence.
+    /// The options that would take less, as the end of a sentence.
     pub choices: &'a str,
 }
 
@@ -78,13 +78,13 @@ pub fn foresee(
     Ok(Some(found).filter(|found| found.measurements > 0 && found.is_complete))
 }
 
-/// How many processes ran at once in the last minute; 0 if the system does not report it.
+/// The average number of running processes in the last minute; 0 if the system does not report it.
 fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
-/// One line about the work ahead, on a machine with this `load`: the estimate is of one where nothing else runs.
+/// One line about the work ahead on a machine with this `load`. The estimate assumes that nothing else runs.
 fn announcement(found: &Forecast, threads: usize, choices: &str, load: f64) -> String {
     let (threads, plural) = (threads.max(1), if threads > 1 { "s" } else { "" });
     let (time, memory) = (about(duration(found.time)), found.memory);

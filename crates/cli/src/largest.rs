@@ -1,4 +1,4 @@
-//! The largest mini-batch that fits in a budget, by plans that measure nothing.
+//! Finds the largest mini-batch that fits in a budget, with plans that measure nothing.
 
 use tightfit_core::network::Network;
 use tightfit_core::plan::{Options, Stop, plan_until};
@@ -11,7 +11,8 @@ use crate::options::{Batch, Budget, Common, Planning};
 use crate::planning::{Goal, Prepared, assumed_of};
 use crate::progress::Bar;
 
-/// The same options, with the largest mini-batch that fits; says which that is, and which keeps everything.
+/// Returns the options with the largest mini-batch that fits. Prints this mini-batch, and the largest one with which
+/// everything is kept.
 ///
 /// # Errors
 /// [`Failure::Usage`] without a budget in bytes; otherwise the errors of planning, as where a single sample does not fit.
@@ -25,13 +26,13 @@ pub fn with_largest(planning: &Planning, network: &Network, goal: Goal, common: 
         ));
     }
     let bar = Bar::new(format!("trying mini-batches of {}", network.name()), None);
-    // The budget is said once.
+    // Print the budget only once.
     let of = |samples| Planning { budget: Some(Budget::Bytes(budget)), ..of(samples) };
     let prepared = |samples| Ok::<_, Failure>(assumed_of(&of(samples), network, goal, common)?.0);
     let planned = largest(|samples| fits(&prepared(samples)?))?;
     let Some(planned) = planned else {
         drop(bar);
-        // The plan for a single sample says what it needs.
+        // The error of the plan for a single sample names its need.
         return Ok(of(1));
     };
     let kept = largest(|samples| Ok::<_, Failure>(prepared(samples)?.plain()? <= budget))?;
@@ -45,7 +46,7 @@ pub fn with_largest(planning: &Planning, network: &Network, goal: Goal, common: 
 fn fits(prepared: &Prepared) -> Result<bool, Failure> {
     let flag = interrupt::current();
     let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
-    // In parts, a larger mini-batch is the same work done more often.
+    // A larger mini-batch in parts only repeats the same work.
     let options = Options { divide: false, ..prepared.options };
     match plan_until(&prepared.step, &prepared.costs, &options, stop) {
         Ok(_) => Ok(true),
@@ -54,7 +55,7 @@ fn fits(prepared: &Prepared) -> Result<bool, Failure> {
     }
 }
 
-/// The largest number for which something holds that holds for all smaller ones; `None` if not for 1.
+/// The largest number for which a monotonic condition holds; `None` if it does not hold for 1.
 fn largest<E>(mut holds: impl FnMut(usize) -> Result<bool, E>) -> Result<Option<usize>, E> {
     if !holds(1)? {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Messages to the user, on standard error. Printing a message never fails: if nobody reads it, the disk is full or the
-//! terminal was closed, the command continues and exits with the code it would have had anyway.
+//! Messages to the user, on standard error. Printing a message never fails: if its reader is gone, the disk is full or
+//! the terminal was closed, the command continues and exits with the code it would have had anyway.
 
 use std::fmt::Display;
 use std::io::{Result, Write};

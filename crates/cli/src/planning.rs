@@ -22,10 +22,10 @@ use crate::options::{Batch, Budget, Common, Planning, Shares, SolverName, sizes}
 use crate::progress::{Bar, Measuring};
 use crate::session::{Session, env, is_replay, must_support, report_spent};
 
-/// The mini-batch of a plan where none is given.
+/// The default mini-batch of a plan.
 const BATCH: usize = 32;
 
-/// How much slower a plan is than another where that is worth a note.
+/// A note is printed if a plan takes at least this multiple of another plan's time.
 const NOTABLY: f64 = 1.05;
 
 /// The goal of a plan.
@@ -114,7 +114,7 @@ pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Devi
 }
 
 impl Prepared {
-    /// The same, with a budget in bytes in place of a share of the memory of a step that keeps everything.
+    /// The options with a budget in bytes. A share becomes bytes of the memory of a step that keeps everything.
     ///
     /// # Errors
     /// The errors of [`plan()`].
@@ -279,7 +279,7 @@ fn options(planning: &Planning, free: Option<Bytes>) -> Result<Options, Failure>
         algorithms: planning.algorithms.unwrap_or_default(),
         divide: planning.divide.divide != Some(Divide::Off),
         lanes: planning.lanes,
-        // Of a share, the bytes follow when the step is known.
+        // The bytes of a share are computed when the step is known.
         budget: match planning.budget {
             Some(Budget::Bytes(bytes)) => bytes,
             Some(Budget::Share(_)) => Bytes::UNLIMITED,

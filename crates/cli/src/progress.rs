@@ -23,8 +23,8 @@ use crate::message;
 /// Steps of the bar.
 const STEPS: u64 = 1000;
 
-/// Where there is no terminal: the time until the first line, and between two lines. Work that follows on other work, such as planning
-/// on measuring, says nothing before its turn, so that a log does not get a line for each part of it.
+/// Without a terminal: the time until the first line, and between two lines. These times continue when one kind of work follows another, such as
+/// planning after measuring, so that a log does not get a line for each part.
 const PACE: Pace = Pace { first: Duration::from_secs(5), interval: Duration::from_secs(60) };
 
 /// When any work last printed a line.
@@ -54,7 +54,7 @@ impl Status {
     /// One line: what is being done and the time left, or the time spent if the time left is unknown.
     fn line(&self, elapsed: Duration, expected: Option<Duration>) -> String {
         let left = if self.share > 0.0 {
-            // A share next to zero gives a time beyond what a clock counts, which is not worth showing.
+            // A share near zero results in a time beyond the range of a clock, which is not worth showing.
             let left =
                 Duration::try_from_secs_f64(self.at.as_secs_f64() * (1.0 - self.share).max(0.0) / self.share).ok();
             left.and_then(|left| left.checked_sub(elapsed.saturating_sub(self.at)))
@@ -186,7 +186,7 @@ impl Progress for Measuring {
 struct Pace {
     /// The time before the first line of a work.
     first: Duration,
-    /// The least time between two lines, also of different works.
+    /// The least time between two lines, even of different kinds of work.
     interval: Duration,
 }
 

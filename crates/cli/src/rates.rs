@@ -13,7 +13,7 @@ const SAMPLE: &str = "forward n2 c64 h20 w20 k64 r3 s3 pad1 f32";
 /// Operations per second that any machine reaches: work that is short at this rate needs no better estimate.
 pub const LEAST_RATE: f64 = 5e8;
 
-/// Operations of a sample that are enough for a rate, where it can be made so small.
+/// A sample is reduced to about this number of operations, which is enough for a rate, if the problem allows it.
 const ENOUGH: f64 = 4e8;
 
 /// From this time on, one run is enough: caches and clocks are warm for most of it, and what other programs take is a smaller

@@ -104,7 +104,7 @@ pub fn backends(common: &Common) -> Result<Vec<Box<dyn Backend>>, Failure> {
     }
 }
 
-/// Refuses `--every-engine` where no engine of cuDNN can be tried.
+/// Refuses `--every-engine` if no engine of cuDNN can be tried.
 ///
 /// # Errors
 /// [`Failure::Usage`] with the reason.

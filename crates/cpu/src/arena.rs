@@ -115,7 +115,7 @@ impl Arena {
     /// Borrows bytes to read.
     ///
     /// # Errors
-    /// [`ArenaError::Outside`], or [`ArenaError::InUse`] while somebody writes any of them.
+    /// [`ArenaError::Outside`], or [`ArenaError::InUse`] while another borrower writes any of them.
     pub fn read(&self, bytes: Range<u64>) -> Result<Read<'_>, ArenaError> {
         Ok(Read { arena: self, bytes: self.lend(bytes, false, true)? })
     }
@@ -123,7 +123,7 @@ impl Arena {
     /// Borrows bytes to write.
     ///
     /// # Errors
-    /// [`ArenaError::Outside`], or [`ArenaError::InUse`] while somebody reads or writes any of them.
+    /// [`ArenaError::Outside`], or [`ArenaError::InUse`] while another borrower reads or writes any of them.
     pub fn write(&self, bytes: Range<u64>) -> Result<Write<'_>, ArenaError> {
         Ok(Write { arena: self, bytes: self.lend(bytes, true, true)? })
     }

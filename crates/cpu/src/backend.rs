@@ -93,8 +93,8 @@ impl CpuBackend {
 
     /// Runs a configuration in place, in the caller's workspace; output = alpha · result + beta · output.
     ///
-    /// `inputs` are data and other, in the order of [`Tensors`]. Micro-batches are neighboring samples, and slices are read
-    /// and written where they lie in them; the calls of backward-filter add up in the one output.
+    /// `inputs` are data and other, in the order of [`Tensors`]. Micro-batches are neighboring samples, and slices are read and written in place in
+    /// the whole tensors; the calls of backward-filter add to one output.
     ///
     /// # Errors
     /// [`Error::Refused`] for an algorithm that does not compute the problem; [`Error::Backend`] if a slice does not

@@ -108,7 +108,7 @@ fn backward_filter(call: &Call, k: usize, dw: &mut [f32]) {
 struct Rows {
     output: Steps,
     input: Steps,
-    /// How many rows, of how many outputs.
+    /// The number of rows, and the outputs in each.
     extent: [usize; 2],
 }
 

@@ -6,8 +6,8 @@
 //! one product        | y of all four |    nchw: into scratch, then to the samples; nhwc: in place
 //! ```
 //!
-//! A block is one sample where that has outputs enough, and grows up to [`WIDTH`] positions. Pointwise convolutions
-//! without padding are multiplied where they lie, without workspace for forward and backward-data.
+//! A block is one sample if the sample has enough outputs. Otherwise it grows to at most [`WIDTH`] positions. Pointwise
+//! convolutions without padding are multiplied in place, without workspace for forward and backward-data.
 
 use tightfit_core::{Layout, Operation, Problem};
 
@@ -35,7 +35,7 @@ fn scratch(shape: &Shape, threads: usize) -> usize {
     if block == 1 || shape.layout == Layout::Nhwc { 0 } else { block * shape.k * shape.positions() }
 }
 
-/// The columns of all samples, scratch of every thread, and for backward-filter the transposed dw.
+/// The columns of all samples, the scratch of each thread, and for backward-filter the transposed dw.
 pub fn workspace(problem: &Problem, threads: usize) -> Result<usize, String> {
     let shape = Shape::new(problem);
     shape.no_matrix().map_or(Ok(()), Err)?;

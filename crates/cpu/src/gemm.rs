@@ -47,7 +47,7 @@ impl Strides {
         Strides { row: self.column, column: self.row }
     }
 
-    /// Floats that a `rows` x `columns` matrix reaches over, or none if that overflows.
+    /// The floats from the first to the last element of a `rows` x `columns` matrix, or `None` on overflow.
     fn reach(self, rows: usize, columns: usize, width: usize) -> Option<usize> {
         let down = (rows - 1).checked_mul(self.row)?;
         let along = (columns - 1).checked_mul(self.column)?;

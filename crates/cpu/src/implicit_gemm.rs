@@ -6,8 +6,8 @@
 //! sample 1 | tile | tile | tile |
 //! ```
 //!
-//! Pointwise convolutions without padding are multiplied where they lie. Threads take whole samples; of fewer samples
-//! than threads, they divide each product.
+//! Pointwise convolutions without padding are multiplied in place. Threads take whole samples; of fewer samples than
+//! threads, they divide each product.
 
 use tightfit_core::{Operation, Problem};
 

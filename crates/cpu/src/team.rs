@@ -25,7 +25,8 @@ impl Team {
         Team { threads: if pool.is_some() { threads } else { 1 }, pool: pool.map(Arc::new), stop: None }
     }
 
-    /// The same threads for work whose results do not count once `stop` is set: they leave what they have not begun.
+    /// The same threads, for work whose results do not count once `stop` is set: they skip the parts that they have not
+    /// begun.
     pub fn until(&self, stop: Option<Arc<AtomicBool>>) -> Team {
         Team { stop, ..self.clone() }
     }

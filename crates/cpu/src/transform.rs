@@ -63,7 +63,7 @@ pub trait Transform: Sync {
     fn inverse(&self, role: Role, points: &mut [f32], block: &mut [f32], scratch: &mut [f32]);
 }
 
-/// A tensor of images: where its elements lie.
+/// A tensor of images: the positions of its elements.
 #[derive(Clone, Copy)]
 struct Images {
     channels: usize,

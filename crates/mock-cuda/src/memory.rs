@@ -5,7 +5,7 @@
 //!   |<-- block, filled with 0xFF -->|<- 256 bytes of nothing ->|<-- block -->|
 //!        [ fits ]        [ does not fit ........ ]                              -> illegal address
 //! ```
-//! A block that goes back to a pool is free only once somebody has waited for the device, or trims the pool:
+//! A block that returns to a pool is free only after a wait for the device, or after the pool is trimmed:
 //! ```text
 //! taken 6, given back; taken 4      of the pool's 6, in use: 6
 //! given back; a wait                in use: 0, or the bytes that the pool keeps
@@ -21,7 +21,7 @@ use crate::error::Code;
 /// Alignment of every block, and the gap after it.
 const ALIGNMENT: usize = 256;
 
-/// Where a block is said to lie.
+/// The reported location of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryKind {
     /// On the device of this ordinal.
@@ -30,7 +30,7 @@ pub enum MemoryKind {
     Host,
 }
 
-/// One allocation; its memory returns to the system when the last holder lets go.
+/// One allocation; its memory returns to the system when the last holder drops it.
 pub struct Block {
     base: *mut u8,
     len: usize,

@@ -169,8 +169,8 @@ impl Stream {
         }
     }
 
-    /// Does one item. Returns the virtual time of its end. After a lasting error, work is passed over but marks are still
-    /// reached, so nobody waits for ever.
+    /// Does one item. Returns the virtual time of its end. After a lasting error, work is passed over but marks are still reached, so no thread waits
+    /// forever.
     fn carry_out(&self, item: Item, begin: u64) -> u64 {
         match item {
             Item::Work(work) => {

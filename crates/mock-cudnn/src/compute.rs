@@ -58,7 +58,7 @@ unsafe fn load(tensor: &Tensor, address: usize, numerics: &Numerics) -> Values {
 /// Computes the convolution.
 ///
 /// # Safety
-/// The addresses belong to live tensors of the problem's descriptions, and nobody else writes them meanwhile.
+/// The addresses belong to live tensors of the problem's descriptions, and no other code writes them during the call.
 pub unsafe fn convolve(problem: &Problem, numerics: &Numerics, addresses: Addresses) {
     let [a, b, out] = addresses.by_role(problem.operation);
     let [ta, tb] = problem.inputs();

@@ -45,7 +45,7 @@ pub enum Method {
 pub struct Choice {
     /// The method.
     pub method: Method,
-    /// Its knob; 0 where it has none.
+    /// Its knob; 0 if it has none.
     pub knob: i64,
 }
 

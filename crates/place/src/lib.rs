@@ -135,7 +135,7 @@ fn worth_it(lives: &[Life], visits: u64, is_over: IsOver) -> bool {
     visits >= LEAST_VISITS * lives.len() as u64 && !is_over()
 }
 
-/// A height in whole units; 0 if any lower one is welcome.
+/// A height in whole units; 0 to accept any lower height.
 fn units(most: Option<u64>, unit: u64) -> i32 {
     most.map_or(0, |most| i32::try_from(most / unit).unwrap_or(i32::MAX))
 }

@@ -49,7 +49,8 @@ extern "C" fn at_end() {
 /// suppressed anyway (a shell may end without looking for the mark).
 pub fn on_first_call() {
     if let Some(number) = launched().filter(|number| *number != std::process::id() && uses_cuda(*number)) {
-        // Never through somebody else's link. Without the mark, the launched program only prints a needless line.
+        // Do not follow a link that another user may have made. Without the mark, the launched program only prints a
+        // needless line.
         let _ = fs::File::create_new(mark(number));
     }
 }

@@ -1,4 +1,4 @@
-//! Messages on standard error: few, one line each, and without a panic or signal if nobody reads them.
+//! Messages on standard error: few, one line each, and without a panic or signal if their reader is gone.
 
 use std::fmt::Arguments;
 use std::io::Write;

@@ -4,7 +4,7 @@
 //! connects are never held together:
 //!
 //! ```text
-//! the tuner -> a handle's session -> builds | proofs | unsaved | errors      nobody waits for the tuner: one thread at a time tunes
+//! the tuner -> a handle's session -> builds | proofs | unsaved | errors      no thread waits for the tuner: one thread at a time tunes
 //! builds | proofs -> a worker's thread                      while something is handed over
 //! a handle's session -> a device's backend for measuring -> candidates | times | cache file | shipped | unsaved | errors
 //! a handle's session -> the map of totals                   allocating a total, or looking one up
@@ -89,7 +89,7 @@ pub fn process() -> &'static Process {
 
 /// The state of this process if there is one. Safe in a signal handler.
 pub fn existing() -> Option<&'static Process> {
-    // SAFETY: null, or a state that was published complete, and that nobody frees.
+    // SAFETY: null, or a state that was published complete and is never freed.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
@@ -98,8 +98,8 @@ fn create() -> &'static Process {
     let new = Box::into_raw(Box::<Process>::default());
     match PROCESS.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            // SAFETY: the handler is a function of this library, which nobody unloads. Children inherit it. Without room
-            // for it, a child goes on with its parent's state.
+            // SAFETY: the handler is a function of this library, which is never unloaded. Children inherit it. Without room for it, a child goes on
+            // with its parent's state.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
             // SAFETY: just made, published, and never freed.
             unsafe { &*new }

@@ -12,7 +12,7 @@ const VARIABLES: [(&str, &str); 4] = [
     ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
 ];
 
-/// The variables for how many processes a job has on all machines.
+/// The variables for the number of processes of a job on all machines.
 const SIZES: [&str; 4] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"];
 
 /// This process's number and the number of processes; 0 of 1 by default.

@@ -50,7 +50,7 @@ pub fn on_call(process: &Process) {
         write(process);
     }
     if process.tuner.is_building() && process_libraries::have_grown() {
-        // SAFETY: the handler only waits, and lives as long as the process: nobody unloads cuDNN.
+        // SAFETY: the handler only waits, and lives as long as the process, because cuDNN is never unloaded.
         unsafe { atexit(end_builds) };
     }
 }
@@ -69,7 +69,8 @@ fn begin(process: &Process) {
     let Some(settings) = process.settings() else { return };
     process.report_state.take_over();
     launched_program::on_first_call();
-    // SAFETY: both handlers only touch atomics or write files, and live as long as the process: nobody unloads cuDNN.
+    // SAFETY: both handlers only touch atomics or write files, and live as long as the process, because cuDNN is never
+    // unloaded.
     unsafe {
         atexit(at_exit);
         if settings.report.is_none() {
@@ -138,7 +139,7 @@ fn json(process: &Process) -> Value {
     report
 }
 
-/// A time, or null where it was not measured.
+/// A time, or null if it was not measured.
 fn micros(time: Option<Nanos>) -> Value {
     time.filter(|time| *time > Nanos::ZERO).map_or(Value::Null, |time| json!(time.as_micros()))
 }

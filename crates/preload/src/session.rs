@@ -1,7 +1,8 @@
-//! The program's handles, each with the programs built on it. Only one thread at a time uses a handle, so nobody ever waits
-//! for its lock. The lock only proves this to the compiler.
+//! The program's handles, each with the programs built on it. Only one thread at a time uses a handle, so no thread ever waits for its lock. The lock
+//! only proves this to the compiler.
 //!
-//! Nothing built is ever dropped: a captured graph keeps using the kernels of its plans, and nobody announces its end.
+//! Nothing that was built is ever dropped: a captured graph keeps using the kernels of its plans, and its end is not
+//! announced.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

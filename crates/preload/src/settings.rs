@@ -117,7 +117,7 @@ impl Terms {
     }
 }
 
-/// The read-only store behind the cache.
+/// The read-only store that is used if the cache has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shipped {
     /// The decisions that come with the library.
@@ -142,7 +142,7 @@ pub struct Settings {
     pub tune: Tune,
     /// `TIGHTFIT_TUNE_BUDGET`: the most that measuring may take in this process.
     pub budget: TuneBudget,
-    /// `TIGHTFIT_QUIET`: nothing is said of tuning.
+    /// `TIGHTFIT_QUIET`: no lines about tuning.
     pub is_quiet: bool,
     /// `TIGHTFIT_CACHE`, or `None` for `none`, or without a folder for it.
     pub cache: Option<PathBuf>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::lock::lock;
 
-/// Its name while it has nothing to do; at work it has its own, where tools and tests see it.
+/// The name of an idle thread. At work, a thread has a name of its own, which tools and tests see.
 const IDLE: &str = "idle-tightfit";
 
 /// The work of a thread on its tasks.
@@ -15,7 +15,7 @@ pub trait Work<T> {
     /// Does a task.
     fn work(&mut self, task: T);
 
-    /// There will be no more.
+    /// No more tasks will come.
     fn end(self);
 }
 
@@ -33,12 +33,13 @@ struct Thread<T> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// No thread yet, which will have this name while it is at work.
+    /// Starts no thread yet. The thread will have this name while it works.
     pub fn new(name: &'static str) -> Worker<T> {
         Worker { name, thread: Mutex::default(), at_work: Arc::default() }
     }
 
-    /// Hands over a task to the thread, which begins with `work` if it does not run yet. Returns whether a thread runs.
+    /// Hands a task to the thread. If the thread does not run yet, it is started with `work`. Returns whether a thread
+    /// runs.
     pub fn hand_over<W: Work<T> + Send + 'static>(&self, task: T, work: impl FnOnce() -> W) -> bool {
         let mut thread = lock(&self.thread);
         if thread.is_none() {
@@ -59,7 +60,8 @@ impl<T: Send + 'static> Worker<T> {
         self.at_work.load(Ordering::Acquire) > 0
     }
 
-    /// Hands over no more: the thread leaves what it has not begun, and ends; until then it counts as at work.
+    /// Hands over no more tasks. The thread drops the tasks that it has not begun, and ends. Until then it counts as at
+    /// work.
     pub fn end(&self) {
         if let Some(thread) = lock(&self.thread).take() {
             self.at_work.fetch_add(1, Ordering::AcqRel);
@@ -67,7 +69,7 @@ impl<T: Send + 'static> Worker<T> {
         }
     }
 
-    /// The program ends: waits for the current task, but no longer than this.
+    /// Waits for the current task when the program ends, but no longer than this.
     pub fn finish(&self, patience: Duration) {
         self.end();
         let begun = Instant::now();
@@ -77,7 +79,7 @@ impl<T: Send + 'static> Worker<T> {
     }
 }
 
-/// Does tasks until there are no more.
+/// Runs tasks until no more will come.
 fn run<T>(name: &str, tasks: &Receiver<T>, is_ending: &AtomicBool, at_work: &AtomicUsize, mut work: impl Work<T>) {
     let begin = || {
         at_work.fetch_add(1, Ordering::AcqRel);
@@ -96,7 +98,7 @@ fn run<T>(name: &str, tasks: &Receiver<T>, is_ending: &AtomicBool, at_work: &Ato
         work.work(task);
         pause();
     }
-    // Until its memory is given back, the program's end waits as well.
+    // The end of the program also waits until this memory is freed.
     begin();
     work.end();
     pause();
@@ -142,7 +144,7 @@ mod tests {
         worker.finish(Duration::from_secs(10));
         let all = lock(&done).clone();
         assert!(all.starts_with(&[0, 1, 2]) && all.ends_with(&[u32::MAX]) && all.len() < 8, "{all:?}");
-        // Another thread begins where one has ended.
+        // A new thread starts after one has ended.
         assert!(worker.hand_over(9, || Adding(done.clone())));
         while lock(&done).last() != Some(&9) {
             std::thread::sleep(Duration::from_millis(1));

@@ -205,7 +205,7 @@ impl Words {
     }
 }
 
-/// Opens a network, and says whether it is an ONNX model that was exported for inference.
+/// Opens a network. Also returns whether it is an ONNX model that was exported for inference.
 fn open(name: &str) -> Result<(Network, bool), Error> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "onnx") {

@@ -114,7 +114,7 @@ pub fn restore_recordings(py: Python<'_>, parts: Vec<Vec<u8>>) -> PyResult<Recor
     })
 }
 
-/// The cache that the command uses too, or `None` where it goes without.
+/// The cache that the command uses, or `None` if the command uses none.
 #[pyfunction]
 pub fn default_cache() -> Option<PathBuf> {
     Cache::default_path(|name| std::env::var_os(name))

@@ -136,7 +136,7 @@ impl Client {
         self
     }
 
-    /// With a standard error that nobody reads any more, and SIGPIPE as every program begins with it.
+    /// With a standard error whose reader is gone, and the default action for SIGPIPE.
     pub fn unheard(mut self) -> Client {
         self.is_unheard = true;
         self

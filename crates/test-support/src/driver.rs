@@ -19,7 +19,7 @@ macro_rules! functions {
         impl $library {
             $(
             /// The C function of this name.
-            // As many arguments as in C; pointers are to live locals of the tests.
+            // The number of arguments is the same as in C, and pointers refer to live local variables of the tests.
             #[allow(clippy::too_many_arguments, clippy::not_unsafe_ptr_arg_deref)]
             pub fn $name(&self, $($argument: $kind),*) $(-> $result)? {
                 type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;

@@ -12,7 +12,7 @@ use crate::libraries::library;
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The three libraries, as nobody had used them before.
+/// The three libraries, reset to their initial state.
 pub struct Mocks {
     cuda: Library,
     cudnn: Library,
@@ -96,7 +96,7 @@ impl Mocks {
         count
     }
 
-    /// Asserts that every object of the libraries was given back.
+    /// Asserts that every object of the libraries was destroyed.
     pub fn assert_nothing_left(&self, after: &str) {
         for kind in [
             "allocations",

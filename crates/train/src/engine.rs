@@ -208,8 +208,8 @@ impl<M: Machine> Engine<M> {
         Ok(())
     }
 
-    /// Runs the schedule once on the mini-batch that was fed last, and feeds the one that `next` returns while the machine
-    /// computes. If that one cannot be read or fed, this step counts all the same, and the next call says why.
+    /// Runs the schedule once on the mini-batch that was fed last, and feeds the one that `next` returns while the machine computes. If the next
+    /// batch cannot be read or fed, this step still counts, and the next call returns the error.
     ///
     /// # Errors
     /// [`Error::Batch`] if no mini-batch was fed; why it could not be; [`Error::Step`] for the first failure.
@@ -325,7 +325,8 @@ impl<M: Machine> Engine<M> {
         Ok(learned)
     }
 
-    /// Copies everything another engine of the same network has learned or kept, as far as this engine has the tensors.
+    /// Copies everything that another engine of the same network has learned or kept, for the tensors that this engine
+    /// has.
     ///
     /// # Errors
     /// [`Error::Batch`] for weights of another size; [`Error::Step`].

@@ -209,7 +209,7 @@ pub struct SharedStatistics {
 }
 
 impl SharedStatistics {
-    /// Those among what layers share; `place` says where the statistics of a layer are.
+    /// The statistics among the shared tensors; `place` returns the place of a layer's statistics.
     pub fn of(
         workload: &Workload<'_>,
         shared: &[Shared],

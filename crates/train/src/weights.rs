@@ -5,7 +5,7 @@ use tightfit_core::plan::{NetworkTensor, ParameterKind, Workload, channel_stride
 
 use crate::{Error, Learned};
 
-/// Overwrites what an engine has learned with the given numbers; what they leave out stays.
+/// Overwrites the learned numbers of an engine with the given ones. Tensors that are not given stay.
 ///
 /// # Errors
 /// [`Error::Batch`] for a layer whose parameters have another length, or that has no such parameters.

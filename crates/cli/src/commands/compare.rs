@@ -1,8 +1,8 @@
 //! `tightfit compare -- COMMAND ..`: the same program plain and under tightfit, one after the other.
 //!
-//! Our Python module in the program (`tightfit/_compare.py`) notes the time of each step, each loss on which `backward` is called, and the
-//! peak of PyTorch's allocator; after enough steps it writes them and ends the program. Where losses differ, plain runs once more: a
-//! program that sets no seed does not repeat itself either.
+//! Our Python module in the program (`tightfit/_compare.py`) notes the time of each step, each loss on which `backward` is called, and the peak of
+//! PyTorch's allocator; after enough steps it writes them and ends the program. If losses differ, plain runs a second time, because a program without
+//! a seed does not repeat its losses either.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ use crate::progress::Bar;
 
 /// Two medians that differ by no more than this are the same.
 const SAME: f64 = 0.02;
-/// The fewest steps whose spread says anything.
+/// The fewest steps whose spread is meaningful.
 const FEWEST: usize = 5;
-/// The variables that tell our module where to write, and after how many steps to end.
+/// The variables for our module: its output file, and the number of steps after which it ends the program.
 const FILE: &str = "TIGHTFIT_COMPARE";
 const STEPS: &str = "TIGHTFIT_COMPARE_STEPS";
 
@@ -33,7 +33,7 @@ const STEPS: &str = "TIGHTFIT_COMPARE_STEPS";
 struct Ran {
     /// Of each step after the first ones, in ms.
     steps_ms: Vec<f64>,
-    /// The most bytes that PyTorch's allocator had given out, over these steps; none on a CPU.
+    /// The peak of PyTorch's allocator over these steps; `None` on a CPU.
     peak_bytes: Option<u64>,
     /// Each loss from the first step on, to the bit; and as a number.
     bits: Vec<String>,
@@ -141,7 +141,7 @@ fn read(file: &PathBuf) -> Option<Ran> {
     serde_json::from_slice(&std::fs::read(Path::new(file)).ok()?).ok()
 }
 
-/// Whether one is faster, by the spread of both.
+/// Whether one is faster, given the spread of both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Verdict {
     word: &'static str,
@@ -168,7 +168,7 @@ impl Verdict {
     }
 }
 
-/// A median, and the values between which it is in 95 of 100 cases, by their order alone.
+/// A median and its 95% confidence interval, from the order of the values alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Median {
     value: f64,
@@ -193,7 +193,7 @@ impl Median {
 enum Losses {
     /// This number of losses, all equal to the bit.
     Equal(usize),
-    /// The losses differ from this one on (counted from 1), at most by this part of their value.
+    /// The losses differ, beginning with this one (counted from 1), by at most this share of their value.
     Differ { from: usize, by: f64, of: usize },
     /// Plain does not repeat itself.
     Unknown,

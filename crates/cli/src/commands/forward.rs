@@ -27,7 +27,7 @@ use crate::session::{Session, cuda_options, device_numbers};
 /// How to measure less.
 const CHOICES: &str = "use a smaller --batch to measure less; `tightfit plan --inference --assume` measures nothing";
 
-/// Mini-batches of synthetic data if the options do not say: they never end.
+/// The number of mini-batches of synthetic data, which never end, if the options state none.
 const SYNTHETIC: u64 = 100;
 
 /// The use of the mini-batches.
@@ -35,7 +35,7 @@ pub trait Report {
     /// Takes one mini-batch, whose first sample has this number.
     fn take(&mut self, job: &Job<'_>, first: usize, prediction: &Prediction<'_>);
 
-    /// Prints what was taken; `peak` is the most device memory in use.
+    /// Prints the results; `peak` is the most device memory in use.
     ///
     /// # Errors
     /// The errors of standard output.
@@ -136,7 +136,7 @@ impl Job<'_> {
         self.start.name(&self.options.model.network)
     }
 
-    /// The samples to run: those held back from training, if there are such.
+    /// The samples to run: the ones held back from training, if any.
     pub fn source(&self) -> &Arc<dyn Source> {
         self.dataset.test.as_ref().unwrap_or(&self.dataset.train)
     }
@@ -152,7 +152,7 @@ impl Job<'_> {
         self.dataset.name == "synthetic"
     }
 
-    /// Whether the samples have labels that mean something.
+    /// Whether the samples have meaningful labels.
     pub fn is_labeled(&self) -> bool {
         !self.is_synthetic() && self.source().is_labeled()
     }

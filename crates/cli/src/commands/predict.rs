@@ -33,7 +33,7 @@ pub fn run(options: &PredictOptions, common: &Common) -> Result<(), Failure> {
 /// The most probable classes of every sample.
 struct Predictions {
     top: usize,
-    /// The names of the classes, as far as they have names: from the training of the weights, or from the data.
+    /// The known names of the classes: from the training of the weights, or from the data.
     names: Vec<String>,
     samples: Vec<Predicted>,
 }

@@ -1,4 +1,4 @@
-//! Another place for a file that could not be written and cannot be made again.
+//! Saves a file that cannot be produced again to another place, if its own place cannot be written.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, RandomState};
@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::options::Common;
 use crate::session::cache_path;
 
-/// Writes a file that takes about `needed` bytes to the first folder that takes it: the folder of the cache, or the one for
-/// temporary files. Returns the lines that tell the user where it is, or why it is nowhere.
+/// Writes a file that takes about `needed` bytes to the first folder that takes it: the folder of the cache, or the one for temporary files. Returns
+/// lines for the user: the new place, or the reason why the file was not saved.
 pub fn elsewhere(path: &Path, needed: Bytes, common: &Common, write: impl Fn(&Path) -> Result<(), Failure>) -> String {
     let cache = cache_path(common).and_then(|cache| cache.parent().map(Path::to_owned));
     let mut tried = Vec::new();
@@ -43,7 +43,7 @@ fn written(
     let other = own.join(path.file_name().unwrap_or_default());
     // Checked first, because the folder for temporary files may be in memory.
     output::check_room(&own, needed)?;
-    // A folder that nobody else can have made, so that no link waits under the file's name.
+    // A new folder, so that no other user can have placed a link under the file's name.
     make(&own).map_err(|error| Failure::Wrong(format!("{}: {error}", own.display())))?;
     write(&other).inspect_err(|_| {
         // Only an empty folder is left, and the write's error matters more.

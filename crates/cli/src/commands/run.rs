@@ -70,7 +70,7 @@ pub(super) fn not_started(command: &Command, error: &std::io::Error) -> Failure 
     Failure::Wrong(format!("cannot start {}: {error}{next}", command.get_program().to_string_lossy()))
 }
 
-/// The command with everything in its environment that it is to run with; says what is done.
+/// Prepares the command with its whole environment, and prints the settings.
 ///
 /// # Errors
 /// [`Failure::Usage`] for options that do not go together; [`Failure::Wrong`] where a library or a package is missing.
@@ -138,7 +138,7 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
         }
     }
     let mut command = Command::new(program);
-    // Remove the limit that was not chosen, the old name of the sizes, devices that cannot be read, and another command's number.
+    // Remove the limit that was not chosen, the old name of the sizes, devices that cannot be read, and another command's process ID.
     for name in NAMES.into_iter().chain([OLD_SIZES, DEVICES, LAUNCHED, REPORT]) {
         command.env_remove(name);
     }
@@ -181,7 +181,7 @@ fn preloaded(options: &RunOptions, common: &Common) -> Result<(PathBuf, Preload)
     Ok((cudnn, preload))
 }
 
-/// Whether something is asked for that only the preloaded library does.
+/// Whether the options ask for something that only the preloaded library can do.
 fn asks_for_cudnn(options: &RunOptions, common: &Common) -> bool {
     common.cudnn.is_some()
         || options.workspace.is_some()
@@ -265,7 +265,8 @@ fn variables(
         Some(shipped) => variables.push((SHIPPED, absolute(shipped).into())),
         None => {}
     }
-    // A program without convolutions has a model to fit all the same; and without a GPU, the first line has said so.
+    // A program without convolutions still has a model to fit. If there is no GPU, the first line has already reported
+    // it.
     if options.budget().is_none() && has_gpu() {
         variables.push((LAUNCHED, std::process::id().to_string().into()));
     }

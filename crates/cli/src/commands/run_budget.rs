@@ -1,8 +1,8 @@
 //! `run --budget`: a Python that the command starts reads our `sitecustomize`, which fits its models once torch is imported.
 //!
-//! The Python package does the work (`tightfit/_budget`), so it must be installed where torch is. We first ask the command's Python, with the
-//! same options and variables, whether it reads us. If it does not (`-I`, `-E`, `-S`, `env -i`), our program starts in it and runs the
-//! user's. Another process watches all that the command starts, and reports a budget that was not applied.
+//! The Python package does the work (`tightfit/_budget`), so it must be installed where torch is. We first run the command's Python with the same
+//! options and variables, and ask whether it reads our `sitecustomize`. If not (`-I`, `-E`, `-S`, `env -i`), our own program starts in that Python
+//! and runs the user's program. A separate process watches the processes of the command, and reports a budget that was not applied.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -23,9 +23,9 @@ const SITE: &str = "tightfit/_budget/site/sitecustomize.py";
 const PROGRAM: &str = "tightfit_program.py";
 /// Watches the command.
 const WATCH: &str = "tightfit_watch.py";
-/// The file in which processes note how far they have come.
+/// The file in which processes note their progress.
 const MET: &str = "TIGHTFIT_MET";
-/// The question to a Python: whether it has read us.
+/// A program that asks a Python whether it has read our `sitecustomize`.
 const QUESTION: &str = "import sys; print('tightfit_start' in sys.modules)";
 
 /// A command that runs within its budget.
@@ -171,17 +171,17 @@ fn of_python(python: &OsStr) -> Result<Option<(PathBuf, PathBuf)>, ()> {
     Ok(site.map(|site| (environment.python, site)))
 }
 
-/// Whether a Python that is started like this has read us.
+/// Whether a Python that is started like this has read our `sitecustomize`.
 fn reads_us(command: &[OsString], variables: &[(&'static str, OsString)]) -> bool {
     let [program, arguments @ ..] = command else { return false };
     let mut asked = Command::new(program);
     asked.args(arguments).envs(variables.iter().cloned()).env_remove("LD_PRELOAD");
     let output = asked.stdin(Stdio::null()).stderr(Stdio::null()).output();
-    // A `sitecustomize` of the site's own may print.
+    // The site may have a `sitecustomize` that prints.
     output.is_ok_and(|output| output.stdout.trim_ascii_end().ends_with(b"True"))
 }
 
-/// Makes the file in which processes note how far they have come.
+/// Creates the file in which processes note their progress.
 fn set_met(variables: &mut [(&'static str, OsString)]) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let path = std::env::temp_dir().join(format!("tightfit-met-{}-{now}", std::process::id()));

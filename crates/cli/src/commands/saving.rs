@@ -38,7 +38,7 @@ impl Job<'_> {
             true => "pixels from -1 to 1".to_owned(),
             false => format!("mean {:?}, std {:?}", pixels.mean, pixels.std),
         };
-        // Nothing is said of parts that are not taken, as in files written before there were any.
+        // Without `crop` nothing is written of it, so the text equals the one in files from before that option.
         let crop = if *crop { ", crop" } else { "" };
         format!("{solver}, {pixels}, flip {flip}, shift {shift}{crop}")
     }
@@ -79,11 +79,11 @@ impl Job<'_> {
         Ok(checkpoint::save(path, workload, &self.names, kept, &self.progress(steps))?)
     }
 
-    /// Saves what an engine kept when there is no later save: if the file cannot be written, in the folder of the cache or in the
+    /// Saves the state of an engine when no later save will follow. If the file cannot be written, it is saved in the folder of the cache or in the
     /// folder for temporary files.
     ///
     /// # Errors
-    /// The errors of writing the file, also if the run was saved elsewhere: the message says where.
+    /// The errors of writing the file, even if the run was saved elsewhere. The message names that place.
     pub fn save_last(&self, kept: &Learned, workload: &Workload<'_>, steps: u64) -> Result<(), Failure> {
         let Some(path) = &self.options.save else { return Ok(()) };
         let Err(failure) = self.write(path, kept, workload, steps) else { return Ok(()) };

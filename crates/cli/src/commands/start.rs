@@ -30,7 +30,8 @@ pub enum Start {
 }
 
 impl Start {
-    /// Reads what the options name: weights to load, a run to resume, or else the ONNX model unless `random`.
+    /// Reads the source that the options name: weights to load, a run to resume, or else the ONNX model unless
+    /// `random`.
     ///
     /// # Errors
     /// The errors of reading the file or the model; [`Failure::Usage`] for a file to resume that has no position.

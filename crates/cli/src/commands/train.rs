@@ -198,7 +198,7 @@ impl Job<'_> {
             if ended.is_err() || stop >= steps {
                 break ended;
             }
-            // The test has the device to itself: the trained state waits on the host.
+            // During the test, the trained state stays on the host, so that the test can use the whole device.
             highest = highest.max(peak(&mut engine, &ended).0);
             let kept = engine.kept()?;
             drop(engine);
@@ -274,7 +274,7 @@ impl Job<'_> {
         Ok(Engine::with_shared(workload, schedule, machine()?, solver, poison, &self.shared)?)
     }
 
-    /// The mini-batches from the position of the run on.
+    /// The mini-batches that follow the position of the run.
     fn batches(&self) -> Result<Loader, Failure> {
         let Position { samples, step } = self.position(0);
         let steps = self.steps();
@@ -299,7 +299,7 @@ impl Job<'_> {
         let (steps, before) = (self.steps(), self.position(outcomes.len() as u64).step);
         let rate = solver::learning_rate(self.options, &self.rule, steps);
         let bar = Bar::new(format!("step {before} of {steps}"), None);
-        // A batch that no step takes must not be waited for.
+        // Do not wait for a batch that no step will take.
         if before < until
             && let Some(batch) = batches.next().transpose()?
         {

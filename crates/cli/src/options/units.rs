@@ -1,4 +1,4 @@
-//! Warns about sizes without a unit: `--workspace 64` means 64 bytes, and hardly anybody does.
+//! Warns about sizes without a unit: `--workspace 64` means 64 bytes, which is hardly ever intended.
 
 use std::fmt::Display;
 use std::str::FromStr;

@@ -151,7 +151,7 @@ struct Replay<'a> {
     before: i64,
     /// By tensor, the operation that needs it again, if it is fetched.
     needed: Vec<usize>,
-    /// Spans by the operation at which they begin, and by operation, where its spans are in this list.
+    /// Spans, sorted by the operation at which they begin; and for each operation, the range of its spans in this list.
     begins: Vec<Span>,
     from: Vec<usize>,
     /// Blocks with the next one that ends at the same operation, and by operation, the first one that ends there.
@@ -325,7 +325,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Spans by the operation at which they begin, in the given order at each; and by operation, where its spans are in this list.
+/// Spans, sorted by the operation at which they begin and then in the given order; and for each operation, the range of its spans in this list.
 fn by_first(spans: &[Span], operations: usize) -> (Vec<Span>, Vec<usize>) {
     let mut from = vec![0; operations + 1];
     spans.iter().for_each(|span| from[span.first + 1] += 1);

@@ -27,7 +27,7 @@ impl std::error::Error for Impossible {}
 pub struct Call {
     /// The operation, by number.
     pub operation: usize,
-    /// Tensors to copy first, because the operation changes them and they are needed as they are.
+    /// Tensors to copy first, because the operation changes them and their old content is still needed.
     pub copies: Vec<usize>,
     /// Tensors whose bytes it allocates.
     pub makes: Vec<usize>,

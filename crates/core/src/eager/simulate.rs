@@ -90,7 +90,7 @@ struct Simulator<'a> {
     decisions: &'a [TensorDecision],
     of: Vec<Option<&'a TensorDecision>>,
     blocks: Blocks,
-    /// By tensor, where its last span is.
+    /// By tensor, the index of its last span.
     latest: Vec<usize>,
     /// By operation: the bytes that reruns before it hold from then on, and their peak.
     held: Vec<i64>,

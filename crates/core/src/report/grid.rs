@@ -115,8 +115,8 @@ impl Grid {
         if fits { (wide, WIDE) } else { (self.widths(terminal, NARROW), NARROW) }
     }
 
-    /// The widths of the columns with this many spaces behind each. Headers give way first, then the widest columns, down to
-    /// their longest word, or number with its unit; then the first column.
+    /// The widths of the columns with this many spaces after each. Headers give way first, then the widest columns, down to their longest word, or
+    /// number with its unit; then the first column.
     #[cfg(feature = "tables")]
     fn widths(&self, terminal: usize, gap: usize) -> Vec<usize> {
         let columns = 0..self.columns.len();

@@ -20,7 +20,7 @@ use crate::layers::{Convolution, Libraries, Piece, Widen, Write, half_scratch};
 use crate::safe::Region;
 
 impl CudaBackend {
-    /// The calls of a configuration on this memory. Engines that must be proven are, for which memory is taken and given back.
+    /// The calls of a configuration on this memory. Engines that need proof are proven first, in memory that is freed afterwards.
     pub(crate) fn fix(
         &mut self,
         libraries: &Arc<Libraries>,

@@ -1,4 +1,4 @@
-//! Works inside a program that already uses CUDA: with its driver, its cuDNN, its handles, streams and memory.
+//! Works inside a program that already uses CUDA, with the program's driver, cuDNN, handles, streams and memory.
 //!
 //! ```text
 //! Host       the program's two libraries; one context for each of its devices
@@ -221,8 +221,8 @@ pub struct BesideCaptures<'a> {
 
 impl Drop for BesideCaptures<'_> {
     fn drop(&mut self) {
-        // A failure here surfaces at the program's next call, as failures of the driver do.
-        // SAFETY: as in `beside_captures`.
+        // A failure here appears at the program's next call, like other failures of the driver. SAFETY: as in
+        // `beside_captures`.
         let _ = unsafe { call::driver::thread_exchange_capture_mode(self.driver, self.before) };
     }
 }

@@ -1,5 +1,4 @@
-//! Plans that are built while a program runs, on our handle, for one of its handles: engines that compile take up to
-//! seconds.
+//! Builds plans while a program runs, on our handle, for one of its handles. Engines that compile take up to seconds.
 //!
 //! ```text
 //! our thread               Builder: build conv3 by engine5 ........ kept
@@ -20,15 +19,15 @@ use crate::convolution::{Elementwise, Family, Output, PreparedAlgorithm};
 use crate::safe::{Handle, Plan};
 use crate::sys::cudnn::CudnnStatus;
 
-/// The plans of a device that nobody has taken yet. A plan goes to the first handle that asks: cuDNN does not promise that all engines
-/// run on two threads at once.
+/// The plans of a device that no handle has taken yet. A plan goes to the first handle that asks: cuDNN does not promise that all engines run on two
+/// threads at once.
 #[derive(Default)]
 pub(super) struct Plans(Mutex<Built>);
 
 #[derive(Default)]
 struct Built {
     calls: HashMap<CallKey, Arc<Plan>>,
-    /// Calls for which cuDNN has no plan after all. It may find that out only after compiling.
+    /// Calls for which cuDNN turned out to have no plan, perhaps only after compiling.
     refused: HashMap<CallKey, Refusal>,
     elementwise: HashMap<(Storage, usize, usize), Arc<Elementwise>>,
 }
@@ -147,7 +146,7 @@ impl CudaBackend {
     }
 }
 
-/// Builds plans for the program's handles, on a thread that takes its time.
+/// Builds plans for the program's handles, on a thread for which nothing waits.
 pub struct Builder {
     backend: CudaBackend,
 }
@@ -185,7 +184,7 @@ impl Builder {
 }
 
 impl Host {
-    /// Forgets the plans of a device that nobody has taken.
+    /// Forgets the plans of a device that no handle has taken.
     pub fn forget_plans(&self, device: usize) {
         // Dropping them would wait for the current build.
         std::mem::forget(std::mem::take(&mut *self.plans(device).lock()));

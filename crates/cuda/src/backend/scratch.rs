@@ -1,5 +1,5 @@
-//! Device memory for measuring: random data, an output, a workspace; allocated once and reused as long as it is large
-//! enough. Inside a program that may capture graphs, it is taken, filled and given back in the order of the handle's stream.
+//! Device memory for measuring: random data, an output, a workspace; allocated once and reused as long as it is large enough. Inside a program that
+//! may capture graphs, it is allocated, filled and freed in the order of the handle's stream.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Scratch {
         Ok(Scratch { handle: handle.clone(), is_in_order: false, buffers, filled: None })
     }
 
-    /// The same, which never waits for other streams than the handle's.
+    /// Scratch memory that never waits for streams other than the handle's.
     pub fn in_order(self) -> Scratch {
         Scratch { is_in_order: true, ..self }
     }
@@ -83,7 +83,7 @@ impl Scratch {
     /// [`CudaError::Driver`].
     pub fn release(&mut self) -> Result<(), CudaError> {
         *self = Scratch { is_in_order: self.is_in_order, ..Scratch::new(&self.handle)? };
-        // Memory that goes back in the stream's order is free once the stream has come there.
+        // Memory that is freed in stream order is available once the stream has reached that point.
         if self.is_in_order { self.handle.stream().synchronize() } else { Ok(()) }
     }
 

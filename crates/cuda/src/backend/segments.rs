@@ -1,5 +1,5 @@
-//! Divides one workspace into segments, one per configuration that may run at the same time, with margins that nobody
-//! may write to.
+//! Divides one workspace into segments, one per configuration that may run at the same time, with margins that no
+//! configuration may write to.
 //!
 //! ```text
 //! | margin | segment of a | margin | segment of b | margin |

@@ -1,5 +1,5 @@
-//! Times programs inside a running one: between its calls, on its stream, on memory that is taken and given back in the
-//! stream's order. Nothing waits; the times are read at some later call.
+//! Times our programs inside a running program: between its calls, on its stream, in memory that is allocated and freed
+//! in stream order. Nothing waits. The times are read at a later call.
 //!
 //! ```text
 //! the program's stream    its call | take memory, fill it | a b a b a b | give it back | its next call
@@ -23,7 +23,7 @@ const PATTERN_ELEMENTS: usize = 262_139;
 /// The alignment of each tensor's memory.
 const TENSOR_ALIGNMENT: usize = 256;
 
-/// Random numbers that fill the tensors of trials, over and over: each tensor begins at its own place among them.
+/// Random numbers that fill the tensors of trials repeatedly. Each tensor begins at another position among them.
 pub struct Pattern {
     values: Vec<f32>,
     /// All of them twice, so that every place has as many after it.
@@ -62,7 +62,7 @@ pub struct Course<'a> {
     pub reserve: Bytes,
 }
 
-/// A course on its way. Dropping it before its end keeps what it uses for the life of the process, and waits for nothing.
+/// A running course. If it is dropped before its end, the resources that it uses are kept for the life of the process, and nothing waits.
 pub struct Trial {
     /// Alive until all is done.
     programs: Vec<Arc<GuestProgram>>,
@@ -106,7 +106,7 @@ impl Moment {
 pub struct Outcome {
     /// Times by program, in the order of the rounds.
     pub times: Vec<Vec<Nanos>>,
-    /// How long the device was at it, filling the tensors included.
+    /// The device's time for the course, including the filling of tensors.
     pub took: Nanos,
     /// The outputs that were asked for, by program.
     pub outputs: Vec<Vec<f32>>,
@@ -167,7 +167,7 @@ impl Host {
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] if it needs more than is free beyond the reserve; [`CudaError::Driver`] and
-    /// [`CudaError::Cudnn`] of the enqueued work. The memory is given back in any case.
+    /// [`CudaError::Cudnn`] of the enqueued work. The memory is freed in any case.
     ///
     /// # Safety
     /// The stream is alive until it has done the work, on the device, not capturing, and the programs were made for a
@@ -226,14 +226,14 @@ impl Host {
         });
         // SAFETY: forwarded to the caller; the places are as long as the programs ask for.
         let enqueued = unsafe { trial.enqueue(&pattern, stream, &memory, (places, lengths), rounds, outputs) };
-        // Also after a failure: the stream gives it back after the enqueued work.
+        // This is right after a failure too: the stream frees the memory after the enqueued work.
         drop(memory);
         // SAFETY: forwarded to the caller.
         let marked = unsafe { trial.done.record_on(stream) };
         match enqueued.and(marked) {
             Ok(()) => Ok(trial),
             Err(error) => {
-                // Part of it may be on its way, and nobody will ask whether it has ended.
+                // Part of it may still run, and no caller will ask whether it has ended.
                 std::mem::forget(trial);
                 Err(error)
             }

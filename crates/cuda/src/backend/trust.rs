@@ -1,4 +1,5 @@
-//! Which engines may compute slices: only engines that computed one right on this device with this cuDNN.
+//! Decides which engines may compute slices: only engines that have computed a slice right on this device with this
+//! cuDNN.
 //!
 //! Engines of some versions compute wrong results, or write beyond their memory, where the padding before and after
 //! differs. So before such a problem is timed, or one whose tensors are views of larger ones, it runs once on small whole
@@ -186,9 +187,9 @@ struct Allowed {
 }
 
 impl Allowed {
-    /// Sums of whole numbers are exact but for how the result is stored. Transforms, of which some engines do not tell, and
-    /// sums in half types round by some share of a typical sum. A halo that is missing, or read from elsewhere, is off by
-    /// several times that where it is a good part of the products; of long sums, only some elements show it.
+    /// Sums of whole numbers are exact but for how the result is stored. Transforms, which some engines do not report, and sums in half types round
+    /// by some share of a typical sum. A halo that is missing, or read from elsewhere, causes an error of several times that share, if it contributes
+    /// a good part of the products. In long sums, only some elements show the error.
     fn of(problem: &Problem, notes: Notes) -> Allowed {
         let rounds = notes.contains(Notes::FFT) || notes.contains(Notes::WINOGRAD) || problem.types() == Types::F16;
         let relative = match problem.types().storage() {

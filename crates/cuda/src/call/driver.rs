@@ -46,7 +46,7 @@ calls! {
     /// # Safety
     /// Retained once more than released, and nothing of it is used after the last release.
     primary_ctx_release = primary_ctx_release "cuDevicePrimaryCtxRelease" (device: Device);
-    /// Makes a context the calling thread's.
+    /// Makes a context current on the calling thread.
     ///
     /// # Safety
     /// The context is alive.
@@ -106,7 +106,8 @@ calls! {
     /// Enqueues a copy within the device.
     ///
     /// # Safety
-    /// Both ranges belong to live device buffers, do not overlap, and stay alive until the stream has done it.
+    /// Both ranges belong to live device buffers, do not overlap, and stay alive until the stream has finished the
+    /// copy.
     memcpy_dtod_async = memcpy_dtod_async "cuMemcpyDtoDAsync"
         (to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream);
     /// Enqueues a copy of rows within the device.

@@ -261,7 +261,7 @@ impl Session {
         self.do_now(&what)
     }
 
-    /// Records something behind the graph in progress, which ends.
+    /// Ends the graph in progress, and records an item after it.
     fn record_between(&mut self, what: Recorded) -> Result<(), CudaError> {
         self.end_graph()?;
         if let Some(recording) = &mut self.recording {

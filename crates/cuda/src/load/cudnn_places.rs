@@ -30,7 +30,7 @@ const SYSTEM: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"
 pub enum Asking {
     /// Start it if its own folders do not lead to the library.
     Allowed,
-    /// Do not start it, for example within somebody else's process.
+    /// Do not start it, for example inside the process of another program.
     Forbidden,
 }
 

@@ -105,7 +105,7 @@ impl Context {
     }
 
     /// Where stream-ordered memory comes from. A separate pool, because programs may set the device's own to keep
-    /// memory that is given back to it; this one keeps it until somebody waits for the device, or [`Context::trim`] is
+    /// memory that is given back to it; this pool keeps it until a call waits for the device, or [`Context::trim`] is
     /// called.
     ///
     /// # Errors

@@ -222,7 +222,7 @@ impl Slice<'_> {
     /// Memory of the host program.
     ///
     /// # Safety `len` bytes of the context's device begin at `raw`, and stay alive until all work enqueued with the
-    /// result is done; nobody else uses written bytes meanwhile.
+    /// result is done; no other code uses written bytes before that.
     pub(crate) unsafe fn of_program(context: &Arc<Context>, raw: DevicePtr, len: usize) -> Slice<'_> {
         Slice { context, raw, len, buffer: PhantomData }
     }

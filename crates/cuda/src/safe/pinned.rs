@@ -62,12 +62,12 @@ impl PinnedArena {
         }
     }
 
-    /// Bytes of it, once all work enqueued on the device so far is done.
+    /// A range of its bytes, after all work that was enqueued on the device so far.
     ///
     /// # Errors
     /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`] with any error of the work.
     pub fn read(&mut self, from: Range<usize>) -> Result<Vec<u8>, CudaError> {
-        // Borrowed for writing, so that nobody enqueues a copy meanwhile.
+        // Borrowed for writing, so that no copy is enqueued while it is borrowed.
         self.context.synchronize()?;
         let (start, end, len) = (from.start, from.end, self.buffer.len());
         self.buffer.get(from).map(<[u8]>::to_vec).ok_or(CudaError::OutOfBounds { start, end, len })

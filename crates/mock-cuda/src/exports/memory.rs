@@ -221,7 +221,7 @@ fn copy(to: Side, from: Side, len: usize, per_micro: u64) -> Work {
     Work { run: Arc::new(run), nanos: duration(len, per_micro) }
 }
 
-/// Submits to a stream; waits for it where the host must see the result at once.
+/// Submits to a stream, and waits for it if the host must see the result at once.
 fn submit(stream: Handle, work: Work, wait: bool) -> Result<(), Code> {
     let mut state = state();
     state.healthy_device()?;

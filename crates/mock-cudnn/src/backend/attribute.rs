@@ -113,7 +113,7 @@ impl Attributes {
         self.integers(name).and_then(|v| v.first()).copied().ok_or(Status::BAD_PARAM)
     }
 
-    /// One number, or what it is if nobody says.
+    /// One number, or its default if it was not set.
     pub fn real(&self, name: i32, default: f64) -> f64 {
         match self.0.get(&name) {
             Some(Value::Reals(values)) => values.first().copied().unwrap_or(default),

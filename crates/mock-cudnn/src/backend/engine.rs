@@ -127,12 +127,12 @@ impl Graph {
 pub struct Config {
     /// The engine.
     pub engine: Engine,
-    /// Value of its knob; 0 where it has none.
+    /// The value of its knob; 0 if it has none.
     pub knob: i64,
 }
 
 impl Config {
-    /// The engine with its knob as it is if nobody turns it.
+    /// The engine with the default of its knob.
     pub fn new(engine: Engine) -> Config {
         let knob = engine.knob().map_or(0, |k| k.least);
         Config { engine, knob }

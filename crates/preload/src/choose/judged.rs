@@ -75,7 +75,7 @@ impl Chooser {
     }
 
     /// Alternates the framework's choice and a configuration on separate data. If the configuration is faster and new,
-    /// notes the errors of both. None if that is not possible.
+    /// notes the errors of both. Returns `None` if that is not possible.
     fn duel(
         &self,
         question: &Question,

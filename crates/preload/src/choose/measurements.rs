@@ -53,7 +53,7 @@ impl Measurements {
         lock(&self.times).insert(question.clone(), time);
     }
 
-    /// Never set: nobody interrupts measuring.
+    /// Never set, because measuring is never interrupted here.
     pub fn stop(&self) -> &AtomicBool {
         &self.stop
     }

@@ -1,4 +1,5 @@
-//! Decisions behind the cache: decisions that ship with the library, or a file of the user's in their place.
+//! Decisions that are used if the cache has none: the store that ships with the library, or a file that the user names
+//! in its place.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

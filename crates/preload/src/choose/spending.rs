@@ -21,7 +21,7 @@ pub struct Cost {
     pub time: Nanos,
     /// Measurements made.
     pub measured: u64,
-    /// Measurements and decisions found in the cache or behind it.
+    /// Measurements and decisions found in the cache or in the shipped store.
     pub cached: u64,
     /// The shipped decisions among them.
     pub shipped: u64,

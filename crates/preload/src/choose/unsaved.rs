@@ -1,5 +1,5 @@
-//! Results on their way to the cache. During training nobody waits for another process that writes to it: a result that
-//! cannot be written at once is written with the next one, or when the process ends.
+//! Results that are not in the cache yet. A training program must not wait for another process that writes to the
+//! cache. So a result that cannot be written at once is written with the next one, or when the process ends.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use tightfit_core::{Device, Error, Measurement, Problem};
 use crate::lock::lock;
 use crate::log::trace;
 
-/// How long the cache is waited for while the program trains, and when it ends.
+/// The longest wait for the cache: while the program trains, and when it ends.
 pub(super) const IN_TRAINING: Duration = Duration::from_millis(20);
 const AT_EXIT: Duration = Duration::from_secs(10);
 
@@ -61,7 +61,7 @@ impl Unsaved {
     /// Writes the rest.
     ///
     /// # Errors
-    /// That another process holds the cache; all that is left then stays.
+    /// Another process holds the cache, so the remaining results stay unsaved.
     fn write_all(&self, cache: &Cache) -> Result<(), Error> {
         let mut left = lock(&self.0);
         while let Some((device, entry)) = left.front() {

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     status
 }
 
-/// cuDNN's function of this name; decides about a plan, before anybody can ask for its workspace.
+/// cuDNN's function of this name; decides about a plan, before the program can ask for its workspace.
 ///
 /// # Safety
 /// As cuDNN's.

@@ -207,9 +207,8 @@ impl Kernel {
         self.is_captured.store(true, Ordering::Relaxed);
     }
 
-    /// Whether these terms can hold for it as for a plan made now, or `None` for no limit at all. They cannot if the
-    /// program has a larger or smaller reported workspace than it may now have, if nobody looked for a choice under the new
-    /// limits, or if a graph keeps its choice.
+    /// Whether these terms can hold for it as for a plan made now, or `None` for no limit at all. They cannot if the program has a larger or smaller
+    /// reported workspace than it may now have, if no choice was searched for under the new limits, or if a graph keeps its choice.
     pub fn follows(&self, terms: Option<Terms>) -> bool {
         let Some(terms) = terms else { return false };
         if terms == self.terms {

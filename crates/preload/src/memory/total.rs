@@ -247,7 +247,7 @@ impl Total {
         if refused.as_ref().is_none_or(|refused| refused.configuration == configuration) {
             return Ok((whole(kernel)?, true));
         }
-        // Work may still be running in these bytes, so nobody else may use them.
+        // Work may still be running in these bytes, so no other kernel may use them.
         if let Some(refused) = refused.filter(|refused| turns == 1 && refused.end() == self.used) {
             self.used = refused.offset;
         }

@@ -35,7 +35,7 @@ pub unsafe fn run_in_total(
     let session = unsafe { process.sessions.on(host, handle, kernel.question.device) }.map_err(failed)?;
     let mut session = lock(&session);
     let enqueue = |program: &GuestProgram, workspace| {
-        // SAFETY: forwarded to the caller; the part is as large as the program's workspace, and nobody else's
+        // SAFETY: forwarded to the caller; the part is as large as the program's workspace, and no other kernel's
         // meanwhile.
         status_of(unsafe { program.enqueue(tensors, workspace) })
     };

@@ -129,8 +129,8 @@ impl<N: Default> Shadows<N> {
         self.shard(address).get(&address)?.object.clone()
     }
 
-    /// Takes over the shadows of a parent process, in a child in which nobody can hold its locks any more: a shard that
-    /// another thread of the parent had locked is lost.
+    /// Takes over the shadows of a parent process, in a child, where no thread can hold its locks any more: a shard
+    /// that another thread of the parent had locked is lost.
     pub fn adopt(&self, parent: &Shadows<N>) {
         for (own, parents) in self.0.iter().zip(&parent.0) {
             let shard = match parents.try_lock() {

@@ -1,12 +1,12 @@
-//! Plans that are built while the program runs. An engine that compiles takes up to seconds, and nobody has to wait for it.
+//! Builds plans on a separate thread while the program runs. An engine that compiles takes up to seconds, and the program does not wait for it.
 //!
 //! ```text
 //! the program's threads    call | engine5 on conv3? | call | not built yet | call | built: timed
 //! thread of builds                 compiles engine5 for conv3 ............ | waits | engine8 ..
 //! ```
 //!
-//! The first launch of a plan loads its kernels, and has to wait for a compilation that is going on. So the thread begins
-//! no build while a plan waits for its first launch, and that launch waits for the build that has begun.
+//! The first launch of a plan loads its kernels, and must wait for a running compilation. So the thread starts no build while a plan waits for its
+//! first launch, and that launch waits for the current build.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,10 +24,10 @@ use crate::worker::{Work, Worker};
 /// The longest wait for a build, also when the program ends.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// A build that takes longer than this never ends: without a limit of time, nothing else waits behind it.
+/// A build that takes longer than this is taken to never end. Without a time limit, no other build then waits for it.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// The longest that the thread waits for a plan to be run.
+/// The longest wait of the thread for the first run of a plan.
 const MAX_WAIT_FOR_RUN: Duration = Duration::from_millis(500);
 
 /// The purpose of plans.
@@ -77,21 +77,22 @@ struct Known {
     /// The current build, and when it began.
     begun: Option<(Key, Instant)>,
     spent: Duration,
-    /// How long building may take in all.
+    /// The total time that building may take.
     limit: Option<Duration>,
-    /// Since when there is a plan to run for the first time.
+    /// The time since which a plan has been waiting for its first run.
     turn: Option<Instant>,
     /// Whether plans are built in place from now on.
     is_off: bool,
 }
 
 impl Known {
-    /// For how long the thread has been at it.
+    /// The time that the current build has taken so far.
     fn so_far(&self) -> Duration {
         self.begun.as_ref().map_or(Duration::ZERO, |(_, begun)| begun.elapsed())
     }
 
-    /// Whether no time is left to build this. A winner gets twice the time: it is little, and the aim of all else.
+    /// Whether no time is left for this build. A winner gets twice the time: its build is short, and all other work was
+    /// done to find it.
     fn is_late(&self, target: &Target) -> bool {
         let so_far = self.so_far();
         let times = if matches!(target, Target::Configuration(..)) { 2 } else { 1 };
@@ -112,8 +113,8 @@ impl Default for Builds {
 }
 
 impl Builds {
-    /// The state of plans on a device, which are built from now on if nobody has asked before, while building has taken
-    /// less than `limit`. Later, quick builds are made in place, and the rest is too late.
+    /// The state of plans on a device. The first request starts building them, as long as building has taken less than
+    /// `limit`. After that, quick builds are made in place, and slow plans are not built any more.
     pub fn ask(
         &self,
         (host, device): (&Arc<Host>, usize),
@@ -180,12 +181,13 @@ impl Builds {
         self.worker.is_at_work()
     }
 
-    /// Nobody waits any more for builds that have not begun.
+    /// Drops builds that have not begun.
     pub fn end(&self) {
         lock(&self.known).built.retain(|_, built| *built != Built::Asked);
     }
 
-    /// The program ends: waits for the current build, since libraries that it uses are about to go.
+    /// Waits for the current build when the program ends, because the libraries that the build uses are about to be
+    /// unloaded.
     pub fn finish(&self) {
         self.end();
         self.worker.finish(MAX_WAIT);
@@ -201,7 +203,7 @@ fn is_roomy(host: &Host, device: usize) -> bool {
 struct Building {
     host: Arc<Host>,
     known: Arc<Mutex<Known>>,
-    /// By device, or `None` where there can be none.
+    /// By device; `None` if it could not be created.
     builders: HashMap<usize, Option<Builder>>,
 }
 

@@ -7,8 +7,8 @@
 //! survey -> all known                       candidates
 //! ```
 //!
-//! A survey asks for the same candidates in the same order if its answers are the same. So it is run again from its
-//! beginning, and the library's answers to its queries are kept.
+//! A survey asks for the same candidates in the same order if its answers are the same. So after each measurement the
+//! survey runs again from its beginning. The library's answers to its queries are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub(super) enum Wanted {
     Proof(Problem, Algorithm),
     /// The cost of dividing the problem.
     Division(Problem),
-    /// More time to ask the library than this step has left.
+    /// More time for queries of the library than this step has left.
     Time,
 }
 
@@ -193,7 +193,7 @@ pub(super) struct Asking<'a> {
     pub prover: Prover<'a>,
     /// Whether a candidate is worth a measurement.
     pub hopes: Hopes<'a>,
-    /// Until when the library may be queried; one query is always made.
+    /// The deadline for queries of the library; one query is always made.
     pub until: Instant,
     /// Whether it was asked.
     pub has_asked: bool,
@@ -202,8 +202,8 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Lists the engines. That takes long, and querying the workspace of an engine does not. So engines are listed at few
-    /// sizes, and other sizes are taken to have the same ones.
+    /// Lists the engines. Listing is slow, but querying the workspace of one engine is fast. So engines are listed at a few sizes, and other sizes
+    /// are assumed to have the same engines.
     fn begin(&mut self, problem: &Problem) -> Result<(), Error> {
         if self.ledger.offers.contains_key(problem) {
             return Ok(());
@@ -248,7 +248,8 @@ impl Asking<'_> {
         Ok(true)
     }
 
-    /// Whether an algorithm computes slices like this one right; what the cache has of the slice shows that it does.
+    /// Whether an algorithm computes slices like this one right. A measurement of the slice in the cache proves that it
+    /// does.
     fn proven(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<bool, Error> {
         self.prover.is_right(problem, algorithm).ok_or_else(|| {
             self.wanted = Some(Wanted::Proof(*problem, algorithm.clone()));

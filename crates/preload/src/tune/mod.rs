@@ -6,11 +6,10 @@
 //! in the end     all is measured, what could still be gained is less than a hundredth of a step, or the budget is spent
 //! ```
 //!
-//! Nothing waits for the device: its times are read when they are there. Nothing waits for another thread, which tunes
-//! instead, or for another process. Nothing waits for engines that compile, whose plans our thread builds (`builds`). The
-//! choice changes between two executions, never within one, and only to one that needs no more than the reported workspace.
-//! Memory is taken in the order of the stream, from free memory beyond a reserve, and given back after each measurement.
-//! Nothing is measured on a stream that captures.
+//! Nothing waits for the device: its times are read when they are there. Nothing waits for another process, or for another thread: if that thread is
+//! tuning, this one does not. Nothing waits for engines that compile, whose plans our thread builds (`builds`). The choice changes between two
+//! executions, never within one, and only to one that needs no more than the reported workspace. Memory is allocated in stream order, from free
+//! memory beyond a reserve, and freed after each measurement. Nothing is measured on a stream that captures.
 
 mod builds;
 mod job;

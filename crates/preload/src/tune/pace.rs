@@ -5,9 +5,9 @@
 //! held up                    250 ms            250 ms                 250 ms             at least 40 executions apart
 //! ```
 //!
-//! The program does not mark where a step begins. A step is held up once, because a whole step passes between two times.
-//! With several ranks, which wait for each other in every step, each passes up to a quarter less. So they drift back to the
-//! assumed beginning of a step, and are held up at the same time.
+//! The program does not mark the beginning of a step. Each step is held up at most once, because a whole step passes between two delays. Several
+//! ranks wait for each other in every step. With several ranks, up to a quarter less than a step passes between two delays. So all ranks drift back
+//! to the assumed beginning of a step, and are held up at the same time.
 //!
 //! A program is taken to be in its first step until it has met no new convolution during twice as many executions as it has
 //! convolutions.
@@ -23,7 +23,7 @@ use crate::ranks;
 pub(super) const MAX_DELAY_PER_STEP: Duration = Duration::from_millis(250);
 /// Time that does not count in a step.
 pub(super) const IGNORED_DELAY: Duration = Duration::from_millis(10);
-/// The share of a step that has to pass between two times that it is held up, where there are several ranks.
+/// With several ranks, the share of a step that must pass between two delays.
 const APART_IN_RANKS: f64 = 0.75;
 /// The share of the budget for finding candidates; the rest is for comparing them with the running choice.
 const SEARCH_SHARE: f64 = 0.7;
@@ -64,7 +64,7 @@ impl Pace {
         }
     }
 
-    /// A convolution is executed, perhaps a new one, with which a step of this number of executions may end.
+    /// Notes the execution of a convolution, which may be new. A step of this number of executions may end with it.
     pub fn on_execution(&mut self, is_new: bool, step: u64, is_end_of_step: bool) {
         self.executions += 1;
         self.since_new += 1;
@@ -91,7 +91,7 @@ impl Pace {
         self.executions
     }
 
-    /// Adds what has held up an execution.
+    /// Adds the time by which an execution was held up.
     fn hold_up(&mut self, at: u64, time: Duration) {
         self.in_step += time;
         let place = self.lately.partition_point(|(known, _)| *known < at);
@@ -138,8 +138,8 @@ impl Pace {
         budget.limit().is_none_or(|limit| self.spent + coming < limit)
     }
 
-    /// The rest of this step's time if pending work takes this time, or `None` if hardly anything has held it up, so that
-    /// one measurement may take as long as it takes.
+    /// The rest of this step's time if pending work takes this time. `None` if hardly anything has held the step up; one measurement may then take
+    /// any time.
     pub fn left(&self, coming: Duration) -> Option<Duration> {
         let so_far = self.held_up() + coming;
         (so_far > IGNORED_DELAY).then(|| MAX_DELAY_PER_STEP.saturating_sub(so_far))
@@ -202,7 +202,7 @@ mod tests {
         pace.spend(Duration::from_millis(300));
         assert!(pace.is_over(budget) && !pace.is_over("unlimited".parse().unwrap()));
         assert_eq!(pace.spent(), Duration::from_millis(1050));
-        // The host was at it for 300 ms, during 280 of which the device had the program's work.
+        // The host worked for 300 ms; during 280 ms of them, the device was busy with the program's work.
         pace.correct(pace.executions(), Duration::from_millis(300), Duration::from_millis(20));
         assert_eq!(pace.spent(), Duration::from_millis(770));
         a_step(&mut pace);
@@ -228,7 +228,7 @@ mod tests {
             assert!(held_up.len() >= 9, "{held_up:?}");
             assert!(held_up.windows(2).all(|two| two[1] - two[0] >= apart), "{held_up:?}");
             if is_rank {
-                // Where the step begins, again.
+                // At the beginning of a step again.
                 assert_eq!(held_up.last().map(|last| last % 10), Some(shift), "{held_up:?}");
             }
         }

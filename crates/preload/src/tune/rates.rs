@@ -20,7 +20,7 @@ const SMALL_DEVICE_RATES: [f64; 2] = [5e3, 500.0];
 const MAX_RATE_GROWTH: f64 = 1.3;
 
 impl Rates {
-    /// Records what a measurement reached.
+    /// Records the rates that a measurement reached.
     pub fn add(&mut self, problem: &Problem, time: Nanos) {
         let best = self.0.entry(problem.types()).or_default();
         let nanos = time.0.max(1) as f64;
@@ -29,12 +29,12 @@ impl Rates {
         }
     }
 
-    /// The least that a call may take, as far as known; on a small device if nothing is.
+    /// The least time that a call may take, from the known rates; from the rates of a small device if none are known.
     pub fn least(&self, problem: &Problem) -> Nanos {
         Nanos(nanos(problem, self.0.get(&problem.types()).copied().unwrap_or(SMALL_DEVICE_RATES)) as u64)
     }
 
-    /// The time by which a call might be shortened.
+    /// The most time by which a call might become faster.
     pub fn gain(&self, problem: &Problem, time: Nanos) -> Nanos {
         let Some(best) = self.0.get(&problem.types()) else { return time };
         let bound = nanos(problem, best.map(|rate| rate * MAX_RATE_GROWTH));

@@ -11,7 +11,7 @@ use super::similar::Similar;
 use super::task::CALLS;
 use crate::choose::Prover;
 
-/// The room of a step, by known facts about the device.
+/// The room of a step, and the known facts about the device.
 pub(super) struct Room<'a> {
     /// Bounds.
     pub rates: &'a Rates,
@@ -21,11 +21,11 @@ pub(super) struct Room<'a> {
     pub prover: Prover<'a>,
     /// Plans that are built while the program runs.
     pub builds: &'a Builds,
-    /// For how long in all, or `None` for as long as it takes.
+    /// The time that all measurements of the step may take, or `None` for any time.
     pub builds_for: Option<Duration>,
     /// Whether hardly anything has held the step up yet, so that one measurement may take any time.
     pub is_untouched: bool,
-    /// Until when the library may be asked, and the measurement must be enqueued.
+    /// The deadline for queries of the library and for enqueuing the measurement.
     pub until: Instant,
     /// Whether time is left to try an unpromising candidate.
     pub is_thorough: bool,
@@ -42,8 +42,8 @@ impl Room<'_> {
         self.similar.setup(problem, algorithm, notes) + CALLS as u32 * Duration::from_nanos(call.0) <= left
     }
 
-    /// The state of plans for a problem, which are built from now on if nobody has asked before; by the library's
-    /// report about their algorithms, and how long others of their engines took.
+    /// The state of plans for a problem. The first request starts building them. Whether they need a build follows from
+    /// the library's report about their algorithms, and from the time that other plans of the same engines took.
     pub fn built(&self, problem: &Problem, target: Target, notes: Notes) -> Built {
         let is_quick = match &target {
             Target::Part(algorithm) => self.similar.is_quick_to_build(problem, algorithm),

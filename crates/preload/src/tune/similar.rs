@@ -1,4 +1,4 @@
-//! The results of algorithms on similar convolutions: which to try first, which not at all, and the expected time of one.
+//! Uses results of algorithms on similar convolutions to decide which to try first and which to skip, and to predict the time of a call.
 //!
 //! ```text
 //! c64 h56 r3 forward:  winograd 1.1, gemm 3.0, direct 40       times of a small device
@@ -24,8 +24,8 @@ pub(super) struct Similar {
     builds: HashMap<(String, Operation), Taken>,
 }
 
-/// An algorithm where it may be expected to be about as fast as elsewhere: its name, the extents and strides of the filters,
-/// whether there are groups, the operation and the types.
+/// An algorithm on a class of convolutions, within which it should be about equally fast: its name, the extents and strides of the filters, whether
+/// there are groups, the operation and the types.
 type Class = (String, [usize; 3], [usize; 3], bool, Operation, Types);
 
 /// Observations of an algorithm; slowness is time over a small device's time.
@@ -37,7 +37,7 @@ struct Seen {
     work: f64,
 }
 
-/// The times of an engine: the first time, which may include a library that is loaded; the shortest; the longest but
+/// The times of an engine: the first time, which may include the loading of a library; the shortest; the longest but
 /// the first.
 struct Taken {
     first: Duration,
@@ -64,7 +64,8 @@ impl Taken {
         self.longest_later.map_or(self.first, |later| later.max(self.first))
     }
 
-    /// The time of the next one: a compiled engine is compiled for each size and variant, others are only loaded once.
+    /// The expected time of the next set-up. A compiled engine is compiled again for each size and variant; other
+    /// engines are loaded once.
     fn next(&self, notes: Notes) -> Duration {
         if notes.contains(Notes::COMPILED) { self.longest() } else { self.shortest }
     }
@@ -72,7 +73,7 @@ impl Taken {
 
 /// An unknown algorithm may take this number of times the bound.
 const UNKNOWN_SLOWDOWN: f64 = 20.0;
-/// Expected times are exceeded by no more than this in general.
+/// Actual times rarely exceed expected times by more than this factor.
 const EXPECTATION_MARGIN: f64 = 1.5;
 /// An algorithm that was not seen yet on a class is expected to be slower than the best known one by this factor.
 const NEW_SLOWDOWN: f64 = 2.0;
@@ -80,7 +81,7 @@ const NEW_SLOWDOWN: f64 = 2.0;
 const MAX_SETUP_TIME: Duration = Duration::from_millis(300);
 /// A plan that takes no longer to build holds nothing up.
 const QUICK_BUILD_TIME: Duration = Duration::from_millis(20);
-/// On convolutions with this number of times the work, an algorithm may do better than before, by this factor.
+/// On a convolution with this many times the work, an algorithm may be faster per work, by this factor.
 const LARGER_WORK: f64 = 4.0;
 const LARGER_WORK_GAIN: f64 = 4.0;
 
@@ -109,7 +110,7 @@ impl Similar {
         self.seen.get(&class(problem, algorithm))
     }
 
-    /// Whether nothing is known of an algorithm.
+    /// Whether an algorithm has no observations.
     pub fn is_new(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
         self.of(problem, algorithm).is_none()
     }
@@ -134,8 +135,8 @@ impl Similar {
         longest(&self.setups).max(longest(&self.builds)) > Some(MAX_SETUP_TIME) && notes().contains(Notes::COMPILED)
     }
 
-    /// Whether plans of the algorithm's engine are known to be built in no time. The library's report is not enough:
-    /// some engines compile without reporting it.
+    /// Whether plans of the algorithm's engine are known to build in almost no time. The library's report is not
+    /// enough, because some engines compile without reporting it.
     pub fn is_quick_to_build(&self, problem: &Problem, algorithm: &Algorithm) -> bool {
         let known = self.builds.get(&engine(problem, algorithm));
         known.and_then(|build| build.longest_later).is_some_and(|longest| longest <= QUICK_BUILD_TIME)
@@ -159,8 +160,8 @@ impl Similar {
         Nanos((EXPECTATION_MARGIN * time.0 as f64) as u64)
     }
 
-    /// Whether an algorithm is not worth a measurement where a call must take less than so long: at its best it has been too
-    /// slow, or far too slow on a small share of the work.
+    /// Whether an algorithm is not worth a measurement, given the time that a call must beat: its best result was too slow, or it was far too slow on
+    /// a small share of the work.
     pub fn is_hopeless(&self, problem: &Problem, algorithm: &Algorithm, allowed: Nanos) -> bool {
         self.of(problem, algorithm).is_some_and(|seen| {
             let work = small(problem);

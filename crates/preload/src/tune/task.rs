@@ -55,7 +55,7 @@ pub(super) struct Task {
     /// The configurations that the programs run, where their outputs are looked at, and these outputs, by flat index.
     pub compared: Vec<Configuration>,
     pub outputs: Vec<usize>,
-    /// How long it may take.
+    /// The time that it may take.
     pub expected: Nanos,
 }
 
@@ -66,7 +66,7 @@ impl Task {
         Task { purpose, programs: vec![program], rounds: CALLS, compared, outputs, expected: Nanos::ZERO }
     }
 
-    /// With how long it may take, for a kernel of which a call takes so long now if that is known.
+    /// Adds the time that it may take. `now` is the current time of a call of the kernel, if known.
     pub fn expecting(self, whole: &Problem, now: Option<Nanos>, rates: &Rates, similar: &Similar) -> Task {
         let call = match (&self.purpose, now) {
             (Purpose::Part(part, algorithm) | Purpose::Pilot(part, algorithm), _) => {

@@ -59,7 +59,7 @@ class Table:
         raise NotImplementedError
 
     def _shown(self) -> list[dict[str, str]]:
-        """The rows for people, with units after the values."""
+        """The rows for display, with units after the values."""
         raise NotImplementedError
 
     def _picture(self) -> str:

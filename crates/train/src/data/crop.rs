@@ -17,7 +17,7 @@ const LEAST_AREA: f64 = 0.08;
 /// The largest ratio of width to height; the least is its inverse.
 const WIDEST: f64 = 4.0 / 3.0;
 
-/// Parts to draw before the largest one at the center is taken.
+/// The number of parts to draw. If none is valid, the largest part at the center is taken.
 const DRAWS: u64 = 10;
 
 /// Draws a part of a picture. Which one depends only on the key and the size of the picture.
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_sample_is_scaled_up_from_its_part() {
         let shape = Shape::image(2, 20, 30);
-        // A ramp along each axis stays one: its values are the places in the part.
+        // A ramp along each axis stays a ramp: its values are the positions in the part.
         let ramp = |i: usize| if i < 600 { (i % 30) as f32 } else { (i % 600 / 30) as f32 };
         for key in 0..50 {
             let mut sample: Vec<f32> = (0..1200).map(ramp).collect();

@@ -202,7 +202,7 @@ pub fn open_test(
     Ok(opened.test.unwrap_or(opened.train))
 }
 
-/// Opens images without labels: files, and folders with images in them. `name` is what reports call them.
+/// Opens images without labels: files, and folders with images in them. Reports use `name` for them.
 ///
 /// # Errors
 /// The errors of [`Images::open_unlabeled`].

@@ -17,13 +17,13 @@ enum Value {
     Dictionary(Vec<(usize, usize)>),
     /// A function or class by its module and name.
     Name(String),
-    /// An array whose content is still to come, or is there: the extents and the bytes.
+    /// An array: its extents, and its bytes once they have been read.
     Array(Vec<usize>, Vec<u8>),
     /// The type of an array's numbers.
     Type(Vec<u8>),
 }
 
-/// A dictionary's images and labels: what a CIFAR file in Python's form holds.
+/// The images and labels of a dictionary, the content of a CIFAR file in Python's form.
 #[derive(Debug)]
 pub struct Entries {
     /// Lists of numbers, by key.
@@ -62,7 +62,7 @@ impl<'a> Machine<'a> {
         Ok(taken)
     }
 
-    /// A number of this many bytes, the least first.
+    /// A little-endian number of this many bytes.
     fn number(&mut self, len: usize) -> Result<u64, String> {
         Ok(self.take(len)?.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
@@ -235,7 +235,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Calls one of the few functions by which numpy's arrays of bytes are made.
+    /// Calls one of the few functions with which pickles create numpy's arrays of bytes.
     fn call(&mut self) -> Result<(), String> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (Value::Name(name), Value::Tuple(arguments)) = (&self.values[function], &self.values[arguments]) else {

@@ -1,4 +1,5 @@
-//! The read-only store behind the user's cache: decisions that come with the program, or a profile file in their place.
+//! The read-only store that is used if the user's cache has no answer: decisions that come with the program, or a
+//! profile file in their place.
 //!
 //! Only the decisions of one device and cuDNN version are kept in memory. The driver, the rest of a device's library, is not compared: the library is
 //! asked again for a configuration's needs before it runs.

@@ -1,4 +1,5 @@
-//! The accuracy of configurations: of the one that won by alternating, and of a running one that nobody has compared.
+//! Compares the accuracy of configurations: of the winner of a duel, and of a running configuration that was not
+//! compared yet.
 
 use tightfit_core::{Configuration, Nanos};
 
@@ -19,7 +20,7 @@ pub(super) struct Pending {
 }
 
 impl Job {
-    /// The running choice, if nobody has compared it.
+    /// The running choice, if it was not compared yet.
     pub(super) fn guessed(&self) -> Option<&Configuration> {
         self.kernel.running().configuration().map(|now| &**now).filter(|now| self.allows(now).is_none())
     }
@@ -70,7 +71,7 @@ impl Job {
         };
     }
 
-    /// The result of the running choice's comparison: nothing if it is right, or does not run any more.
+    /// The result of the running choice's comparison. There is nothing to do if it is right, or if it no longer runs.
     pub(super) fn compare_guess(&mut self) {
         let Some(pending) = self.guess.take() else { return };
         let now = self.take_down(*pending);
@@ -87,7 +88,7 @@ impl Job {
         }
     }
 
-    /// Ends before it is done: waits for the current computation. Returns the choice from now on, if it is another one.
+    /// Ends the comparison early, after the current computation. Returns the new choice, if it changes.
     pub fn settle(&mut self) -> Option<Configuration> {
         self.compare_guess();
         if matches!(self.stage, Stage::Compare(_)) {
@@ -95,7 +96,7 @@ impl Job {
         }
         match &self.stage {
             Stage::Done(Verdict::Ours(ours)) => Some(ours.clone()),
-            // The most promising one will do: no time is left to alternate.
+            // No time is left to alternate, so the most promising configuration is taken.
             _ if self.runs_wrong() => self.best(),
             _ => None,
         }
@@ -127,7 +128,7 @@ impl Job {
     fn reject(&mut self, ours: &Configuration) -> Stage {
         log_inaccurate(&self.kernel.question, ours);
         self.attempts += 1;
-        // A wrong choice that runs must give way to something.
+        // A running choice that is wrong must be replaced by some other.
         let goes_on = self.attempts < ATTEMPTS || self.runs_wrong();
         self.best().filter(|_| goes_on).map_or(Stage::Done(Verdict::Stays), Stage::Duel)
     }

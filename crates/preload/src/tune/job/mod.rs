@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! own        times the framework's choice                     -> how much could be gained
-//! guess      a guess within the limit that nobody compared    -> plainly wrong?
+//! guess      a guess within the limit, not compared yet       -> plainly wrong?
 //! survey     times candidates, one after another, first the   -> the fastest configuration within the reported workspace
-//!            parts of the running choice if nobody has timed it
+//!            parts of the running choice if it was not timed yet
 //! duel       alternates it and the running choice on one data -> faster by more than the noise?
 //! compare    the outputs of both, against 64-bit arithmetic   -> as accurate? (under a limit: not plainly wrong?)
 //! ```
@@ -99,9 +99,9 @@ pub(super) enum Verdict {
 /// The next step.
 pub(super) enum Next {
     Run(Box<Task>),
-    /// This runs from now on, and the survey continues.
+    /// This choice runs from now on, and the survey continues.
     Swap(Configuration),
-    /// Nothing in this step, which has no room for it.
+    /// Nothing in this step, because it has no room for the measurement.
     Later,
     /// Nothing yet: something is being computed, or the kernel must be about to be executed.
     Wait,
@@ -140,7 +140,7 @@ impl Job {
         self.spent = (self.spent.0 + time, self.spent.1 + measurements);
     }
 
-    /// How much less the next measurement is expected to gain than the first.
+    /// The expected gain of the next measurement, as a share of the first one's.
     pub fn prospects(&self) -> f64 {
         GAIN_PER_MEASUREMENT.powi(self.spent.1 as i32)
     }
@@ -385,7 +385,8 @@ impl Job {
         let time = outcome.as_ref().and_then(last);
         match (task.purpose, std::mem::replace(&mut self.stage, Stage::Survey)) {
             (Purpose::Own, _) => match time {
-                // Without its time nothing can be judged, unless it cannot run anyway.
+                // Without the time of the framework's choice nothing can be judged, unless that choice cannot run
+                // anyway.
                 None if self.kernel.can_run_own() => self.stage = Stage::Done(Verdict::Stays),
                 time => {
                     self.theirs = time.map(|time| time.max(Nanos(1)));

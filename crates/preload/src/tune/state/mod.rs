@@ -28,9 +28,9 @@ use crate::ranks;
 use crate::session::Session;
 use crate::settings::Settings;
 
-/// Measurements on their way at most.
+/// The most measurements whose results are pending.
 const MAX_IN_FLIGHT: usize = 32;
-/// Jobs that are asked at a call and have to wait, at most.
+/// After this number of jobs that have to wait, no further job is asked at the same call.
 const MAX_WAITING_JOBS: usize = 8;
 /// The time between two looks in the cache for decisions of other ranks, and the time after the last one when this rank
 /// takes over their share.
@@ -53,7 +53,7 @@ pub(super) struct State {
     jobs: Vec<Job>,
     /// Kernels that another rank measures.
     others: Vec<Arc<Kernel>>,
-    /// The times of their last decision in the cache, and of the last look.
+    /// The times of the other ranks' last decision in the cache, and of the last look there.
     heard: Option<Instant>,
     asked: Option<Instant>,
     flights: Vec<Flight>,
@@ -195,7 +195,7 @@ impl State {
                 job.kernel.set_framework_time(theirs);
             }
         }
-        // A program may train for long without waiting for the device, which would give it back.
+        // A program may train for long without waiting for the device. Only such a wait would free the memory.
         if self.flights.is_empty()
             && before > 0
             && let Err(error) = call.around.host.give_back(call.device)
@@ -286,7 +286,7 @@ impl State {
             let prover =
                 Prover { proofs: around.chooser.proofs(), device: call.device, host: around.host, cached: &cached };
             let (rates, similar, builds) = (&self.rates, &self.similar, call.builds);
-            // Building plans holds nothing up, but has an end.
+            // Building plans does not hold the program up, but its time is limited.
             let builds_for = budget.limit();
             let room = Room { rates, similar, prover, builds, builds_for, is_untouched, until, is_thorough };
             let (job, begun) = (&mut self.jobs[place], Instant::now());
@@ -443,7 +443,7 @@ impl State {
         self.others.append(&mut left);
     }
 
-    /// Shows on a terminal how far it is.
+    /// Shows the progress of tuning on a terminal.
     pub fn show(&self, call: &TunedCall<'_>) {
         let done = self.kernels.iter().filter(|kernel| !kernel.is_open()).count();
         let left = call.around.settings.budget.limit().map(|limit| limit.saturating_sub(self.pace.spent()));

@@ -1,1 +1,1 @@
-"""Fits PyTorch models into a budget of bytes. The doors are in `tightfit.torch`."""
+"""Fits PyTorch models into a budget of bytes. The public functions are in `tightfit.torch`."""

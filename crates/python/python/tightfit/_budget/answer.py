@@ -1,4 +1,4 @@
-"""What questions about memory are answered with: a plan, a sweep over budgets, the largest mini-batch."""
+"""The answers to questions about memory: a plan, a sweep over budgets, the largest mini-batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LargestBatch", "Plan", "Sweep"]
 
 
 class Plan(Table):
-    """What a training step of a model needs under a budget.
+    """The memory and time of a training step of a model under a budget.
 
     Attributes
     ----------
@@ -35,14 +35,14 @@ class Plan(Table):
     overhead : float
         Predicted added time, as a share of the step: 0.05 for 5%.
     gap : float or None
-        How far the predicted time is above a bound, as a share of that: no plan that leaves as much room for gaps between blocks takes less.
-        None if everything is kept, or no bound was found.
+        The difference between the predicted time and a lower bound, as a share of the bound. The bound covers all plans that leave the same room for
+        gaps between blocks. None if everything is kept, or no bound was found.
     host : int
         Bytes of host memory.
     device : str
-        What times are predicted for.
+        The device that times are predicted for.
     assumed : list of str
-        What was assumed, because nobody said.
+        The assumptions about facts that were not given.
     """
 
     def __init__(self, fitted: Fitted, fits: bool, question: Question) -> None:

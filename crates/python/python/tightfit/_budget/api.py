@@ -251,11 +251,11 @@ def largest_batch(
 
 
 class Budget:
-    """The context of :func:`budget`; enter it as often as needed."""
+    """The context of :func:`budget`, which may be entered any number of times."""
 
     def __init__(self, session: Session, models: tuple[nn.Module, ...]) -> None:
         self.session = session
-        # Weakly: a block keeps no model alive.
+        # Weak references, so that a block keeps no model alive.
         self.models = [weakref.ref(model) for model in models]
         self._entered = _Entered()
 
@@ -278,13 +278,13 @@ class Budget:
 
 
 class _Entered(threading.local):
-    """What answers for a block's hooks in this thread, from the outermost on."""
+    """The handlers of the active blocks' hooks in this thread, the outermost first."""
 
     def __init__(self) -> None:
         self.active: list[Any] = []
 
 
-# Blocks by place: without models, and of those whose first model is there.
+# Blocks by their place in the program: blocks without models, and blocks of each first model that is still alive.
 _blocks: dict[Any, Budget] = {}
 _blocks_of: weakref.WeakKeyDictionary[nn.Module, dict[Any, Budget]] = weakref.WeakKeyDictionary()
 
@@ -300,8 +300,8 @@ def budget(
             loss = criterion(discriminator(generator(z)), real)
         loss.backward()
 
-    The first time a block runs, everything that it saves is moved to host memory, and the step is recorded; from the second time on
-    a plan is carried out. Each place in the program has plans of its own. Call ``backward`` outside the block.
+    When a block runs for the first time, everything that it saves is moved to host memory, and the step is recorded. From the second time on, a plan
+    is carried out. Each place in the program has separate plans. Call ``backward`` outside the block.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The largest number for which something holds that holds for all smaller ones, with few questions."""
+"""Searches for the largest mini-batch that fits, with few trials."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MOST = 1 << 20
 
 
 def largest(needs: Callable[[int], int], limit: int) -> int:
-    """The largest number that needs no more than a limit; 0 if 1 needs more. What numbers need grows nearly evenly, so few are asked."""
+    """The largest number whose need is within a limit; 0 if 1 needs more. Needs grow nearly linearly, so few numbers are tried."""
     low, at_low = 1, needs(1)
     if at_low > limit:
         return 0
     high, at_high = 2, needs(2)
     while at_high <= limit and high < _MOST:
-        # Where the line through both meets the limit.
+        # The number at which the line through both points reaches the limit.
         slope = max((at_high - at_low) / (high - low), 1e-9)
         guess = int(low + (limit - at_low) / slope)
         low, at_low, high = high, at_high, min(max(guess + 1, high + 1), 8 * high, _MOST)
@@ -28,7 +28,7 @@ def largest(needs: Callable[[int], int], limit: int) -> int:
         at_middle = needs(middle)
         if at_middle <= limit:
             low, at_low = middle, at_middle
-            # The line was right: its neighbor decides.
+            # If the guess was right, the next number does not fit.
             if low + 1 < high and (at_next := needs(low + 1)) > limit:
                 high, at_high = low + 1, at_next
         else:
@@ -37,7 +37,8 @@ def largest(needs: Callable[[int], int], limit: int) -> int:
 
 
 def largest_fitting(fits: Callable[[int], bool], start: int) -> int:
-    """The same where it is only known whether a number fits, from one that does, or 0; 0 if 1 does not. Beyond 64, to within a 64th."""
+    """The largest number that fits, if trials only show whether a number fits; 0 if 1 does not fit. `start` is a number that fits, or 0. The answer
+    is exact up to 64, and within 1/64 beyond that."""
     low, high = (start, 2 * start) if start else (0, 1)
     while high <= _MOST and fits(high):
         low, high = high, 2 * high

@@ -1,7 +1,7 @@
 """Fits the models of unmodified programs, under ``tightfit run --budget``.
 
-Graphs that a program compiles with Inductor are planned when they are compiled. For eager models, hooks on all modules see the outermost call
-first. The module called there with gradients is fitted, unless it wraps another one for several devices. A budget that cannot be met ends the
+Graphs that a program compiles with Inductor are planned when they are compiled. For eager models, hooks on all modules see the outermost call first.
+The module of that call is fitted if it runs with gradients and does not wrap another module for several devices. A budget that cannot be met ends the
 program before its first step, with exit code 3. A later model that does not fit is offloaded.
 """
 
@@ -53,10 +53,10 @@ class _Launched:
         # Whether compiled graphs are planned, too.
         self.takes_compiled = False
         self.sessions = known.launched
-        # Those of models, and of models that are planned together.
+        # The sessions of single models, and of groups of models that are planned together.
         self.all_sessions: list[Session] = []
         self.state = threading.local()
-        # Whether a model has run that fits or is left alone. Then training may have begun.
+        # Whether a model that fits or is left alone has run. Training may have begun then.
         self.ran = False
         # Optimizers in order of creation, their number so far, and that number at the last search for a model's optimizers.
         self.optimizers: list[weakref.ref[Any]] = []
@@ -142,7 +142,7 @@ class _Launched:
         @functools.wraps(own)
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if self.is_model(module, args):
-                # PyTorch traces calls of modules as they are by default.
+                # Restore the default first, because PyTorch traces calls of modules.
                 nn.Module.__call__ = own
                 device = next(module.parameters()).device
                 say(f"{type(module).__name__} is compiled")
@@ -176,7 +176,7 @@ class _Launched:
             self.misfit(error)
 
     def misfit(self, error: DoesNotFit) -> None:
-        """Ends the program, unless one of its models has run: training that has begun goes on."""
+        """Ends the program, unless one of its models has run. Training that has begun continues."""
         if not self.ran:
             _end(error)
 
@@ -185,12 +185,12 @@ class _Launched:
         if found is None:
             if next(module.parameters(), None) is None:
                 return None
-            # Another thread may have come first.
+            # Another thread may have created it first.
             found = self.sessions.setdefault(module, self.make(type(module).__name__, module))
         return found
 
     def make(self, name: str, module: nn.Module) -> Session:
-        """A session within the budget of the process."""
+        """Creates a session with the budget of the process."""
         try:
             size = budget_of(_read(self.budget), next(module.parameters()).device, "TIGHTFIT_BUDGET")
         except BadInput as error:
@@ -217,7 +217,7 @@ def _read(budget: str) -> int | str:
 
 
 def _end(error: DoesNotFit) -> None:
-    """Ends the program at once, so that none of its handlers goes on with a model that does not fit."""
+    """Ends the program at once, so that no handler of the program continues with a model that does not fit."""
     sys.stdout.flush()
     print(f"tightfit: {error}", file=sys.stderr, flush=True)
     os._exit(_DOES_NOT_FIT)
@@ -248,7 +248,7 @@ def install(met: Callable[[], None] | None = None) -> None:
     if os.environ.get("TIGHTFIT_COMPILE", "false") == "true":
         launched.compile_model()
     register_module_forward_pre_hook(launched.before)
-    # A forward pass is traced from behind its planning on.
+    # The hooks of the trace come after the hook that plans, so a traced forward pass does not include planning.
     if path := os.environ.get("TIGHTFIT_TRACE"):
         trace_to(path, sessions, summary.peaks)
     register_module_forward_hook(launched.after, always_call=True)

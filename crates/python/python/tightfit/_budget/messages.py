@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 __all__ = ["detail", "say", "said_if_slow"]
 
-# Seconds after which a program is told what it waits for.
+# Seconds after which a line explains a wait.
 _SLOW = 3.0
 
 
@@ -28,7 +28,7 @@ def detail(line: str) -> None:
 
 @contextmanager
 def said_if_slow(line: str) -> Iterator[None]:
-    """Writes a line for the user while what is done within takes long."""
+    """Writes a line for the user if the `with` block takes long."""
     timer = threading.Timer(_SLOW, say, [line])
     timer.daemon = True
     timer.start()

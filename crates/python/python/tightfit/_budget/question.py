@@ -81,13 +81,13 @@ class Question:
 
     @classmethod
     def of(cls, fitted: Fitted, host: int | None, recomputes: bool) -> Question:
-        """What a plan answers, asked again within other budgets."""
+        """The question that a plan answers, to ask it again for other budgets."""
         assumed, device = fitted.assumed, fitted.watch.device
         name = str(fitted.step.data["name"])
         return cls(name, fitted.rehearsal, device, assumed.state, assumed.scratch, assumed.outside + assumed.reserve, host, recomputes, None, [])
 
     def within(self, budget: int | Share) -> tuple[Fitted, bool]:
-        """A plan within a budget, or else the one that needs least; and whether it fits."""
+        """Returns a plan within a budget and True. If none fits, it returns the plan with the least need and False."""
         if isinstance(budget, Share):
             budget = budget.of(self.plain)
         try:
@@ -109,7 +109,7 @@ class Question:
         """The least budget in bytes for which a plan is found."""
         with assuming(self.card):
             found = least_of(fitted)
-        # A plan that was made without a limit knows no gaps between blocks. Where these count, the answer has to fit with them.
+        # A plan without a limit is made without regard to gaps between blocks. If gaps count, the answer must fit with them.
         for _ in range(_TRIES if self._grows else 0):
             try:
                 self._planned(found, True)
@@ -126,12 +126,12 @@ class Question:
 
     @functools.cached_property
     def plain(self) -> int:
-        """What a step needs that keeps everything."""
+        """Bytes of a step that keeps everything."""
         return self._kept + self.reserve
 
     @functools.cached_property
     def reserve(self) -> int:
-        """Bytes for libraries, where what they take was not measured: the same within any budget, so that all plans compare with one plain step."""
+        """Assumed bytes for libraries, if not measured. They are the same for every budget, so that all plans compare with one plain step."""
         on = torch.device("cuda") if self.card is not None else self.device
         return 0 if self._times is not None and self._times.known else reserve_of(self._kept * 4 // 3, on)
 
@@ -141,7 +141,7 @@ class Question:
 
     @functools.cached_property
     def _kept(self) -> int:
-        """The peak of a step that keeps everything, without what libraries need."""
+        """The peak of a step that keeps everything, without the bytes of libraries."""
         outside = Assumed(self.state, self.scratch, self.buckets, 0, 0)
         with assuming(self.card):
             step = step_of(self.rehearsal, self.device, self.name, outside, self._times, self.host, self.recomputes)

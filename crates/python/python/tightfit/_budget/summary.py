@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Steps", "Summary", "stats_of"]
 
-# Steps whose time says nothing yet: plans are made, and graphs compiled.
+# The times of these first steps do not count: they include planning and compiling.
 _FIRST = 5
-# The last steps whose times are kept.
+# The most step times to keep.
 _KEPT = 4096
 
 
 class Steps:
-    """Steps of the optimizer that took one first, and the time between them on the host, which follows the GPU's once it waits for it."""
+    """Counts the steps of the optimizer that steps first, and times them on the host. Once the host waits for the GPU, its times are the GPU's."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,7 +60,7 @@ class Steps:
 
 
 class Summary:
-    """What is told at the end of the process that it is made in."""
+    """Writes a summary at the end of its process."""
 
     def __init__(self, sessions: Callable[[], Iterable[Session]]) -> None:
         self.sessions = sessions
@@ -70,7 +70,7 @@ class Summary:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        # A child that was forked has the hooks and the models of its parent.
+        # A forked child inherits the hooks and models of its parent, but must not write a summary.
         if os.getpid() != self._process or os.environ.get("RANK", "0") != "0":
             return
         fitted = [plan for session in self.sessions() if (plan := session.last) is not None]

@@ -17,7 +17,7 @@ import torch
 
 __all__ = ["Mark", "Record", "Span", "begin", "follow_copies", "record", "rerunning"]
 
-# Microseconds between two notes of the memory: PyTorch takes ten to twenty for its statistics.
+# Microseconds between two samples of the memory. PyTorch takes 10 to 20 us for its statistics.
 _EVERY = 100.0
 
 
@@ -48,7 +48,7 @@ class Record:
     spans
         Spans that have ended.
     memory
-        Bytes over time: in use on the GPU, as PyTorch's allocator counts them; on a CPU, where nobody counts, resident in the process.
+        Bytes over time: in use on the GPU, as PyTorch's allocator counts them; on a CPU, which has no such count, resident in the process.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Record:
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def mark(self, stream: Any = None) -> Mark:
-        """This moment, on a stream of the GPU, or else on the one that computes."""
+        """Marks the current moment, on the given stream of the GPU or on the current one."""
         event = None
         if self.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
             event = torch.cuda.Event(enable_timing=True)

@@ -1,9 +1,9 @@
 """Writes the trace of a program's first steps under ``tightfit run --trace``, for Perfetto, and a page with its memory.
 
-The file is whole after each step, so that whatever ends the program costs the last step at most::
+The file is complete after each step, so a program that ends early loses at most its last step::
 
     {"traceEvents": [ ...one event a line... | ], "otherData": {...}}
-                                             ^ the next step's events are written from here on
+                                             ^ the events of the next step are written here
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Traced", "install"]
 
-# Steps that are recorded, and spans at most, which a step may have many of.
+# The number of recorded steps, and the most recorded spans, because a step may have many.
 STEPS, SPANS = 100, 200_000
 # Steps after which the page is written for the first time.
 _SHOWN = 8
@@ -62,12 +62,12 @@ class Traced:
         self.times: list[float] = []
         self.memory: list[tuple[float, int]] = []
         self._file: int | None = None
-        # Where the events end, and the steps that they are of.
+        # The position at which the events end, and the number of steps that they cover.
         self._place = self._written = 0
         self._first: int | None = None
         self._updates: dict[int, Mark] = {}
         self._began: Mark | None = None
-        # A moment that both clocks know, and its time on the host: spans on the GPU are placed from here on.
+        # A moment on both clocks, and its time on the host. Spans on the GPU are placed relative to it.
         self._base: Mark | None = None
         self._base_us = 0.0
         self._zero = 0.0
@@ -156,7 +156,7 @@ class Traced:
     # The file.
 
     def write(self, waits: bool = False) -> None:
-        """Writes what has ended; `waits` for the GPU, or leaves what it has not reached to the next time."""
+        """Writes the spans that have ended. It `waits` for the GPU, or leaves spans that the GPU has not reached for the next write."""
         record = self.record
         if self._base is None:
             return
@@ -176,7 +176,7 @@ class Traced:
             self._move_base(ready[-1].end)
 
     def _move_base(self, mark: Mark) -> None:
-        """Times between events are exact where they are near."""
+        """Moves the base forward, because times between near events are more exact."""
         assert self._base is not None
         self._base_us += 1e3 * self._base.event.elapsed_time(mark.event)
         self._base = mark
@@ -185,7 +185,7 @@ class Traced:
         return round(host - self._zero, 3)
 
     def _events(self, span: Span) -> Iterable[dict[str, Any]]:
-        """A span on its tracks: phases are on the host's and the GPU's, copies and reruns where they are carried out."""
+        """The events of a span: phases appear on the host's and the GPU's tracks, copies and reruns on the track of the device that runs them."""
         base = self._base
         begin, end = span.begin, span.end
         on_host = (span.track, self._at(begin.host), self._at(end.host))
@@ -206,7 +206,7 @@ class Traced:
         return "memory in use on the GPU" if self.record.device.type == "cuda" else "resident memory of the process"
 
     def _append(self, events: list[dict[str, Any]]) -> bool:
-        """Writes events, and the file's end behind them; ends the trace if that fails, with a file that is whole."""
+        """Writes events, and then the end of the file. If that fails, it ends the trace and leaves a complete file."""
         lines = [json.dumps(event, separators=(",", ":")) for event in events]
         before = self._place
         try:
@@ -226,7 +226,7 @@ class Traced:
         return f'\n],\n"displayTimeUnit":"ms",\n"otherData":{json.dumps(self.about(steps))}}}\n'.encode()
 
     def _put(self, data: bytes, place: int) -> int:
-        """Writes at a place, and gives that behind it."""
+        """Writes at a position. Returns the position after the data."""
         assert self._file is not None
         while data:
             written = os.pwrite(self._file, data, place)
@@ -234,11 +234,11 @@ class Traced:
         return place
 
     def _fail(self, error: OSError, place: int) -> None:
-        """Leaves the file as it was, where there is one, and the program alone."""
+        """Restores the file to its last complete state, if there is one, and stops tracing. The program goes on."""
         kept = ""
         if self._file is not None and place:
             try:
-                # The part that is cut off leaves room for the end.
+                # The removed part leaves enough room on the disk for the end of the file.
                 os.ftruncate(self._file, place)
                 self._put(self._end(self._written), place)
                 kept = f"; it has the first {self._written} steps"

@@ -224,8 +224,8 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         self.reserve = (0..model.points.len()).map(room).collect();
     }
 
-    /// Places the best decisions, and the best from a different starting point. Returns by how many bytes the first that does not fit misses the
-    /// budget, assuming that its memory is full except for the reserve.
+    /// Places the best decisions, and the best from a different starting point. Returns the number of bytes by which the first one that does not fit
+    /// misses the budget, assuming that its memory is full except for the reserve.
     fn place_known(&self, trials: &mut Trials<'_>) -> Option<u64> {
         let budget = self.model.drafter.options.budget.0;
         let limit = budget - self.reserve.iter().max().copied().unwrap_or_default();

@@ -7,7 +7,7 @@
 //!           variants that can gain little get less work
 //! ```
 //!
-//! Parts are therefore tried wherever they may be faster, at any budget, and cost little time where they are not.
+//! Parts are therefore tried at any budget if they may be faster, and cost little planning time if they are not.
 //!
 
 use super::least::Least;

@@ -40,13 +40,13 @@ __all__ = [
 ROUND = 512
 # Blocks up to this size are in other segments than large blocks. Their gaps do not count.
 SMALL = 1 << 20
-# The share of a budget that plans leave of the bound, because gaps are only predicted.
+# Plans leave this fraction (1 / n) of the budget free below the allocator's bound, because gaps are only predicted.
 _UNSURE = 128
-# The share of a budget that the allocator may reserve for gaps, and the least bytes for them.
+# The fraction (1 / n) of a budget that the allocator may reserve for gaps on top of it, and the least bytes for gaps.
 _GAPS, _LEAST_GAPS = 32, 128 << 20
-# Passes that are judged together.
+# The number of recent passes over which retries are counted.
 LOOKS = 4
-# The part of a budget that the bound gives way by, if the allocator often finds no room, and while `cudnn.benchmark` tries algorithms.
+# The fraction (1 / n) of a budget by which the bound is raised if the allocator often finds no room, and while `cudnn.benchmark` tries algorithms.
 _MORE = 4
 
 # By GPU: the bound of each owner, and the share of the GPU that the program itself allowed before.
@@ -177,7 +177,7 @@ def _share(index: int) -> float:
 
 @contextmanager
 def within(budget: int, device: torch.device) -> Iterator[None]:
-    """Enforces a budget for a while, and leaves nothing cached."""
+    """Enforces a budget inside a `with` block, and empties the allocator's cache at its end."""
     if device.type != "cuda" or not torch.cuda.is_available():
         yield
         return
@@ -192,11 +192,11 @@ def within(budget: int, device: torch.device) -> Iterator[None]:
 
 
 class _Measuring:
-    """Owns a bound while operations are measured."""
+    """The owner of the bound while operations are measured."""
 
 
 def beside(device: torch.device) -> int:
-    """Bytes of a GPU outside of PyTorch's allocator: of CUDA's context, NCCL and other libraries, and other processes."""
+    """Bytes of a GPU that are used outside of PyTorch's allocator: by CUDA's context, NCCL, other libraries and other processes."""
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
@@ -204,12 +204,13 @@ def beside(device: torch.device) -> int:
 
 
 def may_grow(device: torch.device) -> bool:
-    """Whether the allocator's segments grow once a plan is carried out, as far as its settings say it."""
+    """Whether the allocator's segments will be expandable when a plan runs, according to the allocator's settings."""
     return device.type == "cuda" and settings() in ([], [GROWING])
 
 
 def expand_segments(device: torch.device) -> bool:
-    """Lets the allocator's segments grow, so that little more is reserved than allocated, unless the user set it up; whether they do."""
+    """Makes the allocator's segments expandable, so that it reserves little more than it allocates, unless the user configured the allocator. Returns
+    whether they are expandable."""
     known = settings()
     if device.type != "cuda" or not torch.cuda.is_available() or known:
         return device.type == "cuda" and known == [GROWING]
@@ -230,7 +231,7 @@ def there_on(device: torch.device) -> There:
     size, free = 0, []
     for segment in torch.cuda.memory_snapshot():
         ours = segment["device"] == index and segment["stream"] == stream and not any(segment.get("segment_pool_id", (0, 0)))
-        # Cached segments without blocks go back before the allocator waits, and graphs have other pools.
+        # The allocator frees cached segments without live blocks when it needs room, and CUDA graphs use other pools.
         if not ours or segment["segment_type"] != "large" or segment.get("is_expandable") or not segment.get("active_size", 1):
             continue
         size += segment["total_size"]
@@ -239,7 +240,7 @@ def there_on(device: torch.device) -> There:
 
 
 def most_reserved(budget: int) -> int:
-    """The bytes that the allocator may reserve for a plan under a budget, as far as they are predicted."""
+    """The predicted bytes that the allocator may reserve for a plan under a budget."""
     return budget + room_for_gaps(budget) - budget // _UNSURE
 
 
@@ -250,14 +251,14 @@ def budget_for(reserved: int) -> int:
 
 
 def reserve_of(budget: int, device: torch.device) -> int:
-    """Bytes of a budget for workspaces of libraries, where these were not measured."""
+    """The assumed bytes of a budget for workspaces of libraries, if these were not measured."""
     if device.type != "cuda":
         return 0
     return min(budget // 4, (96 << 20) + budget // 50)
 
 
 def slack_of(budget: int, device: torch.device) -> int:
-    """Bytes of a budget that a plan leaves, where it must give something up: for gaps between blocks."""
+    """Bytes of a budget that a plan leaves free for gaps between blocks, if it has to move or recompute tensors."""
     if device.type != "cuda":
         return 0
     return min(budget // 20, (8 << 20) + budget // 200)

@@ -53,16 +53,16 @@ class Copies(Protocol):
         """Host memory of this many bytes."""
 
     def pinned(self, size: int) -> Tensor | None:
-        """The same, if the device can read and write all of it by itself; else None."""
+        """Host memory that the device can access directly, or None if not all of it can be pinned."""
 
     def pinnable(self, size: int) -> int:
-        """How much less than this many bytes can be pinned at once, as far as a few tries show."""
+        """The most bytes, up to `size`, that can be pinned at once, found in a few attempts."""
 
     def begin(self) -> None:
-        """Called before a pass: what follows may overwrite the arena."""
+        """Called before a pass. Later copies may overwrite the arena."""
 
     def room(self, size: int) -> Tensor:
-        """This many bytes on the device."""
+        """Allocates this many bytes on the device."""
 
     def out(self, tensor: Tensor, host: Tensor) -> Any:
         """Copies a tensor's whole storage to the host."""
@@ -71,14 +71,14 @@ class Copies(Protocol):
         """Copies to the device."""
 
     def wait(self, ticket: Any) -> None:
-        """Lets everything after this point see the copy done."""
+        """Makes all later work on the device wait for the copy."""
 
     def computing(self) -> AbstractContextManager[Any]:
-        """Where reruns compute: without gradients or autocast."""
+        """The context of reruns: without gradients or autocast."""
 
 
 class _OnDevice:
-    """The parts that do not depend on the kind of the device."""
+    """The methods that do not depend on the kind of device."""
 
     device: torch.device
 
@@ -134,7 +134,7 @@ _PIN_TRIES = 6
 
 
 class _Pinned(mmap.mmap):
-    """Host memory that the GPU reads and writes by itself; pageable where no more can be pinned, which is only slower."""
+    """Pinned host memory, which the GPU accesses directly. If no more memory can be pinned, it stays pageable, which is only slower."""
 
     def __init__(self, *_: Any) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class _Pinned(mmap.mmap):
 
 
 def _forget_error() -> None:
-    """Clears the runtime's last error, which the next kernel's launch would be blamed for."""
+    """Clears the runtime's last error, which the next kernel launch would otherwise report as its own."""
     # The runtime that PyTorch loaded has it; PyTorch's own bindings have no such call.
     for name in (None, f"libcudart.so.{(torch.version.cuda or '12').split('.')[0]}"):
         try:
@@ -168,7 +168,7 @@ def _tensor_of(memory: _Pinned, size: int) -> Tensor:
 
 
 class _Ticket:
-    """A copy on its way, until it is waited for: then its event serves others."""
+    """A running copy. After the wait for it, its event is reused."""
 
     __slots__ = ("done",)
 
@@ -183,7 +183,7 @@ class CudaCopies(_OnDevice):
         self.device = device
         self.stream_out = torch.cuda.Stream(device)
         self.stream_in = torch.cuda.Stream(device)
-        # Events that nobody will wait for any more. A stream that waits for one does not see it recorded again.
+        # Events for reuse, which nothing will wait for again. A stream that already waits for an event is not affected by a later record of it.
         self.spare: list[Any] = []
 
     def arena(self, size: int) -> Tensor:
@@ -210,14 +210,14 @@ class CudaCopies(_OnDevice):
         return least
 
     def begin(self) -> None:
-        # Copies in that nobody waited for may still read the arena.
+        # Copies to the device that nothing waited for may still read the arena.
         self.stream_out.wait_stream(self.stream_in)
 
     def _event(self) -> Any:
         try:
             return self.spare.pop()
         except IndexError:
-            # Several threads may take them.
+            # Another thread may have taken the last one.
             return torch.cuda.Event()
 
     def _copy(self, stream: Any, source: Tensor, target: Tensor) -> _Ticket:

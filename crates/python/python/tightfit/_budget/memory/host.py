@@ -1,4 +1,4 @@
-"""How much host memory may be taken for offloaded tensors, and this host's time for calls."""
+"""The host memory available for offloaded tensors, and the host's time for calls."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import torch
 
 __all__ = ["host_bytes", "operation_us", "pin_limits", "rerun_us"]
 
-# The share of the available memory that is taken at most; the rest is for the program's data and workers.
+# The largest share of the available memory to use. The rest is for the program's data and workers.
 _SHARE = 0.7
 _MEMORY = Path("/proc/meminfo")
-# The limit of a container, and its use: cgroups of both versions.
+# The memory limit of a container and its current use, for both versions of cgroups.
 _GROUPS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
 )
 
 
-# The host's time to note a call and run it again, and its time for an operation of a step with all that surrounds it, in calls of a small
-# operation.
+# Host times in units of the time to call a small operation: for noting a call and running it again, and for one operation of a step including the
+# Python code around it.
 _CALLS_OF_RERUN, _CALLS_OF_OPERATION = 8, 3
-# Calls that are timed, and how often.
+# The number of calls in a timed series, and the number of series.
 _TIMED, _ROUNDS = 50, 3
 
 
 def rerun_us(device: torch.device) -> float:
-    """This host's time for a call that runs again, in microseconds. A program that waits for its host takes longer by this time."""
+    """This host's time for a call that runs again, in microseconds. A program that is limited by its host slows down by this time."""
     return _CALLS_OF_RERUN * _call_us(device)
 
 
@@ -55,8 +55,7 @@ def _call_us(device: torch.device) -> float:
 def host_bytes() -> int | None:
     """Host memory that this process may take, shared evenly with the other ranks of this machine, or None if that is unknown.
 
-    The limit on locked memory (``ulimit -l``) does not count: most drivers of GPUs pin memory by themselves, beyond it. Pinning is tried before the
-    first pass.
+    The limit on locked memory (``ulimit -l``) is ignored, because most GPU drivers can pin memory beyond it. Pinning is tried before the first pass.
     """
     found = [free for free in (_available(), *(_of_group(*paths) for paths in _GROUPS)) if free is not None]
     if not found:

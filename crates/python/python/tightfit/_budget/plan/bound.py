@@ -1,7 +1,7 @@
-"""A plan in the form in which passes carry it out: by the number of each pack and unpack.
+"""Translates a plan into orders for each pack and unpack of a step, by number.
 
-Decisions name operations. Hooks on saved tensors see a step as a sequence of packs and unpacks. So every decision moves to the next pack or unpack
-at which it can happen, and the prediction is for the moved decisions.
+Decisions name operations. Hooks on saved tensors see only packs and unpacks. So every decision moves to the next pack or unpack at which it can
+take effect, and the prediction is for the moved decisions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["DROP", "KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "L
 
 KEEP, LEAF, OFFLOAD, REBUILD, DROP = range(5)
 ALIGNMENT = 512
-# Fewer saved tensors take less time with hooks than it takes to put the hooks away.
+# With fewer saved tensors, removing the hooks takes longer than calling them.
 QUIET = 4
 
 
@@ -42,14 +42,14 @@ class Order(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """The form of a tensor that is not just kept: of another one, the decision is not carried out."""
+    """The expected shape and type of a tensor that is not simply kept. If the tensor differs, its decision is not carried out."""
 
     shape: torch.Size
     dtype: torch.dtype
 
 
 class Look(NamedTuple):
-    """Saved bytes of a module's call that are dropped, and bytes of which the signs are kept."""
+    """The saved bytes of one call of a module: dropped bytes, and bytes of tensors that are reduced to their signs."""
 
     dropped: int
     masked: int
@@ -62,9 +62,9 @@ class Bound:
     Attributes
     ----------
     answers
-        For each pack: what to do, its elements, what else to do, its tensor, and what to expect.
+        For each pack: its action, its number of elements, other actions at this pack, its tensor, and the expected shape and type.
     kept
-        For each pack that is just kept, with nothing else to do, its elements; -1 for others. Most packs look no further.
+        For each pack that is kept, without other actions: its number of elements; -1 for other packs. Most packs read only this list.
     at_end
         The actions at the end of the forward pass.
     functions
@@ -72,45 +72,45 @@ class Bound:
     noted
         Modules whose calls are noted; "" is the model itself.
     switches
-        Modules at which noting begins or ends, and which of it.
+        Modules at which the noting of calls begins (True) or ends (False).
     quiet
-        Modules in which everything is just kept, or dropped when they end: they run without hooks on saved tensors.
+        Modules whose saved tensors are all kept, or dropped when the module ends. They run without hooks on saved tensors.
     flushes
-        Modules without notes at whose end it is known that their last operation has returned.
+        Modules without notes whose end shows that their last operation has returned.
     needs_hooks
-        Whether anything outside of these is neither kept nor dropped.
+        Whether any tensor is offloaded, recomputed, or read by a rerun.
     places
-        For each of these modules, the first pack of each of its calls, and the first one behind it.
+        For each module in `switches` or `quiet`, and for each of its calls: its first pack, and the first pack after it.
     unpacks
         The pack that is unpacked at each turn of the backward pass, for packs with hooks.
     fetch, drop, busy
-        By turn: tensors to fetch, and tensors whose next reader comes after another rerun; and the turns that have either.
+        By turn: tensors to fetch, tensors to drop because another rerun precedes their next reader, and the turns that have either.
     on_demand
         Offloaded tensors that the plan fetches no earlier than their first reader.
     rounds
-        How often each recomputed tensor is made again.
+        The number of reruns of each recomputed tensor.
     dropped, masked
-        Tensors that no backward pass reads, and that noted calls make again for other readers; and the ones whose signs are kept as bits.
+        Tensors that no backward pass reads, which noted calls recompute for any other reader; and those of them whose signs are kept as bits.
     looks
-        For each module whose end shows what its calls leave unread, so that no call is noted for that: what to expect of each of its calls.
+        For each module whose outputs show which of its saved tensors stay unread, so that no call is noted for them: the bytes of each of its calls.
     ended, is_asked
-        How many backward passes have ended, and whether something other than its node has asked for a dropped tensor.
+        The number of backward passes that have ended, and whether anything other than a dropped tensor's own node has asked for it.
     stay
-        For a tensor and how often it was made again: the tensors that stay when it is made once more.
+        By tensor and number of earlier reruns: the tensors that stay on the device after the next rerun.
     convolves
         Whether reruns compute convolutions.
     slots
-        Place of each offloaded tensor in the arena, and its bytes.
+        The offset of each offloaded tensor in the host arena, and its bytes.
     host_bytes
         Length of the arena.
     small
-        Small tensors that passes copied, weakly: the next one copies them at once.
+        Weak references to small tensors that earlier passes copied. The next pass copies them in advance.
     keeps
-        Small tensors that calls read, weakly, and whether autograd saved them then.
+        Weak references to small tensors that calls read, and whether autograd saved them at the time.
     saved_names
         Parameters that autograd saves itself, by name.
     casts, mark
-        The version of each parameter that autocast cast in the last pass, and an extra cast that shows whether its context goes on.
+        The version of each parameter that autocast cast in the last pass, and an extra cast that shows whether its context is still active.
     outcome
         The prediction.
     """
@@ -176,9 +176,9 @@ class _Binder:
                 self.decisions[tensor]["rebuilt"] = self.at_needs(tensor)
 
     def at_needs(self, tensor: int) -> list[dict[str, Any]]:
-        """The reruns of a tensor that can happen, at the unpack or the other rerun that needs them.
+        """The reruns of a tensor that can take effect, each at the unpack or at the rerun of another tensor that needs it.
 
-        From an unpack on, autograd holds what it got until the last operation that reads it, so no rerun between these is one.
+        After an unpack, autograd holds the tensor until the last operation that reads it. A rerun in between would have no effect.
         """
         lives = self.lives
         unpacks = [operation for number, operation in self.step.unpacks if operation >= 0 and self.step.packs[number][0] == tensor]
@@ -225,7 +225,7 @@ class _Binder:
             order = Order(tuple(releases.get(number, ())), tuple(forgets.get(number, ())))
             view = packs[number].view
             if kind in (REBUILD, LEAF) and (tensor in bound.dropped or made.get((view.storage, view.writes)) != view):
-                # The pass looks at the node that saves the tensor; or the program does not have the saved tensor, which a noted call shows.
+                # The pass inspects the node that saves the tensor, or only a noted call shows a tensor that the program does not hold.
                 bound.noted.add(packs[number].group)
             bound.answers.append((kind, view.shape.numel(), order if any(order) else None, tensor, Expected(view.shape, view.dtype)))
         bound.kept = array("q", [-1 if kind != KEEP or order is not None else numel for kind, numel, order, _, _ in bound.answers])
@@ -254,7 +254,7 @@ class _Binder:
         return bound
 
     def with_copies(self, outcome: Outcome, recorder: Recorder) -> Outcome:
-        """An outcome with the copies that a pass makes of small tensors from outside, for its noted calls."""
+        """Adds to an outcome the bytes of small outside tensors that a pass copies for its noted calls."""
         copies = copied_bytes(recorder, self.bound.noted)
         if not copies:
             return outcome
@@ -264,7 +264,7 @@ class _Binder:
         return replace(outcome, live=live, at=at, peak=live[at])
 
     def reruns(self, tensor: int) -> None:
-        """Notes what the reruns of a tensor need, and what stays when it is made."""
+        """Notes the tensors that the reruns of a tensor read, and the tensors that stay afterwards."""
         bound, entries = self.bound, self.decisions[tensor]["rebuilt"]
         bound.rounds[tensor] = len(entries)
         leaves: set[int] = set()
@@ -276,13 +276,13 @@ class _Binder:
                 bound.noted.update(part.group for part in self.step.parts[index])
             made = {made for index in operations for made in self.lives.operations[index]["writes"]}
             stay = {other for other in made if other == tensor or self.stays(other, entry["before"])}
-            # Whether it can be carried out.
+            # Raises `Impossible` if the rerun cannot be carried out.
             calls(self.lives, operations, stay)
             bound.stay[(tensor, round)] = frozenset(stay)
         bound.leaves[tensor] = sorted(leaves)
 
     def shown(self, recorder: Recorder) -> set[int]:
-        """Tensors that nobody reads, as modules' ends show, and without which everything that is made again can be made."""
+        """Unread tensors that module ends reveal as unread, except those that another unread tensor is recomputed from."""
         found = {tensor for tensor in self.step.dropped if all(number in recorder.shown for number in self.packs_of[tensor])}
         others = [tensor for tensor in self.step.dropped if tensor not in found]
         while others:
@@ -292,7 +292,7 @@ class _Binder:
         return found
 
     def drops(self, recorder: Recorder) -> None:
-        """Notes the tensors that nobody reads: they are made again like recomputed tensors, if a program asks for them after all."""
+        """Notes the unread tensors. If a program asks for one after all, it is recomputed like other recomputed tensors."""
         bound = self.bound
         shown = self.shown(recorder) if self.spares else set()
         for tensor in shown:
@@ -314,7 +314,7 @@ class _Binder:
             bound.leaves[tensor] = [leaf for leaf in found if not self.lives.resident[leaf]]
 
     def stays(self, tensor: int, before: int) -> bool:
-        """Whether a recomputed tensor stays when it is made before an operation."""
+        """Whether a tensor that is recomputed before an operation stays from then on."""
         decision = self.decisions.get(tensor)
         if decision is None or decision["decision"] != "recompute":
             return False
@@ -368,7 +368,8 @@ class _Binder:
         bound.busy = {turns[turn] for turn in bound.busy}
 
     def wait(self, recorder: Recorder) -> None:
-        """Finds when saved tensors of operations without notes may go: at the end of the module, or else at the next pack of another operation."""
+        """Finds when the tensors that operations without notes save may be released: at the end of the module, or else at the next pack of another
+        operation."""
         operations, groups = self.lives.operations, self.lives.data["groups"]
         run = [at for at in range(self.lives.turn) if operations[at]["name"] not in ("pack", "held")]
         for tensor, decision in self.decisions.items():
@@ -397,7 +398,7 @@ class _Binder:
         self.bound.host_bytes = end
 
     def releases(self) -> dict[int, list[int]]:
-        """For each pack, the slots that let go of their tensors there; -1 stands for the end of the forward pass."""
+        """For each pack, the slots that release their tensors there; -1 stands for the end of the forward pass."""
         found: dict[int, list[int]] = defaultdict(list)
         for tensor, decision in self.decisions.items():
             first = self.packs_of[tensor][0]
@@ -420,7 +421,7 @@ class _Binder:
         return found
 
     def forgets(self) -> dict[int, list[int]]:
-        """For each pack, the slots that no later one needs."""
+        """For each pack, the slots that this pack and all later packs do not need."""
         created: dict[int, int] = {}
         for tensor, kind in self.bound.kinds.items():
             if kind != DROP:
@@ -460,12 +461,12 @@ class _Binder:
                     reached = [turn for operation, turn in places if operation >= later["before"]]
                     if reached:
                         bound.drop.setdefault(reached[0], []).append(tensor)
-        # As far as the hooks see, the backward pass begins with the first one and ends with the last.
+        # The hooks see the backward pass begin with the first unpack and end with the last.
         bound.busy = {*bound.fetch, *bound.drop, 0, len(bound.unpacks) - 1}
 
 
 def copied_bytes(recorder: Recorder, noted: set[str] | None = None) -> int:
-    """Bytes of the small tensors from outside that noted calls copy, in these modules or in all."""
+    """Bytes of the small outside tensors that noted calls copy, in the given modules or in all."""
     saved = {pack.view.storage for pack in recorder.packs}
     read = {
         storage
@@ -476,7 +477,7 @@ def copied_bytes(recorder: Recorder, noted: set[str] | None = None) -> int:
     }
     found = 0
     for storage in map(recorder.storages.__getitem__, read):
-        # Inputs are other tensors in each pass: nobody knows in time that autograd saves them.
+        # Inputs are new tensors in each pass, so it is not known in time whether autograd saves them.
         named = [one for one in storage.named if one.what == "input" or storage.number not in saved]
         if any(is_small(len(one.view.shape), storage.bytes, is_leaf=True) for one in named):
             found += storage.bytes
@@ -484,13 +485,13 @@ def copied_bytes(recorder: Recorder, noted: set[str] | None = None) -> int:
 
 
 def _ends(name: str) -> list[int]:
-    """Where the names of a module and of those around it end in its name: -1 stands for its own end."""
+    """The positions in a module's name at which the names of the modules around it end; -1 stands for the end of the whole name."""
     return [-1, *(place for place, letter in enumerate(name) if letter == ".")]
 
 
 def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder, spares: bool = False) -> Bound:
-    """Binds decisions to the packs and unpacks of a recorded step. If `spares`, no call is noted to make again what nobody reads, where modules'
-    ends show that.
+    """Binds decisions to the packs and unpacks of a recorded step. If `spares`, no call is noted only to recompute unread tensors,
+    where the ends of modules show that they are unread.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Decides for every movable tensor of a step whether it is kept, offloaded or recomputed.
 
-The decisions are the joint planner's, or a greedy search's where these take less time in eager PyTorch. The greedy search looks at the operation that
-needs most memory, and gives up the tensor that frees most bytes per added time, until the budget holds. The planner is mostly faster. The greedy
-search serves deep networks with little memory, for which the planner has too little time
+Two searches propose decisions, the joint planner and a greedy search. The proposal that takes less time in eager PyTorch wins. The greedy search
+looks at the operation with the most bytes and evicts the tensor that frees the most bytes per added time, until the budget holds. The planner
+usually finds the faster plan. The greedy search is for deep networks in little memory, where the planner runs out of time
 (``scripts/fit-planners.py``).
 """
 
@@ -20,17 +20,17 @@ __all__ = ["Decided", "by_greedy", "by_planner", "by_size", "decide", "decide_le
 
 T = TypeVar("T")
 
-# How often the planner plans again, for less, where what it found needs more memory as it is carried out; all of these take as long as
-# the first.
+# The planner's further attempts with a smaller budget, if hooks need more memory for its plan than it predicted. All of them together take as long
+# as the first attempt.
 TRIES = 2
-# How long the joint planner may search: for few values that can be given up, for more, and where it has found nothing near the best.
+# The time limits of the joint planner: for few movable values, for many, and for a second search if the first found nothing near the best.
 FEW = 600
 FEW_SECONDS, PLAN_SECONDS, LONG_SECONDS = 1.0, 5.0, 15.0
-# How long it may search in a hurry: for few values, and for more.
+# The time limits of a short search: for few values, and for many.
 HURRIED_SECONDS = 0.3, 2.0
-# The gap of a plan that a longer search cannot make much better. Where time was short, gaps are several times the step.
+# A plan with at most this gap gains little from a longer search. If the search ran out of time, gaps are several times the step.
 NEAR = 0.1
-# After which the search for the least budget begins no further try: for few values, and for more.
+# After this time, the search for the least budget starts no further attempt: for few values, and for many.
 LEAST_SECONDS = 15.0, 30.0
 
 
@@ -75,7 +75,7 @@ class Decided:
         return self.gap_of(self.outcome)
 
     def gap_of(self, outcome: Outcome) -> float | None:
-        """The same of what carrying them out takes, where that is known better."""
+        """The gap of another outcome of these decisions, for example a more exact one."""
         return outcome.time_us / self.bound_us - 1 if self.bound_us else None
 
     @property
@@ -85,9 +85,9 @@ class Decided:
 
 
 def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurried: bool = False) -> Decided:
-    """Decisions under which the step needs at most `budget` bytes, at little added time; `hurried`, after one short search.
+    """Finds decisions under which the step needs at most `budget` bytes, with little added time. If `hurried`, there is only one short search.
 
-    If no decisions fit, the decisions that need least, with ``fits`` false.
+    If no decisions fit, it returns the decisions with the lowest peak, with ``fits`` false.
     """
     lives = lives or Lives(step)
     best = greedy = by_greedy(lives, budget)
@@ -99,7 +99,7 @@ def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurrie
         tried = by_planner(step, budget, lives, greedy.plain, seconds)
         if tried is None:
             continue
-        # A bound of all plans is one of the greedy search's plans.
+        # A bound on all plans also bounds the plans of the greedy search.
         greedy.bound_us = max(greedy.bound_us or 0.0, tried.bound_us or 0.0) or None
         if not tried.fits:
             continue
@@ -118,20 +118,21 @@ def by_greedy(lives: Lives, budget: int) -> Decided:
 
 
 def _searches(lives: Lives) -> tuple[float, ...]:
-    """How long the planner searches, and again where it found nothing near the best: large steps and busy hosts need longer."""
+    """The time limits of the planner's attempts. Each next one is used if the one before found nothing near the best, as on busy hosts."""
     longer = PLAN_SECONDS, LONG_SECONDS
     return by_size(((FEW_SECONDS, *longer), longer), lives)
 
 
 def by_size(choices: tuple[T, T], lives: Lives) -> T:
-    """The first where few values can be given up, else the second."""
+    """The first choice if few values are movable, else the second."""
     return choices[0] if sum(lives.movable) <= FEW else choices[1]
 
 
 def by_planner(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:
     """The joint planner's decisions, or None if it finds no plan within the budget.
 
-    Hooks rebuild from saved tensors alone, which may take more memory than the planner counts. It then plans again, for less by that difference.
+    Hooks recompute from saved tensors only, which may need more memory than the planner predicts. The planner then runs again, with a budget that is
+    smaller by the difference.
     """
     found: Decided | None = None
     bound: float | None = None
@@ -141,7 +142,7 @@ def by_planner(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, 
         if text is None:
             break
         plan = json.loads(text)
-        # A plan for less has a higher bound, which holds for less alone.
+        # The bound for a smaller budget is higher, and holds only for that budget.
         bound = plan.get("bound_us") if attempt == 0 else bound
         tried = _carried_out(step, budget, lives, plain, plan, bound)
         if tried is None:
@@ -177,7 +178,7 @@ def _carried_out(
 
 
 def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
-    """Makes reruns begin at tensors that autograd saves: hooks find no others, even where the program still holds them."""
+    """Makes reruns begin at tensors that autograd saves. Hooks see only these, even if the program still holds others."""
     for tensor, decision in decisions.items():
         for entry in decision["rebuilt"]:
             if any(not lives.resident[leaf] and not lives.saved[leaf] for leaf in leaves(lives, entry["operations"])):
@@ -185,8 +186,7 @@ def _through_saved(lives: Lives, decisions: dict[int, dict[str, Any]]) -> None:
 
 
 def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
-    """The decisions that need least among those that this search finds: by halving with short searches, then in steps with long searches. Less may be
-    possible."""
+    """Finds decisions with a low peak: first by bisection with short searches, then in small steps with long ones. A lower peak may exist."""
     end = time.monotonic() + by_size(LEAST_SECONDS, lives)
     best = decide(step, 1, lives, hurried=True)
     low = sum(size for size, resident in zip(lives.bytes, lives.resident, strict=True) if resident)
@@ -197,7 +197,7 @@ def decide_least(step: dict[str, Any], lives: Lives) -> Decided:
             best = tried
         else:
             low = budget
-    # A refused budget must not be one for which a long search finds a plan.
+    # If a long search finds a plan for a budget, that budget must not be refused.
     while time.monotonic() < end:
         tried = decide(step, best.outcome.peak - max(1, best.outcome.peak // 128), lives)
         if not tried.fits:

@@ -1,4 +1,4 @@
-"""A plan of one form of inputs: decisions within the budget, as they are carried out, or the least budget that was found."""
+"""A plan for one form of inputs: the decisions within the budget, bound to packs and unpacks, or the least budget that was found."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .watch import Assumed, Watch
 
 __all__ = ["Fitted"]
 
-# A plan does not count if it needs more than its budget by this share for the gaps between blocks.
+# A plan is not counted as fitting if gaps between blocks take it over its budget by more than this share.
 CROWDED = 16
-# Passes of a plan after which the order in which their backward passes read is looked at.
+# The order in which backward passes read saved tensors is checked after this number of passes.
 ORDERED = 6
-# If no other reader asks for dropped tensors in this number of backward passes, no more calls are noted to make them again.
+# If no other reader asks for a dropped tensor in this number of backward passes, calls are no longer noted to recompute dropped tensors.
 SURE = 16
 
 
@@ -39,38 +39,38 @@ class Fitted:
     Attributes
     ----------
     step, lives
-        The step, and who reads and writes its tensors.
+        The step, and the readers and writers of its tensors.
     whole
-        The same before anything is left out that no backward pass reads.
+        The step and its lives with all saved tensors, including the unread ones.
     decided
         The decisions and the planner's prediction.
     bound
-        The plan as it is carried out, or None if everything fits as it is.
+        The plan bound to packs and unpacks, or None if everything fits and nothing is done.
     seconds
         Time of recording and planning.
     rehearsal
         The recording, and the assumptions about the program.
     watch, stale
-        The allocator's counts in its first passes, and whether another plan takes its place.
+        The allocator's counts in its first passes, and whether the plan must be replaced.
     over
-        Whether its passes need more than the budget, and no other plan was found. Then it stays, and the allocator's bound is their need.
+        Whether its passes need more than the budget and no other plan was found. It then stays, and the allocator's bound is raised to that need.
     assumed
-        The bytes that were planned for and that no recording shows.
+        The assumed bytes that no recording shows.
     learned, weights
-        Whether that was compared with the first step; until then, the model's trained parameters, and the version of each.
+        Whether `assumed` was compared with the first step. Until then, the model's trained parameters, with their versions.
     recorded_s
-        Time until it was recorded, of `seconds`.
+        The part of `seconds` that recording took.
     used
         The last pass that used it, by number.
     passes, disordered
-        Its passes, and how many of them had read in another order when these were last looked at.
+        The number of its passes, and how many of them had read in another order at the last check.
     there
         The bytes that the allocator had reserved before, if its segments grow.
     card
         The card that times are predicted for, if it is not the device.
     bounds, states
-        The plan as it is carried out with and without noted calls for tensors that nobody reads, once it is carried out without; and the modules and
-        parameters that showed it, with whether they train.
+        The bound plan with and without noted calls for unread tensors, once both exist. `states` are the modules and parameters on which the second
+        depends, and whether each trains.
     """
 
     step: Step
@@ -98,7 +98,7 @@ class Fitted:
     states: tuple[list[nn.Module], list[nn.Parameter], list[bool]] = field(default_factory=lambda: ([], [], []))
 
     def is_switched(self, module: nn.Module) -> bool:
-        """Decides whether calls are noted to make again what nobody reads; asked before each pass. Returns whether that has changed."""
+        """Decides before each pass whether calls are noted to recompute unread tensors. Returns whether the decision has changed."""
         bound = self.bound
         if self.bounds is None:
             if bound is None or not bound.dropped or bound.is_asked or bound.ended < SURE:
@@ -113,14 +113,14 @@ class Fitted:
             parameters = [parameter for part in modules for parameter in part.parameters(recurse=False)]
             self.states = modules, parameters, [part.training for part in modules] + [parameter.requires_grad for parameter in parameters]
         whole, spare = self.bounds
-        # This is asked before the first kernel of a step, when nothing else is queued.
+        # This runs before the first kernel of a step, while the GPU is idle, so it must be short.
         modules, parameters, before = self.states
         is_same = [part.training for part in modules] + [parameter.requires_grad for parameter in parameters] == before
         self.bound = spare if is_same and not whole.is_asked and not spare.is_asked else whole
         return self.bound is not bound
 
     def is_often_out_of_order(self) -> bool:
-        """Whether most of the last passes read in another order than recorded; asked once in each."""
+        """Whether most of the last passes read in another order than recorded. Must be called once in each pass."""
         self.passes += 1
         if self.passes % ORDERED:
             return False

@@ -30,9 +30,9 @@ from .watch import Assumed, Watch
 
 __all__ = ["least_of", "make_plan", "misfit", "short_search", "step_of", "too_small"]
 
-# Steps in the search for a plan that needs less with the gaps between blocks, between possible and impossible budgets.
+# Bisection steps in the search for the least budget with gaps between blocks.
 HALVINGS = 4
-# The parts of all bytes that may be moved, in percent, with which a plan is sought before a budget is refused.
+# Before a budget is refused, plans are searched with less host memory: these percentages of all movable bytes.
 LESS_HOST = 25, 0
 
 # A step, its decisions, and how they are carried out.
@@ -42,7 +42,7 @@ _Plan: TypeAlias = tuple[Step, Lives, Decided, Bound | None]
 def step_of(
     rehearsal: Rehearsal, device: torch.device, name: str, assumed: Assumed, times: Times | None, host: int | None, recomputes: bool = True
 ) -> Step:
-    """A recorded step with all that :func:`make_plan` is given of it."""
+    """Builds the step of a recording from the arguments of :func:`make_plan`."""
     return build(
         rehearsal.recorder, device, rehearsal.gradients, name, (assumed.state, assumed.scratch), assumed.outside + assumed.reserve, times=times,
         host_bytes=host, between_bytes=assumed.between, before_bytes=assumed.before, recomputes=recomputes,
@@ -75,20 +75,20 @@ def make_plan(
     host
         Bytes of host memory for offloaded tensors, or None for no limit.
     slack
-        Bytes of the budget to leave free where something is given up, if a plan is found for less; else half of them, or none.
+        Bytes of the budget to leave free if anything is moved or recomputed. If no plan leaves them free, half of them are tried, then none.
     most
-        Bytes that the allocator may reserve, with the gaps between its blocks, if a plan is found for which it does, or None for no limit.
+        The most bytes that the allocator should reserve, including gaps between its blocks; None for no limit.
     there
-        Bytes that it has reserved already.
+        The allocator's reservation before the step.
     must_have_room
-        Whether a plan is refused for which it reserves much more than that.
+        Whether a plan is refused if the allocator would reserve much more than `most`.
     recomputes
-        Whether anything is computed again.
+        Whether tensors may be recomputed.
 
     Raises
     ------
     DoesNotFit
-        If no plan within the budget is found; it has the least budget found, and names the operation that needs it.
+        If no plan within the budget is found. The error states the least budget found, and names the operation that needs it.
     """
     recorder = rehearsal.recorder
     step = step_of(rehearsal, device, name, assumed, times, host, recomputes)
@@ -112,8 +112,8 @@ def make_plan(
 def _candidates(
     budget: int, whole: tuple[Step, Lives], plain: Outcome, recorder: Recorder, device: torch.device, slack: int, most: int | None, there: There
 ) -> Iterator[_Plan]:
-    """Plans within a budget; the later ones are for budgets in which an earlier one leaves no room for gaps. Without any, the plan that is found
-    to need least."""
+    """Plans within a budget, the best one first. A later plan is used if the earlier ones leave no room for gaps. If no plan fits, it is the plan
+    with the lowest peak that was found."""
 
     def within(of: tuple[Step, Lives], hurried: bool = False) -> list[_Plan]:
         found = _within(budget, *of, recorder, slack, most, there, hurried)
@@ -124,20 +124,20 @@ def _candidates(
     if plans and plans[0][2].decisions and (others := _unsaved(*whole, recorder, device))[0].masked:
         plans = sorted(plans + within(others), key=lambda plan: plan[2].outcome.time_us)
     if not plans:
-        # A plan with less of the host's memory is one with more.
+        # A plan that fits in less host memory is also valid here.
         plans = next(filter(None, (within(less, hurried=True) for less in _with_less_host(*first))), [])
     if not plans:
-        # The search may find for less what it did not find for more.
+        # The search for the least budget may find a plan that the other searches missed.
         step, lives, decided = _least_decided(whole, recorder, device)
         plans = [(step, lives, decided, _carried_out(step, lives, recorder, decided))]
     yield from plans
     if first[0].masked:
-        # Signs fit without anything else; tensors can be moved or recomputed instead.
+        # The first plan fits with signs alone. This one moves or recomputes tensors in their place.
         yield from within(_unsaved(*whole, recorder, device, None))
 
 
 def _with_less_host(step: Step, lives: Lives) -> Iterator[tuple[Step, Lives]]:
-    """The step with less of the host's memory, where that may change a plan: copies take the place of reruns that may free more."""
+    """The step with less host memory, if that may change the plan: reruns may free more bytes than the copies that they replace."""
     machine = step.data["machine"]
     host, movable = machine["host_bytes"], sum(itertools.compress(lives.bytes, lives.movable))
     for part in LESS_HOST:
@@ -150,15 +150,15 @@ def _with_less_host(step: Step, lives: Lives) -> Iterator[tuple[Step, Lives]]:
 def _within(
     budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: There, hurried: bool = False
 ) -> tuple[Decided, Bound | None] | None:
-    """Decisions within a budget, as they are carried out; `hurried`, after short searches."""
+    """Finds decisions within a budget, and binds them to packs and unpacks. If `hurried`, all searches are short."""
     plain = simulate(lives, {})
     if plain.peak <= budget:
         decided = Decided({}, plain, plain, True)
         bound = _carried_out(step, lives, recorder, decided)
         if bound is None or bound.outcome.peak <= budget:
             return decided, bound
-    # Searches near what is decided come behind it, so a short search will do where it finds anything. A long one comes before slack is given
-    # up, which may be what gaps need.
+    # `with_gaps` improves the decisions later, so a short search is enough if it finds any. A long search runs before slack is given up, because
+    # gaps may need the slack.
     copies = copied_bytes(recorder)
     tries = dict.fromkeys([(slack + copies, True), (slack + copies, False), (slack // 2 + copies, True), (copies, True), (0, True)])
     for spared, is_short in tries:
@@ -168,12 +168,12 @@ def _within(
         decided = decide(step.data, target, lives, is_short)
         if decided.fits:
             break
-    # Where decisions can only take effect later than planned, the peak may be higher: plan for less.
+    # Bound decisions may take effect later than planned, so the peak may be higher. If so, plan for less.
     for again in range(6):
         if decided.decisions and decided.fits:
             decided = with_gaps(step.data, target, lives, decided, most, there, hurried=hurried or again > 0)
         if decided.outcome.peak > target:
-            # None are near.
+            # There are no decisions for the lower target near the earlier ones, so search again.
             decided = decide(step.data, target, lives, is_short)
         if not decided.fits:
             return None
@@ -188,8 +188,8 @@ def _within(
 def _unsaved(
     step: Step, lives: Lives, recorder: Recorder, device: torch.device, masks: Callable[[int], bool] | None = lambda _: True
 ) -> tuple[Step, Lives]:
-    """The step in which no tensor is saved that no backward pass reads, which costs nothing. If `masks` holds for a tensor that is read for its
-    signs, only the signs are saved."""
+    """The step without saved tensors that no backward pass reads. Dropping them costs no time. If only the signs of a tensor are read and `masks`
+    holds for it, only the signs are saved."""
     dropped = droppable(step, lives, recorder, masks)
     if not dropped:
         return step, lives
@@ -200,7 +200,8 @@ def _unsaved(
 def _least_unsaved(
     step: Step, lives: Lives, recorder: Recorder, device: torch.device, budget: int, most: int | None, there: There
 ) -> tuple[Step, Lives]:
-    """The same with as few signs as the budget needs, the largest first, if these do without anything else; else with none."""
+    """The step without unread tensors, with as few tensors saved as signs as the budget requires, the largest first. If signs alone are not enough,
+    no tensor is saved as signs."""
 
     def fits(found: tuple[Step, Lives]) -> bool:
         bound = bind(*found, {}, recorder)
@@ -222,7 +223,7 @@ def _least_unsaved(
 
 
 def _least_decided(whole: tuple[Step, Lives], recorder: Recorder, device: torch.device) -> tuple[Step, Lives, Decided]:
-    """The decisions that need least, and the step that they are for: without signs, or with all of them and nothing else."""
+    """The decisions with the lowest peak, and their step: without signs, or with all possible signs and nothing moved or recomputed."""
     step, lives = _unsaved(*whole, recorder, device, None)
     found = step, lives, decide_least(step.data, lives)
     step, lives = _unsaved(*whole, recorder, device)
@@ -234,7 +235,7 @@ def _least_decided(whole: tuple[Step, Lives], recorder: Recorder, device: torch.
 
 
 def short_search(step: Step, recorder: Recorder, budget: int, device: torch.device) -> tuple[Outcome, Outcome]:
-    """The outcome of a short search for a budget, whether the budget holds or not, and of keeping everything."""
+    """The outcome of a short search within a budget, even if it finds nothing that fits, and the outcome of keeping everything."""
     lives = Lives(step.data)
     plain = simulate(lives, {})
     step, lives = _unsaved(step, lives, recorder, device)
@@ -255,12 +256,12 @@ def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
 
 
 def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
-    """Decisions in the form for hooks, or None if everything is kept."""
+    """Decisions bound to packs and unpacks, or None if everything is kept."""
     return bind(step, lives, decided.decisions, recorder) if decided.decisions or step.dropped else None
 
 
 def _with_least(fitted: Fitted) -> Fitted:
-    """The plan that is found to need least with the gaps between blocks, from one that needs least without them."""
+    """Starting from a plan with the lowest peak, searches for the plan with the least need including gaps between blocks."""
     best, low = fitted, fitted.peak
     for _ in range(HALVINGS):
         if fitted.there is None or best.needed - low <= best.needed // 64:
@@ -278,9 +279,9 @@ def _with_least(fitted: Fitted) -> Fitted:
 
 
 def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> DoesNotFit:
-    """Says what does not fit, the least that does, and why."""
+    """The error for a budget that is too small: the name of the model, the least budget found, and the reason."""
     host = step.data["machine"]["host_bytes"]
-    # Where all that may be moved has room there, it is not what binds.
+    # Host memory that holds all movable tensors is not the limiting factor.
     movable = sum(tensor["bytes"] for tensor in step.data["tensors"] if tensor["residence"] == "movable")
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
     found = f"{least} bytes ({text(least)})" if least >= 1 << 10 else text(least)
@@ -293,7 +294,7 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> 
 
 
 def too_small(name: str, lasting: int, budget: int) -> DoesNotFit:
-    """Says that a budget is too small for what stays from step to step, whatever is planned."""
+    """The error for a budget that is smaller than the bytes that stay from step to step under any plan."""
     return DoesNotFit(
         f"{name} does not fit in {text(budget)}: weights, gradients and the optimizer's state alone take {lasting} bytes "
         f"({text(lasting)}); give a larger budget, or use an optimizer that keeps less state",
@@ -307,7 +308,7 @@ _HELD = ("pack", "unpack", "held")
 
 
 def _peak(step: Step, outcome: Outcome, budget: int) -> str:
-    """Where memory peaks, and what to do about it."""
+    """Describes where memory peaks, and gives advice."""
     operation = step.data["operations"][outcome.at]
     if operation["stage"] == "update":
         # Weights, gradients and state have the same size for any batch.

@@ -1,5 +1,5 @@
-"""The bytes that PyTorch's allocator reserves for a step, more than it allocates because of gaps between blocks, and decisions for which it has
-room (``tightfit_core::eager``).
+"""Predicts the bytes that PyTorch's allocator reserves for a step, including gaps between blocks, and finds decisions for which it has room
+(``tightfit_core::eager``).
 
 Gaps depend on all decisions, in no simple way. So the search tries many decisions, near the given ones and near plans for less memory.
 """
@@ -16,15 +16,15 @@ from .simulate import simulate
 
 __all__ = ["Reserved", "reserved", "with_gaps"]
 
-# Another size of these, and of the pages by which the other segment grows: for tests of small steps.
+# Other sizes of segments and of the pages by which a segment grows, for tests of small steps.
 SIZES: tuple[int, int] | None = None
 
 
-# The most seconds of the search, for few values that can be given up and for more.
+# The time limits of the search in seconds: for few movable values, and for many.
 SECONDS = 0.4, 2.0
-# The search also begins with plans for less than the budget, by these percents. The planner has these seconds for each.
+# The search also starts from plans for budgets that are smaller by these percentages. The planner has these seconds for each.
 LESS, TRY_SECONDS = (10, 5), (0.1, 0.5)
-# More than any device has.
+# More bytes than any device has.
 ANY = 1 << 60
 
 
@@ -36,15 +36,15 @@ class Reserved(NamedTuple):
 
 
 def reserved(lives: Lives, decisions: dict[int, dict[str, Any]], most: int | None = None, there: There = There()) -> Reserved:
-    """The bytes that the allocator reserves for a step under decisions that can be carried out, and where they are more than `most`."""
+    """Predicts the bytes that the allocator reserves for a step under decisions, and the first operation at which they exceed `most`."""
     return Reserved(*lives.native.reserved(written(decisions), most, there.bytes, list(there.free), SIZES))
 
 
 def with_gaps(
     step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int | None, there: There = There(), hurried: bool = False
 ) -> Decided:
-    """Decisions within the budget for which the allocator reserves at most `most` bytes, or any number if that is None, at little added time. If no
-    decisions have enough room, the ones that reserve least. `hurried` stands for a short search."""
+    """Finds decisions within the budget, with little added time, for which the allocator reserves at most `most` bytes; None is no limit. If none are
+    found, it returns the decisions that reserve the fewest bytes. If `hurried`, the search is short."""
     bases = [decided]
     if not hurried and most is not None and reserved(lives, decided.decisions, most, there).at is not None:
         seconds = by_size(TRY_SECONDS, lives)

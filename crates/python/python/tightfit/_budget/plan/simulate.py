@@ -1,4 +1,4 @@
-"""Predicts what a step takes under given decisions: bytes at every operation, and time (``tightfit_core::eager``)."""
+"""Predicts the bytes at every operation and the time of a step under given decisions (``tightfit_core::eager``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Outcome:
     at
         The operation at which that is.
     live
-        Bytes on the device at each operation; at an operation with reruns, the most that these take.
+        Bytes on the device at each operation, including the peak of the reruns before it.
     moved
         Bytes copied to the host, and held there.
     rebuilt_us, stalled_us, time_us

@@ -1,4 +1,4 @@
-"""Finds saved tensors that no backward pass reads, drops them, and keeps the signs of those where signs are enough.
+"""Finds saved tensors that no backward pass reads, and drops them. If a backward pass reads only the signs of a tensor, the signs are kept.
 
 Autograd saves more than it reads: a convolution saves its input even if its weight is frozen, and pooling saves its input for the shape
 alone. The edges of a node show which gradients it computes, and so which saved tensors it reads. An input without a gradient has no edge, and
@@ -39,7 +39,8 @@ _NOT_A_NUMBER = 0xFF
 
 
 def blank(view: Any, device: torch.device) -> Tensor:
-    """A tensor that nobody reads, with the strides of the dropped one, since kernels are chosen by strides. It is not filled, to save time."""
+    """A placeholder for a dropped tensor, which is never read. It has the same strides, because kernels are chosen by strides. It is not filled, to
+    save time."""
     shape, stride, _, dtype = view
     made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
     if fills:

@@ -25,35 +25,35 @@ __all__ = ["SPARE", "WATCHED", "Assumed", "Growth", "Watch", "allocated", "diffe
 WATCHES = {"cuda"}
 # Passes of a plan that are watched.
 WATCHED = 4
-# Bytes that are planned for beyond a peak that was seen.
+# Bytes to plan for in addition to a measured growth.
 SPARE = 8 << 20
 
 
 def watches(device: torch.device) -> bool:
-    """Whether an allocator counts what is on this device."""
+    """Whether an allocator counts the bytes on this device."""
     return device.type in WATCHES
 
 
 def allocated(device: torch.device) -> int:
-    """Bytes that are given out now; 0 where nobody counts."""
+    """Bytes that the allocator has handed out; 0 on devices without statistics."""
     return int(torch.cuda.memory_allocated(device)) if watches(device) else 0
 
 
 class Assumed(NamedTuple):
-    """The bytes that no recording of a model shows, as they were planned for.
+    """The assumed bytes that no recording of a model shows.
 
     Attributes
     ----------
     state, scratch
-        Of the optimizer, and what its update needs besides.
+        Bytes of the optimizer's state, and scratch bytes of its update.
     outside
         Other bytes on the device.
     reserve
-        For workspaces, and for the allocator's rounding.
+        Bytes for workspaces and for the allocator's rounding.
     between
         Bytes of the program's loss beyond the assumed loss.
     before
-        Outputs of the pass before, which most programs have until this one's take their names.
+        Bytes of the outputs of the previous pass. Most programs hold them until the outputs of this pass replace them.
     """
 
     state: int
@@ -65,8 +65,8 @@ class Assumed(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How much more than predicted a pass grew, in bytes: in its forward or backward pass, and between these beyond `meeting`, what
-    is predicted where they meet."""
+    """The bytes by which a pass grew beyond the prediction: in its forward or backward pass, and between them. `meeting` is the prediction for the
+    point between them."""
 
     passes: int
     between: int
@@ -80,11 +80,11 @@ class Watch:
     Attributes
     ----------
     passes
-        How many were watched to their end.
+        The number of passes that were watched to their end.
     seen
         The highest peak of all.
     begin, before
-        Bytes when the last pass began; and among them, outputs of the pass before, which go when its forward pass ends.
+        Bytes when the last pass began, and how many of them are outputs of the previous pass. These are freed when the forward pass ends.
     forward, between, backward
         Peaks of its phases; 0 for phases that have not ended.
     """
@@ -122,8 +122,8 @@ class Watch:
         self.backward = self._phase()
 
     def growth(self, lives: Lives, outcome: Outcome, given: int, before: int) -> Growth | None:
-        """The growth of the last pass beyond the prediction, or None if a phase was not seen. The prediction is that the model has returned its
-        outputs after `given` operations, with `before` bytes of outputs before it."""
+        """The growth of the last pass beyond the prediction, or None if a phase was not seen. In the prediction, the model returns
+        its outputs after `given` operations, and the outputs of the previous pass have `before` bytes."""
         if not (self.forward and self.between and self.backward):
             return None
         resident = sum(size for size, stays in zip(lives.bytes, lives.resident, strict=True) if stays)
@@ -145,12 +145,12 @@ class Watch:
         return Growth(passes, between, meeting)
 
 
-# By device: what watches the pass that began last, where nothing sees that end.
+# By device: the watch of the last pass, if nothing will notice the end of that pass.
 _unseen: dict[torch.device, Watch] = {}
 
 
 def settle(device: torch.device) -> None:
-    """Looks at the peak of a pass without a plan, before the next one begins."""
+    """Reads the peak of a pass without a plan, before the next pass begins."""
     last = _unseen.pop(device, None)
     if last is not None:
         last._phase()

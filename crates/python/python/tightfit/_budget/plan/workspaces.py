@@ -1,11 +1,11 @@
-"""How much workspace convolutions may take, as a part of the budget, where `tightfit run` preloads what can limit it.
+"""Chooses a limit on the workspaces of convolutions within a budget. Only the library that `tightfit run` preloads can apply it.
 
-The workspaces of cuDNN's fastest engines may be largest at the very operations at which a step needs most memory. With less, convolutions run in
-micro-batches or use other engines, which take other times. The faster choice for a step depends on its plan. So operations are measured under a
-few limits, and a plan is searched for each.
+The workspaces of cuDNN's fastest engines may be largest at exactly the operations at which a step needs the most memory. In less workspace,
+convolutions run in micro-batches or use other engines, and their times change. The best limit for a step depends on its plan. So operations are
+measured under a few limits, and a plan is searched for each.
 
-PyTorch keeps a plan of cuDNN for each thread and form of a convolution, with the workspace of the time at which it was made. So measurements under
-a limit run on a thread that ends after them, and the limit is chosen before the model first runs.
+PyTorch caches a cuDNN plan for each thread and each form of a convolution, and the plan keeps the workspace that it had when it was made. So
+measurements under a limit run on a thread of their own, which then ends, and the limit is chosen before the model first runs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ __all__ = ["Searched", "apart", "choose", "inherit", "limits", "may_be_chosen", 
 
 T = TypeVar("T")
 
-# Limits that are tried, as parts of the largest workspace; and the share of the budget that this must be, for measuring again to pay.
+# The limits to try, as fractions of the largest workspace. Measuring again pays if the largest workspace is at least 1 / WORTH of the budget.
 PARTS, WORTH = (4, 16), 64
-# How much less a plan must take for another limit to be worth it, as a share: predictions are off by a few percent, and other algorithms
-# have other bits.
+# A limit must save at least this share of time or memory: predictions are off by a few percent, and other algorithms produce other bits.
 WORTHWHILE = 0.05
 _WITH_WORKSPACES = {*CONVOLUTIONS, "convolution_backward"}
 
@@ -57,8 +56,7 @@ class Searched(NamedTuple):
 
 
 def may_be_chosen() -> bool:
-    """Whether the limit is still to be chosen: under `run --budget`, where its user has set none. With `cudnn.benchmark`, PyTorch chooses
-    by time alone."""
+    """Whether a limit may still be chosen: under `run --budget`, if the user has set none. With `cudnn.benchmark`, PyTorch chooses by time alone."""
     found = os.environ.get
     is_ours = bool(found("TIGHTFIT_BUDGET")) and bool(found("TIGHTFIT_CUDNN")) and found("TIGHTFIT_WORKSPACE") == "auto"
     return is_ours and not chosen_limit.settled and not torch.backends.cudnn.benchmark
@@ -77,18 +75,18 @@ def choose(size: int | None) -> bool:
 
 
 def settle() -> None:
-    """Keeps the limit as it is: what runs from here on has plans of cuDNN with their workspaces."""
+    """Keeps the limit as it is, because from here on cached cuDNN plans keep their workspaces."""
     chosen_limit.settled = True
 
 
 def limits(recorder: Recorder, times: Times, budget: int) -> list[int]:
-    """Limits to try for a recorded step, in bytes, from the largest on; none where no workspace is large."""
+    """Limits to try for a recorded step, in bytes, the largest first. Empty if no workspace is large."""
     largest = max((times.known[key][1] for key in _keys(recorder) if key in times.known), default=0)
     return [largest // part for part in PARTS] if largest * WORTH >= budget else []
 
 
 def inherit(known: Times, times: Times) -> None:
-    """Takes over the measurements that no limit on workspaces changes: rates of copies, and all operations but convolutions."""
+    """Copies the measurements that do not depend on the limit: rates of copies, and all operations except convolutions."""
 
     def is_same(key: str) -> bool:
         return _WITH_WORKSPACES.isdisjoint(key.partition("(")[0].split("."))

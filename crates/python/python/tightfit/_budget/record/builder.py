@@ -204,7 +204,7 @@ class Builder:
         reads = list(dict.fromkeys(reads))
         makers = [part for part in parts if any(value in self.of for value in part.makes)]
         if not makers and not (read and any(isinstance(part.function, Other) for part in parts)):
-            # A view: what reads it reads its storage.
+            # A view is not an operation: its readers read its storage.
             return -1
         adds = [tensor for tensor in made if tensor in reads or self.tensors[tensor]["residence"] == "resident"]
         costs = [self.cost(part) if part.makes else (0.0, 0) for part in makers]
@@ -230,13 +230,13 @@ class Builder:
             rerun=rerun if makers else "never",
         )
         if rerun != "never" and makers and self.device.type in HOSTED:
-            # The host may be what a step waits for.
+            # The step may wait for its host, so a rerun takes at least the host's time for a call.
             self.operations[index]["rerun_time_us"] = max(self.operations[index]["time_us"], rerun_us(self.device))
         self.parts[index] = parts
         return index
 
     def scratch(self, parts: list[Operation], inner: set[int], costs: dict[int, tuple[float, int]]) -> int:
-        """The most bytes of a call in addition to its results: workspaces, and tensors that only it has."""
+        """The peak bytes of a call in addition to its results: workspaces, and tensors that exist only inside the call."""
         last: dict[int, int] = {}
         for place, part in enumerate(parts):
             for value in (*part.reads, *part.makes):
@@ -251,7 +251,7 @@ class Builder:
         return most
 
     def rerun(self, parts: list[Operation]) -> str:
-        """Whether a call may run again with the tensors that can be found again in the backward pass."""
+        """Whether a call may run again from tensors that are still available in the backward pass."""
         if parts[0].stage != "forward":
             return "never"
         number = parts[0].call
@@ -277,7 +277,7 @@ class Builder:
                     continue
                 if value not in self.of:
                     return "never"
-                # Autograd must keep a tensor that exists before the step and is too large for a copy.
+                # A tensor that exists before the step and is too large to copy is available only if autograd keeps it.
                 if self.of[value] in self.externals and value[0] not in saved and value[0] not in casts:
                     return "never"
             if any(self.of.get(value) in self.externals and value[0] not in statistics for value in part.makes):
@@ -285,7 +285,8 @@ class Builder:
         return "same"
 
     def cost(self, operation: Operation) -> tuple[float, int]:
-        """Time of a call in us, and bytes of its workspace: as measured, or else as its kind has for its size at most."""
+        """Time of a call in us, and bytes of its workspace: measured, or else estimated. For an estimate, workspaces are as large for their size as
+        the largest measured workspace of the same operation."""
         guess = estimate(operation, self.rates)
         if self.times is None:
             return guess, 0
@@ -299,7 +300,7 @@ class Builder:
 
 
 def _statistics(operation: Operation) -> set[int]:
-    """Storages of running statistics that a batch normalization updates, and does not need when it runs again."""
+    """Storages of the running statistics that a batch normalization updates. A rerun does not need them."""
     if operation.name not in BATCH_NORMS:
         return set()
     found = [value.storage for value in operation.arguments[3:5] if isinstance(value, View)]

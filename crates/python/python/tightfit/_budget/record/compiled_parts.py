@@ -41,12 +41,12 @@ def compiled_parts(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def within(name: str, parts: dict[str, nn.Module]) -> bool:
-    """Whether a module is one of these, or in one of them."""
+    """Whether a module is one of these parts, or inside one."""
     return any(name == part or name.startswith(f"{part}.") for part in parts)
 
 
 class Restore:
-    """Takes a hidden part's wrapper away."""
+    """Removes the wrapper of a hidden part."""
 
     def __init__(self, module: nn.Module, attribute: str, call: Any) -> None:
         self.module = module
@@ -58,7 +58,7 @@ class Restore:
 
 
 def hide(recorder: Recorder, parts: dict[str, nn.Module]) -> list[Restore]:
-    """Lets compiled parts run outside the recorder, which notes each call; returns what undoes that."""
+    """Lets compiled parts run outside the recorder, which notes each call as one operation. Returns handles that undo this."""
     handles = []
     for name, module in parts.items():
         attribute = "forward" if type(module).__name__ == "OptimizedModule" else "_compiled_call_impl"

@@ -59,7 +59,7 @@ class Storage:
 class Operation:
     """One call, with views in place of tensors.
 
-    `call` is the call of a function of PyTorch that it is of, by number; -1 if it is of none that may run again.
+    `call` is the number of the PyTorch function call that it belongs to; -1 if it belongs to no noted call.
     """
 
     function: Any
@@ -100,25 +100,25 @@ class Step:
     data
         The content, ready for JSON.
     packs
-        For each pack, its tensor and its operation; -1 where it has none.
+        For each pack, its tensor and its operation, or -1 for none.
     unpacks
-        In order, the pack that is unpacked and the operation of that; -1 where it has none.
+        For each unpack, in order: its pack and its operation, or -1 for none.
     recorded
         For each operation, the recorded one, or None.
     tensors
         The tensor of each (storage, writes).
     externals
-        For tensors that exist before the step, what the program has in them.
+        For each tensor that exists before the step: the parameters, inputs and others in it.
     functions
         The functions that may be called again, see `functions`.
     given
-        Operations after which the model has given its outputs.
+        The number of operations after which the model returns its outputs.
     parts
-        For each operation, the recorded ones that it stands for: a call of a function is one operation.
+        For each operation of the step, the recorded operations that it combines. A function call is one operation.
     dropped
-        Tensors that autograd saves and no backward pass reads, with the operations that would make each again: in this step they are not saved.
+        Tensors that autograd saves but no backward pass reads, each with the operations that recompute it. This step does not save them.
     masked
-        The dropped tensors whose signs are read, and saved as bits.
+        The dropped tensors whose signs are read. The signs are saved as bits.
     """
 
     data: dict[str, Any]

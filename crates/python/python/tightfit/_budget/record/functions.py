@@ -60,12 +60,12 @@ class Marked:
 
 
 def opened(function: Any) -> Callable[..., Any] | None:
-    """The body of a function that is noted by its parts, since these are worth running again apart, or None for other functions."""
+    """For a function whose parts are rerun separately: its body, whose calls are noted one by one. None for other functions."""
     return _multi_head_attention if function is functional.multi_head_attention_forward else None
 
 
 def _without_dispatch(function: Any) -> Callable[..., Any]:
-    """The same function, which does not ask modes for itself, but calls others that do."""
+    """A copy of a function that bypasses function modes itself. The functions that it calls still go through them."""
     names = {**function.__globals__, "has_torch_function": lambda _: False}
     made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
@@ -76,13 +76,13 @@ _multi_head_attention = _without_dispatch(functional.multi_head_attention_forwar
 
 
 def is_in_place(function: Any, kwargs: dict[str, Any] | None) -> bool:
-    """Whether a call writes to its first argument, as far as its name and arguments say."""
+    """Whether a call writes to its first argument, judged by its name and arguments."""
     name = getattr(function, "__name__", "")
     return bool(kwargs and kwargs.get("inplace")) or name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
 
 
 def kinds_of(recorder: Recorder) -> dict[Any, int]:
-    """The functions of a recorded step that may be called again, with what their calls are."""
+    """The functions of a recorded step that may be called again, with the flags of their calls."""
     operations: dict[int, list[Operation]] = defaultdict(list)
     for operation in recorder.operations:
         if operation.call >= 0:

@@ -1,4 +1,4 @@
-"""Function modes: which call of a function of PyTorch each operation is of, and what counts as a call."""
+"""Function modes that assign each recorded operation to a call of a PyTorch function."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Marks", "Parts", "active_modes", "is_small", "take_away"]
 
-# A call copies tensors of at most these sizes from outside of the noted calls before it runs, so that later writes do no harm: vectors, such as
-# biases, and other tensors.
+# A noted call first copies small tensors that no noted call made, so that later writes to them do no harm. These are the largest sizes: of vectors,
+# such as biases, and of other tensors.
 VECTOR_BYTES, SMALL_BYTES = 1 << 20, 64 << 10
 _grads = torch.is_grad_enabled
 
 
 class Parts(TorchFunctionMode):
-    """Sees the parts of calls that are worth running again apart."""
+    """A function mode that sees the inner calls of functions whose parts are rerun separately."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise NotImplementedError
 
     def cast(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a call with the casts that autocast would make of them, each noted as a call. Parameters that train are left to
-        autocast, which keeps their casts."""
+        """Casts the arguments of a call as autocast would, and notes each cast as a call. Trained parameters are left to autocast, which caches their
+        casts."""
         for value in args:
             if isinstance(value, Tensor) and value.dtype is torch.float32:
                 break
         else:
             return args
         kind = value.device.type
-        # Models on "meta" can be planned, and PyTorch knows no autocast there.
+        # Models on "meta" can be planned, but PyTorch has no autocast for that device.
         if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
             return args
         dtype = torch.get_autocast_dtype(kind)
@@ -57,7 +57,7 @@ def _is_cast_alone(value: Any, kind: str) -> bool:
 
 
 class Marks(Parts):
-    """Tells a recorder which call of a function each operation is of."""
+    """Marks in a recorder the function call that each operation belongs to."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -87,14 +87,14 @@ class Marks(Parts):
 
 
 def is_small(dimensions: int, size: int, is_leaf: bool) -> bool:
-    """Whether a tensor of this size from outside of the noted calls is copied. A tensor that the program computes is copied if it is one number."""
+    """Whether a noted call copies a tensor of this size that no noted call made. A tensor that the program computed is copied only if it is tiny."""
     if not is_leaf:
         return size <= 256
     return size <= (VECTOR_BYTES if dimensions < 2 else SMALL_BYTES)
 
 
 def active_modes() -> list[Any]:
-    """The function modes of this thread, from the outermost on."""
+    """The function modes of this thread, the outermost first."""
     return [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
 
 

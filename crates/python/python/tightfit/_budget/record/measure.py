@@ -57,7 +57,7 @@ class _CudaClock:
     def seconds(self, run: Callable[[], None]) -> float:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with current(self.device):
-            # The device waits a little, so that calls are queued before the clock starts: launches are not what is measured.
+            # The device sleeps briefly, so that all calls are queued before the clock starts. Launches are then not part of the measurement.
             torch.cuda._sleep(200_000)
             begin.record()
             run()
@@ -71,16 +71,16 @@ def _clock(device: torch.device) -> _Clock:
 
 
 def start_libraries(device: torch.device) -> None:
-    """Lets cuBLAS allocate the workspace that it keeps for this thread, so that it counts even where nothing is measured."""
+    """Makes cuBLAS allocate the workspace that it keeps for this thread, so that it is counted even if nothing is measured."""
     with torch.no_grad(), no_autocast():
         square = torch.ones(64, 64, device=device)
         torch.addmm(square[0], square, square)
 
 
 def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times, free_bytes: int) -> int:
-    """Times each form of operation that is not known yet, those first that are thought to take most time in a step.
+    """Times each form of operation without a measurement. Forms with the most estimated time in a step come first.
 
-    Stops after a few seconds. Random states are put back.
+    Stops after a few seconds. Random states are restored.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
     Returns
     -------
     int
-        How many were timed.
+        The number of timed forms.
     """
     forms: dict[str, list[Operation]] = {}
     for operation in recorder.operations:
@@ -123,7 +123,7 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
                 except torch.OutOfMemoryError:
                     continue
                 except (RuntimeError, TypeError, ValueError, NotImplementedError):
-                    # It needs other arguments than fake ones have. Its time stays an estimate.
+                    # The operation rejects scratch arguments. Its time stays an estimate.
                     pass
                 break
     _scale(forms, rates, times)
@@ -131,21 +131,22 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
 
 
 def _on(operation: Operation, recorder: Recorder, device: torch.device) -> bool:
-    """Whether all that an operation reads is on the device, and it makes something."""
+    """Whether all inputs of an operation are on the device, and it produces a tensor."""
     views = [argument for argument in operation.arguments if isinstance(argument, View)]
     return bool(views) and bool(operation.makes) and all(recorder.storages[view.storage].device.type == device.type for view in views)
 
 
 def _scatters(operation: Operation) -> bool:
-    """Whether indices say where results go. On scratch tensors all results would go to one place, which takes thousands of times longer."""
+    """Whether an operation writes results at indices. With scratch indices, all writes would hit one element, which is thousands of times slower."""
     views = [argument for argument in operation.arguments if isinstance(argument, View)]
     by_index = any(not view.dtype.is_floating_point and view.dtype is not torch.bool for view in views)
     return by_index and any(word in str(operation.function) for word in ("backward", "scatter", "index_add", "index_put"))
 
 
 def _parts(operation: Operation) -> Iterator[tuple[Operation, float]]:
-    """An operation; and for a convolution, for want of memory, the same for ever smaller parts of the mini-batch, each with the number of times that
-    it goes into the whole. This multiple of its workspace is more than the workspace of the whole, as far as that does not grow with samples."""
+    """Yields an operation with the factor 1. For a convolution, in case memory is short, it also yields smaller and smaller parts of the mini-batch,
+    each with the number of such parts in the whole. That multiple of a part's workspace overestimates the workspace of the whole, unless the
+    workspace grows with the samples."""
     yield operation, 1.0
     of_samples = {"convolution": 1, "convolution_backward": 2}.get(operation.name, 0)
     batch = operation.arguments[0].shape[0] if of_samples else 0
@@ -206,14 +207,14 @@ def _time(operation: Operation, recorder: Recorder, device: torch.device, clock:
 
 
 def _lacks_blocks(key: str, times: Times) -> bool:
-    """Whether an operation has a workspace of which no more than its size is known."""
+    """Whether only the size of an operation's workspace is known, but not its blocks."""
     return key in times.known and times.known[key][1] > SMALL and key not in times.blocks
 
 
 def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int] | None:
-    """The blocks that a call takes and frees in addition to its results, in order: bytes of a block, 0 for a result, and -1 where the first block
-    goes, -2 where the second one does. Small blocks are left out. The result is None if the program records its allocations itself, or if this
-    PyTorch records none."""
+    """The blocks that a call allocates and frees in addition to its results, in order. A positive number is the bytes of a new block, 0 is a result,
+    -1 is the release of the first block, -2 of the second. Small blocks are left out. The result is None if the program records its allocations
+    itself, or if this version of PyTorch records none."""
     is_recording = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     if device.type != "cuda" or is_recording is None or is_recording():
         return None
@@ -231,7 +232,7 @@ def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> l
 
 
 def blocks_of(events: list[dict[str, Any]]) -> list[int]:
-    """The same, from the allocator's recording of a call."""
+    """The blocks of a call, as :func:`_blocks` returns them, from the allocator's recording of the call."""
     found: list[int] = []
     there: dict[int, tuple[int, int]] = {}
     for event in events:
@@ -242,13 +243,13 @@ def blocks_of(events: list[dict[str, Any]]) -> list[int]:
             place, size = there.pop(event["addr"])
             found[place] = size
             found.append(place - len(events))
-    # Blocks are counted in the order in which they are taken.
+    # Blocks are numbered in the order of their allocation.
     numbers = {place: number for number, place in enumerate((place for place, size in enumerate(found) if size > 0), 1)}
     return [size if size >= 0 else -numbers[size + len(events)] for size in found]
 
 
 def _scratch(view: View, device: torch.device, generator: torch.Generator) -> Tensor:
-    """A tensor of this form, with numbers of ordinary size; whole numbers are 0, which is a valid index."""
+    """A tensor of this form. Floats have ordinary sizes; integers are 0, which is a valid index."""
     length = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True)) if view.shape.numel() else 0
     storage = torch.empty(length, dtype=view.dtype, device=device)
     if view.dtype.is_floating_point:
@@ -259,7 +260,7 @@ def _scratch(view: View, device: torch.device, generator: torch.Generator) -> Te
 
 
 def _scale(forms: dict[str, list[Operation]], rates: Rates, times: Times) -> None:
-    """How far estimates are off, and how large workspaces are, for the operations that are not measured."""
+    """Derives from the measured operations how far estimates are off and how large workspaces are, for the others."""
     found: dict[str, list[float]] = {"flops": [], "traffic": []}
     for key, operations in forms.items():
         guess = estimate(operations[0], rates)
@@ -267,7 +268,7 @@ def _scale(forms: dict[str, list[Operation]], rates: Rates, times: Times) -> Non
             name = operations[0].name
             share = times.known[key][1] / max(1, bytes_of_call(operations[0]))
             times.workspaces[name] = max(times.workspaces.get(name, 0.0), share)
-        # A few calls' worth: below, it is the time of a call that is compared.
+        # Below the time of a few calls, the comparison would be of the overhead of calls.
         if key in times.known and guess > 4 * rates.call_us:
             found["flops" if operations[0].flops else "traffic"].append(times.known[key][0] / guess)
     for kind, ratios in found.items():

@@ -40,14 +40,14 @@ class Optimizers:
 
     @property
     def state(self) -> dict[Any, Any]:
-        """The state of all, once each has some."""
+        """The states of all optimizers, once each of them has one."""
         states = [optimizer.state for optimizer in self.each]
         return {parameter: values for state in states for parameter, values in state.items()} if all(states) else {}
 
 
 def optimizers_of(model: nn.Module, optimizers: Iterable[Any]) -> Optimizers | None:
-    """The optimizers that have the model's parameters, if there are any yet, from optimizers in the order in which they were made. The ones with most
-    parameters, and the latest, come first. An optimizer that has no other parameters is left out."""
+    """The optimizers that update parameters of the model, or None if none do yet. `optimizers` are in the order of their creation. Optimizers with
+    more parameters are picked first, then later ones. An optimizer is left out if the earlier picks cover all of its parameters."""
     mine = {id(parameter) for parameter in model.parameters()}
     found: list[tuple[set[int], Any]] = []
     for optimizer in optimizers:
@@ -70,7 +70,7 @@ def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.devi
     if isinstance(optimizer, Optimizers):
         found = [optimizer_bytes(one, module, device) for one in optimizer.each]
         if found:
-            # One updates after the other.
+            # They update one after another, so their scratch memory is not added up.
             return sum(state for state, _, _ in found), max(scratch for _, scratch, _ in found), ""
         optimizer = None
     if optimizer is None:

@@ -1,4 +1,4 @@
-"""Finds the saved tensors that no backward pass reads, or of which it reads only the signs: the nodes of the current pass show it."""
+"""Finds the saved tensors that no backward pass reads, or whose signs alone it reads, from the autograd nodes of the current pass."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ENGINE = graph._engine_run_backward.__code__
 
 
 def _unread(node: Any) -> Any:
-    """A node's saved tensor, if no backward pass reads it or more than its signs; else None."""
+    """The saved tensor of a node, if no backward pass reads it or if one reads only its signs; else None."""
     kind = type(node).__name__
     name, absent = _NODES.get(kind, ("", ()))
     if not name:
@@ -60,7 +60,7 @@ def readers(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
 
 
 def unread(outputs: Any) -> list[tuple[Any, tuple[str, int]]]:
-    """The same saved tensors, whether or not hooks have packed them."""
+    """The same saved tensors as :func:`readers`, whether or not hooks have packed them."""
     found = []
     for tensor in outputs if isinstance(outputs, tuple | list) else (outputs,):
         node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
@@ -83,11 +83,11 @@ def is_sign(reader: tuple[str, int]) -> bool:
 
 
 def is_reading(reader: tuple[str, int], frames: int = 1) -> bool:
-    """Whether the backward pass of this node calls the caller, or with 2 frames the caller's caller. It reads nothing of the unpacked tensor, or
-    only its signs.
+    """Whether the caller was called by the backward pass of this node, which reads nothing of the unpacked tensor or only its signs. With 2 frames,
+    it is the caller of the caller.
 
-    False under `create_graph`, which saves the tensor again and may read its numbers later; and false for a program that inspects saved tensors,
-    for example in a hook, or the arguments of operations.
+    False under `create_graph`, which saves the tensor again and may read its numbers later. Also false if the program itself unpacks the tensor,
+    for example in a hook, or inspects the arguments of operations.
     """
     if torch.is_grad_enabled() and not is_sign(reader) or torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
         return False

@@ -66,7 +66,7 @@ SUMMED = Other("sum_of_gradients")
 
 
 class Packed(tuple[Any, ...]):
-    """The handle that autograd holds for a saved tensor while a step is recorded. The number of the pack comes first, or an object that has it."""
+    """The handle that autograd holds for a saved tensor while a step is recorded. Its first item is the number of the pack, or an object with it."""
 
     __slots__ = ()
 
@@ -90,32 +90,32 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.operations: list[Operation] = []
         self.packs: list[Pack] = []
-        # Packs that no backward pass reads, by their nodes, and packs of which a backward pass reads signs alone.
+        # Packs that no backward pass reads, as their nodes show, and packs of which a backward pass reads only the signs.
         self.unread: set[int] = set()
         self.signs: set[int] = set()
-        # For such a pack that the outputs of its module show, that module and which of its calls it is.
+        # For each such pack that the outputs of its module reveal: the module, and the number of the module's call.
         self.shown: dict[int, tuple[str, int]] = {}
         self._calls: dict[str, int] = {}
-        # Calls of functions of PyTorch, and the number of the one that runs; -1 for none.
+        # Calls of PyTorch functions, and the number of the running call; -1 for none.
         self.marked: list[Marked] = []
         self.current = -1
         # The mode that shows these calls, while a real step is recorded.
         self.marks: Any = None
-        # Modules whose calls are not noted, because they call compiled parts: PyTorch would trace what notes.
+        # Modules whose calls are not noted, because they call compiled parts, and PyTorch would trace the code that takes the notes.
         self.unnoted: set[str] = set()
-        # The saved tensors of modules' calls, and the calls that have not ended: their names, and the number of packs before them.
+        # The packs of each module call, and the module calls that have not ended, each with its name and the number of packs before it.
         self.saves: list[ModuleSaves] = []
         self._inside: list[tuple[str, int]] = []
-        # The last packs, and how many nodes had been made by then.
+        # The last packs, each with the number of autograd nodes at that time.
         self._packed: list[tuple[int, int]] = []
         self.timeline: list[tuple[str, int]] = []
-        # Where in it the model has given its outputs.
+        # The position in the timeline at which the model returned its outputs.
         self.given: int | None = None
         self.stage = "forward"
         self.group = ""
         self.paused = 0
-        # Whether new storages are watched by weak references. Python's object of a storage counts as a use of it, and so autograd adds to a
-        # gradient with one out of place, which may change last bits. Storages that are not watched live until their last use.
+        # Whether new storages are watched by weak references. The Python object of a storage counts as a use, so autograd then sums its gradient out
+        # of place, which may change the last bits. A storage that is not watched is taken to live until its last use.
         self.watching = True
         self._unwatched: set[int] = set()
         self._of: dict[int, Storage] = {}
@@ -224,7 +224,7 @@ class Recorder(TorchDispatchMode):
         out = function(*args, **kwargs)
         results = tree_flatten(out)[0]
         if not changed and not any(map(has_storage, results)):
-            # A question, such as for the device.
+            # A query, such as for the device.
             return out
         changes: list[int] = []
         for tensor in changed:
@@ -244,7 +244,7 @@ class Recorder(TorchDispatchMode):
                 continue
             number = self._number_of(value)
             if number in self._unwatched and number not in known and number not in changes:
-                # A new storage where one was that is gone.
+                # A new storage at the address of one that no longer exists.
                 del self._of[torch._C._storage_address(value)]
             view = self.view(value)
             outputs.append(view)
@@ -261,7 +261,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _write_saved(self, changes: list[int]) -> None:
-        """Notes what an operation has written that autograd saved for it before it ran."""
+        """Updates packs of tensors that autograd saved for an operation before the operation wrote them."""
         now = torch._C._autograd._get_sequence_nr()
         self._packed = [(number, nodes) for number, nodes in self._packed if nodes == now]
         for number, _ in self._packed:
@@ -270,7 +270,7 @@ class Recorder(TorchDispatchMode):
                 pack.view = pack.view._replace(writes=self.storages[pack.view.storage].writes)
 
     def innermost(self) -> bool:
-        """Whether operations come to this recorder first."""
+        """Whether this recorder is the first mode to see operations."""
         return not self.paused and _get_current_dispatch_mode() is self
 
     def recording(self) -> bool:
@@ -278,11 +278,11 @@ class Recorder(TorchDispatchMode):
         return not self._finished and not self.paused and self._hidden is None
 
     def hiding(self) -> bool:
-        """Whether what runs now counts as one operation."""
+        """Whether the running code is hidden and recorded as one operation."""
         return self._hidden is not None
 
     def hide(self, inputs: list[Tensor]) -> None:
-        """Begins what counts as one operation, whose calls this recorder is not shown."""
+        """Begins a hidden part: this recorder does not see its calls, and records it as one operation."""
         views = [self.view(tensor) for tensor in inputs]
         reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
         arguments: list[Any] = list(views)
@@ -293,7 +293,7 @@ class Recorder(TorchDispatchMode):
             self.add(operation)
 
     def show(self, outputs: list[Tensor]) -> None:
-        """Ends it: what it has saved or returned, and nobody had before, it has made."""
+        """Ends the hidden part. Tensors that it saved or returned and that are new count as its results."""
         hidden, self._hidden = self._hidden, None
         assert hidden is not None
         operation = hidden.operation
@@ -319,7 +319,7 @@ class Recorder(TorchDispatchMode):
         self.add(Operation(SUMMED, [], None, [view], [], made, [], self.stage, gradient.device, self.group, 0.0))
 
     def stays(self, tensor: Tensor) -> Storage:
-        """The storage of a tensor that is still there when the step has ended."""
+        """The storage of a tensor that outlives the step."""
         storage = self.storage(tensor)
         if storage.number in self._unwatched:
             storage.spans[-1][1] = -1

@@ -1,8 +1,8 @@
 """Turns a recording into a step: tensors and operations as data, in the form of a step file.
 
-Packs and unpacks become operations that take no time: they are the clock by which a plan is carried out, since nothing else
-of a step can be seen from outside. Where the program holds a tensor longer than its last reader does, the operation that ran
-last before it died reads it too, or one named `held` behind that, so that lives are exact.
+Packs and unpacks become operations that take no time. They are the clock of a plan, because hooks see nothing else of a step.
+If the program holds a tensor beyond its last reader, the last operation before its death also reads it, or an operation named
+`held` after that one. So the lifetimes in the step are exact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .times import Times
 
 __all__ = ["OUTSIDE", "build"]
 
-# The factor for operations that run at the same time as copies: 0.5 to 2% as steps on H200s show it.
+# The slowdown of operations that run at the same time as copies: 0.5 to 2% in steps on H200s.
 SLOWDOWN = 1.015
 # The group of operations that no submodule runs.
 OUTSIDE = "outside modules"
@@ -100,7 +100,7 @@ def build(
         events = recorder.timeline[position:end]
         parts = [recorder.operations[one] for kind, one in events if kind == "operation"]
         if len(parts) > 1:
-            # A call: other tensors that it saves come before it, and its results that it saves come behind it.
+            # A function call with several operations. Its packs of other tensors come before it, its packs of its own results after it.
             made = {builder.of.get(value, -1) for part in parts for value in part.makes}
             own = [one for kind, one in events if kind == "pack" and _tensor_of(builder, one) in made]
             dying = [storage for at in range(position, end) for storage, _ in held.get(at, [])]
@@ -151,7 +151,7 @@ def build(
 
 
 def _wait_for_host(builder: Builder, least_us: float) -> None:
-    """Raises the time of each operation to the host's time for it, in a step that takes the host longer than the device."""
+    """Raises the time of each operation to the host's time per operation, if the step takes longer on the host than on the device."""
     timed = [operation for operation in builder.operations if operation["time_us"] > 0]
     if least_us * len(timed) > sum(operation["time_us"] for operation in timed):
         for operation in timed:
@@ -159,7 +159,7 @@ def _wait_for_host(builder: Builder, least_us: float) -> None:
 
 
 def _calls(recorder: Recorder) -> dict[int, int]:
-    """Where in the timeline calls of functions begin that have several operations, and where they end."""
+    """For each function call with several operations: its begin and its end in the timeline."""
     found: dict[int, int] = {}
     first, call, count = 0, -1, 0
     for position, (event, number) in enumerate([*recorder.timeline, ("end", -1)]):
@@ -182,13 +182,13 @@ def _tensor_of(builder: Builder, pack: int) -> int:
 
 
 def _made_anew(builder: Builder, tensor: int, parts: list[Operation]) -> bool:
-    """Whether all of a tensor's life is in one call."""
+    """Whether a tensor exists only inside one call."""
     makes = {value for part in parts for value in part.makes}
     return all(value in makes for value in builder.values[tensor])
 
 
 def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
-    """For each position of the timeline, the storages that die there, and where each of their spans began."""
+    """For each position of the timeline, the storages that die there, with the begin of the span that ends."""
     found: dict[int, list[tuple[int, int]]] = {}
     for storage in recorder.storages:
         if storage.external is not None:
@@ -199,21 +199,21 @@ def _held(recorder: Recorder) -> dict[int, list[tuple[int, int]]]:
 
 
 def _hold(builder: Builder, dying: list[tuple[int, int]]) -> None:
-    """Lets the last operation read what dies here."""
+    """Makes the last operation read the tensors that die here."""
     if not dying or not builder.operations:
         return
     last = builder.operations[-1]
     used = {*last["reads"], *last["writes"], *last["adds"]}
     tensors = []
     for number, _ in dying:
-        # The latest part of its life that exists by now.
+        # The current tensor of this storage.
         tensor = _current(builder, number)
         if tensor is not None and tensor not in used and tensor not in tensors:
             tensors.append(tensor)
     if last["rerun"] == "never" and last["name"] != "pack":
         last["reads"] += tensors
     elif tensors:
-        # A rerun of the last operation does not need them, and neither does autograd.
+        # A rerun of the last operation must not read these tensors, so a separate operation does.
         builder.add(None, "", last["stage"], "held", reads=tensors)
 
 
@@ -226,7 +226,7 @@ def _current(builder: Builder, number: int) -> int | None:
 
 
 def _outputs_before(builder: Builder, size: int) -> list[int]:
-    """The outputs of the pass before, as a tensor that is there when the step begins."""
+    """The outputs of the previous pass, as a tensor that exists when the step begins."""
     if size <= 0:
         return []
     builder.tensors.append(

@@ -8,10 +8,10 @@ __all__ = ["GROWING", "SETTINGS", "settings"]
 
 # Where a program's user sets the allocator up: then nothing is changed.
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-# What `tightfit run --budget` sets them to: reserved memory stays close to what is allocated.
+# The setting of `tightfit run --budget`: it keeps reserved memory close to allocated memory.
 GROWING = "expandable_segments:True"
 
 
 def settings() -> list[str]:
-    """What the user has set."""
+    """The settings that the user has made."""
     return [value for name in SETTINGS if (value := os.environ.get(name))]

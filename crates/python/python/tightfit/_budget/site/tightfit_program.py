@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _begin(budget: str, recompute: str, compiles: str, met: str) -> None:
-    """Begins here, and in the Pythons that are started from here."""
+    """Applies the budget in this Python and in every Python that it starts."""
     here = os.path.dirname(os.path.abspath(__file__))
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
@@ -50,7 +50,7 @@ def _begin(budget: str, recompute: str, compiles: str, met: str) -> None:
 
 
 def _main_module(file: str | None) -> dict[str, Any]:
-    """The names of a fresh `__main__`, as Python makes it for a script, or for code."""
+    """The namespace of a new `__main__`, as Python creates it for a script or for code."""
     module = types.ModuleType("__main__")
     names = module.__dict__
     names["__builtins__"] = sys.modules["builtins"]
@@ -64,7 +64,7 @@ def _main_module(file: str | None) -> dict[str, Any]:
 
 
 def _run(words: list[str], first: str | None) -> None:
-    """Runs the program; `first` is the folder of this file where Python put it on the import path, in the place of the program's."""
+    """Runs the program. `first` is the folder of this file, if Python put it on the import path in place of the program's folder."""
 
     def comes_from(folder: str) -> None:
         if first is not None:

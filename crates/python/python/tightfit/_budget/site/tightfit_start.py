@@ -1,4 +1,4 @@
-"""Begins what `tightfit run --budget` and `tightfit compare` do in a Python process: waits for torch, and then fits its models, or notes its steps.
+"""Starts `tightfit run --budget` or `tightfit compare` in a Python process: waits for the import of torch, then fits models or notes steps.
 
 Imports neither torch nor tightfit itself, so that processes without torch lose no time.
 """
@@ -23,13 +23,13 @@ __all__ = ["HERE", "begin", "note"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The package that this file is part of.
 _PACKAGE = os.path.dirname(os.path.dirname(HERE))
-# Its name if the program has a module of its own called `tightfit`.
+# The name of our package if the program itself has a module called `tightfit`.
 _ELSEWHERE = "_tightfit_of_run"
 _FAILED = 1
 
 
 def note(stage: str) -> None:
-    """Notes how far this process has come, for `tightfit_watch.py`: `python`, `torch`, `model`, or `said` if the user knows why no further."""
+    """Notes the stage that this process has reached, for `tightfit_watch.py`: `python`, `torch`, `model`, or `said` after an error message."""
     path = os.environ.get("TIGHTFIT_MET")
     if not path:
         return
@@ -45,7 +45,7 @@ def begin() -> None:
     """Fits the models of this process, once torch is imported, and notes its steps for a comparison."""
     note("python")
     if os.environ.get("TIGHTFIT_BUDGET") and not settings():
-        # Read by torch when it is imported.
+        # torch reads this variable when it is imported.
         os.environ[SETTINGS[0]] = GROWING
     if "torch" in sys.modules:
         _install()
@@ -54,7 +54,7 @@ def begin() -> None:
 
 
 def _install() -> None:
-    """Installs the hooks, or ends the program: nothing of it may train without the budget that was asked for."""
+    """Installs the hooks. If that fails, it ends the program, because the program must not train without the requested budget."""
     try:
         if os.environ.get("TIGHTFIT_BUDGET"):
             _module("_budget.launch").install(functools.partial(note, "model"))
@@ -69,7 +69,7 @@ def _install() -> None:
 
 
 def _module(name: str) -> ModuleType:
-    """A module of ours: of the package that the program's own `import tightfit` finds, or else of the one that this file is part of."""
+    """Imports one of our modules: from the package that the program's `import tightfit` would find, or else from the package of this file."""
     if _is_importable():
         return importlib.import_module(f"tightfit.{name}")
     if _ELSEWHERE in sys.modules:

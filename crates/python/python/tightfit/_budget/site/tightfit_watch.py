@@ -25,7 +25,7 @@ def _say(line: str) -> None:
 
 
 def _noted(path: str) -> dict[str, set[int]]:
-    """The processes that have come so far, by stage."""
+    """The processes that have noted each stage."""
     stages: dict[str, set[int]] = {}
     with open(path) as file:
         for line in file:
@@ -35,7 +35,7 @@ def _noted(path: str) -> dict[str, set[int]]:
 
 
 def _processes() -> dict[int, tuple[int, str]]:
-    """The parent of each process, and the place of its stack, which a fork keeps and a new program does not."""
+    """The parent of each process, and the address of its stack, which a fork inherits and a new program does not."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -57,12 +57,12 @@ def _has_torch(process: int) -> bool:
 
 
 def _strangers(root: int, noted: set[int]) -> list[int]:
-    """The processes of the command with torch, and without the budget."""
+    """The processes of the command that have loaded torch without the budget."""
     processes = _processes()
     known: dict[int, tuple[bool, bool]] = {root: (True, root in noted)}
 
     def status(process: int) -> tuple[bool, bool]:
-        """Whether it is of the command, and whether it has noted anything, or is a fork of one that has."""
+        """Whether a process belongs to the command, and whether it has noted anything or is a fork of a process that has."""
         if process not in known:
             known[process] = (False, False)
             if process in processes:
@@ -105,7 +105,7 @@ def _watch(root: int, path: str) -> None:
 
 
 if __name__ == "__main__":
-    # No child of the command, which may wait for any of its own.
+    # This must not be a child of the command, because the command may wait for all of its children.
     if os.fork():
         os._exit(0)
     os.setsid()
