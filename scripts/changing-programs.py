@@ -29,7 +29,7 @@ import changing_programs  # noqa: E402
 import tightfit.torch as tt  # noqa: E402
 import torch  # noqa: E402
 from tightfit._budget.api import session_of  # noqa: E402
-from tightfit._budget.plan import bound, decide, fitted, make, simulate, unread  # noqa: E402
+from tightfit._budget.plan import decide, fitted, make, pack_schedule, simulate, unread  # noqa: E402
 from tightfit._budget.plan import liveness as rebuild
 from tightfit._budget.record import cost  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
@@ -404,7 +404,7 @@ def random_decisions(rng, built, lives, recorder):
         try:
             tried = {**decisions, **{tensor: decision(rng, lives, tensor, kinds[tensor][place]) for tensor in tensors}}
             simulate.simulate(lives, tried)
-            bound.bind(built, lives, tried, recorder)
+            pack_schedule.bind(built, lives, tried, recorder)
         except rebuild.Impossible:
             return None
         return tried
@@ -464,7 +464,7 @@ def settings(rng, sure):
                 lives = rebuild.Lives(built.data)
             decisions = random_decisions(rng, built, lives, recorder)
             plain = simulate.simulate(lives, {})
-            found = bound.bind(built, lives, decisions, recorder) if decisions or built.dropped else None
+            found = pack_schedule.bind(built, lives, decisions, recorder) if decisions or built.dropped else None
             return decide.Decided(decisions, dataclasses.replace(found.outcome if found else plain, peak=1), plain, True), found
 
         changes.append((make, "_within", within))
@@ -506,7 +506,7 @@ def compare(seed, left_out=()):
     """Runs a program plain and fitted. Returns the result: equal, plain raised, fitted only raised, wrong bits, or no plan."""
     program = Program(seed, left_out)
     rng = program.rng("plan")
-    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "strangers": 0}
+    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "unplanned": 0}
     with settings(rng, program.rng("sure").choice([1, 2, 16])) as at_random:
         try:
             budget = budget_of(rng, program, at_random)
@@ -521,7 +521,7 @@ def compare(seed, left_out=()):
         finally:
             last = session_of(under.model).last
             if last is not None:
-                report.update(calls=last.counts.calls, fetched=last.counts.fetched, dropped=last.counts.dropped, masked=last.counts.masked, strangers=last.counts.strangers)
+                report.update(calls=last.counts.calls, fetched=last.counts.fetched, dropped=last.counts.dropped, masked=last.counts.masked, unplanned=last.counts.unplanned)
             tt.unfit(under.model)
     if report["result"] == "wrong bits" and not _repeats(program, again):
         report["result"] = "not the same twice"

@@ -363,7 +363,7 @@ def case(name):
             tt.fit(model, size, optimizer=sgd)
             try:
                 one_step(model, x)
-                needs = session_of(model).last.plain if budget == "drop" and session_of(model).last.bound is None else 0
+                needs = session_of(model).last.plain if budget == "drop" and session_of(model).last.schedule is None else 0
             except DoesNotFit as error:
                 needs = error.needed_bytes if budget == "drop" else 0
                 if not needs:
@@ -386,7 +386,7 @@ def case(name):
             late = gradients(model, x)
             bits = all(torch.equal(wanted[key], found[key]) and torch.equal(wanted[key], late[key]) for key in wanted)
             tell(case=name, variant=str(budget), budget_bytes=size, peak_bytes=peak, bits=bits, saved_bytes=saved, dropped_bytes=last.dropped, masked_bytes=last.masked,
-                 predicted_bytes=last.peak, notes=len(last.bound.noted) if last.bound else 0, looks=len(last.bound.looks) if last.bound else 0,
+                 predicted_bytes=last.peak, notes=len(last.schedule.noted) if last.schedule else 0, looks=len(last.schedule.looks) if last.schedule else 0,
                  line=last.line(name), calls=last.counts.calls, first_s=round(first, 1))
             other = copy.deepcopy(model)
             tell(case=name, variant=f"{budget}, times", **in_turns(other, model, x, 4.0), seconds=round(time.time() - begin, 1))

@@ -21,7 +21,7 @@ import torch
 from fit_models import build
 from tightfit import DoesNotFit
 from tightfit._budget.api import session_of
-from tightfit._budget.memory.allocator import There
+from tightfit._budget.memory.allocator import InitialReservation
 from tightfit._budget.plan.make import least_of
 from tightfit._budget.plan.reserved import reserved
 from tightfit._budget.record.times import times_of
@@ -156,7 +156,7 @@ class Case:
         for _ in range(self.long):
             self.step()
         growth = [after - first for first, after in zip(before, now(), strict=True)]
-        bound = session.last.bound
+        bound = session.last.schedule
         planned = bound.host_bytes if bound is not None else 0
         pinned = sum(arena.numel() for arena, _ in session.arenas)
         self.tell("long", {
@@ -302,13 +302,13 @@ class Case:
                 # Recorded on that step; planned now.
                 self.step()
             fitted, first_reserved = session.last, torch.cuda.memory_reserved()
-            outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
+            outcome = fitted.schedule.outcome if fitted.schedule is not None else fitted.decided.outcome
             self.save_step(share, fitted)
             if self.blocks_saved:
                 self.save_blocks(share, fitted)
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
-                predicted_reserved_bytes=reserved(fitted.lives, fitted.decisions, None, fitted.there or There()).bytes,
+                predicted_reserved_bytes=reserved(fitted.lives, fitted.decisions, None, fitted.there or InitialReservation()).bytes,
                 first_reserved_bytes=first_reserved, predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
                 predicted_overhead=round(fitted.overhead, 4), predicted_plain_ms=round(fitted.decided.plain.time_us / 1e3, 2),
                 moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us), stalled_us=round(outcome.stalled_us),

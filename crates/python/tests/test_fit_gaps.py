@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tightfit._budget.memory.allocator import There
+from tightfit._budget.memory.allocator import InitialReservation
 from tightfit._budget.plan import reserved as predicted
 from tightfit._budget.plan.decide import by_greedy
 from tightfit._budget.plan.liveness import Lives
@@ -18,7 +18,7 @@ MIB = 1 << 20
 PAGE = 20 * MIB
 
 
-EACH = {"stage": "forward", "reads": [], "writes": [], "adds": [], "time_us": 1.0, "workspace_bytes": 0, "rerun": "same"}
+EACH = {"group": 0, "stage": "forward", "reads": [], "writes": [], "adds": [], "time_us": 1.0, "workspace_bytes": 0, "rerun": "same"}
 
 
 FOLDER = Path(__file__).parent / "steps"
@@ -37,17 +37,26 @@ def operation(name="aten.relu", **fields):
     return {**EACH, "name": name, **fields}
 
 
+def step(operations, tensors):
+    """A step file of one group."""
+    return {
+        "tightfit_step": 1, "name": "made", "batch": 1, "types": "f32", "mode": "training", "groups": [{"name": "all"}],
+        "tensors": tensors, "operations": operations,
+    }  # fmt: skip
+
+
 def tensor(size, **fields):
     """A temporary tensor of ``size`` MiB."""
-    return {"bytes": int(size * MIB), "residence": "temporary", **fields}
+    return {"name": "block", "kind": "other", "bytes": int(size * MIB), "residence": "temporary", **fields}
 
 
-def reserved_for(operations, spans, most=None, there=There(), workspaces=None):
+def reserved_for(operations, spans, most=None, there=InitialReservation(), workspaces=None):
     """The bytes reserved for tensors of given MiB, which live from one operation to another, and for workspaces of operations."""
-    data = {"operations": [operation(reads=[], writes=[]) for _ in range(operations)], "tensors": [tensor(size) for _, _, size in spans]}
+    data = step([operation(reads=[], writes=[]) for _ in range(operations)], [tensor(size) for _, _, size in spans])
     for number, (first, last, _) in enumerate(spans):
         data["operations"][first]["writes"].append(number)
-        data["operations"][last]["reads"].append(number)
+        if last > first:
+            data["operations"][last]["reads"].append(number)
     for index, sizes in (workspaces or {}).items():
         data["operations"][index]["workspaces"] = [int(size * MIB) if size > 0 else size for size in sizes]
     return reserved(Lives(data), {}, most, there)
@@ -131,11 +140,11 @@ def test_reserved_pages_of_a_rerun(until, size, changed, pages):
         "tensor": 2, "decision": "recompute", "offload_after": None, "release_after": 1, "prefetch_before": None,
         "rebuilt": [{"before": 3, "operations": [0, 1]}],
     }  # fmt: skip
-    assert reserved(Lives({"operations": operations, "tensors": tensors}), {2: rerun}).bytes == pages * PAGE
+    assert reserved(Lives(step(operations, tensors)), {2: rerun}).bytes == pages * PAGE
 
 
 def test_blocks_reserved_before_the_step():
-    there = There(7 * PAGE, (2 * PAGE, PAGE))
+    there = InitialReservation(7 * PAGE, (2 * PAGE, PAGE))
     resident = [(0, 2, 40), (0, 2, 40)]
     # Two of the four pages that are taken are the first, the others the second. A third one is not there yet.
     assert reserved_for(3, resident, there=there).bytes == 7 * PAGE

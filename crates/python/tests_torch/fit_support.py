@@ -96,12 +96,12 @@ def same_bits(left, right):
 
 def last_plan(model):
     fitted = session_of(model).last
-    assert fitted is not None and fitted.bound is not None, "nothing was planned"
+    assert fitted is not None and fitted.schedule is not None, "nothing was planned"
     return fitted
 
 
 def decided(fitted):
-    kinds = [decision["decision"] for decision in fitted.bound.decisions.values()]
+    kinds = [decision["decision"] for decision in fitted.schedule.decisions.values()]
     return {kind: kinds.count(kind) for kind in ("offload", "recompute")}
 
 

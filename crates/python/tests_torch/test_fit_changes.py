@@ -24,7 +24,7 @@ from fit_support import (
     train,
 )  # fmt: skip
 from tightfit._budget.api import session_of
-from tightfit._budget.plan.bound import REBUILD
+from tightfit._budget.plan.pack_schedule import REBUILD
 from torch import nn
 
 
@@ -75,7 +75,7 @@ def test_more_forms_than_plans_are_never_planned_in_turn(monkeypatch, capfd):
     # Forms that fit share one plan, the plan of the largest form; larger forms get other plans.
     for count, size in enumerate(range(5, 20)):
         assert step(size) == count + 1
-    assert step(7) == 15 and sum(plan.bound is None for plan in session.plans.values()) == 1
+    assert step(7) == 15 and sum(plan.schedule is None for plan in session.plans.values()) == 1
     assert step(20) == step(21) == 15
     assert capfd.readouterr().err.count("more than 8 different forms of inputs") == 1
     monkeypatch.setattr("tightfit._budget.eager.plans.IDLE", 2)
@@ -178,7 +178,7 @@ def test_what_is_only_offloaded_may_be_computed_by_anything(monkeypatch):
     model, x = Wanders((torch.relu, torch.sigmoid)).train(), image(4)
     fitted = fitted_copy(model, x, 0.7)
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
-    assert decided(last_plan(fitted))["offload"] > 0 and last_plan(fitted).counts.strangers == 0
+    assert decided(last_plan(fitted))["offload"] > 0 and last_plan(fitted).counts.unplanned == 0
 
 
 def test_a_model_that_never_repeats_itself_keeps_its_plan(monkeypatch, capfd):
@@ -244,7 +244,7 @@ def test_each_tensor_that_a_rerun_reads_is_told_from_others(monkeypatch, share):
     model, x = Branches().train(), image(4)
     fitted = fitted_copy(model, x, share)
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
-    assert REBUILD in last_plan(fitted).bound.kinds.values()
+    assert REBUILD in last_plan(fitted).schedule.kinds.values()
     model.flipped = fitted.flipped = True
     assert same_bits(train(model, 2, x), train(fitted, 2, x))
 
@@ -268,7 +268,7 @@ def test_numbers_that_change_from_step_to_step_are_not_those_recorded(link):
     model, x = Scaled().train(), image(4)
     fitted = fitted_copy(model, x, 0.7)
     assert same_bits(train(model, 4, x), train(fitted, 4, x))
-    assert last_plan(fitted).counts.strangers == 0
+    assert last_plan(fitted).counts.unplanned == 0
 
 
 def adaptive(net, x, often):
@@ -446,4 +446,4 @@ def test_another_number_of_boxes_is_no_new_form(link):
             net.zero_grad()
             net(images, given).backward()
         assert equal(gradients(model), gradients(fitted))
-    assert len(session_of(fitted).plans) == 1 and session_of(fitted).last.bound is not None
+    assert len(session_of(fitted).plans) == 1 and session_of(fitted).last.schedule is not None

@@ -68,12 +68,12 @@ def test_a_model_with_compiled_blocks_is_planned_with_the_same_gradients(how, li
     plan = last_plan(other)
     assert decided(plan)["offload" if link == FAST else "recompute"] > 0
     counts = plan.counts
-    assert counts.packs > 0 and not (counts.strangers or counts.out_of_order or counts.late)
+    assert counts.packs > 0 and not (counts.unplanned or counts.out_of_order or counts.late)
     names = {operation["name"] for operation in plan.step.data["operations"]}
     assert "aten.compiled" in names
     rerun = {
         plan.step.data["operations"][index]["name"]
-        for decision in plan.bound.decisions.values()
+        for decision in plan.schedule.decisions.values()
         for entry in decision["rebuilt"]
         for index in entry["operations"]
     }

@@ -9,9 +9,9 @@ import torch
 from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
-from tightfit._budget.memory.allocator import There
+from tightfit._budget.memory.allocator import InitialReservation
 from tightfit._budget.plan import make as fitted_plans
-from tightfit._budget.plan.bound import bind, copied_bytes
+from tightfit._budget.plan.pack_schedule import bind, copied_bytes
 from tightfit._budget.plan.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._budget.plan.liveness import Impossible, Lives
 from tightfit._budget.plan.simulate import Outcome, simulate
@@ -40,7 +40,7 @@ def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkey
     fitted = offloading(monkeypatch)
     fitted.step.data["machine"].update(to_host_bytes_per_s=1e9, to_device_bytes_per_s=1e9)
     lives = Lives(fitted.step.data)
-    given = {tensor: {**decision, "prefetch_before": lives.turn} for tensor, decision in fitted.bound.decisions.items()}
+    given = {tensor: {**decision, "prefetch_before": lives.turn} for tensor, decision in fitted.schedule.decisions.items()}
     assert len(given) > 2
     by_need = sorted(given, key=lambda tensor: lives.first_backward[tensor])
     stalls = []
@@ -56,8 +56,8 @@ def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):
     """It has not left the device: a copy back would be one more, and waited for."""
     fitted = offloading(monkeypatch)
     step, lives = fitted.step.data, fitted.lives
-    tensor, other = list(fitted.bound.decisions)[:2]
-    decisions = [{**fitted.bound.decisions[tensor], "prefetch_before": None}, fitted.bound.decisions[other]]
+    tensor, other = list(fitted.schedule.decisions)[:2]
+    decisions = [{**fitted.schedule.decisions[tensor], "prefetch_before": None}, fitted.schedule.decisions[other]]
     monkeypatch.setattr("tightfit._native.plan_step", lambda *_: json.dumps({"tensors": decisions}))
     assert list(by_planner(step, 1 << 40, lives, fitted.decided.plain, 1.0).decisions) == [other]
 
@@ -161,7 +161,7 @@ def test_a_long_search_comes_before_slack_is_given_up(monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(fitted_plans, "decide", searched)
-            found = fitted_plans._within(budget, plan.step, plan.lives, plan.recorder, slack, None, There())
+            found = fitted_plans._within(budget, plan.step, plan.lives, plan.recorder, slack, None, InitialReservation())
         assert (found is None) == (asked[-1] not in answers)
         return asked
 

@@ -62,10 +62,10 @@ def test_an_interrupt_leaves_no_hooks_behind(link, monkeypatch):
     interrupted(lambda: fitted(x))
     assert equal(step(model, x), step(fitted, x))
     assert session_of(fitted).here.stack == [] and top_hooks() is None
-    packs, strangers = last_plan(fitted).counts.packs, last_plan(fitted).counts.strangers
-    assert packs > 0 and strangers == 0
+    packs, unplanned = last_plan(fitted).counts.packs, last_plan(fitted).counts.unplanned
+    assert packs > 0 and unplanned == 0
     torch.ones(1000, requires_grad=True).sin().sum().backward()
-    assert last_plan(fitted).counts.strangers == 0
+    assert last_plan(fitted).counts.unplanned == 0
     interrupted(lambda: fitted(x))
     tt.unfit(fitted)
     assert top_hooks() is None
@@ -235,7 +235,7 @@ def test_a_module_that_is_replaced_is_planned_anew(monkeypatch):
     for _ in range(8):
         assert equal(step(model, x), step(fitted, x))
     found = session_of(fitted)
-    assert not found._offloaded and last_plan(fitted).counts.strangers == 0
+    assert not found._offloaded and last_plan(fitted).counts.unplanned == 0
     assert last_plan(fitted).counts.packs > 0
 
 

@@ -93,9 +93,9 @@ def test_a_plan_moves_no_more_than_can_be_pinned_and_says_so(monkeypatch, capfd)
     model, x, free = locked_resnet(monkeypatch, 0.6, 0.5)
     model(x).square().mean().backward()
     fitted = last_plan(model)
-    assert 0 < fitted.bound.host_bytes <= free // 2 and fitted.peak <= session_of(model).budget
+    assert 0 < fitted.schedule.host_bytes <= free // 2 and fitted.peak <= session_of(model).budget
     (arena, _), = session_of(model).arenas
-    assert arena.numel() == fitted.bound.host_bytes
+    assert arena.numel() == fitted.schedule.host_bytes
     said = capfd.readouterr().err
     assert re.search(r"of the .* KiB of host memory that its plan needs, .* KiB can be pinned \(`ulimit -l` allows 65536 bytes: raise it", said), said
 
@@ -128,7 +128,7 @@ def test_memory_that_no_plan_needs_any_more_is_given_back(monkeypatch):
     assert sizes == [free]
     larger = int(found.budget * 1.1)
     sizes = planned_anew(larger)
-    assert sizes == [found.last.bound.host_bytes] and 0 < sizes[0] < free
+    assert sizes == [found.last.schedule.host_bytes] and 0 < sizes[0] < free
     # A little more than is needed stays.
     found.arenas[0] = torch.empty(int(1.02 * sizes[0]), dtype=torch.uint8), lambda: None
     assert planned_anew(larger) == [int(1.02 * sizes[0])]

@@ -62,7 +62,7 @@ def test_no_budget_is_refused_for_gaps_once_training_has_begun(monkeypatch):
     needed = 2 * session_of(fitted).budget
     monkeypatch.setattr(fitted_plans, "reserved", lambda *_: Reserved(allocator.most_reserved(needed), None))
     found = passes(fitted, torch.cat([x, x[:1]]), 1)
-    assert found.bound is not None and found.needed >= needed - 2 and not found.is_roomy
+    assert found.schedule is not None and found.needed >= needed - 2 and not found.is_roomy
 
 
 def test_what_the_allocator_has_already(monkeypatch):

@@ -102,7 +102,7 @@ def test_a_frozen_network_keeps_signs(inplace, cast, monkeypatch):
     packs = [tensor for number, (tensor, _) in enumerate(step_of.packs) if number in fitted.recorder.unread and tensor in step_of.dropped]
     assert fitted.counts.dropped == 3 * len(packs) and fitted.counts.masked == 3 * len(step_of.masked) > 0
     assert "kept as signs" in fitted.line("model")
-    assert not fitted.bound.decisions and fitted.peak <= fitted.budget < fitted.plain
+    assert not fitted.schedule.decisions and fitted.peak <= fitted.budget < fitted.plain
     assert {decision["decision"] for decision in Plan(fitted, True, None).decisions} == {"drop", "mask"}
 
 

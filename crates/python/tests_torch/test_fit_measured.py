@@ -208,7 +208,7 @@ def test_no_cache_no_file(measured, monkeypatch):
 def test_what_fits_is_not_measured(measured):
     model = tt.fit(Resnet(blocks=3).train(), "1GiB")
     model(image(4)).square().mean().backward()
-    assert session_of(model).last.bound is None
+    assert session_of(model).last.schedule is None
     assert not measured.exists() and times.times_of(torch.device("cpu")).known == {}
 
 
@@ -233,7 +233,7 @@ def test_measured_workspaces_count(monkeypatch):
     tt.unfit(model)
     tt.fit(model, plain.peak + (3 << 20), optimizer=sgd(model))
     model(x).square().mean().backward()
-    assert session_of(model).last.bound is None, "with its workspaces, everything fits"
+    assert session_of(model).last.schedule is None, "with its workspaces, everything fits"
 
 
 def test_a_reserve_that_was_guessed_ends_where_workspaces_are_measured(monkeypatch):
@@ -307,7 +307,7 @@ def test_a_plan_leaves_room_for_gaps_only_where_it_gives_something_up(monkeypatc
         tt.fit(model, budget, optimizer=sgd(model))
         model(x).square().mean().backward()
         fitted = session_of(model).last
-        assert (fitted.bound is not None) == moves
+        assert (fitted.schedule is not None) == moves
         assert not moves or fitted.peak <= budget - budget // 10
         tt.unfit(model)
         model.zero_grad()

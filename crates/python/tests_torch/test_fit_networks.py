@@ -23,7 +23,7 @@ from fit_support import (
 )  # fmt: skip
 from tightfit._budget.api import session_of
 from tightfit._budget.eager.hooks import fitted_by
-from tightfit._budget.plan.bound import bind
+from tightfit._budget.plan.pack_schedule import bind
 
 
 def made(name):
@@ -41,7 +41,7 @@ def test_three_steps_have_the_bits_of_plain_ones(name, link, monkeypatch):
     assert same_bits(train(model, 3, x), train(fitted, 3, x))
     plan = last_plan(fitted)
     assert decided(plan)["offload" if link == FAST else "recompute"] > 0, decided(plan)
-    assert plan.counts.strangers == plan.counts.out_of_order == plan.counts.late == 0, vars(plan.counts)
+    assert plan.counts.unplanned == plan.counts.out_of_order == plan.counts.late == 0, vars(plan.counts)
 
 
 @pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
@@ -57,7 +57,7 @@ def test_the_peak_is_the_predicted_one(name, link, monkeypatch):
         measured_peak(model, x)
         measured = measured_peak(model, x)
         fitted = session_of(model).last
-        outcome = fitted.bound.outcome if fitted.bound is not None else fitted.decided.outcome
+        outcome = fitted.schedule.outcome if fitted.schedule is not None else fitted.decided.outcome
         # The optimizer's memory is not measured here.
         resident, operations = resident_bytes(fitted), fitted.step.data["operations"]
         passes = [live for live, operation in zip(outcome.live, operations, strict=True) if operation["stage"] != "update"]
@@ -119,7 +119,7 @@ def test_the_peak_under_autocast_is_the_predicted_one(name, monkeypatch):
     fitted = session_of(model).last
     passes = [
         live
-        for live, operation in zip(fitted.bound.outcome.live, fitted.step.data["operations"], strict=True)
+        for live, operation in zip(fitted.schedule.outcome.live, fitted.step.data["operations"], strict=True)
         if operation["stage"] != "update"
     ]
     predicted = max(passes) - resident_bytes(fitted)
@@ -171,7 +171,7 @@ def test_channels_last_keeps_its_layout_and_bits(monkeypatch):
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
         fitted = fitted_copy(model, x)
         assert same_bits(train(model, 2, x), train(fitted, 2, x))
-        assert last_plan(fitted).counts.strangers == 0
+        assert last_plan(fitted).counts.unplanned == 0
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "densenet121", "efficientnet_b0"])

@@ -129,7 +129,7 @@ def test_a_larger_budget_is_never_slower_and_one_that_fits_costs_nothing(monkeyp
     tt.fit(model, plain.peak)
     default_loss(model, x).backward()
     fitted = session_of(model).last
-    assert fitted.bound is None and fitted.counts.packs == 0, "no hooks where everything fits"
+    assert fitted.schedule is None and fitted.counts.packs == 0, "no hooks where everything fits"
 
 
 def refusal(model, x, budget, optimizer):

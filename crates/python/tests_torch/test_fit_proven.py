@@ -204,10 +204,10 @@ def test_slices_of_one_tensor_are_read_where_they_begin(link):
     torch.manual_seed(1)
     data = torch.randn(16, 3, 32, 32)
     same, fitted = compared(blocks(), [data[4 * step : 4 * step + 4] for step in range(4)])
-    assert same == [True] * 4 and last_plan(fitted).counts.strangers == 0
+    assert same == [True] * 4 and last_plan(fitted).counts.unplanned == 0
     wide = torch.randn(4, 3, 64, 64)
     same, fitted = compared(blocks(), [wide[:, :, step % 2 :: 2, step % 2 :: 2] for step in range(4)])
-    assert same == [True] * 4 and last_plan(fitted).counts.strangers == 0
+    assert same == [True] * 4 and last_plan(fitted).counts.unplanned == 0
 
 
 def test_two_inputs_may_share_a_storage(link):
@@ -241,7 +241,7 @@ def test_parameters_may_be_views_of_one_tensor(link, when):
         flatten(model)
     images = [torch.randn(4, 3, 32, 32) for _ in range(4)]
     same, fitted = compared(model, images, lambda model, step: flatten(model) if step == when else None)
-    assert same == [True] * 4 and last_plan(fitted).counts.strangers == 0
+    assert same == [True] * 4 and last_plan(fitted).counts.unplanned == 0
 
 
 @pytest.mark.parametrize("place", [6, 7, 12])
@@ -322,8 +322,8 @@ def test_a_rerun_of_a_known_number_is_planned(monkeypatch):
     torch.manual_seed(1)
     model = Numbered(lambda self, x, step: torch.roll(torch.nn.functional.pad(kept(self, x), (1, 0)), 3, 3))
     same, fitted = compared(model, [torch.randn(4, 3, 32, 32) for _ in range(3)])
-    assert same == [True] * 3 and last_plan(fitted).counts.strangers == 0
-    assert torch.roll in last_plan(fitted).bound.functions and last_plan(fitted).counts.calls > 0
+    assert same == [True] * 3 and last_plan(fitted).counts.unplanned == 0
+    assert torch.roll in last_plan(fitted).schedule.functions and last_plan(fitted).counts.calls > 0
 
 
 class Calls(nn.Module):
@@ -461,12 +461,12 @@ def test_attention_that_drops_nothing_is_rebuilt(monkeypatch):
         plan = last_plan(fitted)
         operations = plan.step.data["operations"]
         names = [operations[index]["name"] for one in plan.decisions.values() for again in one["rebuilt"] for index in again["operations"]]
-        return same, plan.counts.strangers, any("attention" in name for name in names)
+        return same, plan.counts.unplanned, any("attention" in name for name in names)
 
     set_link(monkeypatch, SLOW)
     assert rerun_in_plan(0.0, 0.4) == ([True] * 3, 0, True)
-    _, strangers, rebuilt = rerun_in_plan(0.5, 0.7)
-    assert strangers == 0 and not rebuilt
+    _, unplanned, rebuilt = rerun_in_plan(0.5, 0.7)
+    assert unplanned == 0 and not rebuilt
 
 
 def test_indices_of_a_pooling_are_rebuilt_with_the_window_of_their_pass(monkeypatch):
@@ -485,7 +485,7 @@ def test_indices_of_a_pooling_are_rebuilt_with_the_window_of_their_pass(monkeypa
     set_link(monkeypatch, SLOW)
     torch.manual_seed(1)
     same, fitted = compared(Pools(), [torch.randn(4, 3, 32, 32) for _ in range(6)], share=0.5)
-    assert same == [True] * 6 and last_plan(fitted).counts.strangers == 0 and last_plan(fitted).counts.calls > 0
+    assert same == [True] * 6 and last_plan(fitted).counts.unplanned == 0 and last_plan(fitted).counts.calls > 0
 
 
 def late_buffer(net, x):

@@ -35,7 +35,7 @@ def sure(model, x, less=0, share=None):
     tt.fit(other, int(plan.plain * share) if share else tt.plan(model, x, plan.plain - 1).peak - less)
     for _ in range(2):
         step(other, x)
-    assert last(other).bound.looks
+    assert last(other).schedule.looks
     return other
 
 
@@ -47,11 +47,11 @@ def test_no_call_is_noted(name):
     before = fitted.counts.dropped
     for _ in range(3):
         assert equal(wanted, step(other, x))
-    assert fitted.counts.dropped > before and fitted.counts.calls == fitted.counts.strangers == 0
-    if not fitted.bound.dropped:
-        assert not fitted.bound.noted and not fitted.bound.needs_hooks and not fitted.bound.quiet
+    assert fitted.counts.dropped > before and fitted.counts.calls == fitted.counts.unplanned == 0
+    if not fitted.schedule.dropped:
+        assert not fitted.schedule.noted and not fitted.schedule.needs_hooks and not fitted.schedule.quiet
     # In `words`, functions are called between modules, whose ends do not show them.
-    assert bool(fitted.bound.dropped) <= (name in ("words", "decoder"))
+    assert bool(fitted.schedule.dropped) <= (name in ("words", "decoder"))
 
 
 @pytest.mark.parametrize("cast", [False, True])
@@ -62,7 +62,7 @@ def test_signs_are_kept(cast):
         fitted = last(other)
         before = fitted.counts.masked
         assert fitted.step.masked and equal(wanted, step(other, x)) and fitted.counts.masked > before
-        assert not fitted.bound.needs_hooks
+        assert not fitted.schedule.needs_hooks
 
 
 def test_what_autocast_casts_anew_is_dropped():
@@ -121,10 +121,10 @@ def test_a_late_reader_gets_an_error_that_names_the_tensor_and_then_the_tensor()
     with pytest.raises(RuntimeError, match=r"layer4.1.bn2 has saved a tensor of shape \[4, 512, 3, 3\].*create_graph"):
         slope(other, x)
     found = [[one for one in slope(either, x) if one is not None] for either in (model, other)]
-    assert equal(*found) and last(other).bound.dropped
+    assert equal(*found) and last(other).schedule.dropped
     for _ in range(3):
         assert equal(step(model, x), step(other, x))
-    assert last(other).bound.dropped
+    assert last(other).schedule.dropped
 
 
 def test_an_early_reader_is_remembered():
@@ -133,7 +133,7 @@ def test_an_early_reader_is_remembered():
     slope(other, x)
     for _ in range(4):
         step(other, x)
-    assert not last(other).bound.looks
+    assert not last(other).schedule.looks
     slope(other, x)
 
 
@@ -145,7 +145,7 @@ def test_what_trains_from_some_step_on_is_not_dropped():
             for name, parameter in one.named_parameters():
                 parameter.requires_grad_(part in name)
         assert equal(step(model, x), step(other, x)), part
-        assert not last(other).bound.looks
+        assert not last(other).schedule.looks
         for one in (model, other):
             one.get_submodule(part).train()
         assert equal(step(model, x), step(other, x)), part
@@ -157,7 +157,7 @@ def test_what_trains_within_a_step_is_kept():
     other = sure(model, x)
     for one in (model, other):
         one.layer2.register_forward_pre_hook(lambda module, inputs: module.requires_grad_() and None)
-    before = last(other).counts.strangers
+    before = last(other).counts.unplanned
     # The parameters are frozen again between steps.
     for _ in range(2):
         found = []
@@ -166,7 +166,7 @@ def test_what_trains_within_a_step_is_kept():
             found.append(torch.autograd.grad(y.square().mean(), [x, *one.layer2.parameters()]))
             one.layer2.requires_grad_(False)
         assert equal(*found)
-    assert last(other).counts.strangers > before
+    assert last(other).counts.unplanned > before
 
 
 def test_parts_of_a_graph():

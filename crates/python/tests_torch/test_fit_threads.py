@@ -32,7 +32,7 @@ def fitted(benchmark, monkeypatch):
 def test_a_backward_pass_that_computes_convolutions_again_runs_on_the_thread_of_the_forward_pass(monkeypatch):
     model, other, x = fitted(True, monkeypatch)
     loss = default_loss(other, x)
-    assert last_plan(other).bound.convolves and not torch._C._is_multithreading_enabled()
+    assert last_plan(other).schedule.convolves and not torch._C._is_multithreading_enabled()
     loss.backward()
     default_loss(model, x).backward()
     assert equal(gradients(other), gradients(model))
@@ -44,7 +44,7 @@ def test_a_backward_pass_that_computes_convolutions_again_runs_on_the_thread_of_
 def test_without_benchmark_autograd_keeps_its_threads(monkeypatch):
     _, other, x = fitted(False, monkeypatch)
     default_loss(other, x).backward()
-    assert last_plan(other).bound.convolves and torch._C._is_multithreading_enabled()
+    assert last_plan(other).schedule.convolves and torch._C._is_multithreading_enabled()
 
 
 def test_a_program_that_asked_for_one_thread_keeps_it(monkeypatch):
@@ -142,7 +142,7 @@ def test_threads_share_a_fitted_model(first, monkeypatch, capfd):
     assert torch.autograd._engine_run_backward.__module__.startswith("torch")
     gradients_of(default_loss(other, x), other)
     gradients_of(default_loss(other, x), other)
-    assert session.last.bound is not None and session.last.counts.packs > 0
+    assert session.last.schedule is not None and session.last.counts.packs > 0
     assert not any(module._forward_pre_hooks for name, module in other.named_modules() if name)
 
 

@@ -193,7 +193,7 @@ def test_a_frozen_network_drops_what_nothing_reads(name, monkeypatch):
     for _ in range(3):
         assert equal(wanted, step(other, x))
     fitted = last(other)
-    assert not fitted.bound.decisions and fitted.peak <= fitted.budget < fitted.plain
+    assert not fitted.schedule.decisions and fitted.peak <= fitted.budget < fitted.plain
     assert fitted.counts.calls == fitted.counts.fetched == 0
     assert f"{text(fitted.dropped)} dropped that nothing reads" in fitted.line(name)
 

@@ -321,7 +321,7 @@ def test_a_copy_of_a_fitted_model_is_a_plain_one(monkeypatch):
     model, x = resnet()
     fitted = fitted_copy(model, x, 0.6)
     train(fitted, 1, x)
-    assert last_plan(fitted).bound.noted and sum(len(hooks_of(part)) for part in fitted.modules()) == 2
+    assert last_plan(fitted).schedule.noted and sum(len(hooks_of(part)) for part in fitted.modules()) == 2
     passes, copies = session_of(fitted)._passes, [copy.deepcopy(fitted) for _ in range(3)]
     model.load_state_dict(fitted.state_dict())
     assert same_bits(train(model, 1, x), train(copies[0], 1, x)) and session_of(fitted)._passes == passes

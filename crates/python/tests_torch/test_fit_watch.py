@@ -45,13 +45,13 @@ def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):
     tt.fit(model, plain + 4096, optimizer=sgd(model))
     monkeypatch.setenv("TIGHTFIT_QUIET", "0")
     default_loss(model, x).backward()
-    assert session_of(model).last.bound is None
+    assert session_of(model).last.schedule is None
     peaks.now = plain + 4096 + (256 << 10)
     model.zero_grad()
     # The reserve has 8 MiB to spare on a GPU, which is more than this step has.
     monkeypatch.setattr(planner, "SPARE", 0)
     default_loss(model, x).backward()
-    assert last_plan(model).bound is not None
+    assert last_plan(model).schedule is not None
     assert "256.00 KiB over the budget; planning again" in capfd.readouterr().err
 
 
@@ -183,7 +183,7 @@ def test_a_state_smaller_than_assumed_is_not_paid_for_after_the_first_step(monke
     weights = sum(parameter.numel() * 4 for parameter in model.parameters())
     assert first.assumed.state == 2 * weights and second.assumed.state == 0 and second is third
     assert max(later, last) <= session_of(model).budget
-    assert second.bound.outcome.rebuilt_us < first.bound.outcome.rebuilt_us
+    assert second.schedule.outcome.rebuilt_us < first.schedule.outcome.rebuilt_us
     said = [line for line in capfd.readouterr().err.splitlines() if "anew" in line]
     assert len(said) == 1 and re.search(r"seen: the optimizer's state is 0 bytes \(.* KiB assumed\)$", said[0]), said
 
@@ -345,8 +345,8 @@ def test_a_form_without_a_plan_keeps_to_that_of_steps_which_differ_by_gradients_
         # No plan is found for the second one, in which gradients accumulate.
         session_of(fitted).planner.reserve = session_of(fitted).budget
     first, second = session_of(fitted).plans.values()
-    assert second.bound is first.bound and second.over and not first.over and session_of(fitted).last is second
-    assert second.counts is not first.counts and second.counts.rebuilt > 0 == second.counts.strangers
+    assert second.schedule is first.schedule and second.over and not first.over and session_of(fitted).last is second
+    assert second.counts is not first.counts and second.counts.rebuilt > 0 == second.counts.unplanned
     assert "For these inputs, it keeps to its plan for steps without gradients before them" in capfd.readouterr().err
 
 

@@ -110,12 +110,12 @@ class Plan(Table):
     @property
     def decisions(self) -> list[dict[str, Any]]:
         """The decision for each tensor that is not kept, as in a plan file."""
-        if self._fitted.bound is None:
+        if self._fitted.schedule is None:
             return []
         never: dict[str, Any] = {"offload_after": None, "release_after": None, "prefetch_before": None, "rebuilt": []}
         step = self._fitted.step
         kinds = {tensor: "mask" if tensor in step.masked else "drop" for tensor in step.dropped}
-        return [*self._fitted.bound.decisions.values(), *({"tensor": tensor, "decision": kind, **never} for tensor, kind in kinds.items())]
+        return [*self._fitted.schedule.decisions.values(), *({"tensor": tensor, "decision": kind, **never} for tensor, kind in kinds.items())]
 
     def __repr__(self) -> str:
         return f"<Plan: {self._fitted.brief(self.network)}>"
@@ -130,7 +130,7 @@ class Plan(Table):
             "budget": text(self._fitted.budget) if self.budget_bytes is not None else "unlimited",
             "peak": text(self.peak),
             "plain": text(self.plain),
-            "does": self._fitted.does if self._fitted.bound is not None else "keeps everything",
+            "does": self._fitted.does if self._fitted.schedule is not None else "keeps everything",
             "added time": f"{100 * self.overhead:.1f}%, predicted for {self.device}",
         }
         return [{"figure": figure, "value": value} for figure, value in figures.items()]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit
-from .memory.allocator import There, may_grow, most_reserved, reserve_of, there_on
+from .memory.allocator import InitialReservation, may_grow, most_reserved, reserve_of, there_on
 from .memory.host import host_bytes
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes
@@ -150,7 +150,7 @@ class Question:
     def _planned(self, budget: int, must_have_room: bool) -> Fitted:
         outside = Assumed(self.state, self.scratch, self.buckets, self.reserve, 0)
         grows = budget < UNLIMITED and self._grows
-        most, there = (most_reserved(budget), there_on(self.device)) if grows else (None, There())
+        most, there = (most_reserved(budget), there_on(self.device)) if grows else (None, InitialReservation())
         with assuming(self.card):
             fitted = make_plan(
                 self.rehearsal, self.device, self.name, budget, outside, time.monotonic(), self._times, self.host, 0, most, there,

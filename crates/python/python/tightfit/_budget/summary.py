@@ -98,7 +98,7 @@ class Summary:
             peak = f"predicted peak {text(max(predicted, default=0))} of {text(budget)}"
         if budget >= UNLIMITED:
             peak = peak.removesuffix(f" of {text(budget)}")
-        given_up = [plan for plan in fitted if plan.bound is not None]
+        given_up = [plan for plan in fitted if plan.schedule is not None]
         divided = [planned for held in graphs for planned in held.planned if not planned.is_plain]
         if not given_up and not divided:
             return f"{steps}, {peak}; everything fit, so nothing was changed"

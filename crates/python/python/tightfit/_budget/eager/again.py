@@ -48,7 +48,7 @@ class _Rerun:
     def __init__(self, active: Unpacks, slot: Slot) -> None:
         self.active = active
         self.slot = slot
-        self.stay = active.bound.stay.get((slot.number, slot.round), frozenset())
+        self.stay = active.schedule.stay.get((slot.number, slot.round), frozenset())
         # How often each call's results are still read, and the results.
         self.uses: dict[Call, int] = {}
         self.made: dict[Call, list[Any]] = {}
@@ -137,7 +137,7 @@ class _Rerun:
             if self.tracks:
                 self.shared.add(_storage_of(slot.tensor))
             slot.round += 1
-            if slot.round >= self.active.bound.rounds.get(slot.number, 1):
+            if slot.round >= self.active.schedule.rounds.get(slot.number, 1):
                 # From here on it is kept, even if the graph is retained.
                 slot.call = None
         if self.uses.get(call, 0) > 0:

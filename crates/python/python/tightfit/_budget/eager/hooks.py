@@ -21,7 +21,7 @@ from ...errors import Error
 from ..record.unsupported import say_compiled
 
 if TYPE_CHECKING:
-    from ..plan.bound import Bound
+    from ..plan.pack_schedule import PackSchedule
     from .session import Session
 
 __all__ = ["Following", "fitted_by", "install", "uninstall"]
@@ -168,7 +168,7 @@ class Following:
         # Where each entry is put, whether it comes before all others there, its key, and the entry.
         self.entries: list[tuple[weakref.ref[Any], bool, int, Any]] = []
 
-    def begin(self, session: Session, model: nn.Module, bounds: Callable[[], list[Bound]], made: int) -> None:
+    def begin(self, session: Session, model: nn.Module, bounds: Callable[[], list[PackSchedule]], made: int) -> None:
         """Begins a pass that follows modules as plans ask, which are the plans of the session at this point."""
         with self.lock:
             self.passes += 1
@@ -185,7 +185,7 @@ class Following:
                     if before and len(entries) > 1:
                         entries.move_to_end(key, last=False)
 
-    def _find(self, session: Session, model: nn.Module, bounds: list[Bound]) -> None:
+    def _find(self, session: Session, model: nn.Module, bounds: list[PackSchedule]) -> None:
         """Looks for the modules that plans ask for."""
         self.entries = []
 

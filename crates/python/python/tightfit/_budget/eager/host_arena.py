@@ -75,7 +75,7 @@ class Arenas:
 
     def give(self, active: Pass, copies: Copies) -> Tensor:
         """An arena that no earlier graph needs any more; another one while they all do."""
-        size = active.bound.host_bytes
+        size = active.schedule.host_bytes
         free = [place for place, (_, owner) in enumerate(self.found) if owner() is None or owner() is active]
         fitting = [place for place in free if self.found[place][0].numel() >= size]
         if fitting:

@@ -315,7 +315,7 @@ class Noting(Parts):
         if tensor.layout is not torch.strided or tensor.is_nested:
             raise _CannotNote
         held = Held(tensor)
-        known = self.active.bound.keeps.get(id(tensor))
+        known = self.active.schedule.keeps.get(id(tensor))
         is_kept = known is not None and known[1] and known[0]() is tensor
         if not is_kept and is_small(tensor.dim(), tensor.numel() * tensor.itemsize, tensor.is_leaf):
             held.base, held.is_copy = self.active.small(tensor), True
@@ -361,7 +361,7 @@ class Noting(Parts):
         if self.on_gpu and torch._C._cuda_getCurrentRawStream(self.device.index or 0) != self.stream:
             same = False
         target = pairs[0][0] if call.flags & IN_PLACE else None
-        ready, keeps = True, active.bound.keeps
+        ready, keeps = True, active.schedule.keeps
         for tensor, ref in pairs:
             if type(ref) is Value:
                 ready = ready and (ref.call.ready or ref.is_held())

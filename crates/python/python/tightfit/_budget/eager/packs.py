@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..memory.masks import mask_of
-from ..plan.bound import DROP, KEEP, LEAF, OFFLOAD, Bound
+from ..plan.pack_schedule import DROP, KEEP, LEAF, OFFLOAD, PackSchedule
 from ..plan.counts import Counts
 from ..record.readers import is_sign, readers
 from .noting import Call, Noting, Value, is_cast, view_of
@@ -46,9 +46,9 @@ class Packs:
     """The saved tensors of one forward pass under a plan."""
 
     def __init__(
-        self, bound: Bound, copies: Copies, arena: Callable[[Any, Copies], Tensor], counts: Counts, device: torch.device
+        self, bound: PackSchedule, copies: Copies, arena: Callable[[Any, Copies], Tensor], counts: Counts, device: torch.device
     ) -> None:
-        self.bound = bound
+        self.schedule = bound
         self.needs_hooks = bound.needs_hooks
         self.copies = copies
         self.arena = arena
@@ -73,7 +73,7 @@ class Packs:
         self.released: set[int] = set()
         # Tensors of the plan whose place on the host is taken.
         self.placed: set[int] = set()
-        self.strange_bytes = 0
+        self.unplanned_bytes = 0
         # The module that runs without hooks.
         self.without: str | None = None
         self.watch: Watch | None = None
@@ -100,7 +100,7 @@ class Packs:
 
     def _copy_small(self) -> None:
         """Copies at once what the pass before copied one by one."""
-        bound = self.bound
+        bound = self.schedule
         # Passes of other threads note more.
         tensors = [tensor for tensor in (place() for place in list(bound.small.values())) if tensor is not None]
         by_type: dict[Any, list[Tensor]] = {}
@@ -123,8 +123,8 @@ class Packs:
         known = self.copied.get(id(tensor))
         if known is not None and known[0] is tensor and known[1] == tensor._version:
             return known[2]
-        if tensor.is_leaf and len(self.bound.small) < 4096:
-            self.bound.small[id(tensor)] = weakref.ref(tensor)
+        if tensor.is_leaf and len(self.schedule.small) < 4096:
+            self.schedule.small[id(tensor)] = weakref.ref(tensor)
         return copy_of(tensor.detach())
 
     # Forward.
@@ -145,7 +145,7 @@ class Packs:
 
     def _undecided(self, tensor: Tensor, k: int) -> Any:
         """Answers a pack that is decided when its operation has returned."""
-        answer = self.bound.answers[k] if k < self.known else None
+        answer = self.schedule.answers[k] if k < self.known else None
         if answer is not None and answer[2] is not None:
             self._act(answer[2])
         if answer is not None and answer[0] == KEEP and (
@@ -175,9 +175,9 @@ class Packs:
 
     def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides about the tensors that a noted call has saved; None if the call cannot run again."""
-        if self.bound.looks:
+        if self.schedule.looks:
             drop_after(self, "", outputs, False)
-        if self.bound.dropped:
+        if self.schedule.dropped:
             for packed, reader in readers(outputs):
                 if type(packed) is Handle:
                     packed.reader = reader
@@ -191,9 +191,9 @@ class Packs:
         """Remembers whether autograd saves a small tensor itself, which a call has read: if so, later passes need no copy of it."""
         storage = tensor.untyped_storage()._cdata
         kept = any(saved is tensor or saved.untyped_storage()._cdata == storage for _, saved in self.pending)
-        self.bound.keeps[id(tensor)] = weakref.ref(tensor), kept
+        self.schedule.keeps[id(tensor)] = weakref.ref(tensor), kept
         if kept:
-            self.bound.small.pop(id(tensor), None)
+            self.schedule.small.pop(id(tensor), None)
 
     def find_missing(self, call: Call, pairs: Any) -> None:
         """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
@@ -238,7 +238,7 @@ class Packs:
         return slot if slot is not None and slot.origin() is tensor and slot.version == tensor._version else None
 
     def _kind(self, k: int) -> int:
-        return self.bound.answers[k][0] if k < self.known else OFFLOAD
+        return self.schedule.answers[k][0] if k < self.known else OFFLOAD
 
     def _settle(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
         """Decides what becomes of a saved tensor. It stays where nothing else answers for it."""
@@ -251,7 +251,7 @@ class Packs:
         k = handle.k
         if k >= self.known:
             return self._stranger(handle, tensor)
-        kind, _, _, number, expected = self.bound.answers[k]
+        kind, _, _, number, expected = self.schedule.answers[k]
         if tensor.shape != expected.shape or tensor.dtype is not expected.dtype:
             return self._stranger(handle, tensor)
         if kind == OFFLOAD:
@@ -288,10 +288,10 @@ class Packs:
             del self.slots[number], self.alive[number]
             return self._stranger(handle, tensor)
         slot.call.slots.append(weakref.ref(slot))
-        if number in self.bound.masked and handle.reader is not None and is_sign(handle.reader):
+        if number in self.schedule.masked and handle.reader is not None and is_sign(handle.reader):
             slot.mask = mask_of(tensor)
         self._join(handle, slot, tensor)
-        if number not in self.released and number in self.bound.keep_until_filled or not slot.call.can_run():
+        if number not in self.released and number in self.schedule.keep_until_filled or not slot.call.can_run():
             slot.tensor, slot.kept = tensor.detach(), True
         return None
 
@@ -363,7 +363,7 @@ class Packs:
 
     def _offloaded(self, handle: Handle, tensor: Tensor) -> Slot:
         """Moves a saved tensor's storage to its place on the host."""
-        number = self.bound.answers[handle.k][3] if handle.k < self.known else -1
+        number = self.schedule.answers[handle.k][3] if handle.k < self.known else -1
         slot = self._slot(number) if number >= 0 else Slot(-1)
         if slot.origin is not None:
             if self._has(slot, tensor):
@@ -373,7 +373,7 @@ class Packs:
             slot = Slot(-1)
         self._begin(slot, tensor)
         # A pass that does otherwise may save another value at the place of one that was moved.
-        place = self.bound.slots.get(number) if slot.number >= 0 and number not in self.placed else None
+        place = self.schedule.slots.get(number) if slot.number >= 0 and number not in self.placed else None
         self.placed.add(number)
         length = tensor.untyped_storage().nbytes()
         if place is not None and length <= place[1]:
@@ -425,8 +425,8 @@ class Packs:
         size = tensor.numel() * tensor.itemsize
         if size < HARMLESS_BYTES or tensor.requires_grad and tensor.is_leaf:
             return
-        self.counts.strangers += 1
-        self.strange_bytes += size
+        self.counts.unplanned += 1
+        self.unplanned_bytes += size
         slot = Slot(-1)
         self._begin(slot, tensor)
         slot.host = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8)

@@ -29,7 +29,7 @@ class Pass(Unpacks):
 
     def begins(self, name: str) -> None:
         """A module begins at which something changes."""
-        bound = self.bound
+        bound = self.schedule
         is_quiet = name in bound.quiet
         notes = bound.switches.get(name)
         if notes is None and not is_quiet:
@@ -49,7 +49,7 @@ class Pass(Unpacks):
 
     def ends(self, name: str) -> None:
         """It has ended."""
-        bound = self.bound
+        bound = self.schedule
         notes = bound.switches.get(name)
         if notes is None and name not in bound.quiet:
             if name in bound.flushes:
@@ -67,18 +67,18 @@ class Pass(Unpacks):
 
     def shows(self, name: str, outputs: Any) -> None:
         """A module has ended whose outputs show what nobody reads."""
-        looks, call = self.bound.looks.get(name, ()), self.looked.get(name, 0)
+        looks, call = self.schedule.looks.get(name, ()), self.looked.get(name, 0)
         self.looked[name] = call + 1
         if call >= len(looks) or not any(looks[call]):
             return
         if not drop_after(self, name, outputs, looks[call].masked > 0):
             # Some of it is read, now that other parameters train.
-            self.counts.strangers += 1
-            self.strange_bytes += sum(looks[call])
+            self.counts.unplanned += 1
+            self.unplanned_bytes += sum(looks[call])
 
     def enter(self) -> None:
         """The model begins."""
-        self._note("" in self.bound.noted)
+        self._note("" in self.schedule.noted)
 
     def _note(self, notes: bool) -> None:
         noting = self.noting
@@ -105,7 +105,7 @@ class Pass(Unpacks):
         self.sealed = True
         self.stop_noting()
         self.flush()
-        self._act(self.bound.at_end)
+        self._act(self.schedule.at_end)
         # Releases that were due earlier, or after the last pack, may not have come.
         for reference in self.alive.values():
             slot = reference()
@@ -120,6 +120,6 @@ class Pass(Unpacks):
         # It refers to this pass.
         self.noting = None
         self.counts.packs += self.k
-        self.counts.strange_bytes = max(self.counts.strange_bytes, self.strange_bytes)
+        self.counts.unplanned_bytes = max(self.counts.unplanned_bytes, self.unplanned_bytes)
         if self.watch is not None:
             self.watch.forward_ended()

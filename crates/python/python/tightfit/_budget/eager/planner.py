@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import DoesNotFit
-from ..memory.allocator import There, expand_segments, most_reserved, reserve_of, slack_of, there_on, within
+from ..memory.allocator import InitialReservation, expand_segments, most_reserved, reserve_of, slack_of, there_on, within
 from ..memory.copies import Copies, copies_for
 from ..memory.host import pin_limits
 from ..memory.sizes import UNLIMITED, Share, text
@@ -143,8 +143,8 @@ class Planner:
         fitted = self._within(rehearsal, device, assumed, started, times)
         self.planned = True
         fitted.step.assumed.extend((*rehearsal.assumed, *([guess] if guess else [])))
-        if module is not None and fitted.bound is not None:
-            fitted.bound.expect(module)
+        if module is not None and fitted.schedule is not None:
+            fitted.schedule.expect(module)
         fitted.weights = [(weight, weight._version) for weight in module.parameters() if weight.requires_grad] if module is not None else []
         return fitted
 
@@ -189,7 +189,7 @@ class Planner:
             # The memory that came with the update is its state.
             self._state = max(0, seen.outside - fitted.assumed.outside)
             seen = seen._replace(state=self._state, outside=seen.outside - self._state)
-        growth = fitted.watch.growth(fitted.lives, fitted.outcome, fitted.step.given, fitted.assumed.before) if fitted.bound is not None else None
+        growth = fitted.watch.growth(fitted.lives, fitted.outcome, fitted.step.given, fitted.assumed.before) if fitted.schedule is not None else None
         between = 0
         if growth is not None:
             seen = seen._replace(reserve=with_room(growth.passes), between=with_room(growth.between))
@@ -198,7 +198,7 @@ class Planner:
         # The forward pass, with the outputs that are there now.
         forward = max(fitted.outcome.live[: fitted.step.given], default=0) + seen.before - fitted.assumed.before
         over = max(fitted.peak, between, forward) + more > self.budget
-        careful = fitted.bound is not None and more < -max(self.budget // CAREFUL, SPARE) and signature not in self._exceeded
+        careful = fitted.schedule is not None and more < -max(self.budget // CAREFUL, SPARE) and signature not in self._exceeded
         # Less than a thousandth of the budget is no reason.
         reasons = differences(fitted.assumed, seen, self.budget // 1000)
         if over and reasons:
@@ -241,7 +241,7 @@ class Planner:
         DoesNotFit
             If no plan is found within the budget and within the memory that can be pinned.
         """
-        slack, most, there = slack_of(self.budget, device), None, There()
+        slack, most, there = slack_of(self.budget, device), None, InitialReservation()
         if self.grows:
             there = there_on(device)
             most = most_reserved(self.budget) - self.gaps
@@ -260,7 +260,7 @@ class Planner:
                     raise
                 limit = f"{error}. Of the {text(refused[0])} of host memory that a plan needs, {text(host or 0)} can be pinned{pin_limits(refused[0])}"
                 raise DoesNotFit(limit, error.needed_bytes, error.limit_bytes) from None
-            size = fitted.bound.host_bytes if fitted.bound is not None else 0
+            size = fitted.schedule.host_bytes if fitted.schedule is not None else 0
             if not size or self.host.take(size, self.copies_on(device)):
                 break
             refused.append(size)

@@ -20,7 +20,7 @@ from ..memory.allocator import Cap, beside, room_for_gaps
 from ..memory.copies import Copies, current
 from ..memory.sizes import Share, text
 from ..messages import detail, say
-from ..plan.bound import Bound
+from ..plan.pack_schedule import PackSchedule
 from ..plan.counts import Counts
 from ..plan.fitted import Fitted
 from ..plan.watch import WATCHED, Watch, tries_algorithms, watches
@@ -120,7 +120,7 @@ class Plans:
 
     def _fits(self, signature: Any) -> bool:
         """Whether a form of inputs is at most as large as one that fits as it is."""
-        return any(fitted is not None and fitted.bound is None and covers(form, signature) for form, fitted in self.plans.items())
+        return any(fitted is not None and fitted.schedule is None and covers(form, signature) for form, fitted in self.plans.items())
 
     def _room(self, signature: Any) -> bool:
         """Makes room for a plan, if need be: one that another covers goes, or one that was not used for long."""
@@ -128,7 +128,7 @@ class Plans:
             return True
         if self._fits(signature):
             return False
-        fits = [form for form, fitted in self.plans.items() if fitted is not None and fitted.bound is None]
+        fits = [form for form, fitted in self.plans.items() if fitted is not None and fitted.schedule is None]
         covered = next((form for form in fits if any(covers(other, form) for other in fits if other != form)), None)
         if covered is None:
             used = {form: 0 if fitted is None else fitted.used for form, fitted in self.plans.items()}
@@ -149,9 +149,9 @@ class Plans:
             if not counts:
                 self._recorded[recording.signature] -= 1
 
-    def _bounds(self) -> list[Bound]:
+    def _bounds(self) -> list[PackSchedule]:
         """The plans that give anything up, as they are carried out."""
-        return [fitted.bound for fitted in self.plans.values() if fitted is not None and fitted.bound is not None]
+        return [fitted.schedule for fitted in self.plans.values() if fitted is not None and fitted.schedule is not None]
 
     def device(self, module: nn.Module | None) -> torch.device:
         """Where the model is."""
@@ -243,7 +243,7 @@ class Plans:
         if (page := os.environ.get("TIGHTFIT_SWEEP")) and self.on_misfit is not None:
             end_with_sweep(fitted, self.planner.host.bytes(), self.planner.recomputes, page)
         say(fitted.brief(self.name))
-        if fitted.bound is not None and fitted.watch.device.type == "cpu" and "cpu" not in self._said:
+        if fitted.schedule is not None and fitted.watch.device.type == "cpu" and "cpu" not in self._said:
             self._said.add("cpu")
             where = "the model is on the CPU" if torch.cuda.is_available() else "no GPU here"
             say(f"{where}, so no memory is saved: what is moved stays in the host's memory, and this only rehearses a GPU")
@@ -269,12 +269,12 @@ class Plans:
         """Records again what does not follow its plan any more."""
         signature = active.signature
         fitted = self.plans.get(signature)
-        if fitted is None or fitted.bound is not active.bound:
+        if fitted is None or fitted.schedule is not active.schedule:
             return
-        if active.strange_bytes > self.budget // STRANGE and self._recorded.get(signature, 0) < AGAIN:
+        if active.unplanned_bytes > self.budget // STRANGE and self._recorded.get(signature, 0) < AGAIN:
             # It is right all the same, and stays where no plan of the other step fits.
             self._replaced[signature] = fitted
-            self._drop(signature, f"saves {text(active.strange_bytes)} otherwise than the recorded step")
+            self._drop(signature, f"saves {text(active.unplanned_bytes)} otherwise than the recorded step")
         elif fitted.is_often_out_of_order() and self._recorded.get(signature, 0) < AGAIN:
             self._replaced[signature] = fitted
             self._drop(signature, "reads what it saved in another order than the recorded one")
@@ -316,7 +316,7 @@ class Plans:
     def _needed(self, device: torch.device) -> int:
         """The bytes that passes may allocate: the budget, or more where no plan that was watched had less."""
         watched = [fitted for fitted in self.plans.values() if fitted is not None and fitted.watch.passes]
-        if watched and all(fitted.bound is None for fitted in watched) and not torch.backends.cudnn.benchmark:
+        if watched and all(fitted.schedule is None for fitted in watched) and not torch.backends.cudnn.benchmark:
             # No plan has room for the gaps of these steps.
             return max(self.budget, int(torch.cuda.max_memory_reserved(device)))
         return max([self.budget, *(fitted.watch.seen for fitted in watched)])
@@ -324,7 +324,7 @@ class Plans:
     def _give_room(self, fitted: Fitted, device: torch.device) -> None:
         """Mends that the allocator often finds no room: by one more plan that leaves room for gaps, and then by a larger bound."""
         line = f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU"
-        if fitted.bound is not None and not self.planner.gaps:
+        if fitted.schedule is not None and not self.planner.gaps:
             fitted.stale = True
             self.planner.gaps = room_for_gaps(self.budget)
             say(f"{line}; planning again, with {text(self.planner.gaps)} for gaps between blocks")

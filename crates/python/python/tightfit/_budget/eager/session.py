@@ -170,16 +170,16 @@ class Session(Plans):
         if fitted is not None:
             fitted.used = self._passes
         self._share(fitted)
-        if fitted is None or fitted.bound is None:
+        if fitted is None or fitted.schedule is None:
             if fitted is not None:
                 self._begin_watch(fitted, None)
             return None
         copies = self.planner.copies_on(self.here.where)
         copies.begin()
-        active = Pass(fitted.bound, copies, self._give, fitted.counts, self.here.where)
+        active = Pass(fitted.schedule, copies, self._give, fitted.counts, self.here.where)
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.bound.switches or fitted.bound.quiet or fitted.bound.flushes or fitted.bound.looks:
+        if fitted.schedule.switches or fitted.schedule.quiet or fitted.schedule.flushes or fitted.schedule.looks:
             self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
         active.enter()
@@ -187,7 +187,7 @@ class Session(Plans):
 
     def _share(self, fitted: Fitted | None) -> None:
         """Lets a GPU's backward pass run on this thread: hooks cost half there, and convolutions run again with their algorithms."""
-        bound = fitted.bound if fitted is not None else None
+        bound = fitted.schedule if fitted is not None else None
         needs = bound is not None and bound.convolves and torch.backends.cudnn.benchmark
         share(self, needs or bound is not None and self.here.where.type == "cuda")
         if fitted is not None and needs and fitted.counts.elsewhere and "elsewhere" not in self._said:

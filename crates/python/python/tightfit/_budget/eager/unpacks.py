@@ -51,7 +51,7 @@ class Unpacks(Packs):
             return tensor
         with self.lock:
             reader = handle.reader
-            if reader is not None and slot.number in self.bound.dropped and slot.tensor is None:
+            if reader is not None and slot.number in self.schedule.dropped and slot.tensor is None:
                 if is_reading(reader):
                     self.check(slot)
                     if not is_sign(reader):
@@ -61,7 +61,7 @@ class Unpacks(Packs):
                         self.counts.masked += 1
                         return slot.mask.tensor()
                 else:
-                    self.bound.is_asked = True
+                    self.schedule.is_asked = True
             tensor = self.content(slot)
         made = self.viewed(slot, tensor, handle.view)
         # The slot's own tensor is not autograd's to write to.
@@ -81,14 +81,14 @@ class Unpacks(Packs):
         turn = self.turn
         if turn < self.turns and self.order[turn] == k:
             self.turn = turn + 1
-            if turn in self.bound.busy:
+            if turn in self.schedule.busy:
                 self._due(turn)
         elif k >= 0:
             self._jump(k)
 
     def _jump(self, k: int) -> None:
         """Moves the backward pass's clock to an unpack that is not the next one."""
-        turns = self.bound.turns.get(k)
+        turns = self.schedule.turns.get(k)
         if turns is None:
             return
         # After the last turn, the graph was retained and runs again.
@@ -98,12 +98,12 @@ class Unpacks(Packs):
             self.ordered = False
             self.counts.out_of_order += 1
         self.turn = turn + 1
-        if turn in self.bound.busy:
+        if turn in self.schedule.busy:
             self._due(turn)
 
     def _due(self, turn: int) -> None:
         """Drops tensors that another rerun makes again, and fetches tensors that the plan fetches now."""
-        bound = self.bound
+        bound = self.schedule
         if turn == 0:
             self.counts.elsewhere += threading.get_ident() != self.thread
             if self.watch is not None:
@@ -145,7 +145,7 @@ class Unpacks(Packs):
             return slot.tensor
         if slot.host is not None:
             if id(slot) not in self.inflight:
-                if slot.number in self.bound.slots and slot.number not in self.bound.on_demand:
+                if slot.number in self.schedule.slots and slot.number not in self.schedule.on_demand:
                     self.counts.late += 1
                 self._fetch(slot)
             device, ticket = self.inflight.pop(id(slot))

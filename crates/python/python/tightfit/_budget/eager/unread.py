@@ -104,7 +104,7 @@ def give(handle: Unread, frames: int = 1) -> Tensor:
     assert handle.reader is not None
     counts = handle.active.counts
     if not is_reading(handle.reader, frames):
-        handle.active.bound.is_asked = True
+        handle.active.schedule.is_asked = True
         shape = ", ".join(map(str, handle.view[0]))
         raise RuntimeError(
             f"tightfit: {handle.name} has saved a tensor of shape [{shape}] that its backward pass does not read, so it was dropped; now something else "

@@ -21,7 +21,7 @@ __all__ = [
     "ROUND",
     "SMALL",
     "Cap",
-    "There",
+    "InitialReservation",
     "beside",
     "budget_for",
     "enforce",
@@ -56,7 +56,7 @@ _shares: dict[int, float] = {}
 _last: dict[torch.device, tuple[Cap, int]] = {}
 
 
-class There(NamedTuple):
+class InitialReservation(NamedTuple):
     """The bytes that the allocator has reserved before a step, in segments for large blocks that do not grow, and its free blocks there. Tensors that
     stay from step to step are in these segments."""
 
@@ -222,10 +222,10 @@ def expand_segments(device: torch.device) -> bool:
     return True
 
 
-def there_on(device: torch.device) -> There:
+def there_on(device: torch.device) -> InitialReservation:
     """The blocks of PyTorch's allocator on a GPU, for the current stream, while no step runs."""
     if device.type != "cuda" or not torch.cuda.is_available():
-        return There()
+        return InitialReservation()
     stream = torch.cuda.current_stream(device).cuda_stream
     index = torch.cuda.current_device() if device.index is None else device.index
     size, free = 0, []
@@ -236,7 +236,7 @@ def there_on(device: torch.device) -> There:
             continue
         size += segment["total_size"]
         free += [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]
-    return There(size, free)
+    return InitialReservation(size, free)
 
 
 def most_reserved(budget: int) -> int:

@@ -8,7 +8,7 @@ class Counts:
 
     Attributes
     ----------
-    packs, strangers, strange_bytes
+    packs, unplanned, unplanned_bytes
         Packed tensors; tensors with which the plan's decision could not be carried out, which stay on the device if they are small and are moved to
         the host otherwise; and the most bytes of such tensors in one pass.
     fetched, late, rebuilt
@@ -24,5 +24,5 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self.packs = self.strangers = self.strange_bytes = self.fetched = self.late = self.rebuilt = self.calls = self.dropped = self.masked = 0
+        self.packs = self.unplanned = self.unplanned_bytes = self.fetched = self.late = self.rebuilt = self.calls = self.dropped = self.masked = 0
         self.out_of_order = self.elsewhere = self.fresh_bytes = 0

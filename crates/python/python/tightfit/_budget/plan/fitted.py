@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..memory.allocator import There, budget_for
+from ..memory.allocator import InitialReservation, budget_for
 from ..memory.sizes import UNLIMITED, text
 from ..record.cost import device_name
 from ..record.data import Step
 from ..record.recorder import Recorder
 from ..record.rehearse import Rehearsal
-from .bound import Bound, bind
+from .pack_schedule import PackSchedule, bind
 from .counts import Counts
 from .decide import Decided
 from .liveness import Lives
@@ -44,7 +44,7 @@ class Fitted:
         The step and its lives with all saved tensors, including the unread ones.
     decided
         The decisions and the planner's prediction.
-    bound
+    schedule
         The plan bound to packs and unpacks, or None if everything fits and nothing is done.
     seconds
         Time of recording and planning.
@@ -76,7 +76,7 @@ class Fitted:
     step: Step
     lives: Lives
     decided: Decided
-    bound: Bound | None
+    schedule: PackSchedule | None
     budget: int
     seconds: float
     rehearsal: Rehearsal
@@ -92,14 +92,14 @@ class Fitted:
     passes: int = 0
     disordered: int = 0
     counts: Counts = field(default_factory=Counts)
-    there: There | None = None
+    there: InitialReservation | None = None
     card: str = ""
-    bounds: tuple[Bound, Bound] | None = None
+    bounds: tuple[PackSchedule, PackSchedule] | None = None
     states: tuple[list[nn.Module], list[nn.Parameter], list[bool]] = field(default_factory=lambda: ([], [], []))
 
     def is_switched(self, module: nn.Module) -> bool:
         """Decides before each pass whether calls are noted to recompute unread tensors. Returns whether the decision has changed."""
-        bound = self.bound
+        bound = self.schedule
         if self.bounds is None:
             if bound is None or not bound.dropped or bound.is_asked or bound.ended < SURE:
                 return False
@@ -116,8 +116,8 @@ class Fitted:
         # This runs before the first kernel of a step, while the GPU is idle, so it must be short.
         modules, parameters, before = self.states
         is_same = [part.training for part in modules] + [parameter.requires_grad for parameter in parameters] == before
-        self.bound = spare if is_same and not whole.is_asked and not spare.is_asked else whole
-        return self.bound is not bound
+        self.schedule = spare if is_same and not whole.is_asked and not spare.is_asked else whole
+        return self.schedule is not bound
 
     def is_often_out_of_order(self) -> bool:
         """Whether most of the last passes read in another order than recorded. Must be called once in each pass."""
@@ -140,7 +140,7 @@ class Fitted:
     @property
     def needed(self) -> int:
         """The least budget in bytes for this plan, where that is known with the gaps between blocks."""
-        if self.there is None or self.bound is None:
+        if self.there is None or self.schedule is None:
             return self.peak
         return max(self.peak, budget_for(reserved(self.lives, self.decisions, None, self.there).bytes))
 
@@ -152,12 +152,12 @@ class Fitted:
     @property
     def decisions(self) -> dict[int, dict[str, Any]]:
         """The decision for each tensor that is not just kept."""
-        return self.bound.decisions if self.bound is not None else self.decided.decisions
+        return self.schedule.decisions if self.schedule is not None else self.decided.decisions
 
     @property
     def outcome(self) -> Outcome:
         """The prediction."""
-        return self.bound.outcome if self.bound is not None else self.decided.outcome
+        return self.schedule.outcome if self.schedule is not None else self.decided.outcome
 
     @property
     def plain(self) -> int:
@@ -190,7 +190,7 @@ class Fitted:
         where = f"predicted for {self.device}"
         if self.peak > self.budget:
             return f"{name} does not fit in {text(self.budget)} (plain needs {text(self.plain)}); it needs at least {text(self.peak)}"
-        if self.bound is None:
+        if self.schedule is None:
             within = "" if self.budget >= UNLIMITED else f" and fits in {text(self.budget)}; nothing is changed"
             return f"{name} needs {text(self.plain)}{within}"
         return (
@@ -214,10 +214,10 @@ class Fitted:
         """The actions of the plan, on one line."""
         if self.peak > self.budget:
             return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {text(self.peak)}"
-        if self.bound is None:
+        if self.schedule is None:
             fits = "" if self.budget >= UNLIMITED else f" fits in {text(self.budget)}; nothing is changed"
             return f"{name}: predicted peak {text(self.peak)}{fits}"
-        outcome = self.bound.outcome
+        outcome = self.schedule.outcome
         gap = f" (gap {100 * self.gap:.1f}%)" if self.gap is not None else ""
         dropped = f"{text(self.dropped)} dropped that nothing reads, " if self.dropped else ""
         dropped += f"{text(self.masked)} kept as signs, " if self.masked else ""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 
 from ...errors import DoesNotFit
-from ..memory.allocator import There, most_reserved
+from ..memory.allocator import InitialReservation, most_reserved
 from ..memory.sizes import text
 from ..record.cost import rates_of
 from ..record.data import Step
@@ -19,7 +19,7 @@ from ..record.recorder import Recorder
 from ..record.rehearse import Rehearsal
 from ..record.step import OUTSIDE, build
 from ..record.times import Times
-from .bound import Bound, bind, copied_bytes
+from .pack_schedule import PackSchedule, bind, copied_bytes
 from .decide import Decided, decide, decide_least
 from .fitted import Fitted
 from .liveness import Lives
@@ -36,7 +36,7 @@ HALVINGS = 4
 LESS_HOST = 25, 0
 
 # A step, its decisions, and how they are carried out.
-_Plan: TypeAlias = tuple[Step, Lives, Decided, Bound | None]
+_Plan: TypeAlias = tuple[Step, Lives, Decided, PackSchedule | None]
 
 
 def step_of(
@@ -60,7 +60,7 @@ def make_plan(
     host: int | None = None,
     slack: int = 0,
     most: int | None = None,
-    there: There = There(),
+    there: InitialReservation = InitialReservation(),
     must_have_room: bool = False,
     recomputes: bool = True,
 ) -> Fitted:
@@ -110,7 +110,7 @@ def make_plan(
 
 
 def _candidates(
-    budget: int, whole: tuple[Step, Lives], plain: Outcome, recorder: Recorder, device: torch.device, slack: int, most: int | None, there: There
+    budget: int, whole: tuple[Step, Lives], plain: Outcome, recorder: Recorder, device: torch.device, slack: int, most: int | None, there: InitialReservation
 ) -> Iterator[_Plan]:
     """Plans within a budget, the best one first. A later plan is used if the earlier ones leave no room for gaps. If no plan fits, it is the plan
     with the lowest peak that was found."""
@@ -148,8 +148,8 @@ def _with_less_host(step: Step, lives: Lives) -> Iterator[tuple[Step, Lives]]:
 
 
 def _within(
-    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: There, hurried: bool = False
-) -> tuple[Decided, Bound | None] | None:
+    budget: int, step: Step, lives: Lives, recorder: Recorder, slack: int, most: int | None, there: InitialReservation, hurried: bool = False
+) -> tuple[Decided, PackSchedule | None] | None:
     """Finds decisions within a budget, and binds them to packs and unpacks. If `hurried`, all searches are short."""
     plain = simulate(lives, {})
     if plain.peak <= budget:
@@ -198,7 +198,7 @@ def _unsaved(
 
 
 def _least_unsaved(
-    step: Step, lives: Lives, recorder: Recorder, device: torch.device, budget: int, most: int | None, there: There
+    step: Step, lives: Lives, recorder: Recorder, device: torch.device, budget: int, most: int | None, there: InitialReservation
 ) -> tuple[Step, Lives]:
     """The step without unread tensors, with as few tensors saved as signs as the budget requires, the largest first. If signs alone are not enough,
     no tensor is saved as signs."""
@@ -252,10 +252,10 @@ def least_of(fitted: Fitted) -> int:
 
 def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
     """The same step with other decisions."""
-    return replace(fitted, decided=decided, bound=_carried_out(fitted.step, fitted.lives, fitted.recorder, decided))
+    return replace(fitted, decided=decided, schedule=_carried_out(fitted.step, fitted.lives, fitted.recorder, decided))
 
 
-def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> Bound | None:
+def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided) -> PackSchedule | None:
     """Decisions bound to packs and unpacks, or None if everything is kept."""
     return bind(step, lives, decided.decisions, recorder) if decided.decisions or step.dropped else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from ..memory.allocator import There
+from ..memory.allocator import InitialReservation
 from .decide import Decided, by_planner, by_size
 from .liveness import Lives, written
 from .simulate import simulate
@@ -35,13 +35,13 @@ class Reserved(NamedTuple):
     at: int | None
 
 
-def reserved(lives: Lives, decisions: dict[int, dict[str, Any]], most: int | None = None, there: There = There()) -> Reserved:
+def reserved(lives: Lives, decisions: dict[int, dict[str, Any]], most: int | None = None, there: InitialReservation = InitialReservation()) -> Reserved:
     """Predicts the bytes that the allocator reserves for a step under decisions, and the first operation at which they exceed `most`."""
     return Reserved(*lives.native.reserved(written(decisions), most, there.bytes, list(there.free), SIZES))
 
 
 def with_gaps(
-    step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int | None, there: There = There(), hurried: bool = False
+    step: dict[str, Any], budget: int, lives: Lives, decided: Decided, most: int | None, there: InitialReservation = InitialReservation(), hurried: bool = False
 ) -> Decided:
     """Finds decisions within the budget, with little added time, for which the allocator reserves at most `most` bytes; None is no limit. If none are
     found, it returns the decisions that reserve the fewest bytes. If `hurried`, the search is short."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["DROP", "KEEP", "LEAF", "OFFLOAD", "REBUILD", "Bound", "Expected", "Look", "Order", "bind", "copied_bytes"]
+__all__ = ["DROP", "KEEP", "LEAF", "OFFLOAD", "REBUILD", "PackSchedule", "Expected", "Look", "Order", "bind", "copied_bytes"]
 
 KEEP, LEAF, OFFLOAD, REBUILD, DROP = range(5)
 ALIGNMENT = 512
@@ -56,7 +56,7 @@ class Look(NamedTuple):
 
 
 @dataclass
-class Bound:
+class PackSchedule:
     """A plan bound to the packs and unpacks of a step.
 
     Attributes
@@ -165,7 +165,7 @@ class _Binder:
         self.spares = spares
         self.lives = lives
         self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
-        self.bound = Bound()
+        self.schedule = PackSchedule()
         self.packs_of: dict[int, list[int]] = defaultdict(list)
         for number, (tensor, operation) in enumerate(step.packs):
             if operation >= 0:
@@ -200,8 +200,8 @@ class _Binder:
                 found.setdefault(need, {**entry, "before": need})
         return list(found.values())
 
-    def bind(self, recorder: Recorder) -> Bound:
-        bound, packs = self.bound, recorder.packs
+    def bind(self, recorder: Recorder) -> PackSchedule:
+        bound, packs = self.schedule, recorder.packs
         for tensor, decision in list(self.decisions.items()):
             if decision["decision"] == "keep" or tensor not in self.packs_of:
                 del self.decisions[tensor]
@@ -255,7 +255,7 @@ class _Binder:
 
     def with_copies(self, outcome: Outcome, recorder: Recorder) -> Outcome:
         """Adds to an outcome the bytes of small outside tensors that a pass copies for its noted calls."""
-        copies = copied_bytes(recorder, self.bound.noted)
+        copies = copied_bytes(recorder, self.schedule.noted)
         if not copies:
             return outcome
         stages = [operation["stage"] for operation in self.lives.operations]
@@ -265,7 +265,7 @@ class _Binder:
 
     def reruns(self, tensor: int) -> None:
         """Notes the tensors that the reruns of a tensor read, and the tensors that stay afterwards."""
-        bound, entries = self.bound, self.decisions[tensor]["rebuilt"]
+        bound, entries = self.schedule, self.decisions[tensor]["rebuilt"]
         bound.rounds[tensor] = len(entries)
         leaves: set[int] = set()
         for round, entry in enumerate(entries):
@@ -293,7 +293,7 @@ class _Binder:
 
     def drops(self, recorder: Recorder) -> None:
         """Notes the unread tensors. If a program asks for one after all, it is recomputed like other recomputed tensors."""
-        bound = self.bound
+        bound = self.schedule
         shown = self.shown(recorder) if self.spares else set()
         for tensor in shown:
             bound.kinds[tensor] = DROP
@@ -322,7 +322,7 @@ class _Binder:
 
     def switches(self, recorder: Recorder) -> None:
         """Finds the modules at which noting begins or ends."""
-        bound = self.bound
+        bound = self.schedule
         names = {save.name for save in recorder.saves} | {""}
         # Reshapings of recomputed tensors are noted too.
         involved = {*bound.rounds, *(tensor for tensor, kind in bound.kinds.items() if kind == LEAF)}
@@ -345,7 +345,7 @@ class _Binder:
 
     def silence(self, recorder: Recorder) -> None:
         """Finds the modules that need no hooks on saved tensors, and counts the turns without them."""
-        bound = self.bound
+        bound = self.schedule
         busy = {number for turn, number in enumerate(bound.unpacks) if turn in bound.busy}
         needs = [kind not in (KEEP, DROP) or order is not None for kind, _, order, _, _ in bound.answers]
         others = [0, *accumulate(need or number in busy for number, need in enumerate(needs))]
@@ -375,14 +375,14 @@ class _Binder:
         for tensor, decision in self.decisions.items():
             number = self.packs_of[tensor][0]
             group = recorder.packs[number].group
-            if decision["decision"] != "recompute" or group in self.bound.noted:
+            if decision["decision"] != "recompute" or group in self.schedule.noted:
                 continue
             # The first operation behind the call that saves the tensor.
             call, begin = recorder.packs[number].call, bisect(run, self.step.packs[number][1])
             behind = [at for at in run[begin : begin + 8] if call < 0 or all(part.call != call for part in self.step.parts[at])][call < 0 :][:1]
             name = groups[operations[behind[0]]["group"]]["name"] if behind else OUTSIDE
             if group and group not in recorder.unnoted and not f"{name}.".startswith(f"{group}."):
-                self.bound.flushes.add(group)
+                self.schedule.flushes.add(group)
                 continue
             end = next((at for _, at in self.step.packs[number + 1 :] if behind and at > behind[0]), self.lives.turn - 1)
             decision["release_after"] = max(decision["release_after"], end)
@@ -390,12 +390,12 @@ class _Binder:
     def place(self) -> None:
         """Places every offloaded tensor in the arena: all of them are on the host when the backward pass begins."""
         end = 0
-        for tensor, kind in self.bound.kinds.items():
+        for tensor, kind in self.schedule.kinds.items():
             if kind == OFFLOAD:
                 size = self.lives.bytes[tensor]
-                self.bound.slots[tensor] = (end, size)
+                self.schedule.slots[tensor] = (end, size)
                 end += -(-size // ALIGNMENT) * ALIGNMENT
-        self.bound.host_bytes = end
+        self.schedule.host_bytes = end
 
     def releases(self) -> dict[int, list[int]]:
         """For each pack, the slots that release their tensors there; -1 stands for the end of the forward pass."""
@@ -405,12 +405,12 @@ class _Binder:
             wanted = decision["release_after"] or 0
             if decision["decision"] == "recompute":
                 # Its rerun needs what is saved after it.
-                late = [self.packs_of[other][0] for other in self.bound.leaves[tensor] if self.packs_of[other][0] > first]
+                late = [self.packs_of[other][0] for other in self.schedule.leaves[tensor] if self.packs_of[other][0] > first]
                 if not late:
                     decision["release_after"] = self.lives.last_forward[tensor]
                     continue
                 at = max(late)
-                self.bound.keep_until_filled.add(tensor)
+                self.schedule.keep_until_filled.add(tensor)
                 # Orders are carried out before their pack is answered.
                 start, reached = at + 1, 0
             else:
@@ -423,15 +423,15 @@ class _Binder:
     def forgets(self) -> dict[int, list[int]]:
         """For each pack, the slots that this pack and all later packs do not need."""
         created: dict[int, int] = {}
-        for tensor, kind in self.bound.kinds.items():
+        for tensor, kind in self.schedule.kinds.items():
             if kind != DROP:
                 created[tensor] = self.packs_of[tensor][0]
         # A slot is created with the first slot that reads it, together with the slots that it reads.
-        for tensor in sorted(self.bound.leaves, key=lambda tensor: -self.lives.first[tensor]):
-            for leaf in self.bound.leaves[tensor]:
+        for tensor in sorted(self.schedule.leaves, key=lambda tensor: -self.lives.first[tensor]):
+            for leaf in self.schedule.leaves[tensor]:
                 created[leaf] = min(created[leaf], created[tensor])
         last = {tensor: self.packs_of[tensor][-1] for tensor in created}
-        for tensor, leaves in self.bound.leaves.items():
+        for tensor, leaves in self.schedule.leaves.items():
             for leaf in leaves:
                 last[leaf] = max(last[leaf], created[tensor])
         found: dict[int, list[int]] = defaultdict(list)
@@ -440,7 +440,7 @@ class _Binder:
         return found
 
     def turns(self) -> None:
-        bound, lives = self.bound, self.lives
+        bound, lives = self.schedule, self.lives
         bound.unpacks = [number for number, _ in self.step.unpacks]
         places = [(operation, turn) for turn, (_, operation) in enumerate(self.step.unpacks) if operation >= 0]
         for tensor, decision in self.decisions.items():
@@ -489,7 +489,7 @@ def _ends(name: str) -> list[int]:
     return [-1, *(place for place, letter in enumerate(name) if letter == ".")]
 
 
-def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder, spares: bool = False) -> Bound:
+def bind(step: Step, lives: Lives, decisions: dict[int, dict[str, Any]], recorder: Recorder, spares: bool = False) -> PackSchedule:
     """Binds decisions to the packs and unpacks of a recorded step. If `spares`, no call is noted only to recompute unread tensors,
     where the ends of modules show that they are unread.
 
