@@ -26,7 +26,7 @@ def points(folder):
     plain = [row for row in mine if row["variant"] == "plain"][-1]
     ours = [[row for row in mine if row.get("share") == share][-1] for share in (60, 40)]
     peer = next(row for row in rows(folder, "budget") if row.get("case") == "resnet50:256" and row.get("variant") == "checkpoint" and "step_ms" in row)
-    compiled = [row for row in rows(folder, "compiled") if row.get("model") == "resnet50"]
+    compiled = [row for row in rows(folder, "compiled") if row.get("model") == "resnet50" and "time_ms" in row]
     whole = next(row for row in compiled if row["way"] == "compile")
     half = next(row for row in compiled if row["way"] == "b" and row["asked"] == 0.5)
     least = min((row for row in compiled if row["way"] == "ours"), key=lambda row: row["peak_bytes"])
