@@ -427,7 +427,7 @@ def decision(rng, lives, tensor, kind):
     first, last = lives.first_backward[tensor], lives.last_forward[tensor]
     if kind == "offload":
         begin = max(lives.first[tensor], 0)
-        fetch = rng.choice([first, max(lives.turn, first - rng.randint(0, 12))])
+        fetch = rng.choice([first, max(lives.backward_start, first - rng.randint(0, 12))])
         return {"tensor": tensor, "decision": kind, "offload_after": begin, "release_after": last, "prefetch_before": fetch, "rebuilt": []}
     operations = rebuild.closure(lives, tensor)
     entries = [{"before": first, "operations": operations}]
@@ -451,7 +451,7 @@ def settings(rng, sure):
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("tightfit._budget.")]
     changes = [(module, name, value) for module in ours for name, value in values.items() if hasattr(module, name)]
     changes += [(decide, "HURRIED_SECONDS", (0.05, 0.05)), (decide, "FEW_SECONDS", 0.05), (decide, "PLAN_SECONDS", 0.05)]
-    changes += [(unread, "fills", True), (fitted, "SURE", sure)]
+    changes += [(unread, "fills", True), (fitted, "SURE_PASSES", sure)]
     changes += [(decide, "LONG_SECONDS", 0.05), (decide, "LEAST_SECONDS", (0.2, 0.2))]
     if at_random:
 

@@ -30,7 +30,7 @@ OUT = open(os.path.join(os.environ.get("OUT", "."), "unread.jsonl"), "a")
 SMALL = os.environ.get("SMALL") == "1"
 DEVICE = torch.device("cpu" if SMALL else "cuda")
 if SMALL:
-    plans.SURE = 1
+    plans.SURE_PASSES = 1
 END = time.time() + float(os.environ.get("SECONDS_LEFT", "170"))
 
 
@@ -377,7 +377,7 @@ def case(name):
                 tt.fit(model, size, optimizer=sgd)
                 one_step(model, x)
             found = gradients(model, x)
-            for _ in range(plans.SURE + (1 if SMALL else 6)):
+            for _ in range(plans.SURE_PASSES + (1 if SMALL else 6)):
                 one_step(model, x)
             peak, last = peak_of(model, x), session_of(model).last
             saved = sum(size for tensor, size in enumerate(last.whole[1].bytes) if last.whole[1].movable[tensor] and last.whole[1].saved[tensor])

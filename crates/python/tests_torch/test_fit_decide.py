@@ -40,7 +40,7 @@ def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkey
     fitted = offloading(monkeypatch)
     fitted.step.data["machine"].update(to_host_bytes_per_s=1e9, to_device_bytes_per_s=1e9)
     lives = Lives(fitted.step.data)
-    given = {tensor: {**decision, "prefetch_before": lives.turn} for tensor, decision in fitted.schedule.decisions.items()}
+    given = {tensor: {**decision, "prefetch_before": lives.backward_start} for tensor, decision in fitted.schedule.decisions.items()}
     assert len(given) > 2
     by_need = sorted(given, key=lambda tensor: lives.first_backward[tensor])
     stalls = []
@@ -254,7 +254,7 @@ def exhaustive_least(lives):
         need = lives.first_backward[tensor]
         fields = {"tensor": tensor, "offload_after": pack, "release_after": pack, "prefetch_before": need}
         options[tensor] = [None, {**fields, "decision": "offload", "rebuilt": []}]
-        entry = {"before": need, "operations": [index for index, one in enumerate(lives.operations[: lives.turn]) if tensor in (*one["writes"], *one["adds"])]}
+        entry = {"before": need, "operations": [index for index, one in enumerate(lives.operations[: lives.backward_start]) if tensor in (*one["writes"], *one["adds"])]}
         options[tensor].append({**fields, "decision": "recompute", "rebuilt": [entry]})
     peaks = []
     for choice in itertools.product(*options.values()):

@@ -18,7 +18,7 @@ NETWORKS = ["resnet", "decoder", "words", "perceptual"]
 @pytest.fixture(autouse=True)
 def filled(monkeypatch):
     monkeypatch.setattr(unread, "fills", True)
-    monkeypatch.setattr(plans, "SURE", 1)
+    monkeypatch.setattr(plans, "SURE_PASSES", 1)
 
 
 def given(name):

@@ -49,7 +49,7 @@ def test_what_fits_is_watched_and_planned_anew(monkeypatch, capfd):
     peaks.now = plain + 4096 + (256 << 10)
     model.zero_grad()
     # The reserve has 8 MiB to spare on a GPU, which is more than this step has.
-    monkeypatch.setattr(planner, "SPARE", 0)
+    monkeypatch.setattr(planner, "SPARE_BYTES", 0)
     default_loss(model, x).backward()
     assert last_plan(model).schedule is not None
     assert "256.00 KiB over the budget; planning again" in capfd.readouterr().err
@@ -85,7 +85,7 @@ def test_other_code_between_passes_is_not_blamed_on_a_plan(monkeypatch):
 
 def test_a_pass_that_needs_more_is_seen_at_its_end(monkeypatch):
     peaks = Peaks(monkeypatch)
-    monkeypatch.setattr(planner, "SPARE", 0)
+    monkeypatch.setattr(planner, "SPARE_BYTES", 0)
     fitted, x = fitted_resnet()
     found = session_of(fitted)
     loss = default_loss(fitted, x)
@@ -117,8 +117,8 @@ class Counting(LiveBytes):
         super().__init__(known)
         self.there = sum(tensor.untyped_storage().nbytes() for tensor in known)
         monkeypatch.setattr(watch, "WATCHES", {"cpu"})
-        monkeypatch.setattr(watch, "SPARE", 0)
-        monkeypatch.setattr(planner, "SPARE", 0)
+        monkeypatch.setattr(watch, "SPARE_BYTES", 0)
+        monkeypatch.setattr(planner, "SPARE_BYTES", 0)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: self.there + self.live)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.there + self.peak)
         monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: self.there + self.peak)
@@ -240,7 +240,7 @@ def test_what_was_seen_of_one_form_is_not_taken_from_another():
     assert not over("small", 100 << 20, 0) and found._reserve(device, "small") == 0
     assert over("large", 101 << 20, 4 << 20)
     large = found._reserve(device, "large")
-    assert large == (4 << 20) + (11 << 20) + watch.SPARE
+    assert large == (4 << 20) + (11 << 20) + watch.SPARE_BYTES
     # A form that nothing is known of begins with the most; one that was seen keeps its own.
     assert found._reserve(device, "small") == large
     found._reserves["small"] = 1 << 20
@@ -286,7 +286,7 @@ def test_outputs_that_a_program_still_has_count_until_the_forward_pass_ends(monk
     assert second.assumed.outside == first.assumed.outside and max(peaks) <= session_of(model).budget
     held = [tensor["name"] for tensor in second.step.data["tensors"]].index("outputs of the pass before")
     lives = second.lives
-    assert lives.first[held] == 0 and lives.last[held] < lives.turn and lives.first_backward[held] < 0
+    assert lives.first[held] == 0 and lives.last[held] < lives.backward_start and lives.first_backward[held] < 0
     assert "anew" not in capfd.readouterr().err
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["detail", "say", "said_if_slow"]
+__all__ = ["detail", "say", "say_if_slow"]
 
 # Seconds after which a line explains a wait.
 _SLOW = 3.0
@@ -27,7 +27,7 @@ def detail(line: str) -> None:
 
 
 @contextmanager
-def said_if_slow(line: str) -> Iterator[None]:
+def say_if_slow(line: str) -> Iterator[None]:
     """Writes a line for the user if the `with` block takes long."""
     timer = threading.Timer(_SLOW, say, [line])
     timer.daemon = True

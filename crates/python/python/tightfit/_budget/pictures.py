@@ -94,9 +94,9 @@ def _unit(size: float) -> tuple[int, str]:
     return 1, "bytes"
 
 
-def memory(name: str, plain: Sequence[int], planned: Sequence[int], turn: int, budget: int | None, names: Sequence[str], planned_is: str) -> str:
-    """Live bytes over the operations of a step, plain and planned, with the peaks and the budget in numbers; `turn` is the first operation of the
-    backward pass."""
+def memory(name: str, plain: Sequence[int], planned: Sequence[int], backward_start: int, budget: int | None, names: Sequence[str], planned_is: str) -> str:
+    """Live bytes over the operations of a step, plain and planned, with the peaks and the budget in numbers. `backward_start` is the first
+    operation of the backward pass."""
     top = max(*plain, *planned, 1)
     if budget is not None and budget <= 1.2 * top:
         top = max(top, budget)
@@ -110,7 +110,7 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], turn: int, b
         return axes.line([(at, max(live[at : at + stride])) for at in range(0, len(live), stride)], color, title)
 
     body = _frame(
-        axes, "operations of a step", f"live memory, {unit_name}", [(0, "forward pass"), (turn, "backward pass")],
+        axes, "operations of a step", f"live memory, {unit_name}", [(0, "forward pass"), (backward_start, "backward pass")],
         [(mark * unit, f"{mark:g}") for mark in marks], f"{name}: memory over a step",
     )  # fmt: skip
     body += curve(plain, _PLAIN, "plain") + curve(planned, _OURS, planned_is)
@@ -144,7 +144,7 @@ def planned(fitted: Fitted, fits: bool = True) -> str:
     names = [f"{operation['name']} in {data['groups'][operation['group']]['name']}" for operation in lives.operations]
     budget = fitted.budget if fitted.budget < UNLIMITED else None
     what = "planned" if fits else "the least plan found, which does not fit"
-    return memory(str(data["name"]), fitted.decided.plain.live, fitted.outcome.live, lives.turn, budget, names, what)
+    return memory(str(data["name"]), fitted.decided.plain.live, fitted.outcome.live, lives.backward_start, budget, names, what)
 
 
 def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | None) -> str:

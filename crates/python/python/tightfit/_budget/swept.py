@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from .messages import said_if_slow, say
+from .messages import say_if_slow, say
 
 if TYPE_CHECKING:
     from .plan.fitted import Fitted
@@ -21,7 +21,7 @@ def end_with_sweep(fitted: Fitted, host: int | None, recomputes: bool, page: str
     from .question import Question
 
     question = Question.of(fitted, host, recomputes)
-    with said_if_slow("still planning within several budgets"):
+    with say_if_slow("still planning within several budgets"):
         sweep = Plan(fitted, True, question).sweep()
     sys.stdout.flush()
     print(sweep.table(), flush=True)

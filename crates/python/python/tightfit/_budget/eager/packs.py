@@ -58,7 +58,7 @@ class Packs:
         self.order = bound.unpacks
         self.turns = len(bound.unpacks)
         self.k = 0
-        self.turn = 0
+        self.unpack_index = 0
         self.sealed = False
         self.ordered = True
         self.host: Tensor | None = None

@@ -21,7 +21,7 @@ from ..plan.fitted import Fitted
 from ..plan.liveness import Lives
 from ..plan.make import make_plan, short_search, step_of, too_small
 from ..plan.simulate import simulate
-from ..plan.watch import SPARE, Assumed, allocated, differences, tries_algorithms, watches, with_room
+from ..plan.watch import SPARE_BYTES, Assumed, allocated, differences, tries_algorithms, watches, with_room
 from ..record.cost import bytes_of_call, rates_of
 from ..record.measure import MEASURED, measure, measure_copies, start_libraries
 from ..record.optimizer import bytes_of_model, lasting_bytes, optimizer_bytes
@@ -34,7 +34,7 @@ from .host_arena import Arenas
 __all__ = ["Planner"]
 
 # The share of a budget by which a plan must be too careful for another to take its place.
-CAREFUL = 50
+CAREFUL_DIVISOR = 50
 # How many times what a convolution reads and writes its workspace may have, for all that is known before it is measured.
 WORKSPACE_FACTOR = 4
 
@@ -167,7 +167,7 @@ class Planner:
         if seen <= self.budget:
             return False
         # The prediction was too low by this difference.
-        self._reserves[signature] = fitted.assumed.reserve + seen - min(self.budget, fitted.peak) + SPARE
+        self._reserves[signature] = fitted.assumed.reserve + seen - min(self.budget, fitted.peak) + SPARE_BYTES
         self._exceeded.add(signature)
         return True
 
@@ -198,7 +198,7 @@ class Planner:
         # The forward pass, with the outputs that are there now.
         forward = max(fitted.outcome.live[: fitted.step.given], default=0) + seen.before - fitted.assumed.before
         over = max(fitted.peak, between, forward) + more > self.budget
-        careful = fitted.schedule is not None and more < -max(self.budget // CAREFUL, SPARE) and signature not in self._exceeded
+        careful = fitted.schedule is not None and more < -max(self.budget // CAREFUL_DIVISOR, SPARE_BYTES) and signature not in self._exceeded
         # Less than a thousandth of the budget is no reason.
         reasons = differences(fitted.assumed, seen, self.budget // 1000)
         if over and reasons:

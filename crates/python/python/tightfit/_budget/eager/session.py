@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ..memory.copies import Copies, current
-from ..messages import said_if_slow, say
+from ..messages import say_if_slow, say
 from ..plan.counts import Counts
 from ..plan.fitted import Fitted
 from ..plan.watch import settle, watches
@@ -149,7 +149,7 @@ class Session(Plans):
             self._watch(known, signature)
             if known.stale:
                 self._replaced[signature] = self.plans.pop(signature)
-                with current(self.here.where), said_if_slow(f"{self.name}: still planning again"):
+                with current(self.here.where), say_if_slow(f"{self.name}: still planning again"):
                     self.plan(known.rehearsal, module, signature, time.monotonic())
                 if signature in self._offloaded:
                     return SafePass(None, Counts())
@@ -157,7 +157,7 @@ class Session(Plans):
         if signature not in self.plans:
             if not self._room(signature):
                 return None if self._fits(signature) else SafePass(None, Counts())
-            with current(self.here.where), said_if_slow(f"{self.name}: still recording a step and planning its memory, once for each form of inputs"):
+            with current(self.here.where), say_if_slow(f"{self.name}: still recording a step and planning its memory, once for each form of inputs"):
                 fitted = self.prepare(module, inputs, signature, rehearsed=key is None)
             if isinstance(fitted, RealRecording):
                 return fitted.safe

@@ -78,11 +78,11 @@ class Unpacks(Packs):
         return of_view(tensor, (shape, stride, offset - slot.view[2] + tensor.storage_offset(), dtype))
 
     def _tick(self, k: int) -> None:
-        turn = self.turn
-        if turn < self.turns and self.order[turn] == k:
-            self.turn = turn + 1
-            if turn in self.schedule.busy:
-                self._due(turn)
+        index = self.unpack_index
+        if index < self.turns and self.order[index] == k:
+            self.unpack_index = index + 1
+            if index in self.schedule.busy:
+                self._due(index)
         elif k >= 0:
             self._jump(k)
 
@@ -91,33 +91,33 @@ class Unpacks(Packs):
         turns = self.schedule.turns.get(k)
         if turns is None:
             return
-        # After the last turn, the graph was retained and runs again.
-        after = self.turn if self.turn < self.turns else 0
-        turn = next((later for later in turns if later >= after), turns[0])
-        if turn != after and self.ordered:
+        # After the last index, the graph was retained and runs again.
+        after = self.unpack_index if self.unpack_index < self.turns else 0
+        index = next((later for later in turns if later >= after), turns[0])
+        if index != after and self.ordered:
             self.ordered = False
             self.counts.out_of_order += 1
-        self.turn = turn + 1
-        if turn in self.schedule.busy:
-            self._due(turn)
+        self.unpack_index = index + 1
+        if index in self.schedule.busy:
+            self._due(index)
 
-    def _due(self, turn: int) -> None:
+    def _due(self, index: int) -> None:
         """Drops tensors that another rerun makes again, and fetches tensors that the plan fetches now."""
         bound = self.schedule
-        if turn == 0:
+        if index == 0:
             self.counts.elsewhere += threading.get_ident() != self.thread
             if self.watch is not None:
                 self.watch.backward_began()
-        for number in bound.drop.get(turn, ()):
+        for number in bound.drop.get(index, ()):
             slot = self.living(number)
             if slot is not None and slot.call is not None and slot.call.can_run():
                 slot.tensor, slot.kept = None, False
-        for number in bound.fetch.get(turn, ()):
+        for number in bound.fetch.get(index, ()):
             slot = self.living(number)
             # One whose bytes never went out is there, or is made when it is asked for.
             if slot is not None and slot.tensor is None and slot.host is not None and id(slot) not in self.inflight:
                 self._fetch(slot)
-        if turn == self.turns - 1:
+        if index == self.turns - 1:
             bound.ended += 1
             if self.watch is not None:
                 self.watch.ended()

@@ -18,7 +18,7 @@ __all__ = ["TYPES", "Mask", "bytes_of", "mask_of"]
 # Elements of such a part.
 PART = 1 << 22
 # A kernel's count has 32 bits.
-MOST = 1 << 31
+MAX_INT32_ELEMENTS = 1 << 31
 # The alignment of a kernel's reads and writes in bytes.
 ALIGNED = 16
 _GATHER = 0x0102040810204080
@@ -75,7 +75,7 @@ class Mask:
         made = torch.empty_strided(shape, stride, dtype=dtype, device=device)
         flat = made.as_strided((made.numel(),), (1,))
         with torch.no_grad():
-            if (kernels := _kernels(dtype, device, flat.numel() < MOST)) is not None:
+            if (kernels := _kernels(dtype, device, flat.numel() < MAX_INT32_ELEMENTS)) is not None:
                 _launch(kernels[1], self.bits, flat, flat.numel())
             else:
                 _spread(self.bits, flat)
@@ -90,7 +90,7 @@ def mask_of(tensor: Tensor) -> Mask | None:
     with torch.no_grad():
         flat = tensor.detach().as_strided((tensor.numel(),), (1,))
         bits = torch.empty(bytes_of(flat.numel()), dtype=torch.uint8, device=tensor.device)
-        if (kernels := _kernels(tensor.dtype, tensor.device, flat.numel() < MOST)) is not None:
+        if (kernels := _kernels(tensor.dtype, tensor.device, flat.numel() < MAX_INT32_ELEMENTS)) is not None:
             _launch(kernels[0], flat, bits, flat.numel())
         else:
             _gather(flat, bits)

@@ -24,12 +24,12 @@ T = TypeVar("T")
 # as the first attempt.
 TRIES = 2
 # The time limits of the joint planner: for few movable values, for many, and for a second search if the first found nothing near the best.
-FEW = 600
+FEW_VALUES = 600
 FEW_SECONDS, PLAN_SECONDS, LONG_SECONDS = 1.0, 5.0, 15.0
 # The time limits of a short search: for few values, and for many.
 HURRIED_SECONDS = 0.3, 2.0
 # A plan with at most this gap gains little from a longer search. If the search ran out of time, gaps are several times the step.
-NEAR = 0.1
+SMALL_GAP = 0.1
 # After this time, the search for the least budget starts no further attempt: for few values, and for many.
 LEAST_SECONDS = 15.0, 30.0
 
@@ -81,7 +81,7 @@ class Decided:
     @property
     def is_far(self) -> bool:
         """Whether they may take much longer than the best decisions, because the search had too little time."""
-        return self.gap is not None and self.gap > NEAR
+        return self.gap is not None and self.gap > SMALL_GAP
 
 
 def decide(step: dict[str, Any], budget: int, lives: Lives | None = None, hurried: bool = False) -> Decided:
@@ -125,7 +125,7 @@ def _searches(lives: Lives) -> tuple[float, ...]:
 
 def by_size(choices: tuple[T, T], lives: Lives) -> T:
     """The first choice if few values are movable, else the second."""
-    return choices[0] if sum(lives.movable) <= FEW else choices[1]
+    return choices[0] if sum(lives.movable) <= FEW_VALUES else choices[1]
 
 
 def by_planner(step: dict[str, Any], budget: int, lives: Lives, plain: Outcome, seconds: float) -> Decided | None:

@@ -29,7 +29,7 @@ CROWDED = 16
 # The order in which backward passes read saved tensors is checked after this number of passes.
 ORDERED = 6
 # If no other reader asks for a dropped tensor in this number of backward passes, calls are no longer noted to recompute dropped tensors.
-SURE = 16
+SURE_PASSES = 16
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Fitted:
         """Decides before each pass whether calls are noted to recompute unread tensors. Returns whether the decision has changed."""
         bound = self.schedule
         if self.bounds is None:
-            if bound is None or not bound.dropped or bound.is_asked or bound.ended < SURE:
+            if bound is None or not bound.dropped or bound.is_asked or bound.ended < SURE_PASSES:
                 return False
             spare = bind(self.step, self.lives, self.decided.decisions, self.recorder, spares=True)
             if not spare.looks:

@@ -64,7 +64,7 @@ class Lives:
         self.first_backward = [-1] * count
         self.last = [-1] * count
         self.saved = [False] * count
-        self.turn = next(
+        self.backward_start = next(
             (index for index, operation in enumerate(self.operations) if operation["stage"] != "forward"),
             len(self.operations),
         )
@@ -73,7 +73,7 @@ class Lives:
                 if self.first[tensor] < 0:
                     self.first[tensor] = index
                 self.last[tensor] = index
-                if index < self.turn:
+                if index < self.backward_start:
                     self.last_forward[tensor] = index
                 elif self.first_backward[tensor] < 0:
                     self.first_backward[tensor] = index

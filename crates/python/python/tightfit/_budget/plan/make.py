@@ -31,7 +31,7 @@ from .watch import Assumed, Watch
 __all__ = ["least_of", "make_plan", "misfit", "short_search", "step_of", "too_small"]
 
 # Bisection steps in the search for the least budget with gaps between blocks.
-HALVINGS = 4
+MAX_HALVINGS = 4
 # Before a budget is refused, plans are searched with less host memory: these percentages of all movable bytes.
 LESS_HOST = 25, 0
 
@@ -263,7 +263,7 @@ def _carried_out(step: Step, lives: Lives, recorder: Recorder, decided: Decided)
 def _with_least(fitted: Fitted) -> Fitted:
     """Starting from a plan with the lowest peak, searches for the plan with the least need including gaps between blocks."""
     best, low = fitted, fitted.peak
-    for _ in range(HALVINGS):
+    for _ in range(MAX_HALVINGS):
         if fitted.there is None or best.needed - low <= best.needed // 64:
             break
         budget = (low + best.needed) // 2

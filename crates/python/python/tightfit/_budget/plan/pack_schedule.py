@@ -183,7 +183,7 @@ class _Binder:
         lives = self.lives
         unpacks = [operation for number, operation in self.step.unpacks if operation >= 0 and self.step.packs[number][0] == tensor]
         ends = [*unpacks[1:], len(lives.operations)]
-        readers = [index for index in range(lives.turn, len(lives.operations)) if tensor in lives.operations[index]["reads"]]
+        readers = [index for index in range(lives.backward_start, len(lives.operations)) if tensor in lives.operations[index]["reads"]]
         holds = [(begin, max(index for index in readers if index < end)) for begin, end in zip(unpacks, ends, strict=True)]
         needs = {
             entry["before"]
@@ -371,7 +371,7 @@ class _Binder:
         """Finds when the tensors that operations without notes save may be released: at the end of the module, or else at the next pack of another
         operation."""
         operations, groups = self.lives.operations, self.lives.data["groups"]
-        run = [at for at in range(self.lives.turn) if operations[at]["name"] not in ("pack", "held")]
+        run = [at for at in range(self.lives.backward_start) if operations[at]["name"] not in ("pack", "held")]
         for tensor, decision in self.decisions.items():
             number = self.packs_of[tensor][0]
             group = recorder.packs[number].group
@@ -384,7 +384,7 @@ class _Binder:
             if group and group not in recorder.unnoted and not f"{name}.".startswith(f"{group}."):
                 self.schedule.flushes.add(group)
                 continue
-            end = next((at for _, at in self.step.packs[number + 1 :] if behind and at > behind[0]), self.lives.turn - 1)
+            end = next((at for _, at in self.step.packs[number + 1 :] if behind and at > behind[0]), self.lives.backward_start - 1)
             decision["release_after"] = max(decision["release_after"], end)
 
     def place(self) -> None:
@@ -417,7 +417,7 @@ class _Binder:
                 start, reached = first, max(wanted, self.step.packs[first][1])
             number = next((number for number in range(start, len(self.step.packs)) if self.step.packs[number][1] >= reached), -1)
             found[number].append(tensor)
-            decision["release_after"] = self.step.packs[number][1] if number >= 0 else self.lives.turn - 1
+            decision["release_after"] = self.step.packs[number][1] if number >= 0 else self.lives.backward_start - 1
         return found
 
     def forgets(self) -> dict[int, list[int]]:

@@ -62,7 +62,7 @@ def droppable(step: Step, lives: Lives, recorder: Recorder, masks: Callable[[int
     for number, (tensor, operation) in enumerate(step.packs):
         if operation >= 0:
             packs.setdefault(tensor, []).append(number)
-    turn = next(
+    backward_start = next(
         (place for place, (event, number) in enumerate(recorder.timeline) if event == "unpack" or event == "operation" and recorder.operations[number].stage != "forward"),
         len(recorder.timeline),
     )  # fmt: skip
@@ -79,7 +79,7 @@ def droppable(step: Step, lives: Lives, recorder: Recorder, masks: Callable[[int
         if not all(view.dtype in TYPES for view in views):
             continue
         spans = recorder.storages[views[0].storage].spans
-        if any(start < turn < end for start, end in spans):
+        if any(start < backward_start < end for start, end in spans):
             # The program itself holds the storage.
             continue
         try:
@@ -126,7 +126,7 @@ class _Without:
     def rewrite(self, index: int) -> None:
         """Rewrites one operation."""
         operation, lives = self.operations[index], self.lives
-        if operation["name"] != "pack" and index < lives.turn:
+        if operation["name"] != "pack" and index < lives.backward_start:
             return
         here = [tensor for tensor in operation["reads"] if tensor in self.step.dropped]
         if not here:

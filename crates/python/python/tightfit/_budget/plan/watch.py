@@ -19,14 +19,14 @@ from ..memory.sizes import text
 from .liveness import Lives
 from .simulate import Outcome
 
-__all__ = ["SPARE", "WATCHED", "Assumed", "Growth", "Watch", "allocated", "differences", "settle", "tries_algorithms", "watches", "with_room"]
+__all__ = ["SPARE_BYTES", "WATCHED", "Assumed", "Growth", "Watch", "allocated", "differences", "settle", "tries_algorithms", "watches", "with_room"]
 
 # Kinds of devices whose allocator has statistics; they are reset for watched passes.
 WATCHES = {"cuda"}
 # Passes of a plan that are watched.
 WATCHED = 4
 # Bytes to plan for in addition to a measured growth.
-SPARE = 8 << 20
+SPARE_BYTES = 8 << 20
 
 
 def watches(device: torch.device) -> bool:
@@ -128,7 +128,7 @@ class Watch:
             return None
         resident = sum(size for size, stays in zip(lives.bytes, lives.resident, strict=True) if stays)
         names = [operation["name"] for operation in lives.operations]
-        unpack = next((index for index in range(lives.turn, len(names)) if names[index] == "unpack"), lives.turn)
+        unpack = next((index for index in range(lives.backward_start, len(names)) if names[index] == "unpack"), lives.backward_start)
         end = next((index for index, operation in enumerate(lives.operations) if operation["stage"] == "update"), len(names))
         # The memory from the end of the forward pass on.
         left = self.begin - self.before
@@ -137,9 +137,9 @@ class Watch:
             self.backward - left - (max(outcome.live[unpack:end]) - resident),
         )
         # The live tensors where the passes meet, without the memory of the assumed loss.
-        meeting = min(outcome.live[lives.turn - 1 : lives.turn + 1])
+        meeting = min(outcome.live[lives.backward_start - 1 : lives.backward_start + 1])
         between = self.between - left - (meeting - resident)
-        if self.before and between <= self.before + SPARE:
+        if self.before and between <= self.before + SPARE_BYTES:
             # These outputs are still there when the forward pass has just ended.
             between = min(between, 0)
         return Growth(passes, between, meeting)
@@ -163,7 +163,7 @@ def tries_algorithms(watch: Watch) -> bool:
 
 def with_room(growth: int) -> int:
     """Bytes to plan for, if a pass grew by `growth` more than predicted."""
-    return growth + SPARE if growth > 0 else 0
+    return growth + SPARE_BYTES if growth > 0 else 0
 
 
 def differences(assumed: Assumed, seen: Assumed, least: int) -> list[str]:

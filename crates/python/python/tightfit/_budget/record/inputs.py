@@ -14,7 +14,7 @@ __all__ = ["alike", "carries_gradients", "covers", "first_trained", "form_of", "
 
 # A form contains the input tensors of at least 1/16 of the bytes of the largest one. A detector's boxes and labels are smaller; their number changes
 # in every step.
-LARGE = 16
+LARGE_INPUT_DIVISOR = 16
 # Values that contain no others.
 _LEAVES = (Tensor, int, float, str, type(None))
 # Where each model's first trained parameter was found: its module, weakly, and its name.
@@ -23,7 +23,7 @@ _trained: weakref.WeakKeyDictionary[nn.Module, tuple[Any, str]] = weakref.WeakKe
 
 def form_of(module: nn.Module, flat: list[Any], device: torch.device) -> Any:
     """The key of a plan: forms of the large inputs, training, autocast, whether gradients exist, `benchmark`, and the model's device."""
-    large = max((value.nbytes for value in flat if isinstance(value, Tensor)), default=0) // LARGE
+    large = max((value.nbytes for value in flat if isinstance(value, Tensor)), default=0) // LARGE_INPUT_DIVISOR
     forms = tuple(
         (value.shape, value.stride(), value.dtype, value.requires_grad) if isinstance(value, Tensor) else _word(value)
         for value in flat
