@@ -21,7 +21,7 @@ import torch
 from fit_models import build
 from tightfit import DoesNotFit
 from tightfit._budget.api import session_of
-from tightfit._budget.memory.allocator import InitialReservation
+from tightfit._budget.memory.reservation import InitialReservation
 from tightfit._budget.plan.make import least_of
 from tightfit._budget.plan.reserved import reserved
 from tightfit._budget.record.times import times_of

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tightfit._budget.memory.allocator import InitialReservation
+from tightfit._budget.memory.reservation import InitialReservation
 from tightfit._budget.plan import reserved as predicted
 from tightfit._budget.plan.decide import by_greedy
 from tightfit._budget.plan.liveness import Lives

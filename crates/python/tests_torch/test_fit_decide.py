@@ -9,7 +9,7 @@ import torch
 from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
-from tightfit._budget.memory.allocator import InitialReservation
+from tightfit._budget.memory.reservation import InitialReservation
 from tightfit._budget.plan import make as fitted_plans
 from tightfit._budget.plan.pack_schedule import bind, copied_bytes
 from tightfit._budget.plan.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least

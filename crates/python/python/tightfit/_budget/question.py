@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput, DoesNotFit
-from .memory.allocator import InitialReservation, may_grow, most_reserved, reserve_of, there_on
+from .memory.allocator import may_grow, most_reserved, reserve_of, there_on
 from .memory.host import host_bytes
+from .memory.reservation import InitialReservation
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes
 from .plan.fitted import Fitted

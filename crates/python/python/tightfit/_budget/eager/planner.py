@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import DoesNotFit
-from ..memory.allocator import InitialReservation, expand_segments, most_reserved, reserve_of, slack_of, there_on, within
+from ..memory.allocator import expand_segments, most_reserved, reserve_of, slack_of, there_on, within
 from ..memory.copies import Copies, copies_for
 from ..memory.host import pin_limits
+from ..memory.reservation import InitialReservation
 from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import say
 from ..plan import workspaces

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 
 from ..site.tightfit_allocator import GROWING, settings
+from .reservation import InitialReservation
 
 __all__ = [
     "LOOKS",
     "ROUND",
     "SMALL",
     "Cap",
-    "InitialReservation",
     "beside",
     "budget_for",
     "enforce",
@@ -54,14 +53,6 @@ _bounds: dict[int, dict[int, int]] = {}
 _shares: dict[int, float] = {}
 # By GPU: the owner of the pass that began last, and how often the allocator had tried again by then.
 _last: dict[torch.device, tuple[Cap, int]] = {}
-
-
-class InitialReservation(NamedTuple):
-    """The bytes that the allocator has reserved before a step, in segments for large blocks that do not grow, and its free blocks there. Tensors that
-    stay from step to step are in these segments."""
-
-    bytes: int = 0
-    free: Sequence[int] = ()
 
 
 class Cap:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..memory.allocator import InitialReservation, budget_for
+from ..memory.allocator import budget_for
+from ..memory.reservation import InitialReservation
 from ..memory.sizes import UNLIMITED, text
 from ..record.cost import device_name
 from ..record.data import Step

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import torch
 
 from ...errors import DoesNotFit
-from ..memory.allocator import InitialReservation, most_reserved
+from ..memory.allocator import most_reserved
+from ..memory.reservation import InitialReservation
 from ..memory.sizes import text
 from ..record.cost import rates_of
 from ..record.data import Step

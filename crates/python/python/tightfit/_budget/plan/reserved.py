@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from ..memory.allocator import InitialReservation
+from ..memory.reservation import InitialReservation
 from .decide import Decided, by_planner, by_size
 from .liveness import Lives, written
 from .simulate import simulate
