@@ -1,7 +1,7 @@
 //! Plans a training step in a budget of device memory: which feature maps wait on the host, and where everything lies.
 
 use tightfit_core::network::built_in;
-use tightfit_core::plan::{CostModel, Fate, Fronts, Mode, Options, Policy, Workload, plan};
+use tightfit_core::plan::{CostModel, Fronts, MapTreatment, Mode, Options, Policy, Workload, plan};
 use tightfit_core::{Bytes, Error, Types};
 
 fn main() -> Result<(), Error> {
@@ -17,7 +17,7 @@ fn main() -> Result<(), Error> {
 
     println!("{} of {}: everything resident would take {}", plan.peak, options.budget, plan.baseline);
     println!("{} a step, {} of it moved to the host and back", plan.step_time, plan.offloaded);
-    for map in plan.maps.iter().filter(|map| map.fate == Fate::Offloaded) {
+    for map in plan.maps.iter().filter(|map| map.fate == MapTreatment::Offloaded) {
         println!("offloaded: {} ({})", map.layers.join(", "), map.bytes);
     }
     Ok(())

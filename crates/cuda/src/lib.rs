@@ -39,8 +39,8 @@ pub mod safe;
 pub mod sys;
 
 pub use backend::{
-    BesideCaptures, Builder, Chosen, Course, CudaBackend, Guest, GuestProgram, Host, Lane, Moment, NotEnqueued,
-    Options, Outcome, Pattern, Trial, legacy_chosen, must_be_proven, on_copies,
+    BesideCaptures, Builder, Chosen, Course, CourseResult, CudaBackend, Guest, GuestProgram, Host, Lane, Moment,
+    NotEnqueued, Options, Pattern, Trial, legacy_chosen, must_be_proven, on_copies,
 };
 pub use error::{Attempt, CudaError};
 pub use load::CudnnVersion;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::{Value, json};
 use tightfit_core::Nanos;
 use tightfit_core::plan::step::{OperationId, Residence, Stage};
-use tightfit_core::plan::{Access, Action, Fate, Holding, Plan, Span, TensorDecision, Treatment};
+use tightfit_core::plan::{Access, Action, Holding, MapTreatment, Plan, Span, TensorDecision, Treatment};
 
 /// Times of a plan by operation and by tensor.
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub fn json(plan: &Plan) -> String {
     let times = Times::of(plan);
     let decisions = plan.tensor_decisions();
     let decisions: BTreeMap<usize, &TensorDecision> = decisions.iter().map(|of| (of.tensor, of)).collect();
-    let fates: HashMap<usize, Fate> = plan.maps.iter().map(|map| (map.map.0, map.fate)).collect();
+    let fates: HashMap<usize, MapTreatment> = plan.maps.iter().map(|map| (map.map.0, map.fate)).collect();
     let mut uses: Vec<Vec<usize>> = vec![Vec::new(); step.tensors.len()];
     for (operation, of) in step.operations.iter().enumerate() {
         of.uses.iter().for_each(|used| uses[used.tensor.0].push(operation));
@@ -88,11 +88,11 @@ pub fn json(plan: &Plan) -> String {
         let rebuilt: BTreeSet<usize> = if decision.is_some() { rebuilt.collect() } else { made_again.collect() };
         let fate = match (fates.get(&index), decision.map(|of| of.decision)) {
             (Some(fate), _) => *fate,
-            (None, _) if tensor.residence == Residence::Resident => Fate::Kept,
-            (None, Some(Treatment::Keep)) => Fate::Kept,
-            (None, Some(Treatment::Offload)) => Fate::Offloaded,
-            (None, Some(Treatment::Recompute)) => Fate::Recomputed,
-            (None, None) => Fate::Released,
+            (None, _) if tensor.residence == Residence::Resident => MapTreatment::Kept,
+            (None, Some(Treatment::Keep)) => MapTreatment::Kept,
+            (None, Some(Treatment::Offload)) => MapTreatment::Offloaded,
+            (None, Some(Treatment::Recompute)) => MapTreatment::Recomputed,
+            (None, None) => MapTreatment::Released,
         };
         let until = match next {
             Some(next) => format!("read again by {}", name(next)),
@@ -101,17 +101,17 @@ pub fn json(plan: &Plan) -> String {
         let after = idle.map(|idle| format!(", {idle} later")).unwrap_or_default();
         let why = match fate {
             _ if tensor.residence == Residence::Resident => "stays on the device between steps".to_owned(),
-            Fate::Kept if next.is_none() => "stays until its last use".to_owned(),
-            Fate::Kept => until + &after,
-            Fate::Released => match uses[index].last() {
+            MapTreatment::Kept if next.is_none() => "stays until its last use".to_owned(),
+            MapTreatment::Kept => until + &after,
+            MapTreatment::Released => match uses[index].last() {
                 Some(&last) => format!("not read after {}", name(last)),
                 None => "never read".to_owned(),
             },
-            Fate::Offloaded => {
+            MapTreatment::Offloaded => {
                 let copies = copies.map(|time| format!("; its copies out and back take {time}")).unwrap_or_default();
                 until + &after + &copies
             }
-            Fate::Recomputed => {
+            MapTreatment::Recomputed => {
                 let again: Vec<String> = rebuilt.iter().map(|&operation| name(operation)).collect();
                 let again = match &again[..] {
                     [] => String::new(),
@@ -126,7 +126,7 @@ pub fn json(plan: &Plan) -> String {
             "tensor": tensor.name, "kind": tensor.kind.name(), "bytes": tensor.bytes, "fate": fate.name(),
             "idle_us": micros(idle),
             "copies_us": micros(copies),
-            "recomputed_us": (fate == Fate::Recomputed).then(|| {
+            "recomputed_us": (fate == MapTreatment::Recomputed).then(|| {
                 rebuilt.iter().filter_map(|operation| times.reruns.get(operation)).copied().sum::<Nanos>().as_micros()
             }),
             "why": why,

@@ -41,7 +41,7 @@ impl Default for Solver {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct StepResult {
     /// Mean cross-entropy over the mini-batch, with the weights before the step; 0 for a network without a loss.
     pub loss: f64,
     /// Number of correctly classified samples.
@@ -184,7 +184,7 @@ impl<M: Machine> Engine<M> {
     ///
     /// # Errors
     /// [`Error::Batch`] for a wrong number of elements or an unknown class; [`Error::Step`] for the first failure.
-    pub fn step(&mut self, samples: &[f32], labels: &[u32]) -> Result<Outcome, Error> {
+    pub fn step(&mut self, samples: &[f32], labels: &[u32]) -> Result<StepResult, Error> {
         self.feed(samples, labels)?;
         self.run(|| None)
     }
@@ -213,7 +213,7 @@ impl<M: Machine> Engine<M> {
     ///
     /// # Errors
     /// [`Error::Batch`] if no mini-batch was fed; why it could not be; [`Error::Step`] for the first failure.
-    pub fn run(&mut self, next: impl FnOnce() -> Option<Result<Batch, Error>>) -> Result<Outcome, Error> {
+    pub fn run(&mut self, next: impl FnOnce() -> Option<Result<Batch, Error>>) -> Result<StepResult, Error> {
         let none = || Err(Error::Batch { what: "none was fed".to_owned(), wanted: "one for each step".to_owned() });
         let labels = self.fed.take().unwrap_or_else(none)?;
         let iteration = Iteration {
@@ -244,7 +244,7 @@ impl<M: Machine> Engine<M> {
             0 => (0.0, 0),
             classes => softmax_loss::loss(classes, &self.probabilities()?, &labels),
         };
-        Ok(Outcome { loss, correct, time })
+        Ok(StepResult { loss, correct, time })
     }
 
     /// Enqueues every command.

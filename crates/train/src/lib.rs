@@ -30,7 +30,7 @@ mod trace;
 mod weights;
 
 pub use checkpoint::{Checkpoint, Progress};
-pub use engine::{Engine, Learned, Outcome, Solver};
+pub use engine::{Engine, Learned, Solver, StepResult};
 pub use error::Error;
 pub use evaluate::{Prediction, Score, evaluate, predict};
 pub use machine::Machine;

@@ -15,7 +15,7 @@ use tightfit_core::plan::step::{Access, OperationId, Phase, Resource};
 use tightfit_core::plan::{Action, Block, BlockId, Compute, Holding, Lowered, Role, Schedule, Stream, Workload};
 
 use crate::Error;
-use crate::machine::{Place, Task};
+use crate::machine::{Operand, Task};
 
 /// One command to a machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,11 +180,11 @@ fn task(
     for ((place, used), block) in lowered.step.uses(compute.operation, compute.phase).zip(&compute.blocks) {
         let bytes = part(workload, lowered, block_of(schedule, *block)?, &compute.samples)?;
         let access = compute.access(used, lowered.step.tensor(used.tensor));
-        operands.push(Place { role: pass.roles[place], access, bytes });
+        operands.push(Operand { role: pass.roles[place], access, bytes });
     }
     if let Some(block) = compute.workspace {
         let bytes = part(workload, lowered, block_of(schedule, block)?, &compute.samples)?;
-        operands.push(Place { role: Role::Workspace, access: Access::Write, bytes });
+        operands.push(Operand { role: Role::Workspace, access: Access::Write, bytes });
     }
     Ok(Task {
         name: format!("{} {}", layer.name, pass.pass.name()),

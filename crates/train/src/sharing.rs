@@ -22,7 +22,7 @@ use tightfit_core::{Layout, Types};
 use tightfit_cpu::layers::batch_norm::MOVE;
 
 use crate::initialize::first_numbers;
-use crate::machine::{Place, Task};
+use crate::machine::{Operand, Task};
 use crate::resolve::{Command, Commands};
 use crate::{Error, Machine};
 
@@ -154,8 +154,8 @@ fn gradients(
 fn sum(one: &Shared, from: &[Range<u64>], to: &Range<u64>) -> Task {
     let elements = ((to.end - to.start) / WORD) as usize;
     let inputs = from.iter().enumerate();
-    let inputs = inputs.map(|(at, from)| Place { role: Role::X(at), access: Access::Read, bytes: from.clone() });
-    let output = Place { role: Role::Y, access: Access::Write, bytes: to.clone() };
+    let inputs = inputs.map(|(at, from)| Operand { role: Role::X(at), access: Access::Read, bytes: from.clone() });
+    let output = Operand { role: Role::Y, access: Access::Write, bytes: to.clone() };
     Task {
         name: format!("{} gradients", one.name),
         stream: Stream::Compute,

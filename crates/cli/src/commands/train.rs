@@ -14,7 +14,7 @@ use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Augmentation, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Learned, Machine, Outcome, Poison, Score, Solver, Trace, evaluate};
+use tightfit_train::{Engine, Learned, Machine, Poison, Score, Solver, StepResult, Trace, evaluate};
 
 use super::dataset::{self, Labeled};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
@@ -346,7 +346,7 @@ impl Job<'_> {
     }
 
     /// Prints the results of training, as a table or as CSV.
-    fn print(&self, outcomes: &[Outcome], peak: Bytes) -> Result<(), Failure> {
+    fn print(&self, outcomes: &[StepResult], peak: Bytes) -> Result<(), Failure> {
         let Plan { network, batch, types, options, host, baseline, offloaded, .. } = self.plan;
         let before = self.position(0).step as usize;
         if self.common.format == Format::Csv {
@@ -403,7 +403,7 @@ impl Job<'_> {
 /// The progress of a run.
 struct Run {
     begin: Instant,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<StepResult>,
     trace: Option<Trace>,
     /// The test after each epoch, as the JSON output has it.
     epochs: Vec<Value>,
@@ -437,7 +437,7 @@ fn print_test(score: Option<Score>) -> Result<(), Failure> {
 const ROWS: usize = 10;
 
 /// One row per step for programs; `before` steps were taken before this run.
-fn values(outcomes: &[Outcome], before: usize) -> Grid {
+fn values(outcomes: &[StepResult], before: usize) -> Grid {
     let mut grid = Grid::new(["step", "loss", "correct", "step_time_us"].map(|column| (column, Align::Right)));
     for (step, outcome) in (before + 1..).zip(outcomes) {
         let time = outcome.time.as_micros().to_string();
@@ -447,11 +447,11 @@ fn values(outcomes: &[Outcome], before: usize) -> Grid {
 }
 
 /// One row per `every` steps for people, with their means; `before` steps were taken before this run.
-fn rows(outcomes: &[Outcome], batch: &usize, every: usize, before: usize) -> Grid {
+fn rows(outcomes: &[StepResult], batch: &usize, every: usize, before: usize) -> Grid {
     let right = Align::Right;
     let mut grid = Grid::new([("steps", right), ("loss", right), ("correct [%]", right), ("step time [µs]", right)]);
     for (part, outcomes) in outcomes.chunks(every).enumerate() {
-        let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
+        let mean = |of: fn(&StepResult) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
         grid.push([
             (before + part * every + outcomes.len()).to_string(),
             format!("{:.4}", mean(|outcome| outcome.loss)),

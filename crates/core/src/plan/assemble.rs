@@ -7,8 +7,8 @@ use super::lives::Lives;
 use super::policies::{Floors, PolicyResult, proven};
 use super::step::{Access, Cost, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
 use super::{
-    Accounting, Action, BlockId, Budgets, Checked, Compute, Fate, Holding, InParts, Kind, KindBytes, LayerPlan,
-    MapPlan, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,
+    Accounting, Action, BlockId, Budgets, Checked, Compute, Holding, InParts, Kind, KindBytes, LayerPlan, MapPlan,
+    MapTreatment, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,
 };
 use crate::{Bytes, Error, Layout, Nanos};
 
@@ -220,10 +220,10 @@ fn maps(step: &Step, schedule: &Schedule, simulation: &Simulation) -> Vec<MapPla
         layers: tensor.groups.iter().map(name).collect(),
         bytes: tensor.bytes,
         fate: match history {
-            History { recomputed: true, .. } => Fate::Recomputed,
-            History { offloaded: true, .. } => Fate::Offloaded,
-            History { lingers: true, .. } | History { first_backward: Some(_), .. } => Fate::Kept,
-            _ => Fate::Released,
+            History { recomputed: true, .. } => MapTreatment::Recomputed,
+            History { offloaded: true, .. } => MapTreatment::Offloaded,
+            History { lingers: true, .. } | History { first_backward: Some(_), .. } => MapTreatment::Kept,
+            _ => MapTreatment::Released,
         },
         // If parts go both ways, some samples are read going backward before others are written.
         reuse_distance: history

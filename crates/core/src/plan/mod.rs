@@ -63,7 +63,7 @@ pub use options::{Algorithms, Options, Policy};
 pub use order::Order;
 pub use planner::{plan, plan_until};
 pub use prepared::{ASSUMED_RATES, Prepared};
-pub use result::{Accounting, Attempt, Bounded, Fate, InParts, Kind, KindBytes, LayerPlan, MapPlan, Plan};
+pub use result::{Accounting, Attempt, Bounded, InParts, Kind, KindBytes, LayerPlan, MapPlan, MapTreatment, Plan};
 pub use schedule::{
     ALIGNMENT, Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule,
     Stream, footprint,

@@ -115,7 +115,7 @@ impl Accounting {
 /// The treatment of a feature map after its last forward use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fate {
+pub enum MapTreatment {
     /// It stays until its last backward use, or longer.
     Kept,
     /// Nothing reads it again, so its bytes are released.
@@ -126,14 +126,14 @@ pub enum Fate {
     Recomputed,
 }
 
-impl Fate {
+impl MapTreatment {
     /// The name used in tables and files.
     pub fn name(self) -> &'static str {
         match self {
-            Fate::Kept => "kept",
-            Fate::Released => "released",
-            Fate::Offloaded => "offloaded",
-            Fate::Recomputed => "recomputed",
+            MapTreatment::Kept => "kept",
+            MapTreatment::Released => "released",
+            MapTreatment::Offloaded => "offloaded",
+            MapTreatment::Recomputed => "recomputed",
         }
     }
 }
@@ -148,7 +148,7 @@ pub struct MapPlan {
     /// Its bytes for the whole mini-batch.
     pub bytes: Bytes,
     /// Its fate.
-    pub fate: Fate,
+    pub fate: MapTreatment,
     /// Time from the end of its last forward use to the start of its first backward use; `None` without a backward use, or
     /// if some samples are used going backward before others are going forward.
     pub reuse_distance: Option<Nanos>,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::network::{Builder, Filters, LayerId, Network, Shape, Window, names};
 use tightfit_core::plan::{
-    ALIGNMENT, Algorithms, Budgets, CostModel, Fate, Fronts, Kind, Mode, NetworkTensor, Options, Plan, Policy,
+    ALIGNMENT, Algorithms, Budgets, CostModel, Fronts, Kind, MapTreatment, Mode, NetworkTensor, Options, Plan, Policy,
     Workload, check, plan,
 };
 use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem, Types};
@@ -249,7 +249,7 @@ fn a_network_that_fits_is_not_offloaded() {
             let plan = plan(&workload.step(&kernels(&workload), &costs).unwrap(), &costs, &options).unwrap();
             assert_eq!((plan.offloaded, plan.host), (Bytes::ZERO, Bytes::ZERO));
             assert_eq!(plan.step_time, plan.baseline_time);
-            assert!(plan.maps.iter().all(|map| map.fate != Fate::Offloaded));
+            assert!(plan.maps.iter().all(|map| map.fate != MapTreatment::Offloaded));
             assert!(plan.simulation.stalls.is_empty());
         }
     }
@@ -320,7 +320,7 @@ fn vdnn_all_keeps_no_input_of_a_feature_layer() {
             let reads = |layer: &LayerId| !network.layer(*layer).shape.extents().is_empty();
             let is_input = workload.maps.get(id).readers.iter().any(reads);
             let is_read_again = map.reuse_distance.is_some();
-            assert_eq!(map.fate == Fate::Offloaded, is_input && is_read_again, "{name} {:?}", map.layers);
+            assert_eq!(map.fate == MapTreatment::Offloaded, is_input && is_read_again, "{name} {:?}", map.layers);
         }
     }
 }

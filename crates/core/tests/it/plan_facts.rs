@@ -1,7 +1,7 @@
 //! The figures that plans report, checked against their schedules and attempts.
 
 use tightfit_core::network::{Network, names};
-use tightfit_core::plan::{Algorithms, CostModel, Fate, Fronts, Mode, Options, Policy, Workload, plan};
+use tightfit_core::plan::{Algorithms, CostModel, Fronts, MapTreatment, Mode, Options, Policy, Workload, plan};
 use tightfit_core::{Bytes, Nanos, Types};
 
 fn assumed(workload: &Workload<'_>) -> Fronts {
@@ -60,7 +60,7 @@ fn fates_follow_the_releases() {
             let plan =
                 plan(&workload.step(&assumed(&workload), &CostModel::h200()).unwrap(), &CostModel::h200(), &options)
                     .unwrap();
-            plan.maps.iter().filter(|map| map.fate == Fate::Released).count()
+            plan.maps.iter().filter(|map| map.fate == MapTreatment::Released).count()
         };
         // At most the last map, after which nothing is computed.
         assert!(fates(Policy::Baseline) <= 1, "the baseline keeps everything");

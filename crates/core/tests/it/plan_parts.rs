@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::{Phase, Stage, StepFile};
 use tightfit_core::plan::{
-    Action, Block, Budgets, Checked, Compute, CostModel, Fate, Fronts, Holding, Mode, Options, Plan, Policy, Step,
-    Stop, Workload, check, plan, rivals, simulate, sweep,
+    Action, Block, Budgets, Checked, Compute, CostModel, Fronts, Holding, MapTreatment, Mode, Options, Plan, Policy,
+    Step, Stop, Workload, check, plan, rivals, simulate, sweep,
 };
 use tightfit_core::{Bytes, Error, Nanos, Types};
 
@@ -109,7 +109,7 @@ fn a_stretch_before_a_normalization_is_computed_again_part_by_part() {
     let blocks = plan.schedule.blocks.iter().filter(|block| step.describe(block.holds) == widest.name);
     let blocks: Vec<u64> = blocks.map(|block| block.bytes).collect();
     assert!(blocks.len() >= parts && blocks.iter().all(|bytes| *bytes == widest.bytes.0 / parts as u64), "{blocks:?}");
-    assert!(plan.maps.iter().any(|map| map.fate == Fate::Recomputed) && plan.recomputed.0 > 0);
+    assert!(plan.maps.iter().any(|map| map.fate == MapTreatment::Recomputed) && plan.recomputed.0 > 0);
     assert_eq!(check(&step, &plan.schedule, Budgets::default()), []);
 }
 

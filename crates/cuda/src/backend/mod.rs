@@ -47,7 +47,7 @@ use plans::Sharing;
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
-pub use trial::{Course, Moment, Outcome, Pattern, Trial};
+pub use trial::{Course, CourseResult, Moment, Pattern, Trial};
 pub use trust::must_be_proven;
 
 /// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.

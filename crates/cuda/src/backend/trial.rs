@@ -103,7 +103,7 @@ impl Moment {
 
 /// The result of a course.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct CourseResult {
     /// Times by program, in the order of the rounds.
     pub times: Vec<Vec<Nanos>>,
     /// The device's time for the course, including the filling of tensors.
@@ -296,7 +296,7 @@ impl Trial {
     ///
     /// # Errors
     /// [`CudaError::Driver`] with any error of the work before its end.
-    pub fn outcome(&self) -> Result<Option<Outcome>, CudaError> {
+    pub fn outcome(&self) -> Result<Option<CourseResult>, CudaError> {
         if !self.done.is_done()? {
             return Ok(None);
         }
@@ -310,7 +310,7 @@ impl Trial {
         let each = values.len() / count.max(1);
         let outputs = (0..count).map(|index| values[index * each..(index + 1) * each].to_vec()).collect();
         let took = self.done.since(&self.begun)?;
-        Ok(Some(Outcome { times, took, outputs }))
+        Ok(Some(CourseResult { times, took, outputs }))
     }
 }
 

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::places::{Place, entries, place};
+use super::places::{LibraryFile, entries, place};
 
 /// Folders of CUDA toolkits.
 pub(super) const TOOLKITS: [&str; 2] = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"];
@@ -46,12 +46,20 @@ struct Surroundings<'a> {
 ///
 /// Cost: reads a few folders, and starts Pythons if [`Asking::Allowed`], each only after the places before it were
 /// tried.
-pub fn cudnn_places<'a>(name: &'a str, pythons: Vec<OsString>, asking: Asking) -> impl Iterator<Item = Place> + 'a {
+pub fn cudnn_places<'a>(
+    name: &'a str,
+    pythons: Vec<OsString>,
+    asking: Asking,
+) -> impl Iterator<Item = LibraryFile> + 'a {
     let variable = &|name: &str| std::env::var_os(name);
     list(name, pythons, Surroundings { variable, loader_cache: Path::new("/etc/ld.so.cache"), asking })
 }
 
-fn list<'a>(name: &'a str, pythons: Vec<OsString>, surroundings: Surroundings<'a>) -> impl Iterator<Item = Place> + 'a {
+fn list<'a>(
+    name: &'a str,
+    pythons: Vec<OsString>,
+    surroundings: Surroundings<'a>,
+) -> impl Iterator<Item = LibraryFile> + 'a {
     let Surroundings { variable, loader_cache, asking } = surroundings;
     let set = move |name: &str| variable(name).filter(|value| !value.is_empty());
     let path = set("PATH").unwrap_or_default();
@@ -103,7 +111,7 @@ pub fn in_packages(packages: &Path, name: &str) -> PathBuf {
 }
 
 /// Places of one Python: its own folders, then the folders that it reports.
-fn of_python(python: &OsStr, name: &str, path: &OsStr, asking: Asking) -> Vec<Place> {
+fn of_python(python: &OsStr, name: &str, path: &OsStr, asking: Asking) -> Vec<LibraryFile> {
     // A named file identifies its environment even if the file itself is missing.
     let is_named_by_path = Path::new(python).components().count() > 1;
     let file = if is_named_by_path { Some(PathBuf::from(python)) } else { on_path(python, path) };

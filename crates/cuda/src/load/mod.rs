@@ -26,7 +26,7 @@ use crate::sys::driver::Driver;
 use crate::sys::layers::CudnnLayers;
 use crate::{Attempt, CudaError, call};
 pub use cudnn_places::{Asking, cudnn_places, in_packages, is_python, on_path};
-pub use places::Place;
+pub use places::LibraryFile;
 
 /// An opened library.
 pub struct OpenLibrary<T> {
@@ -76,7 +76,7 @@ impl LibraryQuery {
     fn open(
         &self,
         option: Option<&Path>,
-        places: impl Iterator<Item = Place>,
+        places: impl Iterator<Item = LibraryFile>,
     ) -> Result<(Library, PathBuf), CudaError> {
         match self.named(option) {
             Some(place) => self.first(std::iter::once(place)),
@@ -85,7 +85,7 @@ impl LibraryQuery {
     }
 
     /// The file named by the option, otherwise by the variable; a folder stands for the file in it.
-    fn named(&self, option: Option<&Path>) -> Option<Place> {
+    fn named(&self, option: Option<&Path>) -> Option<LibraryFile> {
         let named = option.map(|path| ("the option".to_owned(), path.to_owned())).or_else(|| {
             std::env::var_os(self.variable)
                 .filter(|value| !value.is_empty())
@@ -93,12 +93,12 @@ impl LibraryQuery {
         });
         let (because, path) = named?;
         let path = if path.is_dir() { path.join(self.name) } else { path };
-        Some(Place { because, path })
+        Some(LibraryFile { because, path })
     }
 
-    fn first(&self, places: impl Iterator<Item = Place>) -> Result<(Library, PathBuf), CudaError> {
+    fn first(&self, places: impl Iterator<Item = LibraryFile>) -> Result<(Library, PathBuf), CudaError> {
         let mut tried = Vec::new();
-        for Place { because, path } in places {
+        for LibraryFile { because, path } in places {
             let bare = path.parent().is_none_or(|folder| folder.as_os_str().is_empty());
             if !bare && !path.exists() {
                 tried.push(Attempt { because, path, problem: "no such file".to_owned() });
@@ -148,12 +148,12 @@ pub fn driver(option: Option<&Path>) -> Result<OpenLibrary<Driver>, CudaError> {
 pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathBuf, CudaError> {
     let wanted = CUDNN;
     let pythons = python.into_iter().map(OsStr::to_owned).collect();
-    let places: Box<dyn Iterator<Item = Place>> = match wanted.named(option) {
+    let places: Box<dyn Iterator<Item = LibraryFile>> = match wanted.named(option) {
         Some(place) => Box::new(std::iter::once(place)),
         None => Box::new(cudnn_places(wanted.name, pythons, Asking::Allowed)),
     };
     let mut tried = Vec::new();
-    for Place { because, path } in places {
+    for LibraryFile { because, path } in places {
         match std::path::absolute(&path) {
             Ok(found) if found.is_file() => return Ok(found),
             _ => tried.push(Attempt { because, path, problem: "no such file".to_owned() }),
@@ -167,7 +167,7 @@ pub fn find_cudnn(option: Option<&Path>, python: Option<&OsStr>) -> Result<PathB
 /// # Errors
 /// [`CudaError::Missing`] with every place tried; [`CudaError::TooOld`]; [`CudaError::Symbol`] if it is not cuDNN.
 pub fn cudnn(option: Option<&Path>) -> Result<CudnnLibrary, CudaError> {
-    let by_name = Place { because: "the loader's path".to_owned(), path: CUDNN.name.into() };
+    let by_name = LibraryFile { because: "the loader's path".to_owned(), path: CUDNN.name.into() };
     let places = cudnn_places(CUDNN.name, Vec::new(), Asking::Allowed).chain(std::iter::once(by_name));
     let (library, path) = CUDNN.open(option, places)?;
     accept(library, path)

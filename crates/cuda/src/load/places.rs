@@ -7,19 +7,19 @@ use super::cudnn_places::TOOLKITS;
 
 /// A file to try, and why.
 #[derive(Debug)]
-pub struct Place {
+pub struct LibraryFile {
     /// The reason to look there.
     pub because: String,
     /// The file, or a bare name for the loader's own path.
     pub path: PathBuf,
 }
 
-pub(super) fn place(because: &str, path: impl Into<PathBuf>) -> Place {
-    Place { because: because.to_owned(), path: path.into() }
+pub(super) fn place(because: &str, path: impl Into<PathBuf>) -> LibraryFile {
+    LibraryFile { because: because.to_owned(), path: path.into() }
 }
 
 /// Places of the driver. The loader finds it, except in some containers.
-pub fn driver(name: &'static str) -> impl Iterator<Item = Place> {
+pub fn driver(name: &'static str) -> impl Iterator<Item = LibraryFile> {
     let mounted = ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib"];
     std::iter::once(place("the loader's path", name))
         .chain(mounted.into_iter().map(move |folder| place("a mounted driver", Path::new(folder).join(name))))
@@ -60,7 +60,7 @@ pub fn neighbors(cudnn: &Path) -> Vec<PathBuf> {
 }
 
 /// Places of cuBLAS: the one that cuDNN itself uses comes first.
-pub fn cublas(cudnn: &Path) -> impl Iterator<Item = Place> {
+pub fn cublas(cudnn: &Path) -> impl Iterator<Item = LibraryFile> {
     const NAMES: [&str; 2] = ["libcublas.so.13", "libcublas.so.12"];
     let is_cublas = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|name| NAMES.contains(&name));
     let wheels = neighbors(cudnn).into_iter().filter(is_cublas);

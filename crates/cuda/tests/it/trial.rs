@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tightfit_core::backend::Scale;
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
 use tightfit_cuda::sys::{cudnn, driver};
-use tightfit_cuda::{Course, CudaError, Guest, GuestProgram, Host, Outcome, load};
+use tightfit_cuda::{Course, CourseResult, CudaError, Guest, GuestProgram, Host, load};
 use tightfit_test_support::driver::{Cuda, Library};
 use tightfit_test_support::functions;
 use tightfit_test_support::libraries::library;
@@ -61,7 +61,7 @@ impl Inside {
     }
 
     /// Runs a course to its end.
-    fn run(&self, course: Course<'_>) -> Result<Outcome, CudaError> {
+    fn run(&self, course: Course<'_>) -> Result<CourseResult, CudaError> {
         // SAFETY: the stream is never destroyed, and the handle works on it for this thread alone.
         let trial = unsafe { self.host.trial(0, driver::Stream(self.stream as *mut _), course) }?;
         self.cuda.cuStreamSynchronize(self.stream);

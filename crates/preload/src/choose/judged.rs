@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tightfit_core::profile::Decision;
 use tightfit_core::{Configuration, Nanos};
-use tightfit_cuda::{Course, Host, Outcome};
+use tightfit_cuda::{Course, CourseResult, Host};
 
 use super::chooser::{Chooser, Knowledge};
 use super::decided::answer_of;
@@ -156,7 +156,7 @@ pub(super) fn is_remembered(terms: Terms) -> bool {
 }
 
 /// Runs a course on the program's stream and waits for its end.
-pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, host: &Host) -> Option<Outcome> {
+pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, host: &Host) -> Option<CourseResult> {
     let _beside = host.beside_captures().ok()?;
     let failed = |error| trace!("{}: not compared: {error}", question.problem);
     let stream = session.guest.stream().map_err(failed).ok()?;

@@ -1,7 +1,7 @@
 //! Whether a configuration is faster than the running choice by more than the noise, when the two alternate.
 
 use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
-use tightfit_cuda::Outcome;
+use tightfit_cuda::CourseResult;
 
 /// A configuration must be faster by more than this to be worth changing results for.
 const MIN_SPEEDUP: f64 = 1.03;
@@ -37,7 +37,7 @@ pub struct Speedup {
 impl Speedup {
     /// By the medians of all rounds but the first. The noise is half the distance between quartiles, of both. The
     /// configuration takes this number of calls more than the running choice. `None` if they did not alternate.
-    pub fn of(outcome: &Outcome, more_calls: usize) -> Option<Speedup> {
+    pub fn of(outcome: &CourseResult, more_calls: usize) -> Option<Speedup> {
         let [theirs, ours, ..] = outcome.times.as_slice() else { return None };
         let judged = |times: &[Nanos]| -> Option<(Nanos, Nanos)> {
             let mut times = times.get(1..)?.to_vec();
@@ -72,9 +72,9 @@ mod tests {
 
     use super::*;
 
-    fn outcome(theirs: [u64; 6], ours: [u64; 6]) -> Outcome {
+    fn outcome(theirs: [u64; 6], ours: [u64; 6]) -> CourseResult {
         let times = vec![theirs.map(Nanos).to_vec(), ours.map(Nanos).to_vec()];
-        Outcome { times, took: Nanos::ZERO, outputs: Vec::new() }
+        CourseResult { times, took: Nanos::ZERO, outputs: Vec::new() }
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!([1, 2].map(with_calls), [true, false]);
         let judged = Speedup::of(&outcome(steady, steady), 0).unwrap();
         assert_eq!((judged.theirs, judged.ours), (Nanos(100), Nanos(100)));
-        let alone = Outcome { times: vec![vec![Nanos(1)]], took: Nanos::ZERO, outputs: Vec::new() };
+        let alone = CourseResult { times: vec![vec![Nanos(1)]], took: Nanos::ZERO, outputs: Vec::new() };
         assert!(Speedup::of(&alone, 0).is_none());
         let calls = [Nanos(10_000), Nanos(2_000_000), Nanos(u64::MAX)];
         assert_eq!(calls.map(|call| rounds(call, false)), [6, 4, 3]);

@@ -48,7 +48,7 @@ pub struct Task {
     /// Parts of the blocks of W, dW and momentum.
     pub parameters: Vec<Parameter>,
     /// The place of each operand.
-    pub operands: Vec<Place>,
+    pub operands: Vec<Operand>,
     /// The configuration of a convolution.
     pub configuration: Option<Configuration>,
     /// Whether this is a rerun; see [`tightfit_core::plan::Compute::again`].
@@ -61,7 +61,7 @@ pub struct Task {
 
 /// An operand in the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Operand {
     /// Its role in the layer.
     pub role: Role,
     /// How it is accessed.
@@ -70,7 +70,7 @@ pub struct Place {
     pub bytes: Range<u64>,
 }
 
-impl Place {
+impl Operand {
     /// Whether the operand is written.
     pub fn is_changed(&self) -> bool {
         self.access != Access::Read
@@ -79,7 +79,7 @@ impl Place {
 
 impl Task {
     /// The place of the operand with this role.
-    pub fn place(&self, role: Role) -> Option<&Place> {
+    pub fn place(&self, role: Role) -> Option<&Operand> {
         self.operands.iter().find(|place| place.role == role)
     }
 }

@@ -1,7 +1,7 @@
 //! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
 use super::grid;
-use crate::plan::{Accounting, Fate, Kind, Mode, Plan, Policy};
+use crate::plan::{Accounting, Kind, MapTreatment, Mode, Plan, Policy};
 use crate::report::{Align, Grid, Terminal, lines, rounded};
 use crate::{Bytes, Device, Nanos};
 
@@ -37,10 +37,10 @@ fn head(plan: &Plan, device: &Device) -> String {
 /// Explains the words in the column `map` and the times in the last column; empty if neither is used.
 fn fates(plan: &Plan, terminal: Terminal) -> String {
     let words = [
-        (Fate::Kept, "stays on the device"),
-        (Fate::Offloaded, "copied to the host and back"),
-        (Fate::Recomputed, "computed again before it is read again"),
-        (Fate::Released, "nothing reads it again"),
+        (MapTreatment::Kept, "stays on the device"),
+        (MapTreatment::Offloaded, "copied to the host and back"),
+        (MapTreatment::Recomputed, "computed again before it is read again"),
+        (MapTreatment::Released, "nothing reads it again"),
     ];
     let words: Vec<String> = words
         .into_iter()

@@ -23,7 +23,7 @@ use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Admission, Comparison};
 use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
-use tightfit_cuda::{Guest, GuestProgram, Outcome};
+use tightfit_cuda::{CourseResult, Guest, GuestProgram};
 
 use super::builds::{Built, Target};
 use super::ledger::{Ledger, Wanted};
@@ -380,8 +380,13 @@ impl Job {
     }
 
     /// Takes the result of a task, or `None` if it failed. Begins to compute the truth for a faster configuration.
-    pub fn receive(&mut self, task: Task, outcome: Option<Outcome>, truth: impl FnOnce(Vec<usize>) -> Option<Truth>) {
-        let last = |outcome: &Outcome| outcome.times.first().and_then(|times| times.last().copied());
+    pub fn receive(
+        &mut self,
+        task: Task,
+        outcome: Option<CourseResult>,
+        truth: impl FnOnce(Vec<usize>) -> Option<Truth>,
+    ) {
+        let last = |outcome: &CourseResult| outcome.times.first().and_then(|times| times.last().copied());
         let time = outcome.as_ref().and_then(last);
         match (task.purpose, std::mem::replace(&mut self.stage, Stage::Survey)) {
             (Purpose::Own, _) => match time {
@@ -398,7 +403,7 @@ impl Job {
                 self.stage = Stage::Guess;
             }
             (Purpose::Guess, _) => {
-                if let (Some(ours), Some(Outcome { outputs, .. })) = (task.compared.first().cloned(), outcome)
+                if let (Some(ours), Some(CourseResult { outputs, .. })) = (task.compared.first().cloned(), outcome)
                     && let Some(truth) = truth(task.outputs)
                 {
                     self.guess = Some(Box::new(Pending { ours, truth, compared: task.compared, outputs }));

@@ -20,7 +20,7 @@ use tightfit_cpu::{CpuBackend, Team, random};
 use super::stream::Shared;
 use super::{failed, is_silent, refused};
 use crate::Error;
-use crate::machine::{Iteration, Place, Task};
+use crate::machine::{Iteration, Operand, Task};
 
 /// Checks that a task can be computed here, as far as known without its data.
 pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
@@ -116,7 +116,7 @@ pub(super) struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn place(&self, role: Role) -> Result<&'a Place, Error> {
+    fn place(&self, role: Role) -> Result<&'a Operand, Error> {
         self.task.place(role).ok_or_else(|| failed(&self.task.name, format!("the schedule has no operand {role:?}")))
     }
 
@@ -320,7 +320,7 @@ impl<'a> Runner<'a> {
         let (means, inverses) = self.floats(&saved)?.split_at(stride);
         let (means, inverses) = (&means[..channels], &inverses[..channels]);
         // The first part of a mini-batch whose statistics are complete.
-        if self.task.phase == Phase::Apply && self.task.place(Role::Statistics).is_some_and(Place::is_changed) {
+        if self.task.phase == Phase::Apply && self.task.place(Role::Statistics).is_some_and(Operand::is_changed) {
             let (mut running, _) = self.write(Role::Statistics)?;
             let (running_means, variances) = self.floats_mut(&mut running)?.split_at_mut(stride);
             let running = PerChannelMut(&mut running_means[..channels], &mut variances[..channels]);

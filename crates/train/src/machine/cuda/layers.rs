@@ -15,7 +15,7 @@ use tightfit_cuda::{CudaBackend, CudaError};
 
 use super::{failed, range, wrong};
 use crate::Error;
-use crate::machine::{Place, Task};
+use crate::machine::{Operand, Task};
 
 /// Whether a task uploads the mini-batch.
 pub(super) fn is_input(task: &Task) -> bool {
@@ -65,7 +65,7 @@ impl Operands<'_> {
         failed(&self.task.name, error)
     }
 
-    fn region(&self, place: &Place) -> Result<Region, Error> {
+    fn region(&self, place: &Operand) -> Result<Region, Error> {
         self.session.region(range(&place.bytes)).map_err(|error| self.failed(error))
     }
 
@@ -73,7 +73,7 @@ impl Operands<'_> {
         self.task.place(role).map(|place| self.region(place)).transpose()
     }
 
-    fn place(&self, role: Role) -> Result<&Place, Error> {
+    fn place(&self, role: Role) -> Result<&Operand, Error> {
         let missing = || {
             wrong(&self.task.name, format!("{:?} needs {role:?}, which the schedule does not provide", self.task.pass))
         };

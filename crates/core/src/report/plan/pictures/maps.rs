@@ -6,7 +6,7 @@
 //! pool1    ####                 ==============
 //! ```
 
-use crate::plan::{Fate, Plan};
+use crate::plan::{MapTreatment, Plan};
 use crate::report::svg::axis::{Axis, Frame};
 use crate::report::svg::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use crate::report::svg::legend::{self, Entry, color};
@@ -17,15 +17,15 @@ const PANEL: f64 = 380.0;
 
 /// Draws one row per map, in the order of their first write.
 pub fn maps(plan: &Plan) -> String {
-    let fill = |fate: Fate| match fate {
-        Fate::Kept => color(0),
-        Fate::Released => color(4),
-        Fate::Offloaded => color(1),
-        Fate::Recomputed => color(3),
+    let fill = |fate: MapTreatment| match fate {
+        MapTreatment::Kept => color(0),
+        MapTreatment::Released => color(4),
+        MapTreatment::Offloaded => color(1),
+        MapTreatment::Recomputed => color(3),
     };
-    let mut fates = vec![Fate::Kept, Fate::Released, Fate::Offloaded];
-    if plan.maps.iter().any(|map| map.fate == Fate::Recomputed) {
-        fates.push(Fate::Recomputed);
+    let mut fates = vec![MapTreatment::Kept, MapTreatment::Released, MapTreatment::Offloaded];
+    if plan.maps.iter().any(|map| map.fate == MapTreatment::Recomputed) {
+        fates.push(MapTreatment::Recomputed);
     }
     let mut entries: Vec<Entry> = fates.iter().map(|&fate| Entry::area(fate.name(), fill(fate))).collect();
     entries.push(Entry::area("reuse distance", color(2)));
