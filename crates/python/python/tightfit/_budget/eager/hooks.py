@@ -196,10 +196,10 @@ class Following:
 
         # The model itself is being called already.
         modules = {name: module for name, module in model.named_modules() if name}
-        for name in {name for bound in bounds for name in (*bound.switches, *bound.quiet)} & modules.keys():
+        switched = {name for bound in bounds for name in (*bound.switches, *bound.quiet)}
+        for name in switched & modules.keys():
             add((modules[name]._forward_pre_hooks,), True, _Switch(session, name))
             add((modules[name]._forward_hooks, modules[name]._forward_hooks_always_called), False, _SwitchBack(session, name))
-        switched = {name for bound in bounds for name in (*bound.switches, *bound.quiet)}
         for name in {name for bound in bounds for name in bound.flushes} & modules.keys() - switched:
             add((modules[name]._forward_hooks,), False, _SwitchBack(session, name))
         for name in {name for bound in bounds for name in bound.looks} & modules.keys():

@@ -250,10 +250,10 @@ class Packs:
         """Decides what becomes of a saved tensor; `call` has saved it, and can run again."""
         k = handle.k
         if k >= self.known:
-            return self._stranger(handle, tensor)
+            return self._move_unplanned(handle, tensor)
         kind, _, _, number, expected = self.schedule.answers[k]
         if tensor.shape != expected.shape or tensor.dtype is not expected.dtype:
-            return self._stranger(handle, tensor)
+            return self._move_unplanned(handle, tensor)
         if kind == OFFLOAD:
             if handle.slot is None:
                 self._offloaded(handle, tensor)
@@ -263,7 +263,7 @@ class Packs:
             if self._has(slot, tensor):
                 self._join(handle, slot, tensor)
             elif kind != LEAF:
-                self._stranger(handle, tensor)
+                self._move_unplanned(handle, tensor)
             return None
         value = self._value(tensor, pairs, outputs)
         self._begin(slot, tensor)
@@ -286,7 +286,7 @@ class Packs:
             slot.call, slot.place = call, -1 - (k - self.noting.first if self.noting is not None else 0)
         else:
             del self.slots[number], self.alive[number]
-            return self._stranger(handle, tensor)
+            return self._move_unplanned(handle, tensor)
         slot.call.slots.append(weakref.ref(slot))
         if number in self.schedule.masked and handle.reader is not None and is_sign(handle.reader):
             slot.mask = mask_of(tensor)
@@ -420,7 +420,7 @@ class Packs:
         reference = self.alive.get(number)
         return None if reference is None else reference()
 
-    def _stranger(self, handle: Handle, tensor: Tensor) -> None:
+    def _move_unplanned(self, handle: Handle, tensor: Tensor) -> None:
         """Moves a tensor with which the plan's decision cannot be carried out to the host, unless it is small."""
         size = tensor.numel() * tensor.itemsize
         if size < HARMLESS_BYTES or tensor.requires_grad and tensor.is_leaf:
