@@ -132,7 +132,9 @@ class _Rerun:
             )
         del tensors
         for slot in wanted:
-            slot.tensor = outputs[slot.place] if slot.place >= 0 else saved[-1 - slot.place]
+            made = outputs[slot.place] if slot.place >= 0 else saved[-1 - slot.place]
+            # A call that ran out of place saves its input as it is, where the call in place saved a dense copy.
+            slot.tensor = laid_out(made, slot.view[1]) if made is not None else made
             slot.kept = False
             if self.tracks:
                 self.shared.add(_storage_of(slot.tensor))
