@@ -47,7 +47,7 @@ def test_a_plan_answers_without_running_anything(tmp_path):
     assert plan.fits and plan.peak <= plain.least and plan.overhead >= 0 and len(plan.decisions) > 0
     near = tt.plan(model, x, budget=(plain.peak + plain.least) // 2)
     assert plain.gap is None and near.gap is not None and near.gap >= 0
-    assert plan.assumed == ["the loss is a mean over the outputs, in 32 bits"]
+    assert plan.assumed == ["the loss is a cross entropy of the outputs, in 32 bits"]
     assert "the optimizer is AdamW" in plain.assumed
     refused = tt.plan(model, x, budget="1KiB")
     assert not refused.fits and refused.peak == refused.least > 1024

@@ -60,7 +60,7 @@ def fit(
     optimizer
         The optimizer, for the bytes of its state; AdamW is assumed if none is given.
     loss
-        Maps the model's outputs to a scalar, for the prediction; a mean over the outputs is assumed if none is given.
+        Maps the model's outputs to a scalar, for the prediction; a cross entropy of the outputs is assumed if none is given.
     host_budget
         Bytes of host memory for what is moved there, such as ``"16GiB"``; a share of what is free if none is given.
     recompute
