@@ -148,9 +148,9 @@ class Plan(Table):
         Raises
         ------
         BadInput
-            If a share is not above 0.
+            If a share is not above 0, or above 10, as percentages are.
         """
-        if not shares or min(shares) <= 0:
+        if not shares or min(shares) <= 0 or max(shares) > 10:
             raise BadInput(f"shares={list(shares)!r}: give shares of what plain needs, such as (0.8, 0.6, 0.4)")
         plans = []
         for share in sorted(set(shares), reverse=True):

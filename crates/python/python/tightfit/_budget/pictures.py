@@ -96,12 +96,12 @@ def _picture(
         f"<text transform='translate(14,{(axes.top + bottom) / 2}) rotate(-90)' text-anchor='middle'>{html.escape(labels[1])}</text>",
     ]
     for at, key in enumerate(keys):
-        y = _TITLE + at * _LINE
+        base = _TITLE + at * _LINE
         if key.color:
             dashes = _DASHES if key.dashed else ""
-            parts.append(f"<line x1='{_MARGIN}' x2='{_MARGIN + 22}' y1='{y - 4}' y2='{y - 4}' stroke='{key.color}' stroke-width='2' {dashes}/>")
+            parts.append(f"<line x1='{_MARGIN}' x2='{_MARGIN + 22}' y1='{base - 4}' y2='{base - 4}' stroke='{key.color}' stroke-width='2' {dashes}/>")
         label = key.label if len(key.label) <= _LETTERS else key.label[: _LETTERS - 2] + ".."
-        parts.append(f"<text x='{_MARGIN + 30}' y='{y}'>{html.escape(label)}</text>")
+        parts.append(f"<text x='{_MARGIN + 30}' y='{base}'>{html.escape(label)}</text>")
     for value, label in xs:
         parts.append(f"<text x='{axes.x(value):.1f}' y='{bottom + 18}' text-anchor='middle'>{html.escape(label)}</text>")
     for value, label in ys:

@@ -30,6 +30,10 @@ from .record.times import Times, times_of
 
 __all__ = ["Question"]
 
+# Budgets that are tried to find one that fits with its gaps.
+_TRIES = 4
+
+
 @dataclass(eq=False)
 class Question:
     """What is to be planned, without its budget.
@@ -91,19 +95,28 @@ class Question:
         if isinstance(budget, Share):
             budget = budget.of(self.plain)
         fitted = self._planned(budget)
+        if not fitted.fits:
+            fitted = replace(self._lower(fitted), budget=budget)
         return fitted, fitted.fits
 
     def fits(self, budget: int) -> bool:
         """Whether a plan within a budget is found."""
-        return self._planned(budget).fits
+        return self.within(budget)[1]
 
     def least(self, fitted: Fitted) -> int:
         """The least budget in bytes for which a plan was found."""
         with assuming(self.card):
-            found = least_of(fitted)
-        # A plan without a limit is made without regard to gaps between blocks. If gaps count, the answer must have room for them.
-        found = self._planned(found.needed) if self._grows else self._lower(found)
-        return found.needed
+            least = least_of(fitted)
+        if not self._grows:
+            return self._lower(least).needed
+        # A plan without a limit is made without regard to gaps between blocks. If gaps count, the answer must fit with them.
+        found = least.needed
+        for _ in range(_TRIES):
+            fitted = self._planned(found)
+            if fitted.fits:
+                break
+            found = max(fitted.needed, found + 1)
+        return found
 
     def _lower(self, fitted: Fitted) -> Fitted:
         """The plan with the least need so far. Searches are limited in time, so a later one may miss the plan of an earlier one."""
@@ -152,8 +165,6 @@ class Question:
         if self.card is not None:
             fitted.card = self.card.name
         fitted.step.assumed.extend(self.notes)
-        if not fitted.fits:
-            return replace(self._lower(fitted), budget=budget)
-        if fitted.schedule is not None:
+        if not fitted.fits or fitted.schedule is not None:
             self._lower(fitted)
         return fitted

@@ -219,7 +219,8 @@ class Fitted:
     def line(self, name: str) -> str:
         """The actions of the plan, on one line."""
         if self.peak > self.budget:
-            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {text(self.needed, enough=True)}"
+            least = text(self.needed, enough=True)
+            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {least}"
         if self.schedule is None:
             fits = "" if self.budget >= UNLIMITED else f" fits in {text(self.budget)}; nothing is changed"
             return f"{name}: predicted peak {text(self.peak)}{fits}"
