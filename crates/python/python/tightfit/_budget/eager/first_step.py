@@ -26,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ..plan.counts import Counts
 from ..record.compiled_parts import compiled_parts, hide
 from ..record.cost import flops
-from ..record.marks import Marks, take_away
+from ..record.marks import Marks, Pause, asks_for_modes, take_away, without_modes
 from ..record.recorder import Packed, Recorder, has_storage
 from ..record.rehearse import Rehearsal, follow, name_externals
 from .offload_all import SafePass
@@ -138,7 +138,10 @@ class RealRecording:
         self.recorder.__enter__()
         self.marks = Marks(self.recorder)
         self.recorder.marks = self.marks
-        self.marks.__enter__()
+        if model is not None:
+            self.handles += Pause(self.marks).follow(model, inside=True)
+        if model is None or not (asks_for_modes(model) and without_modes(model, tuple(inputs))):
+            self.marks.__enter__()
         self.inside = True
 
     def forward_done(self) -> bool:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ...errors import Error
+from ..record.marks import asks_for_modes
 from ..record.unsupported import say_compiled
 
 if TYPE_CHECKING:
@@ -154,6 +155,24 @@ class _Look(_Switch):
             active.shows(self.name, outputs)
 
 
+class _Asks(_Switch):
+    """Tells it that a module begins that asks for function modes."""
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        active = self.session.here.following
+        if active is not None and not torch.compiler.is_compiling():
+            active.pauses(module, inputs)
+
+
+class _HasAsked(_Switch):
+    """Tells it that such a module has ended, whether that raised or not."""
+
+    def __call__(self, module: Any, inputs: Any, outputs: Any = None) -> None:
+        active = self.session.here.following
+        if active is not None and not torch.compiler.is_compiling():
+            active.resumes()
+
+
 class Following:
     """Lets passes of a model see where modules begin and end in which calls are noted.
 
@@ -204,6 +223,10 @@ class Following:
             add((modules[name]._forward_hooks,), False, _SwitchBack(session, name))
         for name in {name for bound in bounds for name in bound.looks} & modules.keys():
             add((modules[name]._forward_hooks,), False, _Look(session, name))
+        for name, module in modules.items() if any(bound.noted for bound in bounds) else ():
+            if asks_for_modes(module):
+                add((module._forward_pre_hooks,), True, _Asks(session, name))
+                add((module._forward_hooks, module._forward_hooks_always_called), False, _HasAsked(session, name))
 
     def end(self) -> None:
         """Ends it."""

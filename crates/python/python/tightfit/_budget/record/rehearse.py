@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .compiled_parts import compiled_parts, within
 from .cost import flops
-from .marks import Marks
+from .marks import Marks, Pause
 from .recorder import Packed, Recorder, has_storage
 from .values import Values, has_values
 
@@ -219,7 +219,9 @@ def _run(
         name_externals(recorder, copied, flat)
         hooks = _Forget(recorder)
         with values, recorder:
-            with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack), Marks(recorder):
+            marks = Marks(recorder)
+            Pause(marks).follow(copied, inside=False)
+            with torch.autograd.graph.saved_tensors_hooks(hooks.pack, hooks.unpack), marks:
                 outputs = copied(*fake_args, **fake_kwargs)
             recorder.given = len(recorder.timeline)
             if loss is None:
