@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..._native import Value, view_of
 from ..memory.masks import mask_of
 from ..plan.pack_schedule import DROP, KEEP, LEAF, OFFLOAD, PackSchedule
 from ..plan.counts import Counts
+from ..record.marks import is_small
 from ..record.readers import is_sign, readers
-from .noting import Call, Noting, Value, is_cast, view_of
+from .noting import Noting, is_cast
 from .slots import Handle, Slot, copy_of, unowned
 from .unread import Unread, drop_after
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..._native import Call, Held
     from ..memory.copies import Copies
     from ..plan.watch import Watch
 
@@ -121,11 +124,13 @@ class Packs:
             for tensor, view in zip(group, views, strict=True):
                 self.copied[id(tensor)] = tensor, tensor._version, view.detach()
 
-    def small(self, tensor: Tensor) -> Tensor:
-        """A copy of a small tensor as it is now."""
+    def small(self, tensor: Tensor) -> Tensor | None:
+        """A copy of a small tensor as it is now; None for a larger tensor."""
         known = self.copied.get(id(tensor))
         if known is not None and known[0] is tensor and known[1] == tensor._version:
             return known[2]
+        if not is_small(tensor.dim(), tensor.numel() * tensor.itemsize, tensor.is_leaf):
+            return None
         if tensor.is_leaf and len(self.schedule.small) < 4096:
             self.schedule.small[id(tensor)] = weakref.ref(tensor)
         return copy_of(tensor.detach())
@@ -136,12 +141,12 @@ class Packs:
         """Answers the k-th pack from the plan."""
         k = self.k
         self.k = k + 1
-        if self.pending and _nodes_made() > self.nodes and (self.noting is None or self.noting.now is None):
+        if self.pending and _nodes_made() > self.nodes and (self.noting is None or not self.noting.runs):
             self.flush()
         # It is kept whatever it is; this is where most packs end.
         if k < self.known and tensor.numel() == self.kept[k]:
             noting = self.noting
-            if noting is not None and noting.now is not None:
+            if noting is not None and noting.runs:
                 self.pending.append((None, tensor))
             return tensor if tensor.is_leaf else tensor.detach(), tensor._version, k
         return self._undecided(tensor, k)
@@ -154,7 +159,7 @@ class Packs:
         if answer is not None and answer[0] == KEEP and (
             tensor.numel() == answer[1] or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
         ) or _stays(tensor):
-            if self.noting is not None and self.noting.now is not None:
+            if self.noting is not None and self.noting.runs:
                 self.pending.append((None, tensor))
             return unowned(tensor), tensor._version, k
         if answer is not None and answer[0] == DROP and (tensor.shape, tensor.dtype) == answer[4]:
@@ -198,10 +203,10 @@ class Packs:
         if kept:
             self.schedule.small.pop(id(tensor), None)
 
-    def find_missing(self, call: Call, pairs: Any) -> None:
-        """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
+    def find_missing(self, missing: list[Held]) -> list[Held]:
+        """Looks for large tensors from outside among what a call has saved: what autograd keeps may be kept. Returns the others."""
         still = []
-        for held in call.missing or ():
+        for held in missing:
             origin = held.tensor()
             for handle, saved in self.pending:
                 if origin is None:
@@ -209,21 +214,20 @@ class Packs:
                 if saved is origin or saved.untyped_storage()._cdata == origin.untyped_storage()._cdata:
                     held.base = origin.detach()
                 elif origin.is_leaf and (cast := is_cast(saved, origin)):
-                    held.base, held.transposed = saved.detach(), cast < 0
-                    held.version, held.tensor = saved._version, weakref.ref(saved)
+                    held.hold_cast(saved, cast < 0)
                 else:
                     continue
                 if handle is not None and self._kind(handle.k) == OFFLOAD:
                     # Its bytes go to the host with the saved tensor's.
-                    held.view = view_of(held.base)
-                    held.base = None
+                    assert held.base is not None
+                    held.view, held.base = view_of(held.base), None
                     held.slot = self._offloaded(handle, saved)
                 break
             else:
                 held.slot = self.slot_of(origin) if origin is not None else None
             if held.base is None and held.slot is None:
                 still.append(held)
-        call.missing = still
+        return still
 
     def keep_storage(self, storage: int) -> None:
         """Keeps what was saved of a storage on the device, whatever the plan says."""
@@ -268,7 +272,7 @@ class Packs:
             elif kind != LEAF:
                 self._move_unplanned(handle, tensor)
             return None
-        value = self._value(tensor, pairs, outputs)
+        value = self.noting.value_in_storage(tensor, pairs, outputs) if self.noting is not None else None
         self._begin(slot, tensor)
         if kind == LEAF:
             slot.tensor, slot.kept = tensor.detach(), True
@@ -277,7 +281,7 @@ class Packs:
                 value.base = whole.detach()
             self.saved[id(tensor)] = slot
             return None
-        if value is not None and self._is(value, tensor):
+        if value is not None and value.tensor() is tensor:
             slot.call, slot.place = value.call, value.index
             value.slot = weakref.ref(slot)
         elif value is not None and (base := value.tensor()) is not None:
@@ -290,7 +294,7 @@ class Packs:
         else:
             del self.slots[number], self.alive[number]
             return self._move_unplanned(handle, tensor)
-        slot.call.slots.append(weakref.ref(slot))
+        slot.call.add_slot(slot)
         if number in self.schedule.masked and handle.reader is not None and is_sign(handle.reader):
             slot.mask = mask_of(tensor)
         self._join(handle, slot, tensor)
@@ -298,39 +302,10 @@ class Packs:
             slot.tensor, slot.kept = tensor.detach(), True
         return None
 
-    def _value(self, tensor: Tensor, pairs: Any, outputs: Any) -> Value | None:
-        """The noted output that a saved tensor is, or is a view of."""
-        noting = self.noting
-        if noting is None:
-            return None
-        value = noting.value_of(tensor)
-        if value is not None:
-            return value
-        storage = tensor.untyped_storage()._cdata
-        known = noting.of_storage.get(storage)
-        if known is None:
-            return None
-        for other, ref in pairs:
-            if type(ref) is Value and other.untyped_storage()._cdata == storage and other._version == tensor._version:
-                return ref
-        for other in outputs:
-            if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
-                return noting.value_of(other)
-        # Saved by a call without a note, such as a view of a noted output.
-        for value in noting.values_of(storage, known[::-1]):
-            there = value.tensor()
-            if there is not None and there._version == tensor._version == value.version:
-                return value
-        return None
-
     @staticmethod
     def _has(slot: Slot, tensor: Tensor) -> bool:
         """Whether a slot answers for a tensor's storage as it is now."""
         return slot.storage() is tensor.untyped_storage() and slot.version == tensor._version
-
-    @staticmethod
-    def _is(value: Value, tensor: Tensor) -> bool:
-        return value.tensor() is tensor
 
     @staticmethod
     def _is_outside(tensor: Tensor, call: Call, pairs: Any) -> bool:

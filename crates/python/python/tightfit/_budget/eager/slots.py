@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .noting import Call
+    from ..._native import Call
 
 __all__ = ["Handle", "Slot", "copy_of", "laid_out", "modified", "of_view", "unowned"]
 
