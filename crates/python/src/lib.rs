@@ -49,7 +49,7 @@ mod _native {
     #[pymodule_export]
     use super::mixed::{record_steps, split, split_times};
     #[pymodule_export]
-    use super::noting::{Call, Held, Notes, Rerun, Value, settings, view_of};
+    use super::noting::{Call, Handle, Held, Notes, Rerun, Slot, Value, settings, settle, unowned, view_of};
     #[pymodule_export]
     use super::plan::{card, plan, plan_step};
     #[pymodule_export]

@@ -155,12 +155,12 @@ impl Call {
 #[pymethods]
 impl Call {
     /// Whether it saves the same tensors again: a call in place runs out of place instead, if it has an argument for that.
-    fn makes_saved(&self, py: Python<'_>) -> bool {
+    pub fn makes_saved(&self, py: Python<'_>) -> bool {
         self.flags & IN_PLACE == 0 || self.has_inplace(py)
     }
 
     /// Whether everything that it needs is held, or can be made again.
-    fn can_run(slf: &Bound<'_, Call>) -> PyResult<bool> {
+    pub fn can_run(slf: &Bound<'_, Call>) -> PyResult<bool> {
         let py = slf.py();
         let (mut calls, mut seen) = (vec![slf.clone().unbind()], HashSet::new());
         while let Some(call) = calls.pop() {
@@ -185,7 +185,7 @@ impl Call {
     }
 
     /// Adds a saved tensor that it makes again.
-    fn add_slot(&self, slot: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub fn add_slot(&self, slot: &Bound<'_, PyAny>) -> PyResult<()> {
         let slot = PyWeakrefReference::new(slot)?.unbind();
         self.references().push(slot);
         Ok(())
@@ -381,7 +381,7 @@ impl Held {
     }
 
     /// Lets its cast that autograd has saved answer for it.
-    fn hold_cast(&mut self, saved: &Bound<'_, PyAny>, transposed: bool) -> PyResult<()> {
+    pub fn hold_cast(&mut self, saved: &Bound<'_, PyAny>, transposed: bool) -> PyResult<()> {
         (self.tensor, self.version, _) = parts(saved)?;
         (self.base, self.transposed) = (Some(super::tensors::detached(saved)?.unbind()), transposed);
         Ok(())

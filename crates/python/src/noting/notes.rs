@@ -4,26 +4,19 @@ use std::collections::HashMap;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::calls::{Argument, Call, Held, IN_PLACE, Source, Value};
+use super::calls::{Held, Source, Value};
+use super::decide::Ended;
+use super::note::{CASTS, Noted, OPENED};
 use super::tensors::{Settings, Torch, address, identity, refers_to, storage, truth, version, view_of};
 
-/// Kinds of calls, flags of `functions.py`: it casts inputs under autocast, updates running statistics, may draw random
-/// numbers; from `OPENED` on, the call is not noted as a whole.
-const CASTS: u32 = 2;
-const STATISTICS: u32 = 8;
-const CHECKED: u32 = 16;
-const OPENED: u32 = 32;
 /// So many outputs in one storage are looked through before those that are gone are forgotten.
 const MOST_IN_STORAGE: usize = 8;
 
-/// A tensor that a call reads, and where it comes from.
-type Pair<'py> = (Bound<'py, PyAny>, Source);
-
 /// Why a call is not noted.
-enum Refused {
+pub enum Refused {
     /// It has an argument of which nobody knows whether it stays as it is.
     Unknown,
     Failed(PyErr),
@@ -41,11 +34,11 @@ pub struct Notes {
     kinds: Py<PyDict>,
     /// The pass.
     #[pyo3(get)]
-    active: Py<PyAny>,
+    pub active: Py<PyAny>,
     /// Small tensors that earlier calls read, and whether autograd saved them.
-    keeps: Py<PyDict>,
+    pub keeps: Py<PyDict>,
     /// Whether the pass wants to see each call that has ended.
-    sees_all: bool,
+    pub sees_all: bool,
     #[pyo3(get)]
     device: Py<PyAny>,
     #[pyo3(get)]
@@ -57,9 +50,9 @@ pub struct Notes {
     on: bool,
     /// Whether a noted call runs, and the number of its first saved tensor.
     #[pyo3(get)]
-    runs: bool,
+    pub runs: bool,
     #[pyo3(get)]
-    first: usize,
+    pub first: usize,
     values: HashMap<usize, Py<Value>>,
     /// By storage, the identities of tensors that were outputs in it, the latest last.
     of_storage: HashMap<u64, Vec<usize>>,
@@ -133,52 +126,11 @@ impl Notes {
     }
 
     /// The noted output that a tensor is.
-    fn value_of<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
+    pub fn value_of<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
         let known = slf.borrow().values.get(&identity(tensor)).map(|value| value.bind(slf.py()).clone());
         let Some(value) = known else { return Ok(None) };
         let is_it = value.borrow().version == version(tensor)? && refers_to(&value.borrow().tensor, tensor);
         Ok(is_it.then_some(value))
-    }
-
-    /// The noted output that a saved tensor is, or is a view of. The call that saves it reads `pairs` and makes `outputs`, if it is noted.
-    fn value_in_storage<'py>(
-        slf: &Bound<'py, Notes>,
-        tensor: &Bound<'py, PyAny>,
-        pairs: &Bound<'py, PyAny>,
-        outputs: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, Value>>> {
-        let value = Notes::value_of(slf, tensor)?;
-        if value.is_some() {
-            return Ok(value);
-        }
-        let of = storage(tensor)?;
-        let Some(known) = slf.borrow().of_storage.get(&of).cloned() else { return Ok(None) };
-        for pair in pairs.try_iter()? {
-            let (other, source) = pair?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-            if let Ok(value) = source.cast_into::<Value>()
-                && storage(&other)? == of
-                && version(&other)? == version(tensor)?
-            {
-                return Ok(Some(value));
-            }
-        }
-        let torch = Torch::get(slf.py())?;
-        for other in outputs.try_iter()? {
-            let other = other?;
-            if torch.is_tensor(&other) && storage(&other)? == of {
-                return Notes::value_of(slf, &other);
-            }
-        }
-        // Saved by a call without a note, such as a view of a noted output.
-        for one in known.into_iter().rev() {
-            if let Some((value, there)) = Notes::value_at(slf, one, of)? {
-                let last = version(tensor)?;
-                if version(&there)? == last && value.borrow().version == last {
-                    return Ok(Some(value));
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Forgets the outputs and outside tensors in a storage, and returns them.
@@ -229,8 +181,47 @@ impl Notes {
 }
 
 impl Notes {
+    /// The noted output that a saved tensor is, or is a view of. The call that saves it has just ended, if it is noted.
+    pub fn value_in_storage<'py>(
+        slf: &Bound<'py, Notes>,
+        tensor: &Bound<'py, PyAny>,
+        ended: &Ended<'_, 'py>,
+    ) -> PyResult<Option<Bound<'py, Value>>> {
+        let py = slf.py();
+        let value = Notes::value_of(slf, tensor)?;
+        if value.is_some() {
+            return Ok(value);
+        }
+        let (of, last) = (storage(tensor)?, version(tensor)?);
+        let Some(known) = slf.borrow().of_storage.get(&of).cloned() else { return Ok(None) };
+        for (other, source) in ended.pairs {
+            if let Source::Value(value) = source
+                && storage(other)? == of
+                && version(other)? == last
+            {
+                return Ok(Some(value.bind(py).clone()));
+            }
+        }
+        let torch = Torch::get(py)?;
+        for other in ended.outputs {
+            if torch.is_tensor(other) && storage(other)? == of {
+                return Notes::value_of(slf, other);
+            }
+        }
+        // Saved by a call without a note, such as a view of a noted output.
+        for one in known.into_iter().rev() {
+            if let Some((value, there)) = Notes::value_at(slf, one, of)?
+                && version(&there)? == last
+                && value.borrow().version == last
+            {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
     /// Where a tensor that a call reads comes from.
-    fn source(slf: &Bound<'_, Notes>, torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Source, Refused> {
+    pub fn source(slf: &Bound<'_, Notes>, torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Source, Refused> {
         let py = slf.py();
         let (one, at, last) = (identity(tensor), address(tensor)?, version(tensor)?);
         let of = slf.borrow();
@@ -285,7 +276,7 @@ impl Notes {
     }
 
     /// Adds an output of a call.
-    fn add(slf: &Bound<'_, Notes>, value: Value, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub fn add(slf: &Bound<'_, Notes>, value: Value, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let (one, of) = (identity(tensor), storage(tensor)?);
         let before = slf.borrow_mut().values.insert(one, Py::new(py, value)?);
@@ -324,7 +315,7 @@ impl Notes {
     }
 
     /// The settings under which a call runs now.
-    fn settings(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<Py<PyTuple>> {
+    pub fn settings(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<Py<PyTuple>> {
         let py = slf.py();
         let kind = slf.borrow().kind.clone_ref(py);
         let now = torch.settings(py, &kind, Some(false))?;
@@ -339,7 +330,7 @@ impl Notes {
     }
 
     /// Whether the stream is another than the pass's.
-    fn is_elsewhere(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<bool> {
+    pub fn is_elsewhere(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<bool> {
         match (slf.borrow().stream, &torch.stream) {
             (Some((index, stream)), Some(read)) => Ok(read.bind(slf.py()).call1((index,))?.extract::<u64>()? != stream),
             _ => Ok(false),
@@ -349,217 +340,4 @@ impl Notes {
 
 fn some(object: Bound<'_, PyAny>) -> Option<Py<PyAny>> {
     (!object.is_none()).then(|| object.unbind())
-}
-
-/// A call that is about to run.
-struct Noted<'py> {
-    args: Vec<Argument>,
-    kwargs: Vec<(Py<PyAny>, Argument)>,
-    pairs: Vec<Pair<'py>>,
-    flags: u32,
-}
-
-impl<'py> Noted<'py> {
-    fn new(
-        slf: &Bound<'py, Notes>,
-        torch: &Torch,
-        function: &Bound<'py, PyAny>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-        flags: u32,
-    ) -> Result<Noted<'py>, Refused> {
-        let py = slf.py();
-        let mut noted = Noted { args: Vec::with_capacity(args.len()), kwargs: Vec::new(), pairs: Vec::new(), flags };
-        let scratches = if flags & STATISTICS != 0 { scratches(torch, function, args, kwargs)? } else { None };
-        for (place, value) in args.iter().enumerate() {
-            let is_scratch = scratches.is_some_and(|places| places.contains(&place)) && !value.is_none();
-            let argument = match is_scratch {
-                true if torch.is_tensor(&value) => Argument::Scratch(super::tensors::detached(&value)?.unbind()),
-                true => return Err(Refused::Unknown),
-                false => noted.argument(slf, torch, &value)?,
-            };
-            noted.args.push(argument);
-        }
-        if let Some(kwargs) = kwargs {
-            if flags & STATISTICS == 0 {
-                if let Some(inplace) = kwargs.get_item(intern!(py, "inplace"))? {
-                    noted.flags = if inplace.is_truthy()? { flags | IN_PLACE } else { flags & !IN_PLACE };
-                }
-                if kwargs.contains(intern!(py, "out"))? {
-                    return Err(Refused::Unknown);
-                }
-            }
-            for (name, value) in kwargs.iter() {
-                let argument = noted.argument(slf, torch, &value)?;
-                noted.kwargs.push((name.unbind(), argument));
-            }
-        }
-        if noted.pairs.is_empty() || noted.flags & IN_PLACE != 0 && !noted.writes_value() {
-            return Err(Refused::Unknown);
-        }
-        Ok(noted)
-    }
-
-    /// Whether the first argument is an output of a noted call.
-    fn writes_value(&self) -> bool {
-        match self.args.first() {
-            Some(Argument::Tensor(place)) => matches!(self.pairs[*place].1, Source::Value(_)),
-            _ => false,
-        }
-    }
-
-    /// Notes an argument.
-    fn argument(
-        &mut self,
-        slf: &Bound<'py, Notes>,
-        torch: &Torch,
-        value: &Bound<'py, PyAny>,
-    ) -> Result<Argument, Refused> {
-        if torch.is_tensor_or_parameter(value) {
-            let source = Notes::source(slf, torch, value)?;
-            let known = self.pairs.iter().position(|(_, other)| other.identity() == source.identity());
-            return Ok(Argument::Tensor(known.unwrap_or_else(|| {
-                self.pairs.push((value.clone(), source));
-                self.pairs.len() - 1
-            })));
-        }
-        if torch.is_plain(value) {
-            return Ok(Argument::Plain(value.clone().unbind()));
-        }
-        if let Ok(list) = value.cast_exact::<PyList>() {
-            let items = list.iter().map(|item| self.argument(slf, torch, &item));
-            return items.collect::<Result<_, _>>().map(Argument::List);
-        }
-        if value.cast_exact::<PyTuple>().is_err() && !torch.is_size(value) {
-            return Err(Refused::Unknown);
-        }
-        let tuple = value.cast::<PyTuple>().map_err(PyErr::from)?;
-        if tuple.iter().all(|item| torch.is_plain(&item)) {
-            return Ok(Argument::Plain(value.clone().unbind()));
-        }
-        let items = tuple.iter().map(|item| self.argument(slf, torch, &item));
-        items.collect::<Result<_, _>>().map(Argument::Tuple)
-    }
-
-    /// Runs the call, and decides about what it has made and saved.
-    fn run(
-        self,
-        slf: &Bound<'py, Notes>,
-        torch: &Torch,
-        function: &Bound<'py, PyAny>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let active = slf.borrow().active.bind(py).clone();
-        let grads = self.pairs.iter().map(|(tensor, _)| tensor.getattr(intern!(py, "requires_grad"))?.is_truthy());
-        let grads = grads.collect::<PyResult<Vec<_>>>()?;
-        let state = Notes::settings(slf, torch)?;
-        if active.getattr(intern!(py, "pending"))?.is_truthy()? {
-            active.call_method0(intern!(py, "flush"))?;
-        }
-        let is_checked = self.flags & CHECKED != 0;
-        let drawn = if is_checked { Some(slf.call_method0(intern!(py, "_generators"))?) } else { None };
-        let first: usize = active.getattr(intern!(py, "k"))?.extract()?;
-        let before = {
-            let mut of = slf.borrow_mut();
-            of.first = first;
-            std::mem::replace(&mut of.runs, true)
-        };
-        let out = function.call(args, kwargs);
-        {
-            let mut of = slf.borrow_mut();
-            (of.first, of.runs) = (first, before);
-        }
-        let out = out?;
-        let packs = active.getattr(intern!(py, "k"))?.extract::<usize>()? - first;
-        let mut same = match drawn {
-            Some(drawn) => !slf.call_method1(intern!(py, "_has_drawn"), (drawn,))?.is_truthy()?,
-            None => true,
-        };
-        same = same && !Notes::is_elsewhere(slf, torch)?;
-        let target = (self.flags & IN_PLACE != 0).then(|| self.pairs[0].0.clone());
-        let is_target = |tensor: &Bound<'py, PyAny>| target.as_ref().is_some_and(|target| target.is(tensor));
-        let (mut ready, mut missing) = (true, Vec::new());
-        for (tensor, source) in &self.pairs {
-            match source {
-                Source::Value(value) => {
-                    let value = value.borrow(py);
-                    ready = ready && (value.call.borrow(py).is_ready() || value.is_held(py)?);
-                }
-                Source::Held(known) => {
-                    let held = known.borrow(py);
-                    if held.is_copy {
-                        drop(held);
-                        let is_new = !slf.borrow().keeps.bind(py).contains(identity(tensor))?;
-                        if is_new && tensor.getattr(intern!(py, "is_leaf"))?.is_truthy()? {
-                            active.call_method1(intern!(py, "note_kept"), (tensor,))?;
-                        }
-                    } else if held.is_missing() && !is_target(tensor) {
-                        missing.push(known.clone_ref(py));
-                    }
-                }
-            }
-            // It wrote to a tensor that it was not known to write to.
-            same = same && (version(tensor)? == source.version(py) || is_target(tensor));
-        }
-        if !missing.is_empty() && same {
-            missing = active.call_method1(intern!(py, "find_missing"), (missing,))?.extract()?;
-        }
-        let call = same.then(|| {
-            let ready = ready && missing.is_empty();
-            let tensors = self.pairs.iter().map(|(_, source)| source.clone_ref(py)).collect();
-            let (function, flags) = (function.clone().unbind(), self.flags);
-            Py::new(
-                py,
-                Call::new(function, self.args, self.kwargs, tensors, grads, flags, state, missing, ready, packs),
-            )
-        });
-        let call = call.transpose()?;
-        let outputs = match out.cast_exact::<PyTuple>() {
-            Ok(outputs) => outputs.clone().into_any(),
-            Err(_) if out.cast_exact::<PyList>().is_ok() => out.clone(),
-            Err(_) => PyTuple::new(py, [&out])?.into_any(),
-        };
-        if let Some(call) = &call {
-            for (index, made) in outputs.try_iter()?.enumerate() {
-                let made = made?;
-                let is_given = || self.pairs.iter().any(|(tensor, _)| tensor.is(&made));
-                let is_new = || Ok::<_, PyErr>(!is_given() && Notes::value_of(slf, &made)?.is_none());
-                if torch.is_tensor(&made) && (is_target(&made) || is_new()?) {
-                    Notes::add(slf, Value::new(call.clone_ref(py), index, &made)?, &made)?;
-                }
-            }
-        }
-        if slf.borrow().sees_all || active.getattr(intern!(py, "pending"))?.is_truthy()? {
-            let pairs = self.pairs.into_iter().map(|(tensor, source)| (tensor, source.object(py)));
-            let pairs = PyList::new(py, pairs.collect::<Vec<_>>())?;
-            active.call_method1(intern!(py, "call_ended"), (call, pairs, outputs))?;
-        }
-        Ok(out)
-    }
-}
-
-/// The places of the statistics that a batch normalization updates and does not read, if it trains.
-fn scratches(
-    torch: &Torch,
-    function: &Bound<'_, PyAny>,
-    args: &Bound<'_, PyTuple>,
-    kwargs: Option<&Bound<'_, PyDict>>,
-) -> Result<Option<[usize; 2]>, Refused> {
-    let py = function.py();
-    let places = if function.is(&torch.batch_norm) { [1, 2] } else { [3, 4] };
-    let named = match kwargs {
-        Some(kwargs) => kwargs.get_item(intern!(py, "training"))?,
-        None => None,
-    };
-    let training = match named {
-        Some(training) => training,
-        None if args.len() > 5 => args.get_item(5)?,
-        None => return Err(Refused::Unknown),
-    };
-    if training.is_none() || args.len() <= places[1] {
-        return Err(Refused::Unknown);
-    }
-    Ok(training.is_truthy()?.then_some(places))
 }

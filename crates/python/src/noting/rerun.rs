@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PyTuple};
 
 use super::calls::{Argument, Call, IN_PLACE, Source, Value};
+use super::slots::Slot;
 use super::tensors::{Torch, detached, storage, version};
 
 /// The calls that make one saved tensor again. The results of a call are dropped with their last reader.
@@ -16,7 +17,7 @@ use super::tensors::{Torch, detached, storage, version};
 pub struct Rerun {
     /// The pass, and its saved tensor.
     active: Py<PyAny>,
-    slot: Py<PyAny>,
+    slot: Py<Slot>,
     /// The numbers of other saved tensors that stay as well.
     stay: Py<PyFrozenSet>,
     /// How often each call's results are still read, and the results.
@@ -33,7 +34,7 @@ pub struct Rerun {
 #[pymethods]
 impl Rerun {
     #[new]
-    fn new(active: Py<PyAny>, slot: Py<PyAny>, stay: Py<PyFrozenSet>) -> Rerun {
+    fn new(active: Py<PyAny>, slot: Py<Slot>, stay: Py<PyFrozenSet>) -> Rerun {
         let (uses, made, reads, shared) = (HashMap::new(), HashMap::new(), HashSet::new(), HashSet::new());
         Rerun { active, slot, stay, uses, made, reads, tracks: false, shared }
     }
@@ -79,8 +80,9 @@ impl Rerun {
         let (of, this) = (call.borrow(), call.as_ptr() as usize);
         let mut wanted = Vec::new();
         for slot in of.slots(py) {
+            let slot = slot.cast_into::<Slot>()?;
             if self.fills(&slot)? {
-                let place: i64 = slot.getattr(intern!(py, "place"))?.extract()?;
+                let place = slot.borrow().place;
                 wanted.push((slot, place));
             }
         }
@@ -140,12 +142,15 @@ impl Rerun {
         drop(tensors);
         for (slot, place) in wanted {
             let made = match usize::try_from(place) {
-                Ok(place) => outputs[place].clone(),
-                Err(_) => Some(saved[usize::try_from(-1 - place)?].bind(py).clone()),
+                Ok(place) => outputs.get(place).cloned().flatten(),
+                Err(_) => saved.get(usize::try_from(-1 - place)?).map(|made| made.bind(py).clone()),
             };
             // A call that ran out of place saves its input as it is, where the call in place saved a dense copy.
-            let made =
-                made.map(|made| laid_out(&made, &slot.getattr(intern!(py, "view"))?.get_item(1)?)).transpose()?;
+            let view = slot.borrow().view.as_ref().map(|view| view.bind(py).clone());
+            let made = match (made, view) {
+                (Some(made), Some(view)) => Some(laid_out(&made, &view.get_item(1)?)?),
+                (made, _) => made,
+            };
             if let Some(made) = &made
                 && self.tracks
             {
@@ -162,26 +167,26 @@ impl Rerun {
 
 impl Rerun {
     /// Whether a saved tensor is made again now.
-    fn fills(&self, slot: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let py = slot.py();
-        if !slot.getattr(intern!(py, "tensor"))?.is_none() || !slot.getattr(intern!(py, "host"))?.is_none() {
-            return Ok(false);
-        }
-        Ok(slot.is(&self.slot) || self.stay.bind(py).contains(slot.getattr(intern!(py, "number"))?)?)
+    fn fills(&self, slot: &Bound<'_, Slot>) -> PyResult<bool> {
+        let of = slot.borrow();
+        Ok(!of.is_filled() && (slot.is(&self.slot) || self.stay.bind(slot.py()).contains(of.number)?))
     }
 
     /// Gives a saved tensor its bytes.
-    fn fill(&self, slot: &Bound<'_, PyAny>, made: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    fn fill(&self, slot: &Bound<'_, Slot>, made: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let py = slot.py();
-        slot.setattr(intern!(py, "tensor"), made)?;
-        slot.setattr(intern!(py, "kept"), false)?;
-        let round = slot.getattr(intern!(py, "round"))?.extract::<usize>()? + 1;
-        slot.setattr(intern!(py, "round"), round)?;
+        Slot::set_tensor(slot, made.map(Bound::unbind));
+        let (number, round) = {
+            let mut of = slot.borrow_mut();
+            of.kept = false;
+            of.round += 1;
+            (of.number, of.round)
+        };
         let rounds = self.active.bind(py).getattr(intern!(py, "schedule"))?.getattr(intern!(py, "rounds"))?;
-        let rounds = rounds.cast::<PyDict>()?.get_item(slot.getattr(intern!(py, "number"))?)?;
+        let rounds = rounds.cast::<PyDict>()?.get_item(number)?;
         if round >= rounds.map_or(Ok(1), |rounds| rounds.extract())? {
             // From here on it is kept, even if the graph is retained.
-            slot.setattr(intern!(py, "call"), py.None())?;
+            Slot::set_call(slot, None);
         }
         Ok(())
     }
@@ -255,12 +260,12 @@ impl Rerun {
                 _ => None,
             };
             if let Some(changed) = changed {
-                return Err(PyErr::from_value(slots(py, "modified")?.call1((changed, last))?));
+                return Err(PyErr::from_value(python(py, "modified")?.call1((changed, last))?));
             }
             base
         } else {
             let Some(slot) = slot else { return Ok(None) };
-            if !is_filled(&slot)? {
+            if !slot.cast::<Slot>()?.borrow().is_filled() {
                 return Ok(None);
             }
             let active = self.active.bind(py);
@@ -304,15 +309,9 @@ fn unread(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 fn is_there(py: Python<'_>, value: &Value) -> PyResult<bool> {
     match value.found(py)? {
         _ if value.base.is_some() => Ok(true),
-        Some(slot) => is_filled(&slot),
+        Some(slot) => Ok(slot.cast::<Slot>()?.borrow().is_filled()),
         None => Ok(false),
     }
-}
-
-/// Whether a slot's bytes are on the device or on the host.
-fn is_filled(slot: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = slot.py();
-    Ok(!slot.getattr(intern!(py, "tensor"))?.is_none() || !slot.getattr(intern!(py, "host"))?.is_none())
 }
 
 /// The tensors that a call returned, without their nodes.
@@ -337,12 +336,12 @@ fn given<'py>(argument: &Argument, tensors: &[Bound<'py, PyAny>], py: Python<'py
 }
 
 /// A function of `slots.py`.
-fn slots<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+fn python<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import(intern!(py, "tightfit._budget.eager.slots"))?.getattr(name)
 }
 
 fn copy_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    slots(tensor.py(), "copy_of")?.call1((tensor,))
+    python(tensor.py(), "copy_of")?.call1((tensor,))
 }
 
 /// A tensor with these strides: itself, or a copy.
@@ -350,7 +349,7 @@ fn laid_out<'py>(tensor: &Bound<'py, PyAny>, stride: &Bound<'py, PyAny>) -> PyRe
     if tensor.call_method0(intern!(tensor.py(), "stride"))?.eq(stride)? {
         return Ok(tensor.clone());
     }
-    slots(tensor.py(), "laid_out")?.call1((tensor, stride))
+    python(tensor.py(), "laid_out")?.call1((tensor, stride))
 }
 
 fn bound<'py>(py: Python<'py>, object: &Option<Py<PyAny>>) -> Option<Bound<'py, PyAny>> {

@@ -191,6 +191,13 @@ pub fn detached<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> 
     tensor.call_method0(intern!(tensor.py(), "detach"))
 }
 
+/// A saved tensor that refers to no node, which would make a cycle. A parameter, which none made, is itself: plain autograd, too,
+/// sees what a program assigns to its `.data`.
+#[pyfunction]
+pub fn unowned<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if tensor.getattr(intern!(tensor.py(), "is_leaf"))?.is_truthy()? { Ok(tensor.clone()) } else { detached(tensor) }
+}
+
 /// A tensor as a view of its storage: shape, strides, offset and type.
 #[pyfunction]
 pub fn view_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {

@@ -13,7 +13,7 @@ import torch
 from ..._native import Rerun, settings
 
 if TYPE_CHECKING:
-    from .slots import Slot
+    from ..._native import Slot
     from .unpacks import Unpacks
 
 __all__ = ["run_again"]

@@ -22,7 +22,7 @@ from ..record.functions import OPENED, opened
 from ..record.marks import Parts
 from .slots import copy_of
 
-__all__ = ["Noting", "is_cast"]
+__all__ = ["Noting"]
 
 _is_compiling = torch.compiler.is_compiling
 
@@ -97,17 +97,17 @@ class Noting(Notes, Parts):
         offset, state = self._generators()
         return bool(offset != before[0] or state is not None and not torch.equal(state, before[1]))
 
-
-def is_cast(saved: Tensor, weight: Tensor) -> int:
-    """Whether a saved tensor is a weight that autocast has cast: 1 if it is, -1 if transposed, else 0."""
-    if saved.dtype is weight.dtype or saved.numel() != weight.numel():
-        return 0
-    node, transposed = saved.grad_fn, False
-    if node is not None and node.name() == "TBackward0":
-        node, transposed = node.next_functions[0][0], True
-    if node is None or node.name() != "ToCopyBackward0":
-        return 0
-    before = node.next_functions[0][0]
-    if before is None or getattr(before, "variable", None) is not weight:
-        return 0
-    return -1 if transposed else 1
+    @staticmethod
+    def is_cast(saved: Tensor, weight: Tensor) -> int:
+        """Whether a saved tensor is a weight that autocast has cast: 1 if it is, -1 if transposed, else 0."""
+        if saved.numel() != weight.numel():
+            return 0
+        node, transposed = saved.grad_fn, False
+        if node is not None and node.name() == "TBackward0":
+            node, transposed = node.next_functions[0][0], True
+        if node is None or node.name() != "ToCopyBackward0":
+            return 0
+        before = node.next_functions[0][0]
+        if before is None or getattr(before, "variable", None) is not weight:
+            return 0
+        return -1 if transposed else 1

@@ -13,11 +13,13 @@ from ..record.readers import is_reading, is_sign
 from ..trace import rerunning
 from .again import run_again
 from .packs import Packs
-from .slots import Slot, laid_out, modified, of_view
+from .slots import laid_out, modified, of_view
 from .unread import Unread, give
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..._native import Slot
 
 __all__ = ["Unpacks"]
 
@@ -130,7 +132,7 @@ class Unpacks(Packs):
     @staticmethod
     def check(slot: Slot) -> None:
         """Raises if what was saved has been written to since."""
-        origin = slot.origin() if slot.origin is not None else None
+        origin = slot.origin()
         if origin is not None and origin._version != slot.version:
             raise modified(origin, slot.version)
 
