@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 MODELS = {
-    "resnet50": 256, "convnext": 128, "gpt2": 8, "vit_l": 128, "efficientnet": 128, "unet3d": 2, "sd_unet": 8, "sd_vae": 4, "swin": 128, "regnet": 128,
+    "resnet50": 256, "convnext": 128, "gpt2": 8, "vit_l": 128, "efficientnet": 128, "unet3d": 2, "sd_unet": 16, "sd_vae": 4, "swin": 128, "regnet": 128,
     "densenet": 64, "mixer": 128, "bert": 32,
 }  # fmt: skip
 # By name: torchvision's or timm's.

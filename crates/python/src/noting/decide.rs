@@ -124,7 +124,9 @@ fn settle_one<'py>(
             let view = view_of(&whole)?.into_any().unbind();
             slot.borrow_mut().view = Some(view);
         }
-        if is_it || value.borrow().slot.is_none() {
+        // Calls that read it are ready once its bytes stay, so they must not go after that.
+        let is_answered = if is_it { value.borrow().is_held(py)? } else { value.borrow().slot.is_some() };
+        if !is_answered {
             let slot = PyWeakrefReference::new(&slot)?.into_any().unbind();
             value.borrow_mut().slot = Some(slot);
         }

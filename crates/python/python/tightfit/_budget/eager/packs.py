@@ -84,9 +84,8 @@ class Packs:
         self.lock = threading.RLock()
         self.signature: Any = None
         self.noting = Noting(bound.functions, self, device) if bound.noted else None
-        # Whether the plan has calls noted now, and, for each running module that asks for function modes, whether there must be none.
-        self.notes = False
-        self.paused: list[bool] = []
+        # Whether the plan has calls noted now, and whether a module runs unwatched.
+        self.notes = self.paused = False
         # How often each module that begins or ends a noted part was called.
         self.visits: dict[str, int] = {}
         # How often each module that shows what nobody reads has ended.

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from ..record.marks import active_modes, asks_for_modes, take_away, without_modes
+from ..record.marks import active_modes, take_away
+from ..record.unwatched import asks, would_differ
 from .running import hooks_are_alone, pop_hooks, push_hooks
 from .unpacks import Unpacks
 from .unread import drop_after
@@ -76,29 +77,28 @@ class Pass(Unpacks):
             self.counts.unplanned += 1
             self.unplanned_bytes += sum(looks[call])
 
-    def pauses(self, module: Any, inputs: Any) -> None:
-        """A module begins that asks for function modes."""
-        self.paused.append(without_modes(module, inputs))
-        if self.paused[-1]:
-            self.flush()
-            self._note(self.notes)
+    def pause(self) -> None:
+        """A module begins that runs unwatched."""
+        self.paused = True
+        self.flush()
+        self._note(self.notes)
 
-    def resumes(self) -> None:
+    def resume(self) -> None:
         """It has ended."""
-        if self.paused and self.paused.pop():
-            self.flush()
-            self._note(self.notes)
+        self.paused = False
+        self.flush()
+        self._note(self.notes)
 
     def enter(self, model: Any, inputs: Any) -> None:
         """The model begins."""
-        self._note("" in self.schedule.noted and not (asks_for_modes(model) and without_modes(model, inputs)))
+        self._note("" in self.schedule.noted and not (asks(model) and would_differ(model, inputs)))
 
     def _note(self, notes: bool) -> None:
         noting = self.noting
         if noting is None:
             return
         self.notes = notes
-        notes = notes and not any(self.paused)
+        notes = notes and not self.paused
         noting.on = notes
         count = torch._C._len_torch_function_stack()
         is_top = count > 0 and torch._C._get_function_stack_at(count - 1) is noting

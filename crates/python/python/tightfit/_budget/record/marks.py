@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
@@ -15,7 +14,7 @@ from .functions import CASTING, Marked, is_in_place, opened
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-__all__ = ["Marks", "Parts", "Pause", "active_modes", "asks_for_modes", "is_small", "take_away", "without_modes"]
+__all__ = ["Marks", "Parts", "active_modes", "is_small", "take_away"]
 
 # A noted call first copies small tensors that no noted call made, so that later writes to them do no harm. These are the largest sizes: of vectors,
 # such as biases, and of other tensors.
@@ -85,48 +84,6 @@ class Marks(Parts):
             recorder.current = before
         recorder.returned_from(out)
         return out
-
-
-def asks_for_modes(module: nn.Module) -> bool:
-    """Whether a module's code asks whether a function mode is active, as attention does: it has faster kernels for inference, but not under a mode."""
-    code = getattr(module.forward, "__code__", None)
-    return code is not None and "has_torch_function" in code.co_names
-
-
-def without_modes(module: nn.Module, inputs: tuple[Any, ...]) -> bool:
-    """Whether a module that asks for modes may compute otherwise under one: parts of it are evaluated, and it may need no gradient."""
-    if all(part.training for part in module.modules()):
-        return False
-    if not _grads():
-        return True
-    first = inputs[0] if inputs else None
-    return not (isinstance(first, Tensor) and first.requires_grad or all(weight.requires_grad for weight in module.parameters()))
-
-
-class Pause:
-    """Takes a mode away while modules run that would compute otherwise under one."""
-
-    def __init__(self, mode: TorchFunctionMode) -> None:
-        self.mode = mode
-        self.here = threading.local()
-
-    def begin(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        """A module begins that asks for modes."""
-        pauses = not torch.compiler.is_compiling() and without_modes(module, inputs) and any(mode is self.mode for mode in active_modes())
-        self.here.__dict__.setdefault("paused", []).append(pauses)
-        if pauses:
-            take_away(self.mode)
-
-    def end(self, *_: Any) -> None:
-        """It has ended."""
-        if self.here.__dict__.get("paused") and self.here.paused.pop():
-            torch._C._push_on_torch_function_stack(self.mode)
-
-    def follow(self, model: nn.Module, *, inside: bool) -> list[Any]:
-        """Puts hooks on the modules of a model that ask for modes; without the model itself if it is being called already. Returns their handles."""
-        asking = [module for module in model.modules() if asks_for_modes(module) and not (inside and module is model)]
-        begins = [module.register_forward_pre_hook(self.begin, prepend=True) for module in asking]
-        return begins + [module.register_forward_hook(self.end, always_call=True) for module in asking]
 
 
 def is_small(dimensions: int, size: int, is_leaf: bool) -> bool:
