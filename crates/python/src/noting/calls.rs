@@ -30,7 +30,7 @@ impl Source {
         }
     }
 
-    /// The identity of what is referred to.
+    /// The identity of the value or held tensor.
     pub fn identity(&self) -> usize {
         match self {
             Source::Value(value) => value.as_ptr() as usize,
@@ -74,7 +74,7 @@ impl Source {
 pub enum Argument {
     /// The same whenever it is read.
     Plain(Py<PyAny>),
-    /// A tensor, by its place among those that the call reads.
+    /// A tensor, by its place among the tensors that the call reads.
     Tensor(usize),
     /// Running statistics that the call updates, whose numbers it does not read: a rerun updates a copy.
     Scratch(Py<PyAny>),

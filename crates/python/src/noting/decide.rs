@@ -1,4 +1,4 @@
-//! What becomes of the tensors that autograd has saved, once the operation that saves them has returned.
+//! Decides about the tensors that autograd has saved, once the operation that saves them has returned.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -107,7 +107,7 @@ impl<'py> Noted<'py> {
         items.collect::<Result<_, _>>().map(Argument::Tuple)
     }
 
-    /// Runs the call, and decides about what it has made and saved.
+    /// Runs the call, notes its outputs, and decides about its saved tensors.
     pub fn run(
         self,
         slf: &Bound<'py, Notes>,

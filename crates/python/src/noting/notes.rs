@@ -12,7 +12,7 @@ use super::decide::Ended;
 use super::note::{CASTS, Noted, OPENED};
 use super::tensors::{Settings, Torch, address, identity, refers_to, storage, truth, version, view_of};
 
-/// So many outputs in one storage are looked through before those that are gone are forgotten.
+/// The outputs that are noted in one storage before the table is cleared of tensors that are gone.
 const MOST_IN_STORAGE: usize = 8;
 
 /// Why a call is not noted.
@@ -298,7 +298,6 @@ impl Notes {
     }
 
     /// The noted output with this identity and its tensor, if the tensor is in a storage.
-    #[expect(clippy::type_complexity, reason = "a value and its tensor")]
     fn value_at<'py>(
         slf: &Bound<'py, Notes>,
         one: usize,

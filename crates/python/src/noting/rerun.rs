@@ -172,7 +172,7 @@ impl Rerun {
         Ok(!of.is_filled() && (slot.is(&self.slot) || self.stay.bind(slot.py()).contains(of.number)?))
     }
 
-    /// Gives a saved tensor its bytes.
+    /// Puts a tensor that was made again into its slot.
     fn fill(&self, slot: &Bound<'_, Slot>, made: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let py = slot.py();
         Slot::set_tensor(slot, made.map(Bound::unbind));
@@ -276,7 +276,7 @@ impl Rerun {
     }
 }
 
-/// Takes what a call saves while it runs again. A node gets nothing: one that held its own output would be a cycle that nobody frees.
+/// Takes the tensors that a call saves while it runs again. A node gets nothing: one that held its own output would be a cycle that nobody frees.
 #[pyclass(frozen, module = "tightfit._native")]
 pub struct Saved {
     keeps: bool,
@@ -294,7 +294,7 @@ impl Saved {
     }
 }
 
-/// Stands for what a call has saved while it ran again.
+/// Refuses to unpack a tensor that a rerun has saved.
 #[pyfunction]
 fn refuse(_packed: &Bound<'_, PyAny>) -> PyResult<()> {
     Err(PyRuntimeError::new_err("tightfit: the graph of a rerun was read; please report this"))

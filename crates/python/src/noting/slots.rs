@@ -63,7 +63,7 @@ impl Slot {
 
     #[setter]
     pub fn set_tensor(slf: &Bound<'_, Slot>, tensor: Option<Py<PyAny>>) {
-        // What is dropped may be the last reference.
+        // The dropped reference may be the last one.
         let before = std::mem::replace(&mut slf.borrow_mut().tensor, tensor);
         drop(before);
     }

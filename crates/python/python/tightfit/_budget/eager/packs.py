@@ -124,7 +124,7 @@ class Packs:
                 self.copied[id(tensor)] = tensor, tensor._version, view.detach()
 
     def small(self, tensor: Tensor) -> Tensor | None:
-        """A copy of a small tensor as it is now; None for a larger tensor."""
+        """Copies a small tensor as it is now. Returns None for a larger tensor."""
         known = self.copied.get(id(tensor))
         if known is not None and known[0] is tensor and known[1] == tensor._version:
             return known[2]
