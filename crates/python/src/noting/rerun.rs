@@ -276,7 +276,8 @@ impl Rerun {
     }
 }
 
-/// Takes the tensors that a call saves while it runs again. A node gets nothing: one that held its own output would be a cycle that nobody frees.
+/// Takes the tensors that a call saves while it runs again. A node gets nothing: a node that held its own output would be a cycle
+/// that nobody frees.
 #[pyclass(frozen, module = "tightfit._native")]
 pub struct Saved {
     keeps: bool,

@@ -14,7 +14,7 @@ import torch
 
 from ..._native import Handle, Slot, settle, unowned, view_of
 from ..memory.masks import mask_of
-from ..plan.pack_schedule import DROP, KEEP, OFFLOAD, PackSchedule
+from ..plan.pack_schedule import DROP, KEEP, PackSchedule
 from ..plan.counts import Counts
 from ..record.marks import is_small
 from ..record.readers import is_sign, readers
