@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Self, final
 
+from typing_extensions import disjoint_base
+
 __all__ = [
     "Call",
     "EagerStep",
@@ -106,6 +108,7 @@ class Held:
     def hold(self, copy: Any) -> None: ...
     def tensor(self) -> Any: ...
 
+@disjoint_base
 class Notes:
     on: bool
     def __new__(cls, kinds: dict[Any, int], active: Any, device: Any) -> Self: ...

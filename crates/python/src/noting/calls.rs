@@ -150,15 +150,22 @@ impl Call {
     pub fn has_inplace(&self, py: Python<'_>) -> bool {
         self.kwargs.iter().any(|(name, _)| name.bind(py).eq(intern!(py, "inplace")).unwrap_or(false))
     }
-}
 
-#[pymethods]
-impl Call {
     /// Whether it saves the same tensors again: a call in place runs out of place instead, if it has an argument for that.
     pub fn makes_saved(&self, py: Python<'_>) -> bool {
         self.flags & IN_PLACE == 0 || self.has_inplace(py)
     }
 
+    /// Adds a saved tensor that it makes again.
+    pub fn add_slot(&self, slot: &Bound<'_, PyAny>) -> PyResult<()> {
+        let slot = PyWeakrefReference::new(slot)?.unbind();
+        self.references().push(slot);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Call {
     /// Whether everything that it needs is held, or can be made again.
     pub fn can_run(slf: &Bound<'_, Call>) -> PyResult<bool> {
         let py = slf.py();
@@ -182,13 +189,6 @@ impl Call {
         }
         slf.borrow().ready.store(true, Ordering::Relaxed);
         Ok(true)
-    }
-
-    /// Adds a saved tensor that it makes again.
-    pub fn add_slot(&self, slot: &Bound<'_, PyAny>) -> PyResult<()> {
-        let slot = PyWeakrefReference::new(slot)?.unbind();
-        self.references().push(slot);
-        Ok(())
     }
 
     /// The saved tensors that it makes again and that are still there.
@@ -360,6 +360,15 @@ impl Held {
     }
 }
 
+impl Held {
+    /// Lets its cast that autograd has saved answer for it.
+    pub fn hold_cast(&mut self, saved: &Bound<'_, PyAny>, transposed: bool) -> PyResult<()> {
+        (self.tensor, self.version, _) = parts(saved)?;
+        (self.base, self.transposed) = (Some(super::tensors::detached(saved)?.unbind()), transposed);
+        Ok(())
+    }
+}
+
 #[pymethods]
 impl Held {
     /// The tensor, if it is still there.
@@ -377,13 +386,6 @@ impl Held {
         (self.tensor, self.version, _) = parts(copy)?;
         (self.base, self.slot) = (Some(copy.clone().unbind()), None);
         (self.is_copy, self.transposed) = (true, false);
-        Ok(())
-    }
-
-    /// Lets its cast that autograd has saved answer for it.
-    pub fn hold_cast(&mut self, saved: &Bound<'_, PyAny>, transposed: bool) -> PyResult<()> {
-        (self.tensor, self.version, _) = parts(saved)?;
-        (self.base, self.transposed) = (Some(super::tensors::detached(saved)?.unbind()), transposed);
         Ok(())
     }
 
