@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 # Inductor writes a value to memory if computing it reads more values than this, with several readers or with one.
 _READS_SHARED, _READS = 4, 8
 
-__all__ = ["Division", "Graph", "Rates", "Value", "simulate"]
+__all__ = ["Division", "Graph", "Pass", "Rates", "Value", "simulate", "simulate_passes"]
 
 
 @dataclass
@@ -166,6 +166,11 @@ class Division:
         The name of the operation at the peak.
     pass_at
         The pass of that operation.
+    again
+        The number of recomputed values.
+    moved
+        Places of the saved values that are offloaded. They are on the device up to their last reader in the forward pass, and from their first reader
+        in the backward pass.
     """
 
     saved: frozenset[int]
@@ -178,27 +183,42 @@ class Division:
     at: str
     pass_at: str
     again: int
+    moved: frozenset[int] = frozenset()
 
     @property
     def peak(self) -> int:
         """Peak bytes of both passes."""
         return max(self.forward, self.backward, self.start)
 
+    @property
+    def key(self) -> tuple[frozenset[int], frozenset[int]]:
+        """The decisions of the division."""
+        return self.saved, self.moved
 
-def simulate(graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None) -> Division:
+
+def simulate(
+    graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None, moved: frozenset[int] = frozenset()
+) -> Division:
     """Simulates a division. The program's loss and the outputs' gradients take ``loss`` more bytes when the backward pass begins.
 
     ``backward`` is the division's `Graph.backward_order`, if it is known.
     """
+    return simulate_passes(graph, saved, loss, backward, moved)[0]
+
+
+def simulate_passes(
+    graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None, moved: frozenset[int] = frozenset()
+) -> tuple[Division, Pass, Pass]:
+    """As `simulate`, with both passes."""
     kept = set(saved)
     values, root = graph.values, graph.root
-    held = {root[place] for place in kept} | {root[place] for place, value in enumerate(values) if value.returned}
+    held = {root[place] for place in kept if place not in moved} | {root[place] for place, value in enumerate(values) if value.returned}
     forward = [place for place in graph.forward_of(kept) if values[place].kind != "input"]
-    first = _Pass(graph, forward, held)
+    first = Pass(graph, forward, held)
     order, again = backward or graph.backward_order(kept)
-    there = {root[place] for place in kept if not values[root[place]].resident}
+    there = {root[place] for place in kept if place not in moved and not values[root[place]].resident}
     wanted = {root[place] for place, value in enumerate(values) if value.wanted}
-    second = _Pass(graph, [place for place in order if values[place].kind not in ("input", "tangent")], wanted, there)
+    second = Pass(graph, [place for place in order if values[place].kind not in ("input", "tangent")], wanted, there, moved)
     returned = sum(values[place].bytes for place in held - there if values[place].returned and not values[place].resident)
     tangents = sum(value.bytes for value in values if value.kind == "tangent")
     start = sum(values[place].bytes for place in there) + returned + tangents + loss
@@ -210,13 +230,24 @@ def simulate(graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[
         at, live, which = first.at, first.live, "forward"
     else:
         at, live, which = second.at, second.live, "backward"
-    return Division(frozenset(kept), first.peak, second.peak + rest, start, rest, time, live, at, which, len(again))
+    division = Division(frozenset(kept), first.peak, second.peak + rest, start, rest, time, live, at, which, len(again), moved)
+    return division, first, second
 
 
-class _Pass:
-    """One pass in order: its peak, the values alive there, and the memory traffic of its fused kernels in microseconds."""
+class Pass:
+    """One pass in order: its peak, the values alive there, and the memory traffic of its fused kernels in microseconds.
 
-    def __init__(self, graph: Graph, order: list[int], held: set[int], there: Iterable[int] = ()) -> None:
+    Attributes
+    ----------
+    order
+        The places of its values.
+    bytes, times
+        By step: bytes that exist, and microseconds.
+    first, last
+        By place, its first and last step on the device.
+    """
+
+    def __init__(self, graph: Graph, order: list[int], held: set[int], there: Iterable[int] = (), fetched: frozenset[int] = frozenset()) -> None:
         values, root = graph.values, graph.root
         mine = set(order)
         # Kernels, and sums over a batch, begin a phase.
@@ -272,7 +303,8 @@ class _Pass:
             bytes_read += values[source].bytes * (len(read_in) - own)
         written = sum(values[place].bytes for place in order if exists[place] and values[place].kind in ("fused", "reduction"))
         self.traffic = (bytes_read + written) / graph.rates.memory
-        self._timeline(graph, order, held, there, exists, last)
+        self.order, self.last = order, last
+        self._timeline(graph, order, held, there, exists, last, fetched)
 
     @staticmethod
     def _together(graph: Graph, order: list[int], phase: dict[int, int]) -> list[int]:
@@ -326,10 +358,20 @@ class _Pass:
         return stored
 
     def _timeline(
-        self, graph: Graph, order: list[int], held: set[int], there: Iterable[int], exists: dict[int, bool], last: dict[int, int]
+        self, graph: Graph, order: list[int], held: set[int], there: Iterable[int], exists: dict[int, bool], last: dict[int, int], fetched: frozenset[int]
     ) -> None:
-        values = graph.values
+        values, root = graph.values, graph.root
         steps = len(order)
+        self.first = {place: number for number, place in enumerate(order)}
+        arrivals: list[list[int]] = [[] for _ in range(steps + 1)]
+        if fetched:
+            for number in reversed(range(steps)):
+                for read in values[order[number]].inputs:
+                    if root[read] in fetched:
+                        self.first[root[read]] = number
+            for place in fetched:
+                if place in last:
+                    arrivals[self.first[place]].append(place)
         frees: list[list[int]] = [[] for _ in range(steps + 1)]
         now = 0
         live: set[int] = set()
@@ -342,12 +384,20 @@ class _Pass:
         self.peak, self.at, self.live = now, values[order[0]].name if order else "", set(live)
         best = -1
         made: list[tuple[int, int]] = []
+        self.bytes: list[int] = []
+        self.times: list[float] = []
         for number, place in enumerate(order):
+            for arrived in arrivals[number]:
+                now += values[arrived].bytes
+                made.append((number, arrived))
+                frees[last[arrived]].append(arrived)
             if exists[place]:
                 now += values[place].bytes
                 made.append((number, place))
                 if place not in held:
                     frees[max(last.get(place, -1), number)].append(place)
+            self.bytes.append(now + values[place].extra)
+            self.times.append(values[place].us or 2 * values[place].bytes / graph.rates.memory * exists[place])
             if now + values[place].extra > self.peak:
                 self.peak, best = now + values[place].extra, number
             for free in frees[number]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ...errors import DoesNotFit
 from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import detail, say
 from ..record.cost import device_name
@@ -80,7 +81,10 @@ class Held:
         trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
         sizes = [properties.elements(value) * value.itemsize for value in trained]
         found = optimizer or _optimizers(trained)
-        if found is None:
+        if not torch.is_grad_enabled():
+            # Training takes no step now.
+            state, assumed = 0, ""
+        elif found is None:
             state, _, assumed = assumed_bytes(sizes, self.device)
         else:
             state, _, assumed = optimizer_bytes(found, None, self.device)
@@ -93,7 +97,7 @@ class Held:
             there = int(torch.cuda.memory_allocated(self.device))
             total = int(torch.cuda.mem_get_info(self.device)[1])
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
-        surplus = self.kept.surplus.get(key, 0)
+        surplus = self.kept.surplus.get(key, 0) if torch.is_grad_enabled() else 0
         outside = there + state + reserve + surplus
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
@@ -103,15 +107,25 @@ class Held:
         self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any
     ) -> Callable[..., Any]:
         """Compiles a graph of the program so that its steps stay within the budget."""
-        if not torch.is_grad_enabled():
-            # Nothing is saved, so nothing is planned.
+        if self.share is not None and not torch.is_grad_enabled():
+            # The share is of the need of training.
             return private.compile_with(inner, None, graph, inputs, settings)
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, ("tightfit", private.source(), limit, terms.outside, terms.loss))
+        try:
+            run = private.compile_with(inner, plan, graph, inputs, settings)
+        except DoesNotFit as error:
+            if torch.is_grad_enabled() or not have_run():
+                raise
+            say(f"{error}; it runs nevertheless, since training has begun")
+            return private.compile_with(inner, None, graph, inputs, settings)
+        if plan.inferred is not None:
+            detail(f"compiled graph without gradients: predicted peak {text(plan.inferred)} fits in {text(terms.budget)}")
+        if not torch.is_grad_enabled():
+            return run
         one = self.graphs[key] = _Graph(key, plan)
-        run = private.compile_with(inner, plan, graph, inputs, settings)
         if plan.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
@@ -190,9 +204,14 @@ def brief(planned: Planned, terms: Terms, device: torch.device) -> str:
     if planned.is_plain:
         return f"the compiled model needs {text(planned.plain)} and fits in {text(terms.budget)}; nothing is changed"
     return (
-        f"training a compiled model in {text(terms.budget)} (plain needs {text(planned.plain)}): recomputes, for {planned.overhead_us / 1e3:.1f} ms "
-        f"more in a step, predicted for {device_name(device)}"
+        f"training a compiled model in {text(terms.budget)} (plain needs {text(planned.plain)}): {_ways(planned)}, for "
+        f"{planned.overhead_us / 1e3:.1f} ms more in a step, predicted for {device_name(device)}"
     )
+
+
+def _ways(planned: Planned) -> str:
+    moved = f"offloads {text(sum(planned.moved.values()))}" if planned.moved else ""
+    return " and ".join(filter(None, (moved, "recomputes" if planned.again or not moved else "")))
 
 
 def line(planned: Planned, terms: Terms) -> str:

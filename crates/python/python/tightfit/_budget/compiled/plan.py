@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from ...errors import DoesNotFit
 from ..memory.sizes import Share, text
 from . import private, properties
 from .choose import Choice, Chooser
-from .graph import Rates
+from .graph import Graph, Rates
 from .kernels import Kernels
+from .moves import Link, Moves
+from .offload import write_copies
 from .unread import blank_unread
 
 __all__ = ["Plan", "Planned", "Terms"]
@@ -46,6 +50,8 @@ class Terms:
         The assumptions, in words.
     share
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
+    offloads
+        Whether values may be offloaded.
     """
 
     budget: int
@@ -53,6 +59,7 @@ class Terms:
     loss: int | None = None
     assumed: str = ""
     share: Share | None = None
+    offloads: bool = True
 
     @property
     def room(self) -> int:
@@ -61,7 +68,13 @@ class Terms:
 
 @dataclass
 class Planned:
-    """A plan in numbers: the predicted peak, the peak of PyTorch's own division, and the chosen division."""
+    """A plan in numbers: the predicted peak, the peak of PyTorch's own division, and the chosen division.
+
+    Attributes
+    ----------
+    saved, moved
+        The names of the saved values, and the bytes of the offloaded ones.
+    """
 
     peak: int
     plain: int
@@ -71,6 +84,7 @@ class Planned:
     seconds: float
     is_plain: bool
     saved: list[str] = field(default_factory=list)
+    moved: dict[str, int] = field(default_factory=dict)
 
 
 class Plan:
@@ -86,6 +100,8 @@ class Plan:
         self.rates = rates
         self.kernels = kernels
         self.extra: dict[str, int] = {}
+        self.us: dict[str, float] = {}
+        self.memory = kernels.memory
         self.identity = identity
         self.planned: Planned | None = None
         self.chooser: Chooser | None = None
@@ -93,6 +109,15 @@ class Plan:
         # The names of the joint graph's nodes.
         self.names: list[str] = []
         self.seconds = 0.0
+        # The need of a graph without a backward pass.
+        self.inferred: int | None = None
+        # The peak of a graph whose copies have their places.
+        self.placed = 0
+
+    @property
+    def link(self) -> Link:
+        """The rates of copies."""
+        return self.kernels.link
 
     def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The forward and backward graphs, as a partitioner of PyTorch returns them."""
@@ -100,6 +125,10 @@ class Plan:
         blank_unread(module)
         graphs = private.partition(self._choose, module, inputs, **others)
         self.seconds += time.monotonic() - started
+        if self.choice is not None and self.choice.division.moved and self.chooser is not None:
+            root = self.chooser.graph.root
+            views = {self.names[place]: {name for name, of in zip(self.names, root, strict=True) if of == place} for place in self.choice.division.moved}
+            write_copies(*graphs, views)
         if self.inner == "eager":
             self._state()
         return graphs
@@ -117,12 +146,45 @@ class Plan:
             return True
         chooser.note(choice, is_backward, peak)
         better = self._better(is_backward)
-        if better is not None and better.division.saved != choice.division.saved:
+        if better is not None and better.division.key != choice.division.key:
             self.choice = better
             return False
         if is_backward:
             self._state()
         return True
+
+    def room(self, is_backward: bool) -> float:
+        """The bytes for the buffers of one of the graphs."""
+        assert self.choice is not None
+        return self._room - (self.choice.division.rest if is_backward else 0)
+
+    def reaches(self, is_backward: bool, peak: int) -> None:
+        """Notes the peak of one of the graphs, once the copies of offloaded values have their places."""
+        assert self.choice is not None
+        self.placed = max(self.placed, self.terms.outside + peak + (self.choice.division.rest if is_backward else 0))
+        if self.planned is not None:
+            self.planned.peak = max(self.planned.peak, self.placed)
+
+    def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
+        """Compares the need of a graph without a backward pass with the budget. Its order and reuse of buffers are the compiler's.
+
+        Raises
+        ------
+        DoesNotFit
+            If the graph does not fit.
+        """
+        found = peak()
+        if self.inner == "inductor" and found > self.terms.room * (1 - _AMPLE):
+            for node, bytes in zip(kernels, self.kernels.extra(kernels), strict=True):
+                self.extra[node.name] = bytes
+            found = peak()
+        self.inferred = self.terms.outside + found
+        if self.inferred > self.terms.budget:
+            raise DoesNotFit(
+                f"the compiled graph without gradients does not fit in {text(self.terms.budget)}: it needs {text(self.inferred)} "
+                f"({text(self.terms.outside)} of it beside the graph's own buffers)",
+                self.inferred, self.terms.budget,
+            )  # fmt: skip
 
     def _state(self) -> None:
         """Notes the plan in numbers.
@@ -143,6 +205,7 @@ class Plan:
         self.planned = Planned(
             peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
             self.seconds, choice.division is chooser.plain, [self.names[place] for place in sorted(choice.division.saved)],
+            {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)},
         )  # fmt: skip
 
     @property
@@ -196,6 +259,10 @@ class Plan:
             for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
             self.chooser = chooser = Chooser(graph, [plain], loss)
+            if self.terms.offloads:
+                self._time_all(graph, nodes)
+                there = [_on(node, self.kernels.device) for node in nodes]
+                chooser.moves = Moves(graph, loss, self.link, there, chooser.plain)
 
             def is_enough(share: float, saved: list[fx.Node]) -> bool:
                 found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in saved))
@@ -203,6 +270,13 @@ class Plan:
 
             private.candidates(joint, info, _SHARES, is_enough)
         return self.chooser.fitting(self._room) or self.chooser.least()
+
+    def _time_all(self, graph: Graph, nodes: list[fx.Node]) -> None:
+        """The times of the kernels beside which copies run."""
+        rest = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and not value.us]
+        for place, time_us in zip(rest, self.kernels([nodes[place] for place in rest]), strict=True):
+            graph.values[place].us = time_us
+        self.us = {nodes[place].name: value.us for place, value in enumerate(graph.values) if value.kind == "kernel"}
 
     def _misfit(self, needed: int) -> DoesNotFit:
         assert self.chooser is not None and self.choice is not None
@@ -220,3 +294,8 @@ def _wide(node: fx.Node) -> int:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return 0
     return properties.elements(value) * 4
+
+
+def _on(node: fx.Node, device: torch.device) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.device.type == device.type
