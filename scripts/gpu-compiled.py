@@ -7,9 +7,15 @@ For each model: `eager`; `compile`; `torch.compile` with `activation_memory_budg
 Each cell is a separate process with separate folders for compiled code. `WAY+warm` is one step of a second process with the folders of WAY. Several
 cells compile side by side, so first steps take longer than alone. A cell is timed while the other processes of its GPU are stopped. A run resumes:
 cells that are in OUTPUT are left out.
+
+`least=SHARE` is `backend="tightfit"` in a share of the activations at PyTorch's least peak in `--known`; weights, gradients, the optimizer's state and
+the loss come on top. `offload=B` is `activation_memory_budget` B with PyTorch's own offloading of every saved value. `graphs` is
+`mode="reduce-overhead"`, and `graphs=BYTES` the same within a budget. With `--trace`, one step of each `least` and `offload` cell is profiled: a Perfetto
+timeline, and the share of the time of its copies in which kernels run.
 """
 
 import argparse
+import gzip
 import json
 import os
 import signal
@@ -100,7 +106,98 @@ def build(name, batch):
     return model.train(), loss
 
 
-def cell(name, way, folder):
+def bytes_beside(model, loss):
+    """Bytes of weights, gradients, AdamW's state, inputs and the loss."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    there = torch.cuda.memory_allocated() + 3 * weights
+    found = []
+
+    def forward(*args, **kwargs):
+        with torch.no_grad():
+            found.append(model(*args, **kwargs))
+        return found[-1]
+
+    def again(*args, **kwargs):
+        return tree_map(lambda one: one.detach().requires_grad_() if isinstance(one, torch.Tensor) and one.is_floating_point() else one, found[0])
+
+    with torch.autocast("cuda", torch.bfloat16):
+        loss(forward)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        loss(again).backward()
+    beside = torch.cuda.max_memory_allocated() - before
+    found.clear()
+    torch.cuda.empty_cache()
+    return there + beside
+
+
+def offload_all():
+    """PyTorch's own offloading of every saved value of at least 1 MiB, on a stream of its own, with prefetching."""
+    import torch
+    from torch._functorch import config, partitioners
+
+    config.enable_activation_offloading = config.activation_offload_separate_stream = True
+    config.activation_offload_sink_wait = config.activation_reload_prefetch = True
+    own = partitioners.choose_saved_values_set
+
+    def choose(joint, *args, **kwargs):
+        for node in joint.nodes:
+            value = node.meta.get("val")
+            if node.op == "call_function" and isinstance(value, torch.Tensor) and value.numel() * value.element_size() >= 1 << 20:
+                node.meta["should_offload"] = True
+        return own(joint, *args, **kwargs)
+
+    partitioners.choose_saved_values_set = choose
+
+
+def traced(step, folder):
+    """Profiles a step: a timeline in the folder, and the share of the time of its copies in which kernels run."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    path = folder / "timeline.json.gz"
+    profiler.export_chrome_trace(str(path))
+    with gzip.open(path, "rt") as file:
+        events = [event for event in json.load(file)["traceEvents"] if "dur" in event]
+    kernels = union((event["ts"], event["ts"] + event["dur"]) for event in events if event.get("cat") == "kernel")
+    found = {}
+    for way in ("HtoD", "DtoH"):
+        copies = union((event["ts"], event["ts"] + event["dur"]) for event in events if event.get("cat") == "gpu_memcpy" and way in event["name"])
+        spent = sum(end - start for start, end in copies)
+        beside = sum(max(0.0, min(end, stop) - max(start, begin)) for start, end in copies for begin, stop in kernels)
+        found[way] = {"us": round(spent), "beside_kernels": round(beside / spent, 4) if spent else None}
+    return found
+
+
+def union(spans):
+    """Spans without overlaps, in order."""
+    found = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([start, end])
+    return found
+
+
+def planned_bytes():
+    """The bytes that the plans offload, with the rates of the link in bytes per microsecond."""
+    from tightfit._budget.compiled.held import all_held
+
+    plans = [planned for held in all_held() for planned in held.planned]
+    links = [held.kernels.link for held in all_held()]
+    return {
+        "moved_bytes": sum(sum(planned.moved.values()) for planned in plans), "predicted_peak_bytes": max((planned.peak for planned in plans), default=0),
+        "predicted_us": sum(planned.overhead_us for planned in plans), "link": [[link.out, link.into] for link in links],
+    }  # fmt: skip
+
+
+def cell(name, way, folder, least=0, trace=False):
     """One cell, in this process."""
     import torch
 
@@ -109,12 +206,22 @@ def cell(name, way, folder):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     net = model
     kind, value = parts_of(way)
-    if kind == "b":
+    extra = {}
+    if kind in ("b", "offload"):
         torch._functorch.config.activation_memory_budget = value
-    if kind in ("b", "compile"):
+    if kind == "offload":
+        offload_all()
+    if kind in ("b", "compile", "offload"):
         net = torch.compile(model)
-    if kind == "ours":
-        net = torch.compile(model, backend="tightfit", options={"budget": int(value), "optimizer": optimizer})
+    if kind == "graphs":
+        net = torch.compile(model, mode="reduce-overhead")
+    if kind == "least":
+        base = bytes_beside(model, loss)
+        extra = {"share": value, "least_bytes": least, "beside_bytes": base}
+        value = int(base + value * (least - base))
+    if kind in ("ours", "least") or kind == "graphs" and value:
+        options = {"budget": int(value), "optimizer": optimizer, **({"mode": "reduce-overhead"} if kind == "graphs" else {})}
+        net = torch.compile(model, backend="tightfit", options=options)
     losses = []
 
     def step():
@@ -155,9 +262,14 @@ def cell(name, way, folder):
             end.synchronize()
             times.append(start.elapsed_time(end))
         runs.append(statistics.median(times))
+    peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    if kind in ("ours", "least", "graphs"):
+        extra |= planned_bytes()
+    if trace and kind in ("least", "offload", "ours"):
+        extra["copies"] = traced(step, folder)
     return {
-        **told, "time_ms": round(min(runs), 2), "median_ms": round(statistics.median(runs), 2), "first_peak_bytes": first_peak,
-        "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(), "settled_s": round(settled, 1),
+        **told, **extra, "time_ms": round(min(runs), 2), "median_ms": round(statistics.median(runs), 2), "first_peak_bytes": first_peak,
+        "peak_bytes": peak, "reserved_bytes": reserved, "settled_s": round(settled, 1),
         "losses": losses,
     }  # fmt: skip
 
@@ -175,18 +287,24 @@ def main():
     parser.add_argument("--end", type=float, default=470, help="seconds after which cells are ended")
     parser.add_argument("--known", type=Path, help="lines of an earlier run: ours is asked for the bytes in them, without waiting for PyTorch's")
     parser.add_argument("--only-ours", action="store_true", help="with --known: PyTorch's cells are not run again")
+    parser.add_argument("--trace", action="store_true", help="profile a step of cells that offload")
+    parser.add_argument("--least", type=int, default=0, help="with --cell: PyTorch's least peak in bytes")
     parser.add_argument("--cell", help="one cell, in this process: MODEL:WAY")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.cell:
         name, _, way = given.cell.partition(":")
-        print("CELL " + json.dumps(cell(name, way, folder_of(given.out, name, way))), flush=True)
+        print("CELL " + json.dumps(cell(name, way, folder_of(given.out, name, way), given.least, given.trace)), flush=True)
         return
     began = time.monotonic()
     table = given.out / "compiled.jsonl"
     lines = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
     there = {(line["model"], way_of(line)) for line in lines if "first_step_s" in line}
     known = [json.loads(line) for line in given.known.read_text().splitlines()] if given.known else []
+    least = {}
+    for line in (*known, *lines):
+        if line.get("way") == "b" and "peak_bytes" in line:
+            least[line["model"]] = min(least.get(line["model"], line["peak_bytes"]), line["peak_bytes"])
     asked = {(line["model"], way_of(line)): line["peak_bytes"] for line in known if line.get("way") == "b" and "peak_bytes" in line}
     waiting = []
     for way in given.ways.split(","):
@@ -212,7 +330,8 @@ def main():
             # A second process starts when the first one has ended.
             if len(running) < given.beside and not any(other.cell == (one[0], one[1].removesuffix("+warm")) for other in running):
                 waiting.remove(one)
-                running.append(Cell(*one, given.out, free(), given.threads))
+                more = ["--least", str(least.get(one[0], 0)), *(["--trace"] if given.trace else [])]
+                running.append(Cell(*one, given.out, free(), given.threads, more))
         for one in running:
             if timed[one.gpu] is None and one.is_ready and one.process.poll() is None:
                 timed[one.gpu] = one
@@ -241,7 +360,7 @@ def main():
 class Cell:
     """The process of one cell."""
 
-    def __init__(self, name, way, out, gpu, threads):
+    def __init__(self, name, way, out, gpu, threads, more):
         self.name, self.way, self.gpu = name, way, gpu
         self.cell = name, way
         self.began, self.timing = time.monotonic(), 0.0
@@ -255,7 +374,7 @@ class Cell:
             "TIGHTFIT_CACHE": str(first / "cache.db"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "2",
             "CUDA_VISIBLE_DEVICES": str(gpu),
         }  # fmt: skip
-        command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}"]
+        command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}", *more]
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 
@@ -298,7 +417,8 @@ def end(process):
 
 
 def way_of(line):
-    value = "" if line["asked"] is None else f"={line['asked']:g}" if line["way"] == "b" else f"={int(line['asked'])}"
+    of = line.get("share", line["asked"])
+    value = "" if of is None else f"={of:g}" if line["way"] in ("b", "least", "offload") else f"={int(of)}"
     return line["way"] + value + ("+warm" if line.get("warm") else "")
 
 
