@@ -101,9 +101,9 @@ def test_what_may_not_run_again_is_offloaded_and_as_little_as_fits():
 
 @pytest.mark.parametrize(("rate", "offloads"), [(1e6, True), (1e-3, False)])
 def test_offloading_is_chosen_where_it_is_faster_than_recomputing(rate, offloads):
-    graph = layers(8)
+    graph = layers(8, us=100.0)
     for value in graph.values:
-        if value.forward and value.kind == "kernel" and not value.returned:
+        if value.name in ("v1", "v3", "v5"):
             value.rerun = "may"
     chooser = chooser_of(graph, Link(rate, rate))
     choice = chooser.fitting(0.8 * chooser.plain.peak)

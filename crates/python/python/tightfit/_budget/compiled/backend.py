@@ -75,11 +75,7 @@ def compile_within(
         If no plan within the budget is found.
     """
     if settings.get("triton.cudagraphs"):
-        say("compiled: CUDA graphs keep memory of their own, which is not planned; this graph is compiled as without a budget")
-        return plain()
-    if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        say("compiled: several GPUs are not planned together; this graph is compiled as without a budget")
-        return plain()
+        say("compiled: the plan is captured in CUDA graphs: nothing is offloaded, and their memory stays reserved between steps")
     try:
         return held_by(device, budget).compile(graph, inputs, inner, settings, optimizer)
     except Exception as error:

@@ -5,16 +5,35 @@ Like `private.py`, this uses private interfaces of Inductor.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from . import operators
 from .moves import course, course_back
-from .operators import NAMESPACE
 
 if TYPE_CHECKING:
     from .divider import Divider
 
-__all__ = ["Buffers"]
+__all__ = ["Buffers", "lay_out_as_saved"]
+
+
+@functools.cache
+def lay_out_as_saved() -> None:
+    """Makes Inductor lay out offloaded values as it lays out saved ones. Another layout would add a copy on the host."""
+    from torch._inductor import ir, lowering
+    from torch._inductor.virtualized import V
+
+    def lays_out(node: Any, x: Any) -> tuple[tuple[Any], dict[str, Any]]:
+        (source,) = node.args
+        strides = source.meta["val"].stride()
+        if len(strides) == 4 and source in V.graph.nodes_prefer_channels_last:
+            strides = ir.FlexibleLayout.stride_ordered_for_memory_format(x.get_size(), torch.channels_last)
+        return (ir.ExternKernel.require_exact_strides(x, strides) if len(strides) else x,), {}
+
+    lowering.make_fallback(operators.offload, lays_out, warn=False)
 
 
 @dataclass
@@ -41,6 +60,8 @@ class Buffers:
         By step, the bytes that exist while it runs.
     copies
         The copies of offloaded values.
+    is_sound
+        Whether the copies alone read host memory. No other reader would wait for them.
     """
 
     def __init__(self, graph: Any, extra: dict[str, int]) -> None:
@@ -49,7 +70,8 @@ class Buffers:
         self.extra = extra
         self.nodes: list[Any] = list(self.scheduler.nodes)
         self.copies = _copies(self.nodes)
-        if self.copies:
+        self.is_sound = self._is_sound()
+        if self.copies and self.is_sound:
             # Inductor assumes nothing about the alignment of what is made from host memory, but allocations are aligned.
             graph.unaligned_buffers.difference_update(*(copy.buffers for copy in self.copies))
             self._settle()
@@ -59,6 +81,13 @@ class Buffers:
     def peak(self) -> int:
         """Bytes at the peak."""
         return max(self.bytes, default=0)
+
+    def _is_sound(self) -> bool:
+        ours = {node for copy in self.copies for node in copy.nodes}
+        made = {buffer: copy.of for copy in self.copies for buffer in copy.buffers}
+        host = {buffer for buffer, of in made.items() if of in ("offload", "release")}
+        host |= {read for copy in self.copies if copy.of == "prefetch" for read in copy.reads}
+        return not any(read.name in host for node in self.nodes if node not in ours for read in node.read_writes.reads)
 
     def place(self, divider: Divider) -> int:
         """Places the copies so that they run beside kernels, in the room. Returns the bytes at the peak."""
@@ -179,8 +208,8 @@ def _copies(nodes: list[Any]) -> list[_Copy]:
         kernel = getattr(node, "node", None)
         name = str(getattr(getattr(kernel, "op_overload", None), "_name", ""))
         reads = [read.name for read in node.read_writes.reads]
-        if name.startswith(f"{NAMESPACE}::"):
-            copies.append(_Copy(name.removeprefix(f"{NAMESPACE}::"), [node], reads))
+        if name.startswith(f"{operators.NAMESPACE}::"):
+            copies.append(_Copy(name.removeprefix(f"{operators.NAMESPACE}::"), [node], reads))
             found.update(dict.fromkeys(node.get_buffer_names(), copies[-1]))
         elif type(kernel).__name__ == "MultiOutput" and reads[0] in found:
             found[reads[0]].nodes.append(node)

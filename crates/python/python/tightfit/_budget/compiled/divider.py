@@ -40,5 +40,8 @@ class Divider(Protocol):
     def reaches(self, is_backward: bool, peak: int) -> None:
         """Called with the peak of one of its graphs, once the copies of offloaded values have their places."""
 
+    def stays(self) -> None:
+        """Called if Inductor itself would read the host memory of offloaded values. `divide` is then called once more, and offloads nothing."""
+
     def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
         """Called with the kernels and the peak bytes of a graph without a backward pass."""

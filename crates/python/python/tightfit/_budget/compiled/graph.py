@@ -171,6 +171,8 @@ class Division:
     moved
         Places of the saved values that are offloaded. They are on the device up to their last reader in the forward pass, and from their first reader
         in the backward pass.
+    kept
+        Bytes of the saved values and the results that stay on the device between the passes.
     """
 
     saved: frozenset[int]
@@ -184,6 +186,7 @@ class Division:
     pass_at: str
     again: int
     moved: frozenset[int] = frozenset()
+    kept: int = 0
 
     @property
     def peak(self) -> int:
@@ -230,7 +233,7 @@ def simulate_passes(
         at, live, which = first.at, first.live, "forward"
     else:
         at, live, which = second.at, second.live, "backward"
-    division = Division(frozenset(kept), first.peak, second.peak + rest, start, rest, time, live, at, which, len(again), moved)
+    division = Division(frozenset(kept), first.peak, second.peak + rest, start, rest, time, live, at, which, len(again), moved, start - tangents - loss)
     return division, first, second
 
 

@@ -26,18 +26,20 @@ from .graph import Rates
 from .kept import Kept
 from .kernels import Kernels
 from .plan import Plan, Planned, Terms
+from .ranks import Part, Ranks, part_of_split
 
 __all__ = ["Held", "all_held", "have_run", "held_by"]
 
 # Reserved on a GPU: the bytes that libraries keep, and the budget divided by _ROUNDING for rounded allocations.
 _LIBRARIES, _ROUNDING = 48 << 20, 256
-# The call of a graph at which a whole step has been measured, and the last call at which steps are checked.
+# The step before which a whole step has been measured, and the number of steps that are checked.
 _SEEN, _LOOKED = 3, 24
 # Graphs are compiled again if a division costs time while this share of the budget stays unused.
 _UNUSED = 0.04
 _AGAIN = 2
 
 _held: dict[tuple[str, int | Share], Held] = {}
+_ranks = Ranks()
 
 
 def all_held() -> list[Held]:
@@ -54,8 +56,8 @@ def held_by(device: torch.device, budget: int | Share) -> Held:
 
 
 def have_run() -> bool:
-    """Whether a compiled graph has run more than once, so training has begun."""
-    return any(graph.calls > 1 for held in _held.values() for graph in held.graphs.values())
+    """Whether the backward pass of a compiled graph has run, so training has begun."""
+    return any(held.is_backward or held.steps or held.again for held in _held.values())
 
 
 class Held:
@@ -71,6 +73,11 @@ class Held:
         self.graphs: dict[str, _Graph] = {}
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
+        # Steps whose backward pass has begun, and whether the backward pass of the current step has.
+        self.steps = 0
+        self.is_backward = False
+        # The model that DistributedDataParallel split last, and the bytes that its parts so far keep between the passes.
+        self.split: tuple[Any, int] | None = None
 
     @property
     def on_gpu(self) -> bool:
@@ -81,6 +88,9 @@ class Held:
         trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
         sizes = [properties.elements(value) * value.itemsize for value in trained]
         found = optimizer or _optimizers(trained)
+        if found is None and _ranks.count > 1:
+            # Parameters of split and sharded models are not the optimizer's own tensors.
+            found = _optimizers(None)
         if not torch.is_grad_enabled():
             # Training takes no step now.
             state, assumed = 0, ""
@@ -113,7 +123,16 @@ class Held:
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
-        plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, ("tightfit", private.source(), limit, terms.outside, terms.loss))
+        captured = bool(settings.get("triton.cudagraphs"))
+        if captured:
+            # Captured copies would stay in the order of the capture, and inputs of the program are copied to fixed places.
+            terms.offloads = False
+            terms.outside += sum(_size(value) for value in _tensors(inputs) if not isinstance(value, torch.nn.Parameter))
+        part = self._share(key, terms)
+        _ranks.next_graph()
+        terms.outside = _ranks.largest("outside", terms.outside)
+        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.offloads, terms.share_of_room)
+        plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
             run = private.compile_with(inner, plan, graph, inputs, settings)
         except DoesNotFit as error:
@@ -121,18 +140,42 @@ class Held:
                 raise
             say(f"{error}; it runs nevertheless, since training has begun")
             return private.compile_with(inner, None, graph, inputs, settings)
+        if not plan.chosen:
+            # Another rank may wait for the division of a graph that comes from a cache here.
+            _ranks.tell("division 0", None)
         if plan.inferred is not None:
             detail(f"compiled graph without gradients: predicted peak {text(plan.inferred)} fits in {text(terms.budget)}")
         if not torch.is_grad_enabled():
             return run
-        one = self.graphs[key] = _Graph(key, plan)
-        if plan.planned is not None:
+        one = self.graphs[key] = _Graph(key, plan, captured)
+        planned = plan.planned
+        if planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
-            say(brief(plan.planned, terms, self.device))
-            detail(line(plan.planned, terms))
+            self.kept.held[key] = planned.kept
+            if part is None or part.is_last:
+                say(brief(planned, terms, self.device))
+            detail(line(planned, terms))
+        if part is not None:
+            before = self.split[1] if self.split is not None and self.split[0] is part.split else 0
+            self.split = (part.split, before + self.kept.held.get(key, 0))
         self.kept.save()
         return _Runs(self, one, run)
+
+    def _share(self, key: str, terms: Terms) -> Part | None:
+        """Sets a graph's share of the budget, if it shares it with other graphs or with further calls of itself."""
+        if not torch.is_grad_enabled():
+            return None
+        terms.share_of_room = 1 / self.kept.calls.get(key, 1)
+        part = part_of_split()
+        if part is not None:
+            earlier = self.split[1] if self.split is not None and self.split[0] is part.split else 0
+            terms.outside += earlier + part.later_gradients
+            terms.share_of_room = part.share
+            if not part.is_last:
+                # The loss is beside the last part.
+                terms.loss = 0
+        return part
 
     @property
     def planned(self) -> list[Planned]:
@@ -142,47 +185,98 @@ class Held:
     def called(self, one: _Graph) -> None:
         """Called before each call of a graph: checks the peak of the steps so far."""
         one.calls += 1
-        if not self.on_gpu or not torch.is_grad_enabled() or one.calls > _LOOKED or one is not next(iter(self.graphs.values())):
+        if self.steps > _LOOKED or not torch.is_grad_enabled():
             return
-        if one.calls == _SEEN - 1:
-            torch.cuda.reset_peak_memory_stats(self.device)
-        elif one.calls >= _SEEN:
-            self._look(one)
+        if self.is_backward:
+            self.is_backward = False
+            self.steps += 1
+            for graph in self.graphs.values():
+                graph.waiting = 0
+            self._step()
+        one.waiting += 1
+        one.at_once = max(one.at_once, one.waiting)
 
-    def _look(self, first: _Graph) -> None:
-        planned = self.planned
-        if not planned:
+    def returned(self, results: Any) -> None:
+        """Called with the results of each call of a graph, to see when the backward pass begins."""
+        if self.steps <= _LOOKED and torch.is_grad_enabled():
+            for value in results if isinstance(results, list | tuple) else (results,):
+                if isinstance(value, Tensor) and value.grad_fn is not None:
+                    value.grad_fn.register_prehook(self._begins)
+                    break
+
+    def _begins(self, gradients: Any) -> None:
+        self.is_backward = True
+
+    def _step(self) -> None:
+        """Called when a step has ended and the next one begins."""
+        if not self.on_gpu:
             return
+        if self.steps == _SEEN - 2:
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif self.steps >= _SEEN - 1:
+            self._look()
+
+    def _look(self) -> None:
+        if not self.planned:
+            return
+        is_first = self.steps == _SEEN - 1
         seen = int(torch.cuda.max_memory_allocated(self.device))
-        predicted = max(one.peak for one in planned)
-        gives_up = any(not one.is_plain for one in planned)
+        if _ranks.count > 1:
+            if not is_first:
+                # Ranks compile again together or not at all.
+                return
+            seen = _ranks.largest(f"step {self.again}", seen)
+        predicted = max(graph.predicted for graph in self.graphs.values())
+        gives_up = any(not one.is_plain for one in self.planned)
         over = seen > self.budget
-        if first.calls == _SEEN:
+        if is_first:
             detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
         elif not over:
             return
-        unused = gives_up and seen < (1 - _UNUSED) * self.budget and first.calls == _SEEN and predicted - seen > _UNUSED / 2 * self.budget
+        captured = any(graph.captured for graph in self.graphs.values())
+        unused = gives_up and not captured and seen < (1 - _UNUSED) * self.budget and is_first and predicted - seen > _UNUSED / 2 * self.budget
         if not (over or unused) or self.again >= _AGAIN:
             return
         self.again += 1
-        for graph in self.graphs.values():
+        often = [graph for graph in self.graphs.values() if graph.at_once != self.kept.calls.get(graph.key, 1)]
+        for graph in often:
+            self.kept.calls[graph.key] = graph.at_once
+        for graph in () if often else self.graphs.values():
             self.kept.surplus[graph.key] = self.kept.surplus.get(graph.key, 0) + seen - predicted
         self.kept.save()
-        say(
-            f"compiled: {text(abs(seen - predicted))} {'more' if seen > predicted else 'less'} than predicted exist beside the graphs; "
-            "all is compiled once more with that"
-        )
+        why = (
+            f"a graph is called {max(graph.at_once for graph in often)} times before its backward pass" if often
+            else f"{text(abs(seen - predicted))} {'more' if seen > predicted else 'less'} than predicted exist beside the graphs"
+        )  # fmt: skip
+        say(f"compiled: {why}; all is compiled once more with that")
         self.graphs.clear()
+        self.steps = 0
         private.reset()
 
 
 class _Graph:
-    """One compiled graph."""
+    """One compiled graph.
 
-    def __init__(self, key: str, plan: Plan) -> None:
+    Attributes
+    ----------
+    captured
+        Whether it is captured in CUDA graphs, whose memory PyTorch's peaks do not show.
+    waiting, at_once
+        Calls of this step so far, and the most of any step, before the backward pass.
+    """
+
+    def __init__(self, key: str, plan: Plan, captured: bool) -> None:
         self.key = key
         self.plan = plan
-        self.calls = 0
+        self.captured = captured
+        self.calls = self.waiting = 0
+        self.at_once = 1
+
+    @property
+    def predicted(self) -> int:
+        """The predicted peak of a step, with what all calls of the graph keep."""
+        planned = self.plan.planned
+        return 0 if planned is None else planned.peak + (self.at_once - 1) * planned.kept
 
 
 class _Runs:
@@ -195,8 +289,13 @@ class _Runs:
         self._boxed_call = getattr(run, "_boxed_call", False)
 
     def __call__(self, *args: Any) -> Any:
+        # While a model is split, each part runs once on fake tensors.
+        if any(type(value).__name__ == "FakeTensor" for value in args):
+            return self.run(*args)
         self.held.called(self.graph)
-        return self.run(*args)
+        results = self.run(*args)
+        self.held.returned(results)
+        return results
 
 
 def brief(planned: Planned, terms: Terms, device: torch.device) -> str:
@@ -233,14 +332,14 @@ def _size(value: Tensor) -> int:
     return int(properties.elements(value) * value.itemsize)
 
 
-def _optimizers(trained: list[Any]) -> Optimizers | None:
-    """The program's optimizers of these parameters."""
-    mine = {id(parameter) for parameter in trained}
+def _optimizers(trained: list[Any] | None) -> Optimizers | None:
+    """The program's optimizers of these parameters, or all of them."""
+    mine = {id(parameter) for parameter in trained or ()}
     found = []
     for one in gc.get_objects():
         # isinstance would follow weak references.
         if issubclass(type(one), torch.optim.Optimizer) and getattr(one, "param_groups", None):
-            if any(id(parameter) in mine for group in one.param_groups for parameter in group["params"]):
+            if trained is None or any(id(parameter) in mine for group in one.param_groups for parameter in group["params"]):
                 found.append(one)
     return Optimizers(found) if found else None
 

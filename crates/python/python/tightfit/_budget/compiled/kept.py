@@ -29,6 +29,10 @@ class Kept:
         Bytes by kernel that it uses while it runs, in addition to its operands and results.
     surplus
         Bytes that a step took in addition to the prediction, by graph.
+    held
+        Bytes that stay on the device between the passes of a graph.
+    calls
+        Calls of a graph before a backward pass, if there is more than one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -39,12 +43,15 @@ class Kept:
         self.times = {str(key): float(time) for key, time in _numbers(found.get("times"))}
         self.extra = {str(key): int(size) for key, size in _numbers(found.get("extra"))}
         self.surplus = {str(key): int(size) for key, size in _numbers(found.get("surplus"))}
+        self.held = {str(key): int(size) for key, size in _numbers(found.get("held"))}
+        self.calls = {str(key): int(count) for key, count in _numbers(found.get("calls"))}
 
     def save(self) -> None:
         """Writes them to the file, and leaves the entries of other devices as they are."""
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
-            everything[self.device] = {"times": _last(self.times), "extra": _last(self.extra), "surplus": _last(self.surplus)}
+            names = ("times", "extra", "surplus", "held", "calls")
+            everything[self.device] = {name: _last(getattr(self, name)) for name in names}
             write_devices(self.path, _KIND, everything)
 
 

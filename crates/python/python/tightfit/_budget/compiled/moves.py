@@ -124,12 +124,21 @@ class Moves:
     def fitting(self, chooser: Chooser, room: float, best: Division | None) -> Division | None:
         """The fastest division with offloaded values that fits and is faster than ``best``."""
         found, looked = None, 0
-        for choice in sorted((*chooser.theirs, *chooser.ours.values()), key=lambda one: one.division.time_us):
+        _, first, second = simulate_passes(self.graph, chooser.plain.saved, self.loss, self._order(chooser.plain))
+        forward_us, backward_us = sum(first.times), sum(second.times)
+
+        def bound(division: Division) -> float:
+            """No time is less: at least the bytes over the room are copied, beside kernels or not."""
+            over = max(chooser.peak(division) - room, 0.0)
+            more = max(division.time_us - chooser.plain.time_us, 0.0)
+            return division.time_us + max(over / self.link.out - forward_us, 0.0) + max(over / self.link.into - backward_us - more, 0.0)
+
+        for choice in sorted((*chooser.theirs, *chooser.ours.values()), key=lambda one: bound(one.division)):
             limit = found or best
-            if limit is not None and choice.division.time_us >= limit.time_us or looked >= _DIVISIONS:
+            if limit is not None and bound(choice.division) >= limit.time_us or looked >= _DIVISIONS:
                 break
             moved = self._fewest(chooser, choice.division, room)
-            looked += moved is not None
+            looked += 1
             if moved is not None and (limit is None or moved.time_us < limit.time_us):
                 found = moved
         return found

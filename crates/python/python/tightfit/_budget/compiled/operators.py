@@ -23,11 +23,12 @@ from ..memory.copies import Copies, CudaCopies, copies_for
 __all__ = ["NAMESPACE", "copies_of", "offload", "prefetch", "release", "wait"]
 
 NAMESPACE = "tightfit"
-# The layout of an argument is kept as it is.
+# Inductor leaves the layout of arguments as it is.
 _TAGS = (torch.Tag.flexible_layout,)
 
 _library = torch.library.Library(NAMESPACE, "DEF")
-_library.define("offload(Tensor x) -> Tensor", tags=_TAGS)
+# Inductor has a rule for the layout of its argument.
+_library.define("offload(Tensor x) -> Tensor")
 _library.define("release(Tensor(a) host, Tensor x) -> Tensor(a)", tags=_TAGS)
 _library.define("prefetch(Tensor host, Device device) -> Tensor", tags=_TAGS)
 _library.define("wait(Tensor(a) x) -> Tensor(a)", tags=_TAGS)

@@ -14,10 +14,11 @@ from ...errors import DoesNotFit
 from ..memory.sizes import Share, text
 from . import private, properties
 from .choose import Choice, Chooser
-from .graph import Graph, Rates
+from .graph import Graph, Rates, simulate
 from .kernels import Kernels
 from .moves import Link, Moves
 from .offload import write_copies
+from .ranks import Ranks
 from .unread import blank_unread
 
 __all__ = ["Plan", "Planned", "Terms"]
@@ -52,6 +53,8 @@ class Terms:
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
     offloads
         Whether values may be offloaded.
+    share_of_room
+        The graph's share of the room, which it shares with graphs that run later in the forward pass.
     """
 
     budget: int
@@ -60,6 +63,7 @@ class Terms:
     assumed: str = ""
     share: Share | None = None
     offloads: bool = True
+    share_of_room: float = 1.0
 
     @property
     def room(self) -> int:
@@ -74,6 +78,8 @@ class Planned:
     ----------
     saved, moved
         The names of the saved values, and the bytes of the offloaded ones.
+    kept
+        Bytes that stay on the device between the passes.
     """
 
     peak: int
@@ -85,6 +91,7 @@ class Planned:
     is_plain: bool
     saved: list[str] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
+    kept: int = 0
 
 
 class Plan:
@@ -94,7 +101,7 @@ class Plan:
     not fit, the graph is divided once more with the error that was seen.
     """
 
-    def __init__(self, terms: Terms, inner: str, rates: Rates, kernels: Kernels, identity: Any = None) -> None:
+    def __init__(self, terms: Terms, inner: str, rates: Rates, kernels: Kernels, identity: Any = None, ranks: Ranks | None = None) -> None:
         self.terms = terms
         self.inner = inner
         self.rates = rates
@@ -103,6 +110,9 @@ class Plan:
         self.us: dict[str, float] = {}
         self.memory = kernels.memory
         self.identity = identity
+        # The ranks of the program, and the number of divisions on which they have agreed.
+        self.ranks = ranks
+        self.chosen = 0
         self.planned: Planned | None = None
         self.chooser: Chooser | None = None
         self.choice: Choice | None = None
@@ -165,6 +175,12 @@ class Plan:
         if self.planned is not None:
             self.planned.peak = max(self.planned.peak, self.placed)
 
+    def stays(self) -> None:
+        """Chooses a division without offloading."""
+        assert self.chooser is not None
+        self.chooser.moves = self.chooser.smallest = None
+        self.choice = self.chooser.fitting(self._room) or self.chooser.least()
+
     def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
         """Compares the need of a graph without a backward pass with the budget. Its order and reuse of buffers are the compiler's.
 
@@ -199,24 +215,32 @@ class Plan:
             # The backward pass reads no value of the forward pass.
             return
         peak = self.terms.outside + chooser.peak(choice.division)
-        if peak > self.terms.budget:
+        if chooser.peak(choice.division) > self._limit:
             raise self._misfit(peak)
         plain = self.terms.outside + chooser.peak(chooser.plain)
         self.planned = Planned(
             peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
-            self.seconds, choice.division is chooser.plain, [self.names[place] for place in sorted(choice.division.saved)],
-            {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)},
+            self.seconds, choice.division.key == chooser.plain.key, [self.names[place] for place in sorted(choice.division.saved)],
+            {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)}, choice.division.kept,
         )  # fmt: skip
+
+    @property
+    def _limit(self) -> float:
+        """The bytes for the graph's buffers. A graph that shares them with others has its share, and its least peak at any rate."""
+        room, share = float(self.terms.room), self.terms.share_of_room
+        if share == 1 or self.chooser is None or self.chooser.peak(self.chooser.plain) <= share * room:
+            return share * room
+        return share * room + (1 - share) * min(self.chooser.peak(self.chooser.least().division), room)
 
     @property
     def _room(self) -> float:
         """The room for divisions whose bytes are computed."""
-        return self.terms.room * (1 - _SPARE if self.inner == "inductor" else 1)
+        return self._limit * (1 - _SPARE if self.inner == "inductor" else 1)
 
     def _better(self, both: bool) -> Choice | None:
         """Another choice, after one graph or both graphs of a division were seen; None to keep it."""
         assert self.chooser is not None and self.choice is not None
-        chooser, room, division = self.chooser, self.terms.room, self.choice.division
+        chooser, room, division = self.chooser, self._limit, self.choice.division
         if chooser.peak(division) <= room:
             if division is chooser.plain or not both or len(chooser.noted) >= _MOST - 1 or chooser.peak(division) > (1 - _UNUSED) * room:
                 return None
@@ -234,7 +258,21 @@ class Plan:
             self.choice = self._first(joint, info, nodes)
         else:
             private.nothing_again(joint)
+        self.choice = self._agreed(self.choice)
         return [nodes[place] for place in sorted(self.choice.division.saved)]
+
+    def _agreed(self, choice: Choice) -> Choice:
+        """The choice of the first rank, if the program has several."""
+        if self.ranks is None or self.ranks.count == 1 or self.chooser is None:
+            return choice
+        saved, moved = ([self.names[place] for place in sorted(places)] for places in choice.division.key)
+        told = self.ranks.of_first(f"division {self.chosen}", [saved, moved])
+        self.chosen += 1
+        place_of = {name: place for place, name in enumerate(self.names)}
+        if told is None or told == [saved, moved] or not place_of.keys() >= set(told[0]):
+            return choice
+        of_first, away = (frozenset(place_of[name] for name in names) for names in told)
+        return Choice(simulate(self.chooser.graph, of_first, self.chooser.loss, moved=away), "the first rank")
 
     def _first(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> Choice:
         """The division that is compiled first."""
@@ -247,7 +285,7 @@ class Plan:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
         self.chooser = Chooser(graph, [plain], loss)
-        if fuses and self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE):
+        if fuses and self.chooser.peak(self.chooser.plain) > self._limit * (1 - _AMPLE):
             called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
             for place, bytes in zip(called, self.kernels.extra([nodes[place] for place in called]), strict=True):
                 graph.values[place].extra = self.extra[nodes[place].name] = bytes

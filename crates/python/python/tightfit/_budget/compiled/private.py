@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten
 
 from ..._native import least_cut
 from . import properties
-from .buffers import Buffers
+from .buffers import Buffers, lay_out_as_saved
 from .cut import ENDLESS
 from .divider import Divider
 from .graph import Graph, Pass, Rates, Value
@@ -261,6 +261,10 @@ def _observed(divider: Divider) -> Iterator[None]:
     except ImportError as error:
         raise Lacking(error) from error
     own = GraphLowering._update_scheduler
+    try:
+        lay_out_as_saved()
+    except (AttributeError, ImportError) as error:
+        raise Lacking(error) from error
 
     def update(graph: Any) -> None:
         own(graph)
@@ -274,8 +278,10 @@ def _observed(divider: Divider) -> Iterator[None]:
                 buffers = Buffers(graph, divider.extra)
             except (AttributeError, TypeError, ImportError) as error:
                 raise Lacking(error) from error
-            kept = divider.keeps(bool(graph.is_backward), buffers.peak)
-            if kept and buffers.copies:
+            kept = buffers.is_sound and divider.keeps(bool(graph.is_backward), buffers.peak)
+            if not buffers.is_sound:
+                divider.stays()
+            elif kept and buffers.copies:
                 divider.reaches(bool(graph.is_backward), buffers.place(divider))
         except Exception as error:
             raise _Ended(error) from error
