@@ -135,7 +135,7 @@ def bytes_beside(model, loss):
 
 
 def offload_all():
-    """PyTorch's own offloading of every saved value of at least 1 MiB, on a stream of its own, with prefetching."""
+    """PyTorch's own offloading of every saved value of at least 1 MiB, on a separate stream, with prefetching."""
     import torch
     from torch._functorch import config, partitioners
 

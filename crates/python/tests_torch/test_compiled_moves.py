@@ -26,7 +26,7 @@ def held_at(step, moves, steps):
 def test_values_are_held_within_the_room_until_they_are_copied(seed):
     times, bytes, moves, rate, room = random_pass(random.Random(seed))
     found = course(times, bytes, moves, rate, room)
-    # The peak is that of the steps, and over the room only where the step itself is.
+    # The peak is the largest step, and over the room only if the step itself is.
     peaks = [existing + held_at(step, moves, found.steps) for step, existing in enumerate(bytes)]
     assert found.peak == max(peaks)
     assert all(peak <= max(room, existing) for peak, existing in zip(peaks, bytes, strict=True))
@@ -63,7 +63,7 @@ def test_without_a_wait_nothing_is_slower_and_with_a_slow_link_it_is():
 
 
 def layers(count, us=10.0, size=100):
-    """Kernels in a row, none of which may run again."""
+    """Kernels in a row that may not run again."""
     values = [Value("x", "input", size, (), forward=True, resident=True)]
     for number in range(count):
         values.append(Value(f"v{number}", "kernel", size, (number,), forward=True, us=us))

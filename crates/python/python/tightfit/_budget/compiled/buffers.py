@@ -72,7 +72,7 @@ class Buffers:
         self.copies = _copies(self.nodes)
         self.is_sound = self._is_sound()
         if self.copies and self.is_sound:
-            # Inductor assumes nothing about the alignment of what is made from host memory, but allocations are aligned.
+            # Inductor assumes no alignment for values that come from the host, but their memory on the device is aligned.
             graph.unaligned_buffers.difference_update(*(copy.buffers for copy in self.copies))
             self._settle()
         self.bytes = self._timeline()
@@ -90,7 +90,7 @@ class Buffers:
         return not any(read.name in host for node in self.nodes if node not in ours for read in node.read_writes.reads)
 
     def place(self, divider: Divider) -> int:
-        """Places the copies so that they run beside kernels, in the room. Returns the bytes at the peak."""
+        """Places the copies so that they run at the same time as kernels, within the room. Returns the bytes at the peak."""
         is_backward = bool(self.graph.is_backward)
         step_of = {node: step for step, node in enumerate(self.nodes)}
         moves = [(step_of[copy.nodes[0]], copy) for copy in self.copies if copy.of == ("prefetch" if is_backward else "release")]
@@ -142,9 +142,9 @@ class Buffers:
     def _size(self, copy: _Copy) -> int:
         """The bytes on the device that a copy gives back or allocates."""
         if copy.of == "prefetch":
-            return max(buffer.mpi_buffer.size_alloc for buffer in copy.nodes[0].get_outputs())
+            return max(int(buffer.mpi_buffer.size_alloc) for buffer in copy.nodes[0].get_outputs())
         hosts = {buffer for other in self.copies for buffer in other.buffers}
-        return max(self.scheduler.name_to_buf[read].mpi_buffer.size_free for read in copy.reads if read not in hosts)
+        return max(int(self.scheduler.name_to_buf[read].mpi_buffer.size_free) for read in copy.reads if read not in hosts)
 
     def _us(self, node: Any, divider: Divider) -> float:
         known = divider.us.get(_origin(node))

@@ -51,7 +51,7 @@ class Chooser:
     plain
         PyTorch's fastest division.
     moves
-        Offloads saved values; None if nothing is offloaded.
+        The offloaded values of divisions; None if all values stay on the device.
     seen
         By the decisions of a division, the bytes that Inductor needs for the forward and the backward graph, of the graphs that it has fused. The ratios of the last one
         to the computed bytes correct all other divisions.

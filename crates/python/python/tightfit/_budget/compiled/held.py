@@ -130,7 +130,8 @@ class Held:
             terms.outside += sum(_size(value) for value in _tensors(inputs) if not isinstance(value, torch.nn.Parameter))
         part = self._share(key, terms)
         _ranks.next_graph()
-        terms.outside = _ranks.largest("outside", terms.outside)
+        # The rank with the least room decides.
+        terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
         identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.offloads, terms.share_of_room)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
@@ -173,7 +174,7 @@ class Held:
             terms.outside += earlier + part.later_gradients
             terms.share_of_room = part.share
             if not part.is_last:
-                # The loss is beside the last part.
+                # The loss comes after the last part.
                 terms.loss = 0
         return part
 

@@ -128,7 +128,7 @@ class Moves:
         forward_us, backward_us = sum(first.times), sum(second.times)
 
         def bound(division: Division) -> float:
-            """No time is less: at least the bytes over the room are copied, beside kernels or not."""
+            """A lower bound on the time: at least the bytes over the room are copied, at most for the time of all kernels without a wait."""
             over = max(chooser.peak(division) - room, 0.0)
             more = max(division.time_us - chooser.plain.time_us, 0.0)
             return division.time_us + max(over / self.link.out - forward_us, 0.0) + max(over / self.link.into - backward_us - more, 0.0)

@@ -61,5 +61,5 @@ def _back(graph: fx.Graph, given: fx.Node) -> None:
 
 
 def _on_host(value: Tensor) -> Tensor:
-    with value.fake_mode:  # type: ignore[attr-defined]
+    with value.fake_mode:
         return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="cpu")

@@ -310,7 +310,7 @@ class Plan:
         return self.chooser.fitting(self._room) or self.chooser.least()
 
     def _time_all(self, graph: Graph, nodes: list[fx.Node]) -> None:
-        """The times of the kernels beside which copies run."""
+        """Sets the times of all kernels, which run at the same time as copies."""
         rest = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and not value.us]
         for place, time_us in zip(rest, self.kernels([nodes[place] for place in rest]), strict=True):
             graph.values[place].us = time_us

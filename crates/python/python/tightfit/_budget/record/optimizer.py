@@ -147,7 +147,7 @@ def _scratch(sizes: list[int], device: torch.device, group: dict[str, Any] | Non
 def local_part(tensor: Tensor) -> Tensor:
     """The part of a sharded tensor that this process holds; any other tensor itself."""
     with torch.no_grad():
-        return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return]
+        return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _size(tensor: Tensor) -> int:
