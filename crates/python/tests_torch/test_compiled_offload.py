@@ -8,7 +8,7 @@ import pytest
 import tightfit
 import torch
 from fit_support import LiveBytes, default_loss, train
-from tightfit._budget.compiled import held, operators, plan, private
+from tightfit._budget.compiled import held, moves, operators, private
 from tightfit._budget.compiled.backend import tightfit as backend
 from torch import nn
 
@@ -64,7 +64,8 @@ def needs(model, x, offloads=True):
     made = the_plan()
     plain = made.planned.plain
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan.Terms, "offloads", property(lambda self: offloads, lambda self, value: None), raising=False)
+        if not offloads:
+            patch.setattr(moves.Moves, "_movable", lambda self, division: [])
         with pytest.raises(Exception, match="least budget found") as raised:
             default_loss(compiled(copy.deepcopy(model), made.terms.outside + 1), x)
     return made.terms.outside, plain, raised.value.inner_exception.needed_bytes

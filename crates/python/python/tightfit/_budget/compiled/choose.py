@@ -128,9 +128,10 @@ class Chooser:
         if self.smallest is None:
             self._ladder()
             found = [*self.theirs, *(step.choice for step in self.steps if step.choice is not None), *self._descend(0)]
-            if self.moves is not None:
-                found = [Choice(self.moves.all_of(one.division), "offloading") for one in found]
-            self.smallest = min(found, key=lambda one: one.division.peak)
+            if self.moves is None:
+                self.smallest = min(found, key=lambda one: one.division.peak)
+            else:
+                self.smallest = Choice(self.moves.least(self, [one.division for one in found]), "offloading")
         return self.smallest
 
     def _look(self, saved: frozenset[int]) -> Choice | None:

@@ -400,7 +400,8 @@ class Pass:
                 if place not in held:
                     frees[max(last.get(place, -1), number)].append(place)
             self.bytes.append(now + values[place].extra)
-            self.times.append(values[place].us or 2 * values[place].bytes / graph.rates.memory * exists[place])
+            written = values[place].bytes if exists[place] and values[place].kind in ("fused", "reduction") else 0
+            self.times.append(values[place].us or 2 * written / graph.rates.memory)
             if now + values[place].extra > self.peak:
                 self.peak, best = now + values[place].extra, number
             for free in frees[number]:

@@ -123,16 +123,11 @@ class Held:
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
-        captured = bool(settings.get("triton.cudagraphs"))
-        if captured:
-            # Captured copies would stay in the order of the capture, and inputs of the program are copied to fixed places.
-            terms.offloads = False
-            terms.outside += sum(_size(value) for value in _tensors(inputs) if not isinstance(value, torch.nn.Parameter))
         part = self._share(key, terms)
         _ranks.next_graph()
         # The rank with the least room decides.
         terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
-        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.offloads, terms.share_of_room)
+        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.share_of_room)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
             run = private.compile_with(inner, plan, graph, inputs, settings)
@@ -148,7 +143,7 @@ class Held:
             detail(f"compiled graph without gradients: predicted peak {text(plan.inferred)} fits in {text(terms.budget)}")
         if not torch.is_grad_enabled():
             return run
-        one = self.graphs[key] = _Graph(key, plan, captured)
+        one = self.graphs[key] = _Graph(key, plan)
         planned = plan.planned
         if planned is not None:
             if self.share is not None:
@@ -234,8 +229,7 @@ class Held:
             detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
         elif not over:
             return
-        captured = any(graph.captured for graph in self.graphs.values())
-        unused = gives_up and not captured and seen < (1 - _UNUSED) * self.budget and is_first and predicted - seen > _UNUSED / 2 * self.budget
+        unused = gives_up and seen < (1 - _UNUSED) * self.budget and is_first and predicted - seen > _UNUSED / 2 * self.budget
         if not (over or unused) or self.again >= _AGAIN:
             return
         self.again += 1
@@ -260,16 +254,13 @@ class _Graph:
 
     Attributes
     ----------
-    captured
-        Whether it is captured in CUDA graphs, whose memory PyTorch's peaks do not show.
     waiting, at_once
         Calls of this step so far, and the most of any step, before the backward pass.
     """
 
-    def __init__(self, key: str, plan: Plan, captured: bool) -> None:
+    def __init__(self, key: str, plan: Plan) -> None:
         self.key = key
         self.plan = plan
-        self.captured = captured
         self.calls = self.waiting = 0
         self.at_once = 1
 

@@ -6,7 +6,6 @@ They are measured once on a GPU and kept, or estimated from their arithmetic and
 from __future__ import annotations
 
 import functools
-import statistics
 from collections import Counter
 from typing import Any
 
@@ -24,8 +23,8 @@ from .operators import copies_of
 
 __all__ = ["Kernels"]
 
-# Timed runs of a kernel, whose median counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
-_RUNS, _KERNELS = 2, 64
+# Timed runs of a kernel, whose shortest counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
+_RUNS, _KERNELS = 3, 64
 # Matrix products use a workspace that is allocated once.
 _NO_EXTRA = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
 
@@ -113,7 +112,7 @@ class Kernels:
                 last.record()
                 last.synchronize()
                 times.append(1e3 * first.elapsed_time(last))
-            return float(statistics.median(times)) if times else 0.0
+            return float(min(times, default=0.0))
 
 
 def _name(node: fx.Node) -> str:

@@ -143,9 +143,11 @@ class Moves:
                 found = moved
         return found
 
-    def all_of(self, division: Division) -> Division:
-        """The division with every value offloaded that can be: it needs the least bytes."""
-        return simulate(self.graph, division.saved, self.loss, self._order(division), frozenset(self._movable(division)))
+    def least(self, chooser: Chooser, divisions: Sequence[Division]) -> Division:
+        """The division that needs the least bytes if every value is offloaded that can be, with the fewest moves for these bytes."""
+        everything = [simulate(self.graph, one.saved, self.loss, self._order(one), frozenset(self._movable(one))) for one in divisions]
+        smallest = min(everything, key=lambda one: one.peak)
+        return self._fewest(chooser, smallest, chooser.peak(smallest)) or smallest
 
     def _order(self, division: Division) -> tuple[list[int], set[int]]:
         if division.saved not in self.orders:

@@ -51,8 +51,6 @@ class Terms:
         The assumptions, in words.
     share
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
-    offloads
-        Whether values may be offloaded.
     share_of_room
         The graph's share of the room, which it shares with graphs that run later in the forward pass.
     """
@@ -62,7 +60,6 @@ class Terms:
     loss: int | None = None
     assumed: str = ""
     share: Share | None = None
-    offloads: bool = True
     share_of_room: float = 1.0
 
     @property
@@ -179,7 +176,7 @@ class Plan:
         """Chooses a division without offloading."""
         assert self.chooser is not None
         self.chooser.moves = self.chooser.smallest = None
-        self.choice = self.chooser.fitting(self._room) or self.chooser.least()
+        self.choice = self._fastest()
 
     def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
         """Compares the need of a graph without a backward pass with the budget. Its order and reuse of buffers are the compiler's.
@@ -216,7 +213,8 @@ class Plan:
             return
         peak = self.terms.outside + chooser.peak(choice.division)
         if chooser.peak(choice.division) > self._limit:
-            raise self._misfit(peak)
+            whole = [chooser.peak(one.division) for one in chooser.noted if len(chooser.seen[one.division.key]) == 2]
+            raise self._misfit(min(peak, *(self.terms.outside + one for one in whole)) if whole else peak)
         plain = self.terms.outside + chooser.peak(chooser.plain)
         self.planned = Planned(
             peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
@@ -246,9 +244,14 @@ class Plan:
                 return None
             faster = chooser.fitting(self._room)
             return faster if faster is not None and chooser.saves(faster.division, division) else None
-        if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room)) is not None:
+        if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room) or chooser.fitting(room)) is not None:
             return found
         return chooser.lowered(room) or chooser.least()
+
+    def _fastest(self) -> Choice:
+        """The fastest division found that fits, or the smallest one."""
+        assert self.chooser is not None
+        return self.chooser.fitting(self._room) or self.chooser.fitting(self._limit) or self.chooser.least()
 
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
         nodes = [node for node in joint.nodes if node.op != "output"]
@@ -297,17 +300,16 @@ class Plan:
             for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
             self.chooser = chooser = Chooser(graph, [plain], loss)
-            if self.terms.offloads:
-                self._time_all(graph, nodes)
-                there = [_on(node, self.kernels.device) for node in nodes]
-                chooser.moves = Moves(graph, loss, self.link, there, chooser.plain)
+            self._time_all(graph, nodes)
+            there = [_on(node, self.kernels.device) for node in nodes]
+            chooser.moves = Moves(graph, loss, self.link, there, chooser.plain)
 
             def is_enough(share: float, saved: list[fx.Node]) -> bool:
                 found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in saved))
                 return found is not None and chooser.peak(found.division) <= self._room
 
             private.candidates(joint, info, _SHARES, is_enough)
-        return self.chooser.fitting(self._room) or self.chooser.least()
+        return self._fastest()
 
     def _time_all(self, graph: Graph, nodes: list[fx.Node]) -> None:
         """Sets the times of all kernels, which run at the same time as copies."""
