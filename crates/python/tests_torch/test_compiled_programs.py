@@ -42,9 +42,9 @@ def adversarial(models, take):
     make, judge = map(take, models)
     torch.manual_seed(0)
     for _ in range(3):
-        made = make(torch.randn(8, 16, 1, 1))
+        made = make(torch.randn(64, 16, 1, 1))
         optimizers[1].zero_grad()
-        (judge(torch.randn(8, 3, 8, 8)).mean() - judge(made.detach()).mean()).backward()
+        (judge(torch.randn(64, 3, 8, 8)).mean() - judge(made.detach()).mean()).backward()
         optimizers[1].step()
         optimizers[0].zero_grad()
         judge(made).square().mean().backward()
@@ -66,7 +66,7 @@ def test_a_generator_and_a_discriminator_share_a_budget():
 def test_models_that_are_called_in_a_row_share_a_budget():
     torch.manual_seed(1)
     models = Vae(), Vit()
-    others, x = copy.deepcopy(models), image(2, 16)
+    others, x = copy.deepcopy(models), image(16, 16)
 
     def steps(models, take):
         first, last = map(take, models)
@@ -93,7 +93,7 @@ def test_a_scaler_skips_the_step_that_overflows():
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
         for _ in range(4):
             optimizer.zero_grad()
-            loss = default_loss(net, x)
+            loss = 1e3 * default_loss(net, x)
             scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)

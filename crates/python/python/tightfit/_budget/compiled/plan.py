@@ -176,13 +176,13 @@ class Plan:
     def _first(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> Choice:
         """The division that is compiled first."""
         fuses = self.inner == "inductor"
-        kept = private.plainly(joint, info)
+        theirs = private.Divisions(joint, info)
         graph = private.read(joint, info, self.rates, fuses)
         place_of = {node: place for place, node in enumerate(nodes)}
         loss = self.terms.loss
         if loss is None:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
-        plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
+        plain = ("PyTorch's own", frozenset(place_of[node] for node in theirs.at(1.0)))
         self.chooser = Chooser(graph, [plain], loss)
         if fuses and self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE):
             called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
@@ -196,12 +196,10 @@ class Plan:
             for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
             self.chooser = chooser = Chooser(graph, [plain], loss)
-
-            def is_enough(share: float, saved: list[fx.Node]) -> bool:
-                found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in saved))
-                return found is not None and chooser.peak(found.division) <= self._room
-
-            private.candidates(joint, info, _SHARES, is_enough)
+            for share in _SHARES:
+                found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in theirs.at(share)))
+                if found is not None and chooser.peak(found.division) <= self._room:
+                    break
         return self.chooser.fitting(self._room) or self.chooser.least()
 
     def _misfit(self, needed: int) -> DoesNotFit:
