@@ -187,7 +187,7 @@ def sweep_of(trained):
         except Exception as error:
             if misfit_in(error) is None:
                 raise
-    (plan,) = (graph.plan for held in all_held() for graph in held.graphs.values())
+    plan = [graph.plan for held in all_held() for graph in held.graphs.values()][-1]
     chooser, outside = plan.chooser, plan.terms.outside
     need = outside + chooser.peak(chooser.plain)
     points = []

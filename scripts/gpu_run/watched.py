@@ -42,7 +42,7 @@ class Watched:
         self.peak = self.reserved = 0
         self.reset = torch.cuda.reset_peak_memory_stats
         self.loss = self.scaled = None
-        self.lock = open(os.environ["WATCHED_LOCK"], "a") if "WATCHED_LOCK" in os.environ else None
+        self.lock = os.open(os.environ["WATCHED_LOCK"], os.O_CREAT | os.O_RDWR) if "WATCHED_LOCK" in os.environ else None
 
     def note(self):
         if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -37,7 +37,6 @@ def same(left, right):
 
 def adversarial(models, take):
     """Steps of a generator and a discriminator; ``take`` turns a model into the network that is called."""
-    generator, discriminator = models
     optimizers = [sgd(model) for model in models]
     make, judge = map(take, models)
     torch.manual_seed(0)

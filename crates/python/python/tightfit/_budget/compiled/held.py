@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -68,6 +69,8 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
+        # By graph, the bytes outside of it when it was compiled first. Later, some of the bytes that steps are measured to take are allocated.
+        self.outside: dict[str, int] = {}
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
 
@@ -93,8 +96,7 @@ class Held:
             there = int(torch.cuda.memory_allocated(self.device))
             total = int(torch.cuda.mem_get_info(self.device)[1])
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
-        surplus = self.kept.surplus.get(key, 0)
-        outside = there + state + reserve + surplus
+        outside = self.outside.setdefault(key, there + state + reserve) + self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
         return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share)
@@ -110,20 +112,36 @@ class Held:
         key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, ("tightfit", private.source(), limit, terms.outside, terms.loss))
-        one = self.graphs[key] = _Graph(key, plan)
         run = private.compile_with(inner, plan, graph, inputs, settings)
-        if plan.planned is not None:
+        one = self.graphs[key] = _Graph(key, plan, *self._numbers(key, plan, terms))
+        if one.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
-            say(brief(plan.planned, terms, self.device))
-            detail(line(plan.planned, terms))
+            say(brief(one.planned, terms, self.device))
+            detail(line(one.planned, terms))
         self.kept.save()
         return _Runs(self, one, run)
+
+    def _numbers(self, key: str, plan: Plan, terms: Terms) -> tuple[Planned | None, bool]:
+        """The plan of a graph in numbers, and whether an earlier process made it and PyTorch's caches held the graph."""
+        place = f"{key} {terms.outside}"
+        if plan.planned is not None:
+            self.kept.plans[place] = {**asdict(plan.planned), "saved": [], "seconds": 0.0, "budget": terms.budget}
+            return plan.planned, False
+        found = dict(self.kept.plans.get(place, {}))
+        budget = found.pop("budget", 0)
+        try:
+            planned = Planned(**found)
+        except TypeError:
+            # Unknown, or written by another version.
+            return None, True
+        terms.budget = budget
+        return planned, True
 
     @property
     def planned(self) -> list[Planned]:
         """The plans of its graphs."""
-        return [graph.plan.planned for graph in self.graphs.values() if graph.plan.planned is not None]
+        return [graph.planned for graph in self.graphs.values() if graph.planned is not None]
 
     def called(self, one: _Graph) -> None:
         """Called before each call of a graph: checks the peak of the steps so far."""
@@ -147,7 +165,9 @@ class Held:
             detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
         elif not over:
             return
-        unused = gives_up and seen < (1 - _UNUSED) * self.budget and first.calls == _SEEN and predicted - seen > _UNUSED / 2 * self.budget
+        # A plan of an earlier process was compared with a step there.
+        new = not first.is_kept
+        unused = new and gives_up and seen < (1 - _UNUSED) * self.budget and first.calls == _SEEN and predicted - seen > _UNUSED / 2 * self.budget
         if not (over or unused) or self.again >= _AGAIN:
             return
         self.again += 1
@@ -163,11 +183,13 @@ class Held:
 
 
 class _Graph:
-    """One compiled graph."""
+    """One compiled graph; ``is_kept`` if an earlier process planned it."""
 
-    def __init__(self, key: str, plan: Plan) -> None:
+    def __init__(self, key: str, plan: Plan, planned: Planned | None, is_kept: bool) -> None:
         self.key = key
         self.plan = plan
+        self.planned = planned
+        self.is_kept = is_kept
         self.calls = 0
 
 
@@ -200,9 +222,10 @@ def line(planned: Planned, terms: Terms) -> str:
     assumed = f"; assuming that {terms.assumed}" if terms.assumed else ""
     if planned.is_plain:
         return f"compiled graph: predicted peak {text(planned.peak)} fits in {text(terms.budget)}; nothing is changed{assumed}"
+    planning = f"planned in {planned.seconds:.1f} s for {planned.nodes} nodes" if planned.seconds else "planned by an earlier process"
     return (
         f"compiled graph: predicted peak {text(planned.peak)} of {text(terms.budget)} (plain {text(planned.plain)}), "
-        f"{planned.overhead_us / 1e3:.1f} ms more, by {planned.of}, planned in {planned.seconds:.1f} s{assumed}"
+        f"{planned.overhead_us / 1e3:.1f} ms more, by {planned.of}, {planning}{assumed}"
     )
 
 

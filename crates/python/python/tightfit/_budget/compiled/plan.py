@@ -61,7 +61,10 @@ class Terms:
 
 @dataclass
 class Planned:
-    """A plan in numbers: the predicted peak, the peak of PyTorch's own division, and the chosen division."""
+    """A plan in numbers: the predicted peak, the peak of PyTorch's own division, and the chosen division.
+
+    ``seconds`` is the time to choose it, without the time in which PyTorch makes both graphs of it.
+    """
 
     peak: int
     plain: int
@@ -69,6 +72,7 @@ class Planned:
     overhead_us: float
     again: int
     seconds: float
+    nodes: int
     is_plain: bool
     saved: list[str] = field(default_factory=list)
 
@@ -96,10 +100,8 @@ class Plan:
 
     def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The forward and backward graphs, as a partitioner of PyTorch returns them."""
-        started = time.monotonic()
         blank_unread(module)
         graphs = private.partition(self._choose, module, inputs, **others)
-        self.seconds += time.monotonic() - started
         if self.inner == "eager":
             self._state()
         return graphs
@@ -115,8 +117,10 @@ class Plan:
         chooser, choice = self.chooser, self.choice
         if chooser is None or choice is None:
             return True
+        started = time.monotonic()
         chooser.note(choice, is_backward, peak)
         better = self._better(is_backward)
+        self.seconds += time.monotonic() - started
         if better is not None and better.division.saved != choice.division.saved:
             self.choice = better
             return False
@@ -142,7 +146,7 @@ class Plan:
         plain = self.terms.outside + chooser.peak(chooser.plain)
         self.planned = Planned(
             peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
-            self.seconds, choice.division is chooser.plain, [self.names[place] for place in sorted(choice.division.saved)],
+            self.seconds, len(self.names), choice.division is chooser.plain, [self.names[place] for place in sorted(choice.division.saved)],
         )  # fmt: skip
 
     @property
@@ -164,6 +168,7 @@ class Plan:
         return chooser.lowered(room) or chooser.least()
 
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
+        started = time.monotonic()
         nodes = [node for node in joint.nodes if node.op != "output"]
         names = [node.name for node in nodes]
         if self.choice is None or names != self.names:
@@ -171,6 +176,7 @@ class Plan:
             self.choice = self._first(joint, info, nodes)
         else:
             private.nothing_again(joint)
+        self.seconds += time.monotonic() - started
         return [nodes[place] for place in sorted(self.choice.division.saved)]
 
     def _first(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> Choice:
