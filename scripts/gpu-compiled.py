@@ -35,6 +35,8 @@ MOST = 240
 # The repeats of plain compile whose losses are compared, ours, and the steps of each.
 REPEATS, OURS, STEPS = 5, 2, 100
 SHARE = 0.6
+# Budgets that are tried, from a small one on.
+TRIES = 3
 
 
 class Trained:
@@ -58,6 +60,25 @@ class Trained:
         """The model compiled within a budget."""
         options = {"budget": budget, "optimizer": self.optimizer, "inner": "eager" if self.tiny else "inductor"}
         return self.torch.compile(self.model, backend="tightfit", options=options)
+
+    def first_that_fits(self, budgets):
+        """The first budget that is not refused, or a little more than the least one, and the model within it, after a step."""
+        from tightfit._budget.compiled.backend import misfit_in
+
+        for budget in budgets:
+            self.torch._dynamo.reset()
+            net = self.within(budget)
+            try:
+                self.step(net)
+                return budget, net
+            except Exception as error:
+                misfit = misfit_in(error)
+                if misfit is None:
+                    raise
+                # The bytes of the least division are known once it is compiled.
+                if len(budgets) < TRIES:
+                    budgets.append(int(misfit.needed_bytes * 1.05))
+        raise SystemExit(f"refused in {budgets}")
 
     def step(self, net):
         self.optimizer.zero_grad(set_to_none=True)
@@ -162,33 +183,25 @@ def losses_of(trained):
     net = trained.compiled()
     repeats = [train(net) for _ in range(REPEATS)]
     plain = trained.peak()
-    torch._dynamo.reset()
-    net = trained.within("60%" if trained.tiny else int(SHARE * plain))
     # The first steps may be compiled once more with what was seen.
+    budget, net = trained.first_that_fits([int(SHARE * plain) or "60%"])
     train(net)
     trained.reset_peak()
     ours = [train(net) for _ in range(OURS)]
     among = max(abs(a - b) for one, other in itertools.combinations(repeats, 2) for a, b in zip(one, other, strict=True))
     differences = [[abs(a - b) for b in theirs] for one in ours for a, *theirs in zip(one, *repeats, strict=True)]
     return {
-        "plain_peak_bytes": plain, "peak_bytes": trained.peak(), "among": among, "ours": max(map(min, differences)),
+        "plain_peak_bytes": plain, "budget": budget, "peak_bytes": trained.peak(), "among": among, "ours": max(map(min, differences)),
         "ours_any": max(map(max, differences)), "repeats": repeats, "of_ours": ours,
     }  # fmt: skip
 
 
 def sweep_of(trained):
     """Predicted peaks and times for budgets from 100% of the need to the least, in steps of 5%. ``rise`` is by how much more bytes took more time."""
-    from tightfit._budget.compiled.backend import misfit_in
     from tightfit._budget.compiled.held import all_held
 
     # The smaller the budget, the more of PyTorch's divisions are candidates.
-    for percent in (60, 75, 90):
-        try:
-            trained.step(trained.within(f"{percent}%"))
-            break
-        except Exception as error:
-            if misfit_in(error) is None:
-                raise
+    trained.first_that_fits(["60%"])
     plan = [graph.plan for held in all_held() for graph in held.graphs.values()][-1]
     chooser, outside = plan.chooser, plan.terms.outside
     need = outside + chooser.peak(chooser.plain)
