@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -71,6 +72,8 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
+        # By graph, the bytes outside of it when it was compiled first. Later, some of the bytes that steps are measured to take are allocated.
+        self.outside: dict[str, int] = {}
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
         # Steps whose backward pass has begun, and whether the backward pass of the current step has.
@@ -107,14 +110,15 @@ class Held:
             there = int(torch.cuda.memory_allocated(self.device))
             total = int(torch.cuda.mem_get_info(self.device)[1])
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
-        surplus = self.kept.surplus.get(key, 0) if torch.is_grad_enabled() else 0
-        outside = there + state + reserve + surplus
+        outside = there + state + reserve
+        if torch.is_grad_enabled():
+            outside = self.outside.setdefault(key, outside) + self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
         return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share)
 
     def compile(
-        self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any
+        self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any, offloads: bool = True
     ) -> Callable[..., Any]:
         """Compiles a graph of the program so that its steps stay within the budget."""
         if self.share is not None and not torch.is_grad_enabled():
@@ -123,11 +127,12 @@ class Held:
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
+        terms.offloads = offloads
         part = self._share(key, terms)
         _ranks.next_graph()
         # The rank with the least room decides.
         terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
-        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.share_of_room)
+        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.share_of_room, offloads)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
             run = private.compile_with(inner, plan, graph, inputs, settings)
@@ -143,18 +148,16 @@ class Held:
             detail(f"compiled graph without gradients: predicted peak {text(plan.inferred)} fits in {text(terms.budget)}")
         if not torch.is_grad_enabled():
             return run
-        one = self.graphs[key] = _Graph(key, plan)
-        planned = plan.planned
-        if planned is not None:
+        one = self.graphs[key] = _Graph(key, plan, *self._numbers(key, plan, terms))
+        if one.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
-            self.kept.held[key] = planned.kept
             if part is None or part.is_last:
-                say(brief(planned, terms, self.device))
-            detail(line(planned, terms))
+                say(brief(one.planned, terms, self.device))
+            detail(line(one.planned, terms))
         if part is not None:
             before = self.split[1] if self.split is not None and self.split[0] is part.split else 0
-            self.split = (part.split, before + self.kept.held.get(key, 0))
+            self.split = (part.split, before + (one.planned.kept if one.planned is not None else 0))
         self.kept.save()
         return _Runs(self, one, run)
 
@@ -173,10 +176,26 @@ class Held:
                 terms.loss = 0
         return part
 
+    def _numbers(self, key: str, plan: Plan, terms: Terms) -> tuple[Planned | None, bool]:
+        """The plan of a graph in numbers, and whether an earlier process made it and PyTorch's caches held the graph."""
+        place = f"{key} {terms.outside}"
+        if plan.planned is not None:
+            self.kept.plans[place] = {**asdict(plan.planned), "saved": [], "seconds": 0.0, "budget": terms.budget}
+            return plan.planned, False
+        found = dict(self.kept.plans.get(place, {}))
+        budget = found.pop("budget", 0)
+        try:
+            planned = Planned(**found)
+        except TypeError:
+            # Unknown, or written by another version.
+            return None, True
+        terms.budget = budget
+        return planned, True
+
     @property
     def planned(self) -> list[Planned]:
         """The plans of its graphs."""
-        return [graph.plan.planned for graph in self.graphs.values() if graph.plan.planned is not None]
+        return [graph.planned for graph in self.graphs.values() if graph.planned is not None]
 
     def called(self, one: _Graph) -> None:
         """Called before each call of a graph: checks the peak of the steps so far."""
@@ -229,7 +248,9 @@ class Held:
             detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
         elif not over:
             return
-        unused = gives_up and seen < (1 - _UNUSED) * self.budget and is_first and predicted - seen > _UNUSED / 2 * self.budget
+        # A plan of an earlier process was compared with a step there.
+        new = not any(graph.is_kept for graph in self.graphs.values())
+        unused = new and gives_up and seen < (1 - _UNUSED) * self.budget and is_first and predicted - seen > _UNUSED / 2 * self.budget
         if not (over or unused) or self.again >= _AGAIN:
             return
         self.again += 1
@@ -254,21 +275,24 @@ class _Graph:
 
     Attributes
     ----------
+    is_kept
+        Whether an earlier process planned it.
     waiting, at_once
         Calls of this step so far, and the most of any step, before the backward pass.
     """
 
-    def __init__(self, key: str, plan: Plan) -> None:
+    def __init__(self, key: str, plan: Plan, planned: Planned | None, is_kept: bool) -> None:
         self.key = key
         self.plan = plan
+        self.planned = planned
+        self.is_kept = is_kept
         self.calls = self.waiting = 0
         self.at_once = 1
 
     @property
     def predicted(self) -> int:
-        """The predicted peak of a step, with what all calls of the graph keep."""
-        planned = self.plan.planned
-        return 0 if planned is None else planned.peak + (self.at_once - 1) * planned.kept
+        """The predicted peak of a step, with the bytes that all calls of the graph keep."""
+        return 0 if self.planned is None else self.planned.peak + (self.at_once - 1) * self.planned.kept
 
 
 class _Runs:
@@ -310,9 +334,10 @@ def line(planned: Planned, terms: Terms) -> str:
     assumed = f"; assuming that {terms.assumed}" if terms.assumed else ""
     if planned.is_plain:
         return f"compiled graph: predicted peak {text(planned.peak)} fits in {text(terms.budget)}; nothing is changed{assumed}"
+    planning = f"planned in {planned.seconds:.1f} s for {planned.nodes} nodes" if planned.seconds else "planned by an earlier process"
     return (
         f"compiled graph: predicted peak {text(planned.peak)} of {text(terms.budget)} (plain {text(planned.plain)}), "
-        f"{planned.overhead_us / 1e3:.1f} ms more, by {planned.of}, planned in {planned.seconds:.1f} s{assumed}"
+        f"{planned.overhead_us / 1e3:.1f} ms more, by {planned.of}, {planning}{assumed}"
     )
 
 

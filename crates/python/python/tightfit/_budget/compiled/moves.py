@@ -166,7 +166,7 @@ class Moves:
             ]  # fmt: skip
             _, first, second = simulate_passes(self.graph, division.saved, self.loss, self._order(division), frozenset(found))
             read = [place for place in found if place in second.first and place in first.first]
-            self.movable[division.saved] = sorted(read, key=lambda place: (-second.first[place], first.last.get(place, first.first[place])))
+            self.movable[division.saved] = sorted(read, key=lambda place: (-second.first[place], max(first.last[place], first.first[place])))
         return self.movable[division.saved]
 
     def _fewest(self, chooser: Chooser, division: Division, room: float) -> Division | None:
@@ -191,7 +191,7 @@ class Moves:
         """The division with these values offloaded, and the time for which the device waits."""
         found, first, second = simulate_passes(self.graph, division.saved, self.loss, self._order(division), moved)
         values = self.graph.values
-        out = sorted((first.last.get(place, first.first[place]), values[place].bytes) for place in moved)
+        out = sorted((max(first.last[place], first.first[place]), values[place].bytes) for place in moved)
         back = sorted((second.first[place], values[place].bytes) for place in moved)
         # Rooms in computed bytes.
         forward, backward = room / chooser.ratios[False], (room - found.rest) / chooser.ratios[True]

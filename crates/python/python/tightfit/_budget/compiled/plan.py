@@ -53,6 +53,8 @@ class Terms:
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
     share_of_room
         The graph's share of the room, which it shares with graphs that run later in the forward pass.
+    offloads
+        Whether values may be offloaded.
     """
 
     budget: int
@@ -61,6 +63,7 @@ class Terms:
     assumed: str = ""
     share: Share | None = None
     share_of_room: float = 1.0
+    offloads: bool = True
 
     @property
     def room(self) -> int:
@@ -77,6 +80,8 @@ class Planned:
         The names of the saved values, and the bytes of the offloaded ones.
     kept
         Bytes that stay on the device between the passes.
+    seconds
+        The time to choose it, without the time in which PyTorch makes both graphs of it.
     """
 
     peak: int
@@ -85,6 +90,7 @@ class Planned:
     overhead_us: float
     again: int
     seconds: float
+    nodes: int
     is_plain: bool
     saved: list[str] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
@@ -128,10 +134,8 @@ class Plan:
 
     def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The forward and backward graphs, as a partitioner of PyTorch returns them."""
-        started = time.monotonic()
         blank_unread(module)
         graphs = private.partition(self._choose, module, inputs, **others)
-        self.seconds += time.monotonic() - started
         if self.choice is not None and self.choice.division.moved and self.chooser is not None:
             root = self.chooser.graph.root
             views = {self.names[place]: {name for name, of in zip(self.names, root, strict=True) if of == place} for place in self.choice.division.moved}
@@ -151,8 +155,10 @@ class Plan:
         chooser, choice = self.chooser, self.choice
         if chooser is None or choice is None:
             return True
+        started = time.monotonic()
         chooser.note(choice, is_backward, peak)
         better = self._better(is_backward)
+        self.seconds += time.monotonic() - started
         if better is not None and better.division.key != choice.division.key:
             self.choice = better
             return False
@@ -218,7 +224,7 @@ class Plan:
         plain = self.terms.outside + chooser.peak(chooser.plain)
         self.planned = Planned(
             peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
-            self.seconds, choice.division.key == chooser.plain.key, [self.names[place] for place in sorted(choice.division.saved)],
+            self.seconds, len(self.names), choice.division.key == chooser.plain.key, [self.names[place] for place in sorted(choice.division.saved)],
             {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)}, choice.division.kept,
         )  # fmt: skip
 
@@ -254,6 +260,7 @@ class Plan:
         return self.chooser.fitting(self._room) or self.chooser.fitting(self._limit) or self.chooser.least()
 
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
+        started = time.monotonic()
         nodes = [node for node in joint.nodes if node.op != "output"]
         names = [node.name for node in nodes]
         if self.choice is None or names != self.names:
@@ -261,6 +268,7 @@ class Plan:
             self.choice = self._first(joint, info, nodes)
         else:
             private.nothing_again(joint)
+        self.seconds += time.monotonic() - started
         self.choice = self._agreed(self.choice)
         return [nodes[place] for place in sorted(self.choice.division.saved)]
 
@@ -280,13 +288,13 @@ class Plan:
     def _first(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> Choice:
         """The division that is compiled first."""
         fuses = self.inner == "inductor"
-        kept = private.plainly(joint, info)
+        theirs = private.Divisions(joint, info)
         graph = private.read(joint, info, self.rates, fuses)
         place_of = {node: place for place, node in enumerate(nodes)}
         loss = self.terms.loss
         if loss is None:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
-        plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
+        plain = ("PyTorch's own", frozenset(place_of[node] for node in theirs.at(1.0)))
         self.chooser = Chooser(graph, [plain], loss)
         if fuses and self.chooser.peak(self.chooser.plain) > self._limit * (1 - _AMPLE):
             called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
@@ -300,15 +308,14 @@ class Plan:
             for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
             self.chooser = chooser = Chooser(graph, [plain], loss)
-            self._time_all(graph, nodes)
-            there = [_on(node, self.kernels.device) for node in nodes]
-            chooser.moves = Moves(graph, loss, self.link, there, chooser.plain)
-
-            def is_enough(share: float, saved: list[fx.Node]) -> bool:
-                found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in saved))
-                return found is not None and chooser.peak(found.division) <= self._room
-
-            private.candidates(joint, info, _SHARES, is_enough)
+            if self.terms.offloads:
+                self._time_all(graph, nodes)
+                there = [_on(node, self.kernels.device) for node in nodes]
+                chooser.moves = Moves(graph, loss, self.link, there, chooser.plain)
+            for share in _SHARES:
+                found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in theirs.at(share)))
+                if found is not None and chooser.peak(found.division) <= self._room:
+                    break
         return self._fastest()
 
     def _time_all(self, graph: Graph, nodes: list[fx.Node]) -> None:

@@ -25,8 +25,8 @@ from .divider import Divider
 from .graph import Graph, Pass, Rates, Value
 
 __all__ = [
-    "Lacking", "candidates", "compile_errors", "compile_with", "has_triton", "least", "nothing_again",
-    "options_of", "partition", "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
+    "Divisions", "Lacking", "compile_errors", "compile_with", "has_triton", "nothing_again", "options_of", "partition", "read", "real_tensors",
+    "replace_default", "reset", "settings_of", "settings_of_module", "source",
 ]  # fmt: skip
 
 Choose = Callable[[Any, Any], list[fx.Node]]
@@ -70,30 +70,6 @@ def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any
         partitioners.choose_saved_values_set = own
 
 
-@contextmanager
-def _cuts_kept() -> Iterator[None]:
-    """Computes each of PyTorch's least cuts once, with a faster algorithm."""
-    import networkx
-    from torch._functorch import partitioners
-
-    own = partitioners.solve_min_cut
-    kept: dict[Any, Any] = {}
-
-    def solve(joint: Any, info: Any, options: Any, dont_ban: Any = None) -> Any:
-        key = (options.__dict__.values().__repr__(), frozenset(dont_ban or ()))
-        if key not in kept:
-            kept[key] = own(joint, info, options, dont_ban)
-        saved, banned = kept[key]
-        return list(saved), banned
-
-    own_cut = networkx.minimum_cut
-    partitioners.solve_min_cut, networkx.minimum_cut = solve, _least_cut
-    try:
-        yield
-    finally:
-        partitioners.solve_min_cut, networkx.minimum_cut = own, own_cut
-
-
 def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str], set[str]]]:
     """Replaces `networkx.minimum_cut`; the value of the cut is not computed."""
     names = [source, sink, *(name for name in graph if name not in (source, sink))]
@@ -108,30 +84,37 @@ def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str],
     return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})
 
 
-def plainly(joint: fx.Graph, info: Any) -> list[fx.Node]:
-    """The values that PyTorch saves by default, and random results."""
-    from torch._functorch import partitioners
+class Divisions:
+    """PyTorch's own divisions of a joint graph, with random results saved. Each of its least cuts is computed once, with a faster algorithm."""
 
-    nothing_again(joint)
-    with _cuts_kept():
-        return list(partitioners.choose_saved_values_set(joint, info, memory_budget=1.0))
+    def __init__(self, joint: fx.Graph, info: Any) -> None:
+        self.joint = joint
+        self.info = info
+        self.random = nothing_again(joint)
+        self.cuts: dict[Any, Any] = {}
 
+    def at(self, share: float) -> list[fx.Node]:
+        """The values that PyTorch saves for a value of its `activation_memory_budget`; by default, it is 1."""
+        if not share:
+            # The least: the inputs, and results of operations that must not run again.
+            return list(dict.fromkeys([*self.info.inputs, *(node for node in self.random if self.info.is_required_fw(node))]))
+        import networkx
+        from torch._functorch import partitioners
 
-def candidates(joint: fx.Graph, info: Any, shares: Sequence[float], is_enough: Callable[[float, list[fx.Node]], bool]) -> None:
-    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random results saved, until ``is_enough``."""
-    from torch._functorch import partitioners
+        own, own_cut = partitioners.solve_min_cut, networkx.minimum_cut
 
-    keep = nothing_again(joint)
-    with _cuts_kept():
-        choose = partitioners.choose_saved_values_set
-        for share in shares:
-            if is_enough(share, list(choose(joint, info, memory_budget=share)) if share else least(info, keep)):
-                return
+        def solve(joint: Any, info: Any, options: Any, dont_ban: Any = None) -> Any:
+            key = (repr(vars(options)), frozenset(dont_ban or ()))
+            if key not in self.cuts:
+                self.cuts[key] = own(joint, info, options, dont_ban)
+            saved, banned = self.cuts[key]
+            return list(saved), banned
 
-
-def least(info: Any, keep: Sequence[fx.Node]) -> list[fx.Node]:
-    """The least that can be saved: the inputs, and results of operations that must not run again."""
-    return list(dict.fromkeys([*info.inputs, *(node for node in keep if info.is_required_fw(node))]))
+        partitioners.solve_min_cut, networkx.minimum_cut = solve, _least_cut
+        try:
+            return list(partitioners.choose_saved_values_set(self.joint, self.info, memory_budget=share))
+        finally:
+            partitioners.solve_min_cut, networkx.minimum_cut = own, own_cut
 
 
 def nothing_again(joint: fx.Graph) -> list[fx.Node]:
@@ -346,7 +329,7 @@ def _peak_alone(graph: fx.Graph) -> int:
         values.append(Value(node.name, kind, 0 if kind == "view" else _bytes(node), inputs, forward=True, returned=node in returned))
     alone = Graph(values, Rates(1.0), fuses=False)
     held = {alone.root[place] for place, value in enumerate(values) if value.returned}
-    return Pass(alone, [place for place, value in enumerate(values) if value.kind != "input"], held).peak
+    return Pass(alone, alone.forward_of(()), held).peak
 
 
 def _boxed(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -446,10 +429,10 @@ def replace_default(take: Callable[[Any, fx.GraphModule, Sequence[Any], Callable
         raise Lacking("torch._TorchCompileInductorWrapper")
     own = wrapper.__call__
 
-    def call(self: Any, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        # Subclasses compile ahead of time; they are left alone.
-        if type(self) is not wrapper:
-            return own(self, graph, inputs)  # type: ignore[no-any-return]
+    def call(self: Any, graph: fx.GraphModule, inputs: Sequence[Any], **others: Any) -> Callable[..., Any]:
+        # Subclasses compile ahead of time, and newer versions compile parts of graphs with other settings; they are left alone.
+        if type(self) is not wrapper or any(others.values()):
+            return own(self, graph, inputs, **others)  # type: ignore[no-any-return]
         return take(self, graph, inputs, lambda: own(self, graph, inputs))
 
     wrapper.__call__ = call
