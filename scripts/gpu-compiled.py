@@ -183,7 +183,7 @@ def losses_of(trained):
     net = trained.compiled()
     repeats = [train(net) for _ in range(REPEATS)]
     plain = trained.peak()
-    # The first steps may be compiled once more with what was seen.
+    # The first steps may be compiled once more, with their measured peak.
     budget, net = trained.first_that_fits([int(SHARE * plain) or "60%"])
     train(net)
     trained.reset_peak()

@@ -61,7 +61,7 @@ def texts(name, tiny):
 
 
 def diffusion(name, batch, device, tiny):
-    """A network for latents or pictures, with a function that computes its loss. Those of diffusers have the sizes of Stable Diffusion 1.5."""
+    """A network for latents or pictures, with a function that computes its loss. Networks of diffusers have the sizes of Stable Diffusion 1.5."""
     latents, edge = (16, 64) if tiny else (64, 512)
     if name == "unet2d":
         from fit_models import Unet2d
