@@ -35,7 +35,7 @@ import offloaded
 from compiled_models import BATCH, build
 
 # The most seconds until a cell is ready to be timed.
-MOST = 240
+MOST = 400
 # The repeats of plain compile whose losses are compared, ours, and the steps of each.
 REPEATS, OURS, STEPS = 5, 2, 100
 SHARE = 0.6
@@ -198,7 +198,7 @@ def losses_of(trained):
     net = trained.compiled()
     repeats = [train(net) for _ in range(REPEATS)]
     plain = trained.peak()
-    # The first steps may be compiled once more with what was seen.
+    # The first steps may be compiled once more, with their measured peak.
     budget, net = trained.first_that_fits([int(SHARE * plain) or "60%"])
     train(net)
     trained.reset_peak()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 BATCH = {
-    "resnet50": 256, "convnext": 128, "gpt2": 8, "vit_l": 128, "efficientnet": 128, "unet3d": 2, "unet2d": 16, "vae": 4, "diffusers_unet": 8,
+    "resnet50": 256, "convnext": 128, "gpt2": 8, "vit_l": 128, "efficientnet": 128, "unet3d": 2, "unet2d": 16, "vae": 4, "diffusers_unet": 16,
     "diffusers_vae": 4, "swin": 128, "regnet": 128, "densenet": 64, "mixer": 128, "bert": 32, "deep": 1, "small_resnet": 512, "small_gpt": 64,
     "small_vit": 256,
 }  # fmt: skip
@@ -61,7 +61,7 @@ def texts(name, tiny):
 
 
 def diffusion(name, batch, device, tiny):
-    """A network for latents or pictures, with a function that computes its loss. Those of diffusers have the sizes of Stable Diffusion 1.5."""
+    """A network for latents or pictures, with a function that computes its loss. Networks of diffusers have the sizes of Stable Diffusion 1.5."""
     latents, edge = (16, 64) if tiny else (64, 512)
     if name == "unet2d":
         from fit_models import Unet2d

@@ -257,6 +257,20 @@ def test_bounds_end_with_their_owners(monkeypatch):
     assert gpu.allowed() == 80
 
 
+def test_the_bound_of_a_deleted_model_is_lifted(monkeypatch):
+    gpu, device, cap = Allocator(monkeypatch), torch.device("cuda", 0), allocator.Cap()
+    monkeypatch.setattr(allocator, "_last", {})
+    monkeypatch.setattr(allocator, "retries", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    cap.begin(device, 8 * GIB, True)
+    assert gpu.allowed() == 8.25
+    del cap
+    gc.collect()
+    assert gpu.allowed() == 80
+    other = allocator.Cap()
+    assert not other.begin(device, 16 * GIB, True)
+
+
 def test_a_bound_has_room_for_gaps(monkeypatch):
     gpu, device, owner = Allocator(monkeypatch), torch.device("cuda", 0), Owner()
     allocator.enforce(GIB, device, owner)

@@ -107,6 +107,10 @@ class Chooser:
         if self.peak(self.plain) <= room:
             return self.theirs[0]
         self._search(room)
+        found = min(filter(fits, [*self.theirs, *self.ours.values()]), key=_time, default=None)
+        if found is not None:
+            # Our cuts may differ from PyTorch's fastest division everywhere, though only a few bytes are too many.
+            self._splice(self.plain.saved, found.division.saved, room)
         fast = min(filter(fits, self.theirs), key=_time, default=None)
         own = min(filter(fits, self.ours.values()), key=_time, default=None)
         best = own or fast if own is None or fast is None or self.saves(own.division, fast.division) else fast

@@ -72,8 +72,9 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
-        # By graph, the bytes outside of it when it was compiled first. Later, some of the bytes that steps are measured to take are allocated.
-        self.outside: dict[str, int] = {}
+        # By graph, the bytes that existed when it was compiled first, and whether the optimizer's state was among them. Later, bytes exist that steps
+        # were measured to take.
+        self.there: dict[str, tuple[int, bool]] = {}
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
         # Steps whose backward pass has begun, and whether the backward pass of the current step has.
@@ -101,18 +102,18 @@ class Held:
             state, _, assumed = assumed_bytes(sizes, self.device)
         else:
             state, _, assumed = optimizer_bytes(found, None, self.device)
-            if found.state:
-                # It is allocated already.
-                state = 0
         there = sum({id(value): _size(value) for value in _tensors(inputs)}.values())
         reserve = 0
         if self.on_gpu:
             there = int(torch.cuda.memory_allocated(self.device))
             total = int(torch.cuda.mem_get_info(self.device)[1])
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
-        outside = there + state + reserve
+        has_state = False
         if torch.is_grad_enabled():
-            outside = self.outside.setdefault(key, outside) + self.kept.surplus.get(key, 0)
+            there, has_state = self.there.setdefault(key, (there, bool(found is not None and found.state)))
+        outside = there + (0 if has_state else state) + reserve
+        if torch.is_grad_enabled():
+            outside += self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
         return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share)

@@ -26,9 +26,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ..plan.counts import Counts
 from ..record.compiled_parts import compiled_parts, hide
 from ..record.cost import flops
-from ..record.marks import Marks, take_away
+from ..record.marks import Marks, active_modes, take_away
 from ..record.recorder import Packed, Recorder, has_storage
 from ..record.rehearse import Rehearsal, follow, name_externals
+from ..record.unwatched import Ours, Unwatched, asks, would_differ
 from .offload_all import SafePass
 
 __all__ = ["RealRecording"]
@@ -99,6 +100,16 @@ class _InNodes:
             self.recorder.__enter__()
 
 
+class _Asked(Ours):
+    """A hook before a module that asks whether it is watched."""
+
+    def __init__(self, unwatched: Unwatched) -> None:
+        self.unwatched = unwatched
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        self.unwatched.begin(module, inputs)
+
+
 class RealRecording:
     """One recorded step; ``done`` gets it when its backward pass has ended.
 
@@ -125,7 +136,7 @@ class RealRecording:
         self.signature = signature
         self.done = done
         self.thread = threading.get_ident()
-        self.is_shared = self.is_spoiled = self.began = False
+        self.is_shared = self.is_spoiled = self.began = self.is_stopped = False
         self.handles: list[Any] = []
         self._graph = weakref.ref(self.safe.graph)
         self._gradients: set[int] = set()
@@ -138,7 +149,11 @@ class RealRecording:
         self.recorder.__enter__()
         self.marks = Marks(self.recorder)
         self.recorder.marks = self.marks
-        self.marks.__enter__()
+        if model is not None:
+            unwatched = _Asked(Unwatched(self._stop, self._go_on))
+            self.handles += [part.register_forward_pre_hook(unwatched, prepend=True) for part in model.modules() if part is not model and asks(part)]
+        if model is None or not (asks(model) and would_differ(model, inputs)):
+            self.marks.__enter__()
         self.inside = True
 
     def forward_done(self) -> bool:
@@ -201,6 +216,17 @@ class RealRecording:
                 storage = self.recorder.stays(parameter.grad)
                 if storage.external is None:
                     self._gradients.add(storage.number)
+
+    def _stop(self) -> None:
+        if any(mode is self.marks for mode in active_modes()):
+            take_away(self.marks)
+            self.is_stopped = True
+
+    def _go_on(self) -> None:
+        if self.is_stopped:
+            self.is_stopped = False
+            if self.inside:
+                torch._C._push_on_torch_function_stack(self.marks)
 
     def _leave(self) -> None:
         for handle in self.handles:

@@ -19,6 +19,7 @@ from torch import nn
 
 from ...errors import Error
 from ..record.unsupported import say_compiled
+from ..record.unwatched import Ours, Unwatched, asks
 
 if TYPE_CHECKING:
     from ..plan.pack_schedule import PackSchedule
@@ -30,7 +31,7 @@ __all__ = ["Following", "fitted_by", "install", "uninstall"]
 _fitted: weakref.WeakKeyDictionary[nn.Module, Session] = weakref.WeakKeyDictionary()
 
 
-class _Ours:
+class _Ours(Ours):
     """A hook that is neither copied nor saved."""
 
     @property
@@ -57,8 +58,9 @@ class _Copied(_Ours):
 class _Before(_Ours):
     """Tells a session that its model is called."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, model: nn.Module) -> None:
         self.session = session
+        self.asks = asks(model)
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling():
@@ -71,6 +73,12 @@ class _Before(_Ours):
                 raise
             # The message is for the program: the frames that found the error say nothing.
             raise error.with_traceback(None) from None
+        if self.asks:
+            Unwatched(_nothing, _nothing).begin(module, args)
+
+
+def _nothing() -> None:
+    """Nothing else watches a model before its pass begins."""
 
 
 class _After(_Ours):
@@ -103,7 +111,7 @@ def _places(module: nn.Module) -> list[tuple[Any, ...]]:
 def install(model: nn.Module, session: Session) -> None:
     """Puts a session's hooks on a model."""
     _take_away(model, _Copied)
-    for (hooks, *flags), hook in zip(_places(model), (_Before(session), _After(session)), strict=True):
+    for (hooks, *flags), hook in zip(_places(model), (_Before(session, model), _After(session)), strict=True):
         hooks[hook.key] = hook
         for place in flags:
             place[hook.key] = True
@@ -152,6 +160,15 @@ class _Look(_Switch):
         active = self.session.here.following
         if active is not None and not torch.compiler.is_compiling():
             active.shows(self.name, outputs)
+
+
+class _Asked(_Switch):
+    """Tells it that a module begins that asks whether it is watched."""
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        active = self.session.here.following
+        if active is not None:
+            Unwatched(active.pause, active.resume).begin(module, inputs)
 
 
 class Following:
@@ -204,6 +221,9 @@ class Following:
             add((modules[name]._forward_hooks,), False, _SwitchBack(session, name))
         for name in {name for bound in bounds for name in bound.looks} & modules.keys():
             add((modules[name]._forward_hooks,), False, _Look(session, name))
+        for name, module in modules.items():
+            if asks(module):
+                add((module._forward_pre_hooks,), True, _Asked(session, name))
 
     def end(self) -> None:
         """Ends it."""

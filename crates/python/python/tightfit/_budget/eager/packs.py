@@ -81,6 +81,8 @@ class Packs:
         self.lock = threading.RLock()
         self.signature: Any = None
         self.noting = Noting(bound.functions, self, device) if bound.noted else None
+        # Whether the plan has calls noted now, and whether a module runs unwatched.
+        self.notes = self.paused = False
         # How often each module that begins or ends a noted part was called.
         self.visits: dict[str, int] = {}
         # How often each module that shows what nobody reads has ended.
@@ -276,7 +278,9 @@ class Packs:
             return None
         if value is not None and self._is(value, tensor):
             slot.call, slot.place = value.call, value.index
-            value.slot = weakref.ref(slot)
+            if not value.is_held():
+                # Calls that read it are ready once its bytes stay, so they must not go after that.
+                value.slot = weakref.ref(slot)
         elif value is not None and (base := value.tensor()) is not None:
             # A view of a noted output: the output runs again, and has the same layout then.
             slot.call, slot.place, slot.view = value.call, value.index, view_of(base)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..record.marks import active_modes, take_away
+from ..record.unwatched import asks, would_differ
 from .running import hooks_are_alone, pop_hooks, push_hooks
 from .unpacks import Unpacks
 from .unread import drop_after
@@ -76,14 +77,28 @@ class Pass(Unpacks):
             self.counts.unplanned += 1
             self.unplanned_bytes += sum(looks[call])
 
-    def enter(self) -> None:
+    def pause(self) -> None:
+        """A module begins that runs unwatched."""
+        self.paused = True
+        self.flush()
+        self._note(self.notes)
+
+    def resume(self) -> None:
+        """It has ended."""
+        self.paused = False
+        self.flush()
+        self._note(self.notes)
+
+    def enter(self, model: Any, inputs: Any) -> None:
         """The model begins."""
-        self._note("" in self.schedule.noted)
+        self._note("" in self.schedule.noted and not (asks(model) and would_differ(model, inputs)))
 
     def _note(self, notes: bool) -> None:
         noting = self.noting
         if noting is None:
             return
+        self.notes = notes
+        notes = notes and not self.paused
         noting.on = notes
         count = torch._C._len_torch_function_stack()
         is_top = count > 0 and torch._C._get_function_stack_at(count - 1) is noting

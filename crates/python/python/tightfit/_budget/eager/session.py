@@ -179,10 +179,10 @@ class Session(Plans):
         active = Pass(fitted.schedule, copies, self._give, fitted.counts, self.here.where)
         active.signature = signature
         self._begin_watch(fitted, active)
-        if fitted.schedule.switches or fitted.schedule.quiet or fitted.schedule.flushes or fitted.schedule.looks:
+        if fitted.schedule.switches or fitted.schedule.quiet or fitted.schedule.flushes or fitted.schedule.looks or fitted.schedule.noted:
             self._following.begin(self, module, self._bounds, self._made)
             self.here.following = active
-        active.enter()
+        active.enter(module, tuple(flat))
         return active
 
     def _share(self, fitted: Fitted | None) -> None:

@@ -52,7 +52,7 @@ _MORE = 4
 _bounds: dict[int, dict[int, int]] = {}
 _shares: dict[int, float] = {}
 # By GPU: the owner of the pass that began last, and how often the allocator had tried again by then.
-_last: dict[torch.device, tuple[Cap, int]] = {}
+_last: dict[torch.device, tuple[weakref.ref[Cap], int]] = {}
 
 
 class Cap:
@@ -77,9 +77,10 @@ class Cap:
             return False
         count = retries(device)
         if device in _last:
-            before, counted = _last[device]
-            before.recent.append(count > counted)
-        _last[device] = self, count
+            before, counted = _last[device][0](), _last[device][1]
+            if before is not None:
+                before.recent.append(count > counted)
+        _last[device] = weakref.ref(self), count
         if not holds:
             self.lift()
             if torch.backends.cudnn.benchmark:

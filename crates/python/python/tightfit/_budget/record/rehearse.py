@@ -26,6 +26,7 @@ from .compiled_parts import compiled_parts, within
 from .cost import flops
 from .marks import Marks
 from .recorder import Packed, Recorder, has_storage
+from .unwatched import Ours
 from .values import Values, has_values
 
 __all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
@@ -305,11 +306,11 @@ def follow(recorder: Recorder, model: nn.Module) -> list[Any]:
         if not name or within(name, parts):
             continue
         handles.append(module.register_forward_pre_hook(_Enter(recorder, name), prepend=True))
-        handles.append(module.register_forward_hook(_leave(recorder, name), always_call=True))
+        handles.append(module.register_forward_hook(_Leave(recorder, name), always_call=True))
     return handles
 
 
-class _Enter:
+class _Enter(Ours):
     """Names the operations of a module after it."""
 
     def __init__(self, recorder: Recorder, name: str) -> None:
@@ -321,8 +322,12 @@ class _Enter:
             self.recorder.called(self.name)
 
 
-def _leave(recorder: Recorder, name: str) -> Callable[..., None]:
-    def leave(module: Any, inputs: Any, outputs: Any) -> None:
-        recorder.returned(name, outputs)
+class _Leave(Ours):
+    """Notes that a module's call has ended."""
 
-    return leave
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self.recorder = recorder
+        self.name = name
+
+    def __call__(self, module: Any, inputs: Any, outputs: Any) -> None:
+        self.recorder.returned(self.name, outputs)
