@@ -73,11 +73,11 @@ from torch.distributed.fsdp import fully_shard
 
 model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64), nn.Tanh()) for _ in range(3)])
 mesh = init_device_mesh("cpu", (2,))
-for block in model:
-    fully_shard(block, mesh=mesh)
+for number, block in enumerate(model):
+    # Each block is compiled by itself, and sharded with its hooks around the compiled block.
+    model[number] = compiled(block)
+    fully_shard(model[number], mesh=mesh)
 fully_shard(model, mesh=mesh)
-for block in model:
-    block.compile(backend="aot_eager") if way == "plain" else block.compile(backend=tightfit, options={"budget": int(budget), "inner": "eager"})
 tell(trained(model, model.parameters()))
 """
 
@@ -142,7 +142,7 @@ def divisions(plans):
     return [plan[:2] for plan in plans]
 
 
-def test_the_graphs_of_a_split_model_share_one_budget_and_ranks_choose_alike(tmp_path, share=0.95):
+def test_the_graphs_of_a_split_model_share_one_budget_and_ranks_choose_alike(tmp_path, share=0.85):
     plain = two(tmp_path, SPLIT, "plain")
     ample = two(tmp_path, SPLIT, "ample", 64 << 20)
     assert len(ample[0][1]) > 2, ample[0][2][-2000:]

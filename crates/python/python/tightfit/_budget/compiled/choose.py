@@ -91,12 +91,12 @@ class Chooser:
         self.seen[division.key][is_backward] = bytes
         self.ratios[is_backward] = bytes / max(_computed(division)[is_backward], 1)
 
-    def peak(self, division: Division) -> int:
+    def peak(self, division: Division, with_loss: bool = True) -> int:
         """Bytes at a division's peak: exact if Inductor has fused its graphs, else computed and corrected."""
         seen = self.seen.get(division.key, {})
         computed = _computed(division)
         forward, backward = (seen.get(way, int(computed[way] * self.ratios[way])) for way in (False, True))
-        return max(forward, backward + division.rest, division.start)
+        return max(forward, backward + division.rest, division.start if with_loss else 0)
 
     def fitting(self, room: float) -> Choice | None:
         """The fastest division found that fits; PyTorch's fastest if it fits."""

@@ -172,9 +172,6 @@ class Held:
             earlier = self.split[1] if self.split is not None and self.split[0] is part.split else 0
             terms.outside += earlier + part.later_gradients
             terms.share_of_room = part.share
-            if not part.is_last:
-                # The loss comes after the last part.
-                terms.loss = 0
         return part
 
     def _numbers(self, key: str, plan: Plan, terms: Terms) -> tuple[Planned | None, bool]:

@@ -52,7 +52,7 @@ class Terms:
     share
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
     share_of_room
-        The graph's share of the room, which it shares with graphs that run later in the forward pass.
+        The graph's share of the room for kept values, which it shares with graphs that run later in the forward pass.
     offloads
         Whether values may be offloaded.
     """
@@ -217,34 +217,29 @@ class Plan:
         if chooser is None or choice is None:
             # The backward pass reads no value of the forward pass.
             return
-        peak = self.terms.outside + chooser.peak(choice.division)
-        if chooser.peak(choice.division) > self._limit:
-            whole = [chooser.peak(one.division) for one in chooser.noted if len(chooser.seen[one.division.key]) == 2]
+        # The bytes of later graphs are an estimate, for which nothing is refused.
+        is_alone = self.terms.share_of_room == 1
+        peak = self.terms.outside + chooser.peak(choice.division, is_alone)
+        if peak > self.terms.budget:
+            whole = [chooser.peak(one.division, is_alone) for one in chooser.noted if len(chooser.seen[one.division.key]) == 2]
             raise self._misfit(min(peak, *(self.terms.outside + one for one in whole)) if whole else peak)
-        plain = self.terms.outside + chooser.peak(chooser.plain)
+        plain = chooser.plain
         self.planned = Planned(
-            peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
-            self.seconds, len(self.names), choice.division.key == chooser.plain.key, [self.names[place] for place in sorted(choice.division.saved)],
+            peak, self.terms.outside + chooser.peak(plain, is_alone), choice.of,
+            choice.division.time_us - plain.time_us, choice.division.again - plain.again,
+            self.seconds, len(self.names), choice.division.key == plain.key, [self.names[place] for place in sorted(choice.division.saved)],
             {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)}, choice.division.kept,
         )  # fmt: skip
 
     @property
-    def _limit(self) -> float:
-        """The bytes for the graph's buffers. A graph that shares them with others has its share, and its least peak at any rate."""
-        room, share = float(self.terms.room), self.terms.share_of_room
-        if share == 1 or self.chooser is None or self.chooser.peak(self.chooser.plain) <= share * room:
-            return share * room
-        return share * room + (1 - share) * min(self.chooser.peak(self.chooser.least().division), room)
-
-    @property
     def _room(self) -> float:
         """The room for divisions whose bytes are computed."""
-        return self._limit * (1 - _SPARE if self.inner == "inductor" else 1)
+        return self.terms.room * (1 - _SPARE if self.inner == "inductor" else 1)
 
     def _better(self, both: bool) -> Choice | None:
         """Another choice, after one graph or both graphs of a division were seen; None to keep it."""
         assert self.chooser is not None and self.choice is not None
-        chooser, room, division = self.chooser, self._limit, self.choice.division
+        chooser, room, division = self.chooser, self.terms.room, self.choice.division
         if chooser.peak(division) <= room:
             if division is chooser.plain or not both or len(chooser.noted) >= _MOST - 1 or chooser.peak(division) > (1 - _UNUSED) * room:
                 return None
@@ -257,7 +252,7 @@ class Plan:
     def _fastest(self) -> Choice:
         """The fastest division found that fits, or the smallest one."""
         assert self.chooser is not None
-        return self.chooser.fitting(self._room) or self.chooser.fitting(self._limit) or self.chooser.least()
+        return self.chooser.fitting(self._room) or self.chooser.fitting(self.terms.room) or self.chooser.least()
 
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
         started = time.monotonic()
@@ -295,8 +290,10 @@ class Plan:
         if loss is None:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in theirs.at(1.0)))
+        if self.terms.share_of_room < 1:
+            loss = self._later(graph, plain)
         self.chooser = Chooser(graph, [plain], loss)
-        if fuses and self.chooser.peak(self.chooser.plain) > self._limit * (1 - _AMPLE):
+        if fuses and self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE):
             called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
             for place, bytes in zip(called, self.kernels.extra([nodes[place] for place in called]), strict=True):
                 graph.values[place].extra = self.extra[nodes[place].name] = bytes
@@ -317,6 +314,19 @@ class Plan:
                 if found is not None and chooser.peak(found.division) <= self._room:
                     break
         return self._fastest()
+
+    def _later(self, graph: Graph, plain: tuple[str, frozenset[int]]) -> int:
+        """Bytes for graphs that run later in the forward pass, while the values of this one are kept: they take the place of the loss.
+
+        A later graph needs its own least peak, for which this graph's stands, and its share of the rest.
+        """
+        room, share, chooser = self.terms.room, self.terms.share_of_room, Chooser(graph, [plain])
+
+        def later(least: int) -> int:
+            return int(least + (1 - share) * max(room - least, 0))
+
+        ample = later(min(chooser.plain.peak, room))
+        return ample if chooser.plain.kept + ample <= room else later(min(chooser.least().division.peak, room))
 
     def _time_all(self, graph: Graph, nodes: list[fx.Node]) -> None:
         """Sets the times of all kernels, which run at the same time as copies."""
