@@ -4,6 +4,9 @@
 #
 # usage: scripts/gpu-first-page.sh OUTPUT [resnet50:256 gpt2:8 unet3d:4 ..]
 #
+# WHAT names the parts to run (all of them: run compare questions too-small plain). The questions of all models of a GPU are asked at once, and their
+# steps are timed one at a time.
+#
 # Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to OUTPUT/done.txt, so that a time limit
 # loses nothing. Each GPU gets some of the models and runs one command at a time, until LIMIT seconds (1800) have passed. PYTHON (python3) needs
 # torch, torchvision and transformers; TIGHTFIT is the command. The extension module is in PACKAGE (this checkout's package), or else NATIVE
@@ -31,6 +34,9 @@ note() { # NAME LIMIT COMMAND ..
     echo "$name: exit $?, $((SECONDS - begin)) s" | tee -a "$output/done.txt"
 }
 train=$here/gpu_run/first_page.py
+asked() { # PART
+    [[ " ${WHAT:-run compare questions too-small plain} " == *" $1 "* ]]
+}
 series() { # NUMBER MODEL:BATCH ..: those of one GPU
     export CUDA_VISIBLE_DEVICES=$1 TIGHTFIT_CACHE=$output/cache-$1.db
     local number=$1 at=0 case model batch
@@ -41,16 +47,21 @@ series() { # NUMBER MODEL:BATCH ..: those of one GPU
     done
     for case in "${mine[@]}"; do
         model=${case%:*} batch=${case#*:}
-        note "$model-run" 90 env TIGHTFIT_TRACE="$output/$model-trace.json" "${tightfit[@]}" run --budget 60% -- "$python" "$train" "$model" "$batch" 40
-        note "$model-compare" 150 "${tightfit[@]}" compare --budget 60% --steps 20 -- "$python" "$train" "$model" "$batch" 1000
+        ! asked run || note "$model-run" 90 env TIGHTFIT_TRACE="$output/$model-trace.json" \
+            "${tightfit[@]}" run --budget 60% -- "$python" "$train" "$model" "$batch" 40
+        ! asked compare || note "$model-compare" 150 "${tightfit[@]}" compare --budget 60% --steps 20 -- "$python" "$train" "$model" "$batch" 1000
     done
+    if asked questions; then
+        for case in "${mine[@]}"; do
+            note "${case%:*}-questions" 600 env LOCK="$output/lock-$number" TIGHTFIT_CACHE="$output/cache-${case%:*}.db" \
+                "$python" "$train" questions "${case%:*}" "${case#*:}" &
+        done
+        wait
+    fi
     for case in "${mine[@]}"; do
-        note "${case%:*}-questions" 150 "$python" "$train" questions "${case%:*}" "${case#*:}"
+        ! asked too-small || note "${case%:*}-too-small" 60 "${tightfit[@]}" run --budget 1GiB -- "$python" "$train" "${case%:*}" "${case#*:}" 40
     done
-    for case in "${mine[@]}"; do
-        note "${case%:*}-too-small" 60 "${tightfit[@]}" run --budget 1GiB -- "$python" "$train" "${case%:*}" "${case#*:}" 40
-    done
-    [ "$number" != 0 ] || note compare-plain-run 120 "${tightfit[@]}" compare --steps 30 -- "$python" "$train" "${1%:*}" "${1#*:}" 1000
+    [ "$number" != 0 ] || ! asked plain || note compare-plain-run 120 "${tightfit[@]}" compare --steps 30 -- "$python" "$train" "${1%:*}" "${1#*:}" 1000
 }
 for ((gpu = 0; gpu < gpus; gpu++)); do
     series "$gpu" "$@" &

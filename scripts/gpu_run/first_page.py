@@ -1,7 +1,11 @@
 """A small training script for scripts/gpu-first-page.sh, which knows nothing of tightfit: MODEL BATCH [STEPS]. With `questions`, it prints the
 answers of `largest_batch` and `sweep` next to measurements."""
 
+import contextlib
+import fcntl
+import gc
 import json
+import os
 import sys
 import time
 
@@ -87,37 +91,76 @@ class Autocast(nn.Module):
             return self.model(x)
 
 
-def peak_of(name, batch, budget=None):
-    """The measured peak of five steps in bytes, or None if they do not fit the GPU or the budget."""
-    import tightfit.torch as tt
-    from tightfit import DoesNotFit
+@contextlib.contextmanager
+def alone():
+    """Waits until no other process of this script uses the GPU."""
+    with open(os.environ.get("LOCK", os.devnull), "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
-    gpu = torch.cuda.is_available()
-    if gpu:
-        torch.cuda.empty_cache()
+
+def step_of(name, batch, budget=None):
+    """A function that runs a step, plain or within a budget, and returns its seconds and its peak in bytes."""
+    import tightfit.torch as tt
+
     model, make, loss_of = build(name, batch)
     model = Autocast(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     if budget is not None:
         tt.fit(model, budget, optimizer=optimizer)
     x = make(batch)
-    most, times = 0, []
+
+    def step():
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        begin = time.perf_counter()
+        loss_of(model(x)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin, int(torch.cuda.max_memory_allocated()) if DEVICE == "cuda" else 0
+
+    return step
+
+
+def measured(name, batch, budget=None, steps=12):
+    """The highest peak of these steps, and their median time without the first four; or why they failed."""
+    from tightfit import DoesNotFit
+
+    gc.collect()
+    torch.cuda.empty_cache()
     try:
-        for _ in range(12):
-            if gpu:
-                torch.cuda.synchronize()
-                torch.cuda.reset_peak_memory_stats()
-            begin = time.perf_counter()
-            loss_of(model(x)).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            if gpu:
-                torch.cuda.synchronize()
-                most = int(torch.cuda.max_memory_allocated())
-            times.append(time.perf_counter() - begin)
-    except (torch.OutOfMemoryError, DoesNotFit) as error:
-        return {"failed": str(error)[:200]}
-    return {"peak_bytes": most, "step_ms": 1e3 * sorted(times[4:])[len(times[4:]) // 2]}
+        step = step_of(name, batch, budget)
+        # The first step plans.
+        ran = [step()]
+        with alone():
+            ran += [step() for _ in range(steps - 1)]
+    except DoesNotFit as error:
+        return {"refused_least_bytes": error.needed_bytes}
+    except torch.OutOfMemoryError:
+        return {"failed": "out of memory"}
+    times = sorted(seconds for seconds, _ in ran[4:])
+    return {"peak_bytes": max(peak for _, peak in ran), "first_s": ran[0][0]} | ({"step_ms": 1e3 * times[len(times) // 2]} if times else {})
+
+
+def largest_by_hand(name, start, budget):
+    """The largest plain mini-batch whose measured peak is within a budget, by bisection over real steps, and the next that was tried."""
+
+    def fits(batch):
+        return measured(name, batch, steps=2).get("peak_bytes", budget + 1) <= budget
+
+    low, high = (start, start + max(1, start // 8)) if fits(start) else (0, start)
+    while fits(high):
+        low, high = high, high + max(1, high // 8)
+    while high - low > max(1, low // 128):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low, high
 
 
 def questions(name, batch):
@@ -125,27 +168,34 @@ def questions(name, batch):
     import tightfit.torch as tt
 
     def say(**what):
-        print(json.dumps({"model": name, **what}), flush=True)
+        print(json.dumps({"model": name, **what, "at_s": round(time.time() - began, 1)}), flush=True)
 
+    began = time.time()
     model, make, loss_of = build(name, batch)
     model = Autocast(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    budget = "16GiB" if DEVICE == "cuda" else "16MiB"
+    budget = int(os.environ.get("BUDGET_GIB", 16)) << 30 if DEVICE == "cuda" else 16 << 20
+    # A step within a budget comes first: it measures the operations, for the answers after it.
+    say(measured="fit 60%", batch=batch, **measured(name, batch, "60%"))
+    say(measured="plain", batch=batch, **measured(name, batch))
     begin = time.time()
     plan = tt.plan(model, make(batch), optimizer=optimizer)
-    sweep = plan.sweep((1.0, 0.8, 0.6, 0.4))
+    given = tt.plan(model, make(batch), optimizer=optimizer, loss=loss_of)
+    say(question="plain", batch=batch, answer=plan.plain, with_its_loss=given.plain)
+    sweep = plan.sweep((0.8, 0.6, 0.4))
     say(question="sweep", batch=batch, answer=sweep._rows(), least=sweep.least, plain=sweep.plain, seconds=time.time() - begin)
-    say(measured="plain", batch=batch, **peak_of(name, batch))
-    for share in ("60%", "80%"):
-        say(measured=f"fit {share}", batch=batch, **peak_of(name, batch, share))
+    for share in (0.8, 0.4):
+        say(measured=f"fit {share:.0%}", batch=batch, **measured(name, batch, share))
     begin = time.time()
     found = tt.largest_batch(model, make, budget, optimizer=optimizer)
-    say(question=f"largest_batch {budget}", answer=found.batch, plain=found.plain_batch, said=repr(found), seconds=time.time() - begin)
-    del model, optimizer
-    if found.batch:
-        say(measured=f"fit {budget}", batch=found.batch, **peak_of(name, found.batch, budget))
+    say(question="largest_batch", budget=budget, answer=found.batch, plain=found.plain_batch, said=repr(found), seconds=time.time() - begin)
+    del model, optimizer, plan, given, sweep
     if found.plain_batch:
-        say(measured="plain", batch=found.plain_batch, **peak_of(name, found.plain_batch))
+        fits, fails = largest_by_hand(name, found.plain_batch, budget)
+        say(measured="largest plain mini-batch", budget=budget, fits=fits, does_not_fit=fails)
+    if found.batch:
+        for more in (found.batch, found.batch + max(1, found.batch // 16)):
+            say(measured="fit", budget=budget, batch=more, **measured(name, more, budget, steps=6))
 
 
 if __name__ == "__main__":

@@ -368,7 +368,7 @@ class Case:
     def least(self, fitted):
         """The least budget that is found, and one step of 1% below it."""
         begin = time.perf_counter()
-        least = least_of(fitted)
+        least = least_of(fitted).needed
         self.tell("least", {"bytes": least, "search_s": round(time.perf_counter() - begin, 2)})
         # Free the bytes that a plan leaves for gaps between blocks.
         del fitted
@@ -426,7 +426,7 @@ def main():
         # Measured once, not for every budget of the sweep.
         case.plain_trace, case.long = None, 0
         if options.sweep and fitted is not None:
-            case.sweep(plain["peak_bytes"], least_of(fitted))
+            case.sweep(plain["peak_bytes"], least_of(fitted).needed)
         if options.least and fitted is not None:
             case.least(fitted)
     case.measure("plain again")

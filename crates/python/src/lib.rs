@@ -9,6 +9,7 @@
 //! measure, profile, solve, verify   convolutions: `tightfit.measure`, `Profile`, `optimize`, `verify`
 //! prepare, plan, planned, fates     `tightfit.plan`, plans of recorded steps, and the fate of each tensor
 //! eager, flow                       for `tightfit._budget`: the simulator of eager steps; least cuts of compiled graphs
+//! noting                            for `_budget/eager`: the calls that a pass makes
 //! mixed                             mini-batches for unequal devices
 //! device, failure, interrupt        shared by these: the device of a call, exceptions, Ctrl-C
 //! ```
@@ -26,6 +27,7 @@ mod flow;
 mod interrupt;
 mod measure;
 mod mixed;
+mod noting;
 mod plan;
 mod planned;
 mod prepare;
@@ -46,6 +48,8 @@ mod _native {
     use super::measure::measure;
     #[pymodule_export]
     use super::mixed::{record_steps, split, split_times};
+    #[pymodule_export]
+    use super::noting::{Call, Handle, Held, Notes, Rerun, Slot, Value, settings, settle, unowned, view_of};
     #[pymodule_export]
     use super::plan::{card, plan, plan_step};
     #[pymodule_export]

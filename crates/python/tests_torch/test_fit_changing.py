@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from tightfit._budget.eager import again
+from tightfit._budget.eager import unpacks
 
 PROGRAMS = 300
 # Programs that had wrong bits once.
@@ -44,22 +44,27 @@ def test_a_program_that_failed_once_has_equal_bits(programs, seed):
 
 def stale_numbers(monkeypatch):
     """A rerun has another number than its call."""
-    given = again._given
-    monkeypatch.setattr(again, "_given", lambda value, tensors: value * 1.5 if type(value) is float else given(value, tensors))
+    run_again = unpacks.run_again
+
+    def stale(active, slot):
+        call = slot.call
+        function = call.function
+        call.function = lambda *args, **kwargs: function(*(value * 1.5 if type(value) is float else value for value in args), **kwargs)
+        run_again(active, slot)
+
+    monkeypatch.setattr(unpacks, "run_again", stale)
 
 
 def wrong_outputs(monkeypatch):
     """A rerun makes something else."""
-    one = again._Rerun.one
+    run_again = unpacks.run_again
 
-    def wrong(self, call):
-        one(self, call)
-        for reference in call.slots:
-            slot = reference()
-            if slot is not None and slot.tensor is not None and not slot.kept and slot.tensor.is_floating_point():
-                slot.tensor = slot.tensor * 1.01
+    def wrong(active, slot):
+        run_again(active, slot)
+        if slot.tensor.is_floating_point():
+            slot.tensor = slot.tensor * 1.01
 
-    monkeypatch.setattr(again._Rerun, "one", wrong)
+    monkeypatch.setattr(unpacks, "run_again", wrong)
 
 
 @pytest.mark.parametrize("broken", [stale_numbers, wrong_outputs])

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import tightfit
@@ -47,7 +48,7 @@ def test_a_plan_answers_without_running_anything(tmp_path):
     assert plan.fits and plan.peak <= plain.least and plan.overhead >= 0 and len(plan.decisions) > 0
     near = tt.plan(model, x, budget=(plain.peak + plain.least) // 2)
     assert plain.gap is None and near.gap is not None and near.gap >= 0
-    assert plan.assumed == ["the loss is a mean over the outputs, in 32 bits"]
+    assert plan.assumed == ["the loss is a cross entropy of the outputs, in 32 bits"]
     assert "the optimizer is AdamW" in plain.assumed
     refused = tt.plan(model, x, budget="1KiB")
     assert not refused.fits and refused.peak == refused.least > 1024
@@ -74,7 +75,7 @@ def test_the_least_budget_has_room_for_gaps(monkeypatch):
     model, x = resnet()
     monkeypatch.setattr(question, "may_grow", lambda device: True)
     least = question.least_of
-    monkeypatch.setattr(question, "least_of", lambda fitted: least(fitted) // 2)
+    monkeypatch.setattr(question, "least_of", lambda fitted: SimpleNamespace(needed=least(fitted).needed // 2))
     plan = tt.plan(model, x)
     assert tt.plan(model, x, budget=plan.least).fits
     assert plan.sweep((1.0, 0.9)).plans[-1][1].fits
@@ -144,7 +145,7 @@ def refusal(model, x, budget, optimizer):
 def test_a_budget_that_cannot_be_met_says_where_memory_peaks_and_what_helps():
     model, x = resnet()
     said = refusal(model, x, 200_000, sgd(model))
-    assert re.search(r"Resnet does not fit in 195.31 KiB: the least budget found is \d+ bytes \(.* KiB\)\. Memory peaks in the ", said), said
+    assert re.search(r"Resnet does not fit in 195.31 KiB: the least budget found is \d+\.\d\d KiB\. Memory peaks in the ", said), said
     assert re.search(r"pass, (at \w+ )?(in [\w.]+|outside the model's submodules).*; give a larger budget or a smaller batch$", said), said
     # A smaller batch leaves weights, gradients and state as they are.
     model = nn.Linear(512, 512)
@@ -175,7 +176,7 @@ def test_less_memory_costs_time_down_to_the_least_budget(tmp_path):
     assert [share for share, _ in sweep.plans] == [1.0, 0.8, sweep.least / sweep.plain, 0.01]
     assert sweep._rows()[0]["overhead"] == 0 and sweep._rows()[3]["peak_bytes"] is None
     assert sweep.least == plan.least <= min(one.peak for _, one in sweep.plans if one.fits)
-    assert f"least {text(plan.least)}" in sweep.svg() and f"plain {text(plan.plain)}" in sweep.svg()
+    assert f"least budget: {text(plan.least, enough=True)}" in sweep.svg() and f"plain: {text(plan.plain)}" in sweep.svg()
     assert "data:image/svg+xml" in sweep._repr_html_()
     with pytest.raises(tightfit.BadInput):
         plan.sweep(())

@@ -56,7 +56,7 @@ class Plan(Table):
         self.device = fitted.device
         self.host = fitted.outcome.host
         self.assumed = list(fitted.step.assumed)
-        self._least: int | None = None
+        self._least: int | None = None if fits else fitted.needed
 
     @property
     def least(self) -> int:
@@ -148,9 +148,9 @@ class Plan(Table):
         Raises
         ------
         BadInput
-            If a share is not above 0.
+            If a share is not above 0, or above 10, as percentages are.
         """
-        if not shares or min(shares) <= 0:
+        if not shares or min(shares) <= 0 or max(shares) > 10:
             raise BadInput(f"shares={list(shares)!r}: give shares of what plain needs, such as (0.8, 0.6, 0.4)")
         plans = []
         for share in sorted(set(shares), reverse=True):
@@ -208,7 +208,12 @@ class Plan(Table):
         FileError
             If the file cannot be written.
         """
-        three = f"<b>{text(self.peak)}</b>peak, of {self._shown()[0]['value']}", f"<b>{text(self.plain)}</b>plain", f"<b>{100 * self.overhead:.1f}%</b>added time"
+        budget = self._shown()[0]["value"]
+        if self.fits:
+            share = f"; {100 * self.peak / max(self.plain, 1):.0f}% of plain" if self._fitted.schedule is not None else ""
+            three = [(text(self.peak), f"peak, of {budget}{share}"), (text(self.plain), "plain"), (f"{100 * self.overhead:.1f}%", "added time")]
+        else:
+            three = [("does not fit", f"in {budget}"), (text(self.least, enough=True), "least budget found"), (text(self.plain), "plain")]
         rows = "".join(
             f"<tr><td>{html.escape(row['tensor'])}</td><td>{text(row['bytes'])}</td><td>{row['decision']}</td></tr>" for row in self._rows()
         )
@@ -218,7 +223,7 @@ class Plan(Table):
         _write(
             path,
             f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1><div class='three'>"
-            + "".join(f"<div>{one}</div>" for one in three)
+            + "".join(f"<div><b>{number}</b>{html.escape(what)}</div>" for number, what in three)
             + f"</div><p>{html.escape(self._fitted.brief(self.network))}.</p><div class='wide'>{self.svg()}</div>{assumed}{table}</html>",
         )
 
@@ -263,7 +268,7 @@ class Sweep(Table):
             if plan.fits:
                 row |= {"added time": f"{100 * plan.overhead:.1f}%", "moved": size(plan.offloaded_bytes), "recomputed": f"{plan.recomputed_us / 1e3:.1f} ms"}
             else:
-                row |= {"added time": f"does not fit (least {text(self.least)})", "moved": "", "recomputed": ""}
+                row |= {"added time": f"does not fit (least {text(self.least, enough=True)})", "moved": "", "recomputed": ""}
             rows.append(row)
         return rows
 
@@ -289,7 +294,7 @@ class Sweep(Table):
         body = "".join("<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>" for row in rows)
         table = f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
         fit = [(share, plan) for share, plan in self.plans if plan.fits]
-        three = [(text(self.plain), "plain"), (text(self.least), f"least, {100 * self.least / self.plain:.0f}% of plain")]
+        three = [(text(self.plain), "plain"), (text(self.least, enough=True), f"least, {100 * self.least / self.plain:.0f}% of plain")]
         three += [(f"{100 * plan.overhead:.1f}%", f"added time in {100 * share:.0f}% of plain") for share, plan in fit[-1:]]
         numbers = "".join(f"<div><b>{number}</b>{html.escape(what)}</div>" for number, what in three)
         # One point is no curve.
@@ -321,7 +326,7 @@ class LargestBatch:
 
     def __repr__(self) -> str:
         if not self.batch:
-            return f"<LargestBatch: none fits; {self.plan.network} needs at least {text(self.plan.least)} for one sample>"
+            return f"<LargestBatch: none fits; {self.plan.network} needs at least {text(self.plan.least, enough=True)} for one sample>"
         return f"<LargestBatch: {self.batch} with a plan, {self.plain_batch} without: {self.plan._fitted.brief(self.plan.network)}>"
 
 

@@ -60,7 +60,7 @@ def fit(
     optimizer
         The optimizer, for the bytes of its state; AdamW is assumed if none is given.
     loss
-        Maps the model's outputs to a scalar, for the prediction; a mean over the outputs is assumed if none is given.
+        Maps the model's outputs to a scalar, for the prediction; a cross entropy of the outputs is assumed if none is given.
     host_budget
         Bytes of host memory for what is moved there, such as ``"16GiB"``; a share of what is free if none is given.
     recompute
@@ -224,7 +224,7 @@ def largest_batch(
     Parameters
     ----------
     make_inputs
-        Makes the inputs of a mini-batch of so many samples, on the model's device: a tensor, or a tuple of arguments.
+        Makes the inputs of a mini-batch of a given number of samples, on the model's device: a tensor, or a tuple of arguments.
     budget
         Bytes on the device, such as ``"8GiB"``; a share says nothing about a size. Without one, what the card of `costs` has.
     optimizer, loss, host_budget, recompute, costs
@@ -235,6 +235,8 @@ def largest_batch(
     BadInput
         If the budget is no size, or the model cannot be rehearsed.
     """
+    if not callable(make_inputs):
+        raise BadInput("make_inputs takes a function of the mini-batch size, such as lambda batch: torch.randn(batch, 3, 224, 224)")
     card = card_of(costs) if costs is not None else None
     size = budget_of(budget, _device(model)) if budget is not None else card.room if card is not None else None
     if size is None or isinstance(size, Share):

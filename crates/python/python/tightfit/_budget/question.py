@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput, DoesNotFit
+from ..errors import BadInput
 from .memory.allocator import may_grow, most_reserved, reserve_of, there_on
 from .memory.host import host_bytes
 from .memory.reservation import InitialReservation
@@ -44,6 +44,8 @@ class Question:
         The card that times are predicted for; None for the model's own device.
     notes
         What was assumed of the program, in words.
+    lowest
+        The plan with the least need that was found.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Question:
     recomputes: bool
     card: Card | None
     notes: list[str]
+    lowest: Fitted | None = None
 
     @classmethod
     def about(
@@ -91,34 +94,35 @@ class Question:
         """Returns a plan within a budget and True. If none fits, it returns the plan with the least need and False."""
         if isinstance(budget, Share):
             budget = budget.of(self.plain)
-        try:
-            return self._planned(budget, True), True
-        except DoesNotFit as error:
-            fitted = self._planned(error.needed_bytes, False)
-        fitted.budget = budget
-        return fitted, False
+        fitted = self._planned(budget)
+        if not fitted.fits:
+            fitted = replace(self._lower(fitted), budget=budget)
+        return fitted, fitted.fits
 
     def fits(self, budget: int) -> bool:
         """Whether a plan within a budget is found."""
-        try:
-            self._planned(budget, True)
-        except DoesNotFit:
-            return False
-        return True
+        return self.within(budget)[1]
 
     def least(self, fitted: Fitted) -> int:
-        """The least budget in bytes for which a plan is found."""
+        """The least budget in bytes for which a plan was found."""
         with assuming(self.card):
-            found = least_of(fitted)
+            least = least_of(fitted)
+        if not self._grows:
+            return self._lower(least).needed
         # A plan without a limit is made without regard to gaps between blocks. If gaps count, the answer must fit with them.
-        for _ in range(_TRIES if self._grows else 0):
-            try:
-                self._planned(found, True)
-            except DoesNotFit as error:
-                found = max(error.needed_bytes, found + 1)
-            else:
+        found = least.needed
+        for _ in range(_TRIES):
+            fitted = self._planned(found)
+            if fitted.fits:
                 break
+            found = max(fitted.needed, found + 1)
         return found
+
+    def _lower(self, fitted: Fitted) -> Fitted:
+        """The plan with the least need so far. Searches are limited in time, so a later one may miss the plan of an earlier one."""
+        if self.lowest is None or fitted.needed < self.lowest.needed:
+            self.lowest = fitted
+        return self.lowest
 
     @property
     def _grows(self) -> bool:
@@ -148,16 +152,19 @@ class Question:
             step = step_of(self.rehearsal, self.device, self.name, outside, self._times, self.host, self.recomputes)
         return simulate(Lives(step.data), {}).peak
 
-    def _planned(self, budget: int, must_have_room: bool) -> Fitted:
+    def _planned(self, budget: int) -> Fitted:
+        """The plan within a budget, or the plan with the least need if none is."""
         outside = Assumed(self.state, self.scratch, self.buckets, self.reserve, 0)
         grows = budget < UNLIMITED and self._grows
         most, there = (most_reserved(budget), there_on(self.device)) if grows else (None, InitialReservation())
         with assuming(self.card):
             fitted = make_plan(
                 self.rehearsal, self.device, self.name, budget, outside, time.monotonic(), self._times, self.host, 0, most, there,
-                must_have_room=must_have_room, recomputes=self.recomputes,
+                must_have_room=True, must_fit=False, recomputes=self.recomputes,
             )  # fmt: skip
         if self.card is not None:
             fitted.card = self.card.name
         fitted.step.assumed.extend(self.notes)
+        if not fitted.fits or fitted.schedule is not None:
+            self._lower(fitted)
         return fitted

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._native import unowned
 from ..plan.counts import Counts
 from ..record.inputs import other_layout
 from ..record.recorder import Recorder
-from .slots import modified, unowned
+from .slots import modified
 
 __all__ = ["SafePass"]
 

@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..._native import Handle, Slot, settle, unowned, view_of
 from ..memory.masks import mask_of
-from ..plan.pack_schedule import DROP, KEEP, LEAF, OFFLOAD, PackSchedule
+from ..plan.pack_schedule import DROP, KEEP, PackSchedule
 from ..plan.counts import Counts
+from ..record.marks import is_small
 from ..record.readers import is_sign, readers
-from .noting import Call, Noting, Value, is_cast, view_of
-from .slots import Handle, Slot, copy_of, unowned
+from .noting import Noting
+from .slots import copy_of
 from .unread import Unread, drop_after
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..memory.copies import Copies
+    from ..memory.masks import Mask
     from ..plan.watch import Watch
 
 __all__ = ["Packs"]
@@ -120,11 +123,13 @@ class Packs:
             for tensor, view in zip(group, views, strict=True):
                 self.copied[id(tensor)] = tensor, tensor._version, view.detach()
 
-    def small(self, tensor: Tensor) -> Tensor:
-        """A copy of a small tensor as it is now."""
+    def small(self, tensor: Tensor) -> Tensor | None:
+        """Copies a small tensor as it is now. Returns None for a larger tensor."""
         known = self.copied.get(id(tensor))
         if known is not None and known[0] is tensor and known[1] == tensor._version:
             return known[2]
+        if not is_small(tensor.dim(), tensor.numel() * tensor.itemsize, tensor.is_leaf):
+            return None
         if tensor.is_leaf and len(self.schedule.small) < 4096:
             self.schedule.small[id(tensor)] = weakref.ref(tensor)
         return copy_of(tensor.detach())
@@ -135,12 +140,12 @@ class Packs:
         """Answers the k-th pack from the plan."""
         k = self.k
         self.k = k + 1
-        if self.pending and _nodes_made() > self.nodes and (self.noting is None or self.noting.now is None):
+        if self.pending and _nodes_made() > self.nodes and (self.noting is None or not self.noting.runs):
             self.flush()
         # It is kept whatever it is; this is where most packs end.
         if k < self.known and tensor.numel() == self.kept[k]:
             noting = self.noting
-            if noting is not None and noting.now is not None:
+            if noting is not None and noting.runs:
                 self.pending.append((None, tensor))
             return tensor if tensor.is_leaf else tensor.detach(), tensor._version, k
         return self._undecided(tensor, k)
@@ -153,16 +158,16 @@ class Packs:
         if answer is not None and answer[0] == KEEP and (
             tensor.numel() == answer[1] or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
         ) or _stays(tensor):
-            if self.noting is not None and self.noting.now is not None:
+            if self.noting is not None and self.noting.runs:
                 self.pending.append((None, tensor))
             return unowned(tensor), tensor._version, k
         if answer is not None and answer[0] == DROP and (tensor.shape, tensor.dtype) == answer[4]:
             return Unread(self, unowned(tensor), k, tensor)
         handle = Handle(k, tensor)
         slot = self.slots.get(answer[3]) if answer is not None and answer[0] != KEEP else None
-        if slot is not None and slot.origin is not None and self._has(slot, tensor):
+        if slot is not None and slot.has(tensor):
             # The same value was decided before.
-            self._join(handle, slot, tensor)
+            handle.join(slot, tensor, self.noting)
             return handle
         self.pending.append((handle, tensor))
         self.nodes = _nodes_made()
@@ -170,24 +175,16 @@ class Packs:
 
     def flush(self) -> None:
         """Decides what waits, now that its operation has returned."""
-        pending, self.pending = self.pending, []
-        for handle, tensor in pending:
-            if handle is not None:
-                self._settle(handle, tensor, None, (), ())
+        settle(self)
 
-    def call_ended(self, call: Call | None, pairs: Any, outputs: Any) -> None:
-        """Decides about the tensors that a noted call has saved; None if the call cannot run again."""
+    def call_ended(self, outputs: Any) -> None:
+        """Looks at the outputs of a noted call."""
         if self.schedule.looks:
             drop_after(self, "", outputs, False)
         if self.schedule.dropped:
             for packed, reader in readers(outputs):
                 if type(packed) is Handle:
                     packed.reader = reader
-        if self.pending:
-            pending, self.pending = self.pending, []
-            for handle, tensor in pending:
-                if handle is not None:
-                    self._settle(handle, tensor, call, pairs, outputs)
 
     def note_kept(self, tensor: Tensor) -> None:
         """Remembers whether autograd saves a small tensor itself, which a call has read: if so, later passes need no copy of it."""
@@ -197,39 +194,12 @@ class Packs:
         if kept:
             self.schedule.small.pop(id(tensor), None)
 
-    def find_missing(self, call: Call, pairs: Any) -> None:
-        """Looks for large tensors from outside among what the call has saved: what autograd keeps may be kept."""
-        still = []
-        for held in call.missing or ():
-            origin = held.tensor()
-            for handle, saved in self.pending:
-                if origin is None:
-                    break
-                if saved is origin or saved.untyped_storage()._cdata == origin.untyped_storage()._cdata:
-                    held.base = origin.detach()
-                elif origin.is_leaf and (cast := is_cast(saved, origin)):
-                    held.base, held.transposed = saved.detach(), cast < 0
-                    held.version, held.tensor = saved._version, weakref.ref(saved)
-                else:
-                    continue
-                if handle is not None and self._kind(handle.k) == OFFLOAD:
-                    # Its bytes go to the host with the saved tensor's.
-                    held.view = view_of(held.base)
-                    held.base = None
-                    held.slot = self._offloaded(handle, saved)
-                break
-            else:
-                held.slot = self.slot_of(origin) if origin is not None else None
-            if held.base is None and held.slot is None:
-                still.append(held)
-        call.missing = still
-
     def keep_storage(self, storage: int) -> None:
         """Keeps what was saved of a storage on the device, whatever the plan says."""
         self.flush()
         for reference in self.alive.values():
             slot = reference()
-            origin = slot.origin() if slot is not None and slot.origin is not None else None
+            origin = slot.origin() if slot is not None else None
             if slot is not None and origin is not None and origin.untyped_storage()._cdata == storage:
                 slot.tensor, slot.kept, slot.view = origin.detach(), True, view_of(origin)
                 slot.host = slot.ticket = slot.call = None
@@ -239,124 +209,10 @@ class Packs:
         slot = self.saved.get(id(tensor))
         return slot if slot is not None and slot.origin() is tensor and slot.version == tensor._version else None
 
-    def _kind(self, k: int) -> int:
-        return self.schedule.answers[k][0] if k < self.known else OFFLOAD
-
-    def _settle(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
-        """Decides what becomes of a saved tensor. It stays where nothing else answers for it."""
-        self._decide(handle, tensor, call, pairs, outputs)
-        if handle.slot is None:
-            handle.tensor = unowned(tensor)
-
-    def _decide(self, handle: Handle, tensor: Tensor, call: Call | None, pairs: Any, outputs: Any) -> None:
-        """Decides what becomes of a saved tensor; `call` has saved it, and can run again."""
-        k = handle.k
-        if k >= self.known:
-            return self._move_unplanned(handle, tensor)
-        kind, _, _, number, expected = self.schedule.answers[k]
-        if tensor.shape != expected.shape or tensor.dtype is not expected.dtype:
-            return self._move_unplanned(handle, tensor)
-        if kind == OFFLOAD:
-            if handle.slot is None:
-                self._offloaded(handle, tensor)
-            return None
-        slot = self._slot(number)
-        if slot.origin is not None:
-            if self._has(slot, tensor):
-                self._join(handle, slot, tensor)
-            elif kind != LEAF:
-                self._move_unplanned(handle, tensor)
-            return None
-        value = self._value(tensor, pairs, outputs)
-        self._begin(slot, tensor)
-        if kind == LEAF:
-            slot.tensor, slot.kept = tensor.detach(), True
-            whole = value.tensor() if value is not None and value.base is None and value.slot is None else None
-            if value is not None and whole is not None:
-                value.base = whole.detach()
-            self.saved[id(tensor)] = slot
-            return None
-        if value is not None and self._is(value, tensor):
-            slot.call, slot.place = value.call, value.index
-            if not value.is_held():
-                # Calls that read it are ready once its bytes stay, so they must not go after that.
-                value.slot = weakref.ref(slot)
-        elif value is not None and (base := value.tensor()) is not None:
-            # A view of a noted output: the output runs again, and has the same layout then.
-            slot.call, slot.place, slot.view = value.call, value.index, view_of(base)
-            if value.slot is None:
-                value.slot = weakref.ref(slot)
-        elif call is not None and handle.version == tensor._version and call.makes_saved() and not self._is_outside(tensor, call, pairs):
-            slot.call, slot.place = call, -1 - (k - self.noting.first if self.noting is not None else 0)
-        else:
-            del self.slots[number], self.alive[number]
-            return self._move_unplanned(handle, tensor)
-        slot.call.slots.append(weakref.ref(slot))
-        if number in self.schedule.masked and handle.reader is not None and is_sign(handle.reader):
-            slot.mask = mask_of(tensor)
-        self._join(handle, slot, tensor)
-        if number not in self.released and number in self.schedule.keep_until_filled or not slot.call.can_run():
-            slot.tensor, slot.kept = tensor.detach(), True
-        return None
-
-    def _value(self, tensor: Tensor, pairs: Any, outputs: Any) -> Value | None:
-        """The noted output that a saved tensor is, or is a view of."""
-        noting = self.noting
-        if noting is None:
-            return None
-        value = noting.value_of(tensor)
-        if value is not None:
-            return value
-        storage = tensor.untyped_storage()._cdata
-        known = noting.of_storage.get(storage)
-        if known is None:
-            return None
-        for other, ref in pairs:
-            if type(ref) is Value and other.untyped_storage()._cdata == storage and other._version == tensor._version:
-                return ref
-        for other in outputs:
-            if type(other) is torch.Tensor and other.untyped_storage()._cdata == storage:
-                return noting.value_of(other)
-        # Saved by a call without a note, such as a view of a noted output.
-        for value in noting.values_of(storage, known[::-1]):
-            there = value.tensor()
-            if there is not None and there._version == tensor._version == value.version:
-                return value
-        return None
-
     @staticmethod
-    def _has(slot: Slot, tensor: Tensor) -> bool:
-        """Whether a slot answers for a tensor's storage as it is now."""
-        return slot.storage() is tensor.untyped_storage() and slot.version == tensor._version
-
-    @staticmethod
-    def _is(value: Value, tensor: Tensor) -> bool:
-        return value.tensor() is tensor
-
-    @staticmethod
-    def _is_outside(tensor: Tensor, call: Call, pairs: Any) -> bool:
-        """Whether a saved tensor is one that a call has read from outside: running the call again would need it."""
-        storage = tensor.untyped_storage()._cdata
-        return any(type(ref) is not Value and other.untyped_storage()._cdata == storage for other, ref in pairs)
-
-    def _join(self, handle: Handle, slot: Slot, tensor: Tensor) -> None:
-        """Lets a slot answer for a handle."""
-        handle.slot, handle.tensor = slot, None
-        view = view_of(tensor)
-        handle.view = None if view == slot.view and slot.host is None else view
-        value = self.noting.value_of(tensor) if self.noting is not None and slot.call is None else None
-        if value is not None and not value.is_held():
-            # Another view of bytes that stay, or that go to the host: reruns read it there.
-            if slot.host is None:
-                value.base = tensor.detach()
-            else:
-                value.slot, value.view = slot, view
-
-    def _begin(self, slot: Slot, tensor: Tensor) -> None:
-        slot.origin = weakref.ref(tensor)
-        slot.version = tensor._version
-        slot.storage = weakref.ref(tensor.untyped_storage())
-        slot.view = view_of(tensor)
+    def mask(tensor: Tensor, reader: Any) -> Mask | None:
+        """The signs of a saved tensor, if these are all that its node reads."""
+        return mask_of(tensor) if is_sign(reader) else None
 
     def _slot(self, number: int) -> Slot:
         slot = self.slots.get(number)
@@ -369,13 +225,13 @@ class Packs:
         """Moves a saved tensor's storage to its place on the host."""
         number = self.schedule.answers[handle.k][3] if handle.k < self.known else -1
         slot = self._slot(number) if number >= 0 else Slot(-1)
-        if slot.origin is not None:
-            if self._has(slot, tensor):
-                self._join(handle, slot, tensor)
+        if slot.has_begun:
+            if slot.has(tensor):
+                handle.join(slot, tensor, self.noting)
                 return slot
             # Two values at one place: this one gets another place.
             slot = Slot(-1)
-        self._begin(slot, tensor)
+        slot.begin(tensor)
         # A pass that does otherwise may save another value at the place of one that was moved.
         place = self.schedule.slots.get(number) if slot.number >= 0 and number not in self.placed else None
         self.placed.add(number)
@@ -388,7 +244,7 @@ class Packs:
             slot.host = torch.empty(length, dtype=torch.uint8)
             self.counts.fresh_bytes += length
         slot.tensor, slot.kept = tensor.detach(), True
-        self._join(handle, slot, tensor)
+        handle.join(slot, tensor, self.noting)
         self.saved[id(tensor)] = slot
         value = self.noting.value_of(tensor) if self.noting is not None else None
         if value is not None:
@@ -401,7 +257,7 @@ class Packs:
     def _act(self, order: Any) -> None:
         for number in order.release:
             slot = self.slots.get(number) or self.living(number)
-            if slot is None or slot.origin is None:
+            if slot is None or not slot.has_begun:
                 self.released.add(number)
             elif slot.tensor is not None:
                 self._release(slot)
@@ -432,10 +288,10 @@ class Packs:
         self.counts.unplanned += 1
         self.unplanned_bytes += size
         slot = Slot(-1)
-        self._begin(slot, tensor)
+        slot.begin(tensor)
         slot.host = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8)
         slot.tensor, slot.kept = tensor.detach(), True
-        self._join(handle, slot, tensor)
+        handle.join(slot, tensor, self.noting)
         value = self.noting.value_of(tensor) if self.noting is not None else None
         if value is not None and value.slot is None and value.base is None:
             value.slot, value.view = slot, view_of(tensor)

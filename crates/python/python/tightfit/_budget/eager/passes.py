@@ -130,8 +130,7 @@ class Pass(Unpacks):
         self.saved.clear()
         self.copied.clear()
         if self.noting is not None:
-            self.noting.values.clear()
-            self.noting.helds.clear()
+            self.noting.forget()
         # It refers to this pass.
         self.noting = None
         self.counts.packs += self.k

@@ -12,13 +12,14 @@ from ..plan.unread import blank
 from ..record.readers import is_reading, is_sign
 from ..trace import rerunning
 from .again import run_again
-from .noting import Held, Value
 from .packs import Packs
-from .slots import Slot, laid_out, modified, of_view
+from .slots import laid_out, modified, of_view
 from .unread import Unread, give
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..._native import Slot
 
 __all__ = ["Unpacks"]
 
@@ -131,7 +132,7 @@ class Unpacks(Packs):
     @staticmethod
     def check(slot: Slot) -> None:
         """Raises if what was saved has been written to since."""
-        origin = slot.origin() if slot.origin is not None else None
+        origin = slot.origin()
         if origin is not None and origin._version != slot.version:
             raise modified(origin, slot.version)
 
@@ -156,22 +157,6 @@ class Unpacks(Packs):
             run_again(self, slot)
         assert slot.tensor is not None
         return slot.tensor
-
-    def held(self, ref: Value | Held) -> Tensor | None:
-        """The tensor of a noted value, if it is there or on the host."""
-        if ref.base is not None:
-            if type(ref) is Held and ref.is_copy:
-                return ref.base
-            origin = ref.tensor()
-            changed = ref.base if ref.base._version != ref.version else origin if origin is not None and origin._version != ref.version else None
-            if changed is not None:
-                raise modified(changed, ref.version)
-            return ref.base.t() if type(ref) is Held and ref.transposed else ref.base
-        slot = ref.found() if type(ref) is Value else ref.slot
-        if slot is None or slot.tensor is None and slot.host is None:
-            return None
-        tensor = self.viewed(slot, self.content(slot), ref.view)
-        return tensor.t() if type(ref) is Held and ref.transposed else tensor
 
     def __del__(self) -> None:
         # Copies into bytes that are freed now must have ended before the compute stream uses these again.

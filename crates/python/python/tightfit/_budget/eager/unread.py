@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..._native import view_of
 from ..memory.masks import mask_of
 from ..plan.unread import blank
 from ..record.readers import is_reading, is_sign, unread
-from .noting import view_of
 from .slots import modified
 
 if TYPE_CHECKING:

@@ -63,11 +63,11 @@ def budget_of(budget: Any, device: torch.device, argument: str = "budget") -> in
     return budget_bytes(budget, device, argument)
 
 
-def text(size: int) -> str:
-    """A size with its unit, such as ``1.50 GiB``."""
+def text(size: int, *, enough: bool = False) -> str:
+    """A size with its unit, such as ``1.50 GiB``. If `enough`, it is rounded up, so that the budget that it names is large enough."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
-            return f"{size / unit:.2f} {name}"
+            return f"{-(-100 * size // unit) / 100 if enough else size / unit:.2f} {name}"
     return f"{size} bytes"
 
 

@@ -151,6 +151,11 @@ class Fitted:
         return self.needed <= self.budget + self.budget // CROWDED
 
     @property
+    def fits(self) -> bool:
+        """Whether it is within its budget, with its gaps as far as they are known."""
+        return self.peak <= self.budget and self.is_roomy
+
+    @property
     def decisions(self) -> dict[int, dict[str, Any]]:
         """The decision for each tensor that is not just kept."""
         return self.schedule.decisions if self.schedule is not None else self.decided.decisions
@@ -190,7 +195,7 @@ class Fitted:
         """The first facts for a user, on one line."""
         where = f"predicted for {self.device}"
         if self.peak > self.budget:
-            return f"{name} does not fit in {text(self.budget)} (plain needs {text(self.plain)}); it needs at least {text(self.peak)}"
+            return f"{name} does not fit in {text(self.budget)} (plain needs {text(self.plain)}); it needs at least {text(self.needed, enough=True)}"
         if self.schedule is None:
             within = "" if self.budget >= UNLIMITED else f" and fits in {text(self.budget)}; nothing is changed"
             return f"{name} needs {text(self.plain)}{within}"
@@ -214,7 +219,8 @@ class Fitted:
     def line(self, name: str) -> str:
         """The actions of the plan, on one line."""
         if self.peak > self.budget:
-            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {text(self.peak)}"
+            least = text(self.needed, enough=True)
+            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {least}"
         if self.schedule is None:
             fits = "" if self.budget >= UNLIMITED else f" fits in {text(self.budget)}; nothing is changed"
             return f"{name}: predicted peak {text(self.peak)}{fits}"

@@ -63,6 +63,7 @@ def make_plan(
     most: int | None = None,
     there: InitialReservation = InitialReservation(),
     must_have_room: bool = False,
+    must_fit: bool = True,
     recomputes: bool = True,
 ) -> Fitted:
     """Plans a recorded step.
@@ -83,13 +84,15 @@ def make_plan(
         The allocator's reservation before the step.
     must_have_room
         Whether a plan is refused if the allocator would reserve much more than `most`.
+    must_fit
+        Whether an error is raised if no plan within the budget is found. Otherwise the plan with the least need is returned.
     recomputes
         Whether tensors may be recomputed.
 
     Raises
     ------
     DoesNotFit
-        If no plan within the budget is found. The error states the least budget found, and names the operation that needs it.
+        If `must_fit`, and no plan within the budget is found. The error states the least budget found, and names the operation that needs it.
     """
     recorder = rehearsal.recorder
     step = step_of(rehearsal, device, name, assumed, times, host, recomputes)
@@ -105,7 +108,7 @@ def make_plan(
         if made[-1].peak <= budget and (not must_have_room or made[-1].is_roomy):
             return made[-1]
     least = min(map(_with_least, made), key=lambda fitted: fitted.needed)
-    if least.peak <= budget and least.is_roomy:
+    if least.fits or not must_fit:
         return least
     raise misfit(name, least.step, least.outcome, budget, max(least.needed, budget + 1))
 
@@ -245,10 +248,10 @@ def short_search(step: Step, recorder: Recorder, budget: int, device: torch.devi
     return bound.outcome if bound is not None else decided.outcome, plain
 
 
-def least_of(fitted: Fitted) -> int:
-    """The least budget in bytes for which a plan of this step is found."""
+def least_of(fitted: Fitted) -> Fitted:
+    """The plan of this step with the least need that is found."""
     step, lives, decided = _least_decided(fitted.whole, fitted.recorder, fitted.watch.device)
-    return _with_least(_decided_for(replace(fitted, step=step, lives=lives), decided)).needed
+    return _with_least(_decided_for(replace(fitted, step=step, lives=lives), decided))
 
 
 def _decided_for(fitted: Fitted, decided: Decided) -> Fitted:
@@ -285,10 +288,9 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> 
     # Host memory that holds all movable tensors is not the limiting factor.
     movable = sum(tensor["bytes"] for tensor in step.data["tensors"] if tensor["residence"] == "movable")
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
-    found = f"{least} bytes ({text(least)})" if least >= 1 << 10 else text(least)
     gaps = f", with {text(least - outcome.peak)} for gaps between the blocks of PyTorch's allocator" if least > outcome.peak else ""
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {found}{gaps}. {_peak(step, outcome, budget)}",
+        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {text(least, enough=True)}{gaps}. {_peak(step, outcome, budget)}",
         least,
         budget,
     )
@@ -297,8 +299,8 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> 
 def too_small(name: str, lasting: int, budget: int) -> DoesNotFit:
     """The error for a budget that is smaller than the bytes that stay from step to step under any plan."""
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}: weights, gradients and the optimizer's state alone take {lasting} bytes "
-        f"({text(lasting)}); give a larger budget, or use an optimizer that keeps less state",
+        f"{name} does not fit in {text(budget)}: weights, gradients and the optimizer's state alone take "
+        f"{text(lasting, enough=True)}; give a larger budget, or use an optimizer that keeps less state",
         lasting,
         budget,
     )

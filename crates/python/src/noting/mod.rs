@@ -1,0 +1,28 @@
+//! The calls that a pass makes: noted so that they can run again with the very arguments that they had, and run again.
+//!
+//! ```text
+//! notes     a function mode's notes of a pass (`_budget/eager/noting.py` has the rare cases)
+//! note      one call, before and after it runs
+//! calls     a noted call, its outputs, and the tensors that it reads from outside
+//! decide    what becomes of a saved tensor when its operation has returned (`_budget/eager/packs.py` has the other ways)
+//! slots     the state of a saved tensor
+//! rerun     the calls that make a saved tensor again (`_budget/eager/again.py`)
+//! tensors   attributes of tensors, and functions of PyTorch, as Python has them
+//! ```
+//!
+//! A host waits for each of these calls, so names are interned and tables are by identity.
+
+mod calls;
+mod decide;
+mod note;
+mod notes;
+mod rerun;
+mod slots;
+mod tensors;
+
+pub use calls::{Call, Held, Value};
+pub use decide::settle;
+pub use notes::Notes;
+pub use rerun::Rerun;
+pub use slots::{Handle, Slot};
+pub use tensors::{settings, unowned, view_of};

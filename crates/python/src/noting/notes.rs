@@ -1,0 +1,342 @@
+//! The notes of a pass.
+
+use std::collections::HashMap;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::calls::{Held, Source, Value};
+use super::decide::Ended;
+use super::note::{CASTS, Noted, OPENED};
+use super::tensors::{Settings, Torch, address, identity, refers_to, storage, truth, version, view_of};
+
+/// The outputs that are noted in one storage before the table is cleared of tensors that are gone.
+const MOST_IN_STORAGE: usize = 8;
+
+/// Why a call is not noted.
+pub enum Refused {
+    /// It has an argument of which nobody knows whether it stays as it is.
+    Unknown,
+    Failed(PyErr),
+}
+
+impl From<PyErr> for Refused {
+    fn from(error: PyErr) -> Refused {
+        Refused::Failed(error)
+    }
+}
+
+/// The calls of one pass, noted as they are made.
+#[pyclass(subclass, module = "tightfit._native")]
+pub struct Notes {
+    kinds: Py<PyDict>,
+    /// The pass.
+    #[pyo3(get)]
+    pub active: Py<PyAny>,
+    /// Small tensors that earlier calls read, and whether autograd saved them.
+    pub keeps: Py<PyDict>,
+    /// Whether the pass wants to see each call that has ended.
+    pub sees_all: bool,
+    #[pyo3(get)]
+    device: Py<PyAny>,
+    #[pyo3(get)]
+    kind: Py<PyAny>,
+    /// The index of the GPU and its stream, on a GPU.
+    stream: Option<(usize, u64)>,
+    state: Option<(Settings, Py<PyTuple>)>,
+    #[pyo3(get, set)]
+    on: bool,
+    /// Whether a noted call runs, and the number of its first saved tensor.
+    #[pyo3(get)]
+    pub runs: bool,
+    #[pyo3(get)]
+    pub first: usize,
+    values: HashMap<usize, Py<Value>>,
+    /// By storage, the identities of tensors that were outputs in it, the latest last.
+    of_storage: HashMap<u64, Vec<usize>>,
+    helds: HashMap<usize, Py<Held>>,
+}
+
+#[pymethods]
+impl Notes {
+    #[new]
+    fn new(kinds: Py<PyDict>, active: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Notes> {
+        let py = active.py();
+        let schedule = active.getattr("schedule")?;
+        let kind = device.getattr("type")?;
+        let stream = match (kind.eq("cuda")?, &Torch::get(py)?.stream) {
+            (true, Some(read)) => {
+                let index = device.getattr("index")?.extract::<Option<usize>>()?.unwrap_or(0);
+                Some((index, read.call1(py, (index,))?.extract(py)?))
+            }
+            _ => None,
+        };
+        Ok(Notes {
+            kinds,
+            active: active.clone().unbind(),
+            keeps: schedule.getattr("keeps")?.cast_into::<PyDict>()?.unbind(),
+            sees_all: schedule.getattr("looks")?.is_truthy()? || schedule.getattr("dropped")?.is_truthy()?,
+            device: device.clone().unbind(),
+            kind: kind.unbind(),
+            stream,
+            state: None,
+            on: true,
+            runs: false,
+            first: 0,
+            values: HashMap::new(),
+            of_storage: HashMap::new(),
+            helds: HashMap::new(),
+        })
+    }
+
+    /// Calls a function, and notes the call if it may be made again.
+    fn note<'py>(
+        slf: &Bound<'py, Notes>,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let torch = Torch::get(py)?;
+        let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
+        let kinds = slf.borrow().kinds.bind(py).clone();
+        let Some(flags) = kinds.get_item(function)? else { return function.call(args, kwargs) };
+        let flags: u32 = flags.extract()?;
+        if !slf.borrow().on || !truth(py, &torch.is_grad_enabled)? {
+            return function.call(args, kwargs);
+        }
+        if flags >= OPENED {
+            let words = kwargs.map_or_else(|| PyDict::new(py), Clone::clone);
+            return slf.call_method1(intern!(py, "_special"), (function, flags, args, words));
+        }
+        let mut args = args.clone();
+        if flags & CASTS != 0 && truth(py, &torch.is_any_autocast)? {
+            args = slf.call_method1(intern!(py, "cast"), (args,))?.cast_into()?;
+            if slf.call_method1(intern!(py, "_has_stale_casts"), (&args, kwargs))?.is_truthy()? {
+                return function.call(args, kwargs);
+            }
+        }
+        match Noted::new(slf, torch, function, &args, kwargs, flags) {
+            Ok(noted) => noted.run(slf, torch, function, &args, kwargs),
+            Err(Refused::Unknown) => function.call(args, kwargs),
+            Err(Refused::Failed(error)) => Err(error),
+        }
+    }
+
+    /// The noted output that a tensor is.
+    pub fn value_of<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
+        let known = slf.borrow().values.get(&identity(tensor)).map(|value| value.bind(slf.py()).clone());
+        let Some(value) = known else { return Ok(None) };
+        let is_it = value.borrow().version == version(tensor)? && refers_to(&value.borrow().tensor, tensor);
+        Ok(is_it.then_some(value))
+    }
+
+    /// Forgets the outputs and outside tensors in a storage, and returns them.
+    fn take<'py>(slf: &Bound<'py, Notes>, from: u64) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let py = slf.py();
+        let all: Vec<(usize, Source)> = {
+            let of = slf.borrow();
+            let values = of.values.iter().map(|(one, value)| (*one, Source::Value(value.clone_ref(py))));
+            values.chain(of.helds.iter().map(|(one, held)| (*one, Source::Held(held.clone_ref(py))))).collect()
+        };
+        let mut found = Vec::new();
+        for (one, source) in all {
+            let Some(there) = source.tensor(py) else { continue };
+            if storage(&there)? != from {
+                continue;
+            }
+            found.push(source.object(py));
+            let mut of = slf.borrow_mut();
+            match source {
+                Source::Value(_) => drop(of.values.remove(&one)),
+                Source::Held(_) => drop(of.helds.remove(&one)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Forgets all outputs and outside tensors.
+    fn forget(slf: &Bound<'_, Notes>) {
+        let gone = {
+            let mut of = slf.borrow_mut();
+            (std::mem::take(&mut of.values), std::mem::take(&mut of.helds))
+        };
+        drop(gone);
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.kinds)?;
+        visit.call(&self.active)?;
+        visit.call(&self.keeps)?;
+        self.values.values().try_for_each(|value| visit.call(value))?;
+        self.helds.values().try_for_each(|held| visit.call(held))
+    }
+
+    fn __clear__(&mut self) {
+        self.values.clear();
+        self.helds.clear();
+    }
+}
+
+impl Notes {
+    /// The noted output that a saved tensor is, or is a view of. The call that saves it has just ended, if it is noted.
+    pub fn value_in_storage<'py>(
+        slf: &Bound<'py, Notes>,
+        tensor: &Bound<'py, PyAny>,
+        ended: &Ended<'_, 'py>,
+    ) -> PyResult<Option<Bound<'py, Value>>> {
+        let py = slf.py();
+        let value = Notes::value_of(slf, tensor)?;
+        if value.is_some() {
+            return Ok(value);
+        }
+        let (of, last) = (storage(tensor)?, version(tensor)?);
+        let Some(known) = slf.borrow().of_storage.get(&of).cloned() else { return Ok(None) };
+        for (other, source) in ended.pairs {
+            if let Source::Value(value) = source
+                && storage(other)? == of
+                && version(other)? == last
+            {
+                return Ok(Some(value.bind(py).clone()));
+            }
+        }
+        let torch = Torch::get(py)?;
+        for other in ended.outputs {
+            if torch.is_tensor(other) && storage(other)? == of {
+                return Notes::value_of(slf, other);
+            }
+        }
+        // Saved by a call without a note, such as a view of a noted output.
+        for one in known.into_iter().rev() {
+            if let Some((value, there)) = Notes::value_at(slf, one, of)?
+                && version(&there)? == last
+                && value.borrow().version == last
+            {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where a tensor that a call reads comes from.
+    pub fn source(slf: &Bound<'_, Notes>, torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Source, Refused> {
+        let py = slf.py();
+        let (one, at, last) = (identity(tensor), address(tensor)?, version(tensor)?);
+        let of = slf.borrow();
+        if let Some(known) = of.values.get(&one) {
+            let value = known.borrow(py);
+            if value.version == last && value.address == at && refers_to(&value.tensor, tensor) {
+                return Ok(Source::Value(known.clone_ref(py)));
+            }
+        }
+        if let Some(known) = of.helds.get(&one) {
+            let held = known.borrow(py);
+            if held.version == last && held.address == at && refers_to(&held.tensor, tensor) {
+                return Ok(Source::Held(known.clone_ref(py)));
+            }
+        }
+        drop(of);
+        Notes::outside(slf, torch, tensor).map(Source::Held)
+    }
+
+    /// Notes a tensor that no noted call has made.
+    fn outside(slf: &Bound<'_, Notes>, torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Py<Held>, Refused> {
+        let py = slf.py();
+        if !tensor.getattr(intern!(py, "layout"))?.is(&torch.strided)
+            || tensor.getattr(intern!(py, "is_nested"))?.is_truthy()?
+        {
+            return Err(Refused::Unknown);
+        }
+        let (active, keeps) = {
+            let of = slf.borrow();
+            (of.active.bind(py).clone(), of.keeps.bind(py).clone())
+        };
+        let is_kept = match keeps.get_item(identity(tensor))? {
+            Some(known) => {
+                let (there, is_kept) = known.extract::<(Bound<'_, PyAny>, bool)>()?;
+                is_kept && there.call0()?.is(tensor)
+            }
+            None => false,
+        };
+        let mut held = Held::new(tensor)?;
+        if !is_kept {
+            held.base = some(active.call_method1(intern!(py, "small"), (tensor,))?);
+            held.is_copy = held.base.is_some();
+        }
+        if !held.is_copy {
+            held.slot = some(active.call_method1(intern!(py, "slot_of"), (tensor,))?);
+            held.view = Some(view_of(tensor)?.into_any().unbind());
+        }
+        let held = Py::new(py, held)?;
+        let before = slf.borrow_mut().helds.insert(identity(tensor), held.clone_ref(py));
+        drop(before);
+        Ok(held)
+    }
+
+    /// Adds an output of a call.
+    pub fn add(slf: &Bound<'_, Notes>, value: Value, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let (one, of) = (identity(tensor), storage(tensor)?);
+        let before = slf.borrow_mut().values.insert(one, Py::new(py, value)?);
+        drop(before);
+        let is_full = slf.borrow().of_storage.get(&of).is_some_and(|known| known.len() > MOST_IN_STORAGE);
+        if is_full {
+            // Addresses of storages that are gone are used again.
+            let known = slf.borrow_mut().of_storage.remove(&of).unwrap_or_default();
+            let mut there = Vec::new();
+            for other in known {
+                if Notes::value_at(slf, other, of)?.is_some() {
+                    there.push(other);
+                }
+            }
+            slf.borrow_mut().of_storage.insert(of, there);
+        }
+        slf.borrow_mut().of_storage.entry(of).or_default().push(one);
+        Ok(())
+    }
+
+    /// The noted output with this identity and its tensor, if the tensor is in a storage.
+    fn value_at<'py>(
+        slf: &Bound<'py, Notes>,
+        one: usize,
+        of: u64,
+    ) -> PyResult<Option<(Bound<'py, Value>, Bound<'py, PyAny>)>> {
+        let py = slf.py();
+        let known = slf.borrow().values.get(&one).map(|value| value.bind(py).clone());
+        let Some(value) = known else { return Ok(None) };
+        let there = value.borrow().tensor(py);
+        match there {
+            Some(there) if storage(&there)? == of => Ok(Some((value, there))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The settings under which a call runs now.
+    pub fn settings(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<Py<PyTuple>> {
+        let py = slf.py();
+        let kind = slf.borrow().kind.clone_ref(py);
+        let now = torch.settings(py, &kind, Some(false))?;
+        if let Some((before, state)) = &slf.borrow().state
+            && before.is(&now)
+        {
+            return Ok(state.clone_ref(py));
+        }
+        let state = now.tuple(py, &kind)?.unbind();
+        slf.borrow_mut().state = Some((now, state.clone_ref(py)));
+        Ok(state)
+    }
+
+    /// Whether the stream is another than the pass's.
+    pub fn is_elsewhere(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<bool> {
+        match (slf.borrow().stream, &torch.stream) {
+            (Some((index, stream)), Some(read)) => Ok(read.bind(slf.py()).call1((index,))?.extract::<u64>()? != stream),
+            _ => Ok(false),
+        }
+    }
+}
+
+fn some(object: Bound<'_, PyAny>) -> Option<Py<PyAny>> {
+    (!object.is_none()).then(|| object.unbind())
+}

@@ -1,0 +1,214 @@
+//! Attributes of Python's tensors, and the functions of PyTorch that a noted call reads. PyTorch's C++ interface changes with its
+//! versions, so all of these are Python's.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType, PyWeakrefMethods, PyWeakrefReference};
+
+/// Types and functions of PyTorch, looked up once.
+pub struct Torch {
+    tensor: Py<PyType>,
+    parameter: Py<PyType>,
+    size: Py<PyType>,
+    weakref: Py<PyType>,
+    /// Types of arguments that are the same whenever they are read.
+    plain: Vec<Py<PyType>>,
+    pub strided: Py<PyAny>,
+    pub batch_norm: Py<PyAny>,
+    pub is_grad_enabled: Py<PyAny>,
+    pub set_grad_enabled: Py<PyAny>,
+    pub is_any_autocast: Py<PyAny>,
+    is_autocast: Py<PyAny>,
+    autocast_dtype: Py<PyAny>,
+    keeps_casts: Py<PyAny>,
+    /// How matrices and convolutions are computed.
+    kernels: [Py<PyAny>; 5],
+    pub push_hooks: Py<PyAny>,
+    pub pop_hooks: Py<PyAny>,
+    /// The stream of a GPU; builds for CPUs have none.
+    pub stream: Option<Py<PyAny>>,
+}
+
+impl Torch {
+    /// The types and functions; the first call imports them.
+    pub fn get(py: Python<'_>) -> PyResult<&'static Torch> {
+        static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
+        TORCH.get_or_try_init(py, || Torch::new(py))
+    }
+
+    fn new(py: Python<'_>) -> PyResult<Torch> {
+        let torch = py.import("torch")?;
+        let private = torch.getattr("_C")?;
+        let autograd = private.getattr("_autograd")?;
+        let builtins = py.import("builtins")?;
+        let named = |of: &Bound<'_, PyAny>, name: &str| Ok::<_, PyErr>(of.getattr(name)?.unbind());
+        let class =
+            |of: &Bound<'_, PyAny>, name: &str| Ok::<_, PyErr>(of.getattr(name)?.cast_into::<PyType>()?.unbind());
+        let mut plain = Vec::new();
+        for name in ["bool", "int", "float", "complex", "str", "slice"] {
+            plain.push(class(&builtins, name)?);
+        }
+        for name in ["dtype", "device", "layout", "memory_format"] {
+            plain.push(class(&torch, name)?);
+        }
+        plain.push(py.None().bind(py).get_type().unbind());
+        plain.push(py.Ellipsis().bind(py).get_type().unbind());
+        Ok(Torch {
+            tensor: class(&torch, "Tensor")?,
+            parameter: class(&torch.getattr("nn")?, "Parameter")?,
+            size: class(&torch, "Size")?,
+            weakref: class(py.import("weakref")?.as_any(), "ref")?,
+            plain,
+            strided: named(&torch, "strided")?,
+            batch_norm: named(py.import("torch.nn.functional")?.as_any(), "batch_norm")?,
+            is_grad_enabled: named(&torch, "is_grad_enabled")?,
+            set_grad_enabled: named(&private, "_set_grad_enabled")?,
+            is_any_autocast: named(&private, "_is_any_autocast_enabled")?,
+            is_autocast: named(&torch, "is_autocast_enabled")?,
+            autocast_dtype: named(&torch, "get_autocast_dtype")?,
+            keeps_casts: named(&torch, "is_autocast_cache_enabled")?,
+            kernels: [
+                named(&private, "_get_cublas_allow_tf32")?,
+                named(&private, "_get_cudnn_allow_tf32")?,
+                named(&private, "_get_deterministic_algorithms")?,
+                named(&private, "_get_cudnn_deterministic")?,
+                named(&private, "_get_cudnn_benchmark")?,
+            ],
+            push_hooks: named(&autograd, "_push_saved_tensors_default_hooks")?,
+            pop_hooks: named(&autograd, "_pop_saved_tensors_default_hooks")?,
+            stream: private.getattr_opt("_cuda_getCurrentRawStream")?.map(Bound::unbind),
+        })
+    }
+
+    /// Whether a value is a tensor of PyTorch's own class.
+    pub fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
+        is_of(value, &self.tensor)
+    }
+
+    /// Whether it is a tensor or a parameter.
+    pub fn is_tensor_or_parameter(&self, value: &Bound<'_, PyAny>) -> bool {
+        is_of(value, &self.tensor) || is_of(value, &self.parameter)
+    }
+
+    /// Whether it is a shape.
+    pub fn is_size(&self, value: &Bound<'_, PyAny>) -> bool {
+        is_of(value, &self.size)
+    }
+
+    /// Whether it is the same whenever it is read.
+    pub fn is_plain(&self, value: &Bound<'_, PyAny>) -> bool {
+        self.plain.iter().any(|plain| is_of(value, plain))
+    }
+
+    /// Whether it is a weak reference.
+    pub fn is_weakref(&self, value: &Bound<'_, PyAny>) -> bool {
+        is_of(value, &self.weakref)
+    }
+
+    /// Reads the settings under which calls run now.
+    pub fn settings(&self, py: Python<'_>, device: &Py<PyAny>, caches: Option<bool>) -> PyResult<Settings> {
+        let is_cast = truth(py, &self.is_any_autocast)? && self.is_autocast.bind(py).call1((device,))?.is_truthy()?;
+        let mut kernels = [false; 5];
+        for (is_on, read) in kernels.iter_mut().zip(&self.kernels) {
+            *is_on = truth(py, read)?;
+        }
+        Ok(Settings {
+            dtype: if is_cast { Some(self.autocast_dtype.call1(py, (device,))?) } else { None },
+            caches: match caches {
+                Some(caches) => caches,
+                None => truth(py, &self.keeps_casts)?,
+            },
+            kernels,
+        })
+    }
+}
+
+/// The settings that choose kernels: the type to which autocast casts, whether it keeps casts of parameters, and how matrices and
+/// convolutions are computed.
+pub struct Settings {
+    dtype: Option<Py<PyAny>>,
+    caches: bool,
+    kernels: [bool; 5],
+}
+
+impl Settings {
+    /// Whether two settings are the same. A type is one object.
+    pub fn is(&self, other: &Settings) -> bool {
+        let address = |dtype: &Option<Py<PyAny>>| dtype.as_ref().map(Py::as_ptr);
+        (address(&self.dtype), self.caches, self.kernels) == (address(&other.dtype), other.caches, other.kernels)
+    }
+
+    /// The settings as Python changes them: the kind of device, the type, and the switches.
+    pub fn tuple<'py>(&self, py: Python<'py>, device: &Py<PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+        let [matrices, convolutions, deterministic, deterministic_convolutions, benchmark] = self.kernels;
+        let dtype = self.dtype.as_ref().map(|dtype| dtype.clone_ref(py));
+        (device, dtype, self.caches, matrices, convolutions, deterministic, deterministic_convolutions, benchmark)
+            .into_pyobject(py)
+    }
+}
+
+/// The settings that choose kernels: the kind of device, the type to which autocast casts, whether it keeps casts of parameters,
+/// which reruns do not, and how matrices and convolutions are computed.
+#[pyfunction]
+#[pyo3(signature = (kind, caches = None))]
+pub fn settings<'py>(py: Python<'py>, kind: Py<PyAny>, caches: Option<bool>) -> PyResult<Bound<'py, PyTuple>> {
+    Torch::get(py)?.settings(py, &kind, caches)?.tuple(py, &kind)
+}
+
+fn is_of(value: &Bound<'_, PyAny>, class: &Py<PyType>) -> bool {
+    value.get_type_ptr().cast() == class.as_ptr()
+}
+
+/// Calls a function that returns whether something is on.
+pub fn truth(py: Python<'_>, read: &Py<PyAny>) -> PyResult<bool> {
+    read.bind(py).call0()?.is_truthy()
+}
+
+/// The identity of an object.
+pub fn identity(object: &Bound<'_, PyAny>) -> usize {
+    object.as_ptr() as usize
+}
+
+/// How often a tensor was written.
+pub fn version(tensor: &Bound<'_, PyAny>) -> PyResult<i64> {
+    tensor.getattr(intern!(tensor.py(), "_version"))?.extract()
+}
+
+/// Where a tensor's bytes begin.
+pub fn address(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
+    tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract()
+}
+
+/// The identity of a tensor's storage.
+pub fn storage(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let py = tensor.py();
+    tensor.call_method0(intern!(py, "untyped_storage"))?.getattr(intern!(py, "_cdata"))?.extract()
+}
+
+/// A tensor of the same bytes that refers to no node.
+pub fn detached<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    tensor.call_method0(intern!(tensor.py(), "detach"))
+}
+
+/// A saved tensor that refers to no node, which would make a cycle. A parameter, which none made, is itself: plain autograd, too,
+/// sees what a program assigns to its `.data`.
+#[pyfunction]
+pub fn unowned<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if tensor.getattr(intern!(tensor.py(), "is_leaf"))?.is_truthy()? { Ok(tensor.clone()) } else { detached(tensor) }
+}
+
+/// A tensor as a view of its storage: shape, strides, offset and type.
+#[pyfunction]
+pub fn view_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    let py = tensor.py();
+    let shape = tensor.getattr(intern!(py, "shape"))?;
+    let stride = tensor.call_method0(intern!(py, "stride"))?;
+    let offset = tensor.call_method0(intern!(py, "storage_offset"))?;
+    (shape, stride, offset, tensor.getattr(intern!(py, "dtype"))?).into_pyobject(py)
+}
+
+/// Whether a weak reference is one to this object.
+pub fn refers_to(reference: &Py<PyWeakrefReference>, object: &Bound<'_, PyAny>) -> bool {
+    reference.bind(object.py()).upgrade().is_some_and(|there| there.is(object))
+}
