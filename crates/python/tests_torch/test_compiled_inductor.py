@@ -122,18 +122,22 @@ with torch.no_grad():
 """
 ORDER = """
 import sys
-if "tightfit" in sys.modules:
-    from tightfit._budget.compiled.buffers import Buffers
-    own = Buffers.place
 
-    def place(self, divider):
-        needed, peak = self.peak, own(self, divider)
-        made = {node: copy.of for copy in self.copies for node in copy.nodes[:1]}
-        order = [made.get(node, "kernel") for node in self.nodes if type(node.node).__name__ != "MultiOutput"]
-        print("placed", needed <= peak <= divider.room(self.graph.is_backward), *order, file=sys.stderr)
-        return peak
+import torch
+from tightfit._budget.compiled.buffers import Buffers
 
-    Buffers.place = place
+own = Buffers.place
+
+
+def place(self, divider):
+    needed, peak = self.peak, own(self, divider)
+    made = {node: copy.of for copy in self.copies for node in copy.nodes[:1]}
+    order = [made.get(node, "kernel") for node in self.nodes if type(node.node).__name__ != "MultiOutput"]
+    print("placed", needed <= peak <= divider.room(self.graph.is_backward), *order, file=sys.stderr)
+    return peak
+
+
+Buffers.place = place
 """
 
 
