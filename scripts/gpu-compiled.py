@@ -3,13 +3,24 @@
 
     python3 scripts/gpu-compiled.py --out OUTPUT [--models resnet50,convnext,gpt2] [--ways b=0.5,b=0.2,compile,eager] [--seconds 420]
 
-For each model: `eager`; `compile`; `torch.compile` with `activation_memory_budget` b; and `backend="tightfit"` in the bytes of the latter plus 2%.
-Each cell is a separate process with separate folders for compiled code. `WAY+warm` is one step of a second process with the folders of WAY. Several
-cells compile side by side, so first steps take longer than alone. A cell is timed while the other processes of its GPU are stopped. A run resumes:
-cells that are in OUTPUT are left out.
+The models are in `gpu_run/compiled_models.py`. Ways:
+
+    eager, compile    without a budget
+    b=0.5             `torch.compile` with this `activation_memory_budget`; then `backend="tightfit"` in the bytes that it took plus 2%
+    ours=BYTES        `backend="tightfit"` in these bytes, or in a share (ours=60%) of the predicted need of PyTorch's own division
+    least=0.8         the same in a share of the activations at the least peak of PyTorch's in `--known`; weights, gradients, the optimizer's state and
+                      the loss come on top
+    offload=B         `torch.compile` with this `activation_memory_budget` and PyTorch's own offloading of every saved value
+    losses            100 steps, five times by plain compile, and twice within 60% of its bytes; the small models are meant for it
+    sweep             predicted peaks and times, from 100% of the need to the least in steps of 5%
+    WAY+warm          one step of a second process with the folders of WAY
+
+Each cell is a separate process with separate folders for compiled code. Several cells compile side by side, so first steps take longer than alone;
+`--beside 1` avoids that. A cell is timed while the other processes of its GPU are stopped. A run resumes: cells that are in OUTPUT are left out.
 """
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -19,147 +30,206 @@ import sys
 import time
 from pathlib import Path
 
-MODELS = {
-    "resnet50": 256, "convnext": 128, "gpt2": 8, "vit_l": 128, "efficientnet": 128, "unet3d": 2, "sd_unet": 16, "sd_vae": 4, "swin": 128, "regnet": 128,
-    "densenet": 64, "mixer": 128, "bert": 32,
-}  # fmt: skip
-# By name: torchvision's or timm's.
-VISION = {
-    "resnet50": "resnet50", "convnext": "convnext_base", "vit_l": "vit_l_16", "efficientnet": "efficientnet_v2_s", "swin": "swin_t",
-    "regnet": "regnet_y_3_2gf", "densenet": "densenet121",
-}  # fmt: skip
-TIMM = {"mixer": "mixer_b16_224"}
+sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu_run"))
+import offloaded
+from compiled_models import BATCH, build
+
 # The most seconds until a cell is ready to be timed.
-MOST = 240
+MOST = 400
+# The repeats of plain compile whose losses are compared, ours, and the steps of each.
+REPEATS, OURS, STEPS = 5, 2, 100
+SHARE = 0.6
+# Budgets that are tried, from a small one on.
+TRIES = 3
 
 
-def build(name, batch):
-    import torch
-    from torch import nn
+class Trained:
+    """A model and its optimizer in this process, with peaks of memory."""
 
-    if name == "gpt2":
-        from transformers import GPT2Config, GPT2LMHeadModel
+    def __init__(self, name, tiny):
+        import torch
 
-        model = GPT2LMHeadModel(GPT2Config(n_layer=24, n_embd=1024, n_head=16, n_positions=1024, resid_pdrop=0.1, use_cache=False)).cuda()
-        x = torch.randint(0, 50257, (batch, 1024), device="cuda")
-        y = torch.randint(0, 50257, (batch, 1024), device="cuda")
+        self.torch = torch
+        self.device = "cpu" if tiny else "cuda"
+        torch.manual_seed(0)
+        self.model, self.loss, self.batch = build(name, self.device, tiny)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.tiny = tiny
 
-        def loss(net):
-            return nn.functional.cross_entropy(net(x).logits.flatten(0, 1), y.flatten())
-    elif name == "sd_unet":
-        from diffusers import UNet2DConditionModel
+    def compiled(self):
+        """The model compiled without a budget."""
+        return self.torch.compile(self.model, backend="aot_eager_decomp_partition" if self.tiny else "inductor")
 
-        model = UNet2DConditionModel(cross_attention_dim=768).cuda()
-        x, t, c = torch.randn(batch, 4, 64, 64, device="cuda"), torch.full((batch,), 5, device="cuda"), torch.randn(batch, 77, 768, device="cuda")
+    def within(self, budget):
+        """The model compiled within a budget."""
+        options = {"budget": budget, "optimizer": self.optimizer, "inner": "eager" if self.tiny else "inductor"}
+        return self.torch.compile(self.model, backend="tightfit", options=options)
 
-        def loss(net):
-            return net(x, t, c).sample.float().square().mean()
-    elif name == "sd_vae":
-        from diffusers import AutoencoderKL
+    def first_that_fits(self, budgets):
+        """The first budget that is not refused, or a little more than the least one, and the model within it, after a step."""
+        from tightfit._budget.compiled.backend import misfit_in
 
-        model = AutoencoderKL(
-            down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4, block_out_channels=(128, 256, 512, 512), layers_per_block=2
-        ).cuda()
-        x = torch.randn(batch, 3, 256, 256, device="cuda")
+        for budget in budgets:
+            self.torch._dynamo.reset()
+            net = self.within(budget)
+            try:
+                self.step(net)
+                return budget, net
+            except Exception as error:
+                misfit = misfit_in(error)
+                if misfit is None:
+                    raise
+                # The bytes of the least division are known once it is compiled.
+                if len(budgets) < TRIES:
+                    budgets.append(int(misfit.needed_bytes * 1.05))
+        raise SystemExit(f"refused in {budgets}")
 
-        def loss(net):
-            return (net(x).sample.float() - x).square().mean()
-    elif name == "unet3d":
-        sys.path.insert(0, str(Path("scripts/gpu_run").resolve()))
-        from models import UNet3d
-
-        model = UNet3d().cuda()
-        x, y = torch.randn(batch, 1, 128, 128, 128, device="cuda"), torch.randint(0, 2, (batch, 128, 128, 128), device="cuda")
-
-        def loss(net):
-            return nn.functional.cross_entropy(net(x), y)
-    elif name == "bert":
-        from transformers import BertConfig, BertForMaskedLM
-
-        model = BertForMaskedLM(BertConfig()).cuda()
-        x, y = (torch.randint(0, 30522, (batch, 512), device="cuda") for _ in range(2))
-
-        def loss(net):
-            return net(input_ids=x, labels=y).loss
-    else:
-        if name in TIMM:
-            import timm
-
-            model = timm.create_model(TIMM[name])
-        else:
-            import torchvision
-
-            model = getattr(torchvision.models, VISION[name])()
-        model = model.cuda().to(memory_format=torch.channels_last)
-        x = torch.randn(batch, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
-        y = torch.randint(0, 1000, (batch,), device="cuda")
-
-        def loss(net):
-            return nn.functional.cross_entropy(net(x), y)
-
-    return model.train(), loss
-
-
-def cell(name, way, folder):
-    """One cell, in this process."""
-    import torch
-
-    torch.manual_seed(0)
-    model, loss = build(name, MODELS[name])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    net = model
-    kind, value = parts_of(way)
-    if kind == "b":
-        torch._functorch.config.activation_memory_budget = value
-    if kind in ("b", "compile"):
-        net = torch.compile(model)
-    if kind == "ours":
-        net = torch.compile(model, backend="tightfit", options={"budget": int(value), "optimizer": optimizer})
-    losses = []
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16):
-            value = loss(net)
+    def step(self, net):
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.torch.autocast(self.device, self.torch.bfloat16, enabled=not self.tiny):
+            value = self.loss(net)
         value.backward()
-        optimizer.step()
+        self.optimizer.step()
         return value
 
-    began = time.monotonic()
-    losses.append(step().item())
-    first = time.monotonic() - began
-    told = {"model": name, "batch": MODELS[name], "way": kind, "asked": value, "first_step_s": round(first, 1)}
-    if way.endswith("+warm"):
-        return {**told, "warm": True, "losses": losses, "peak_bytes": torch.cuda.max_memory_allocated()}
-    for _ in range(5):
-        losses.append(step().item())
-    settled = time.monotonic() - began
-    torch.cuda.synchronize()
-    first_peak = torch.cuda.max_memory_allocated()
-    torch.cuda.empty_cache()
-    (folder / "ready").touch()
-    while not (folder / "go").exists():
-        time.sleep(0.02)
-    for _ in range(3):
-        step()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    runs = []
-    for _ in range(5):
+    def peak(self, kind="allocated"):
+        return 0 if self.tiny else getattr(self.torch.cuda, f"max_memory_{kind}")()
+
+    def reset_peak(self):
+        if not self.tiny:
+            self.torch.cuda.synchronize()
+            self.torch.cuda.reset_peak_memory_stats()
+
+    def run(self, net, steps):
+        """The milliseconds of each step."""
         times = []
-        for _ in range(8):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        for _ in range(steps):
+            if self.tiny:
+                began = time.perf_counter()
+                self.step(net)
+                times.append(1e3 * (time.perf_counter() - began))
+                continue
+            start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            step()
+            self.step(net)
             end.record()
             end.synchronize()
             times.append(start.elapsed_time(end))
-        runs.append(statistics.median(times))
+        return times
+
+
+def cell(name, way, folder, given):
+    """One cell, in this process."""
+    began, tiny, more = time.monotonic(), given.tiny, {}
+    kind, value = parts_of(way)
+    trained = Trained(name, tiny)
+    model, torch = trained.model, trained.torch
+    told = {"model": name, "batch": trained.batch, "way": kind, "asked": value}
+    if kind in ("losses", "sweep"):
+        found = losses_of(trained) if kind == "losses" else sweep_of(trained)
+        return {**told, "first_step_s": round(time.monotonic() - began, 1), **found}
+    net = model
+    if kind in ("b", "offload"):
+        torch._functorch.config.activation_memory_budget = value
+    if kind == "offload":
+        offloaded.offload_all()
+    if kind in ("b", "compile", "offload"):
+        net = trained.compiled()
+    if kind == "least":
+        beside = offloaded.bytes_beside(model, trained.loss)
+        value = int(beside + value * (given.least - beside))
+        more = {"budget": value, "least_bytes": given.least, "beside_bytes": beside}
+    if kind in ("ours", "least"):
+        net = trained.within(value if isinstance(value, str) else int(value))
+    losses = []
+    trained.reset_peak()
+    began = time.monotonic()
+    losses.append(trained.step(net).item())
+    first = time.monotonic() - began
+    told["first_step_s"] = round(first, 2)
+    if way.endswith("+warm"):
+        from torch._dynamo.utils import compilation_time_metrics, counters
+
+        # PyTorch's own names of its phases, which contain one another.
+        phases = {name: round(sum(seconds), 2) for name, seconds in compilation_time_metrics.items() if sum(seconds) > 0.05}
+        hits = counters["aot_autograd"]["autograd_cache_hit"]
+        return {**told, "warm": True, "hits": hits, "phases_s": phases, "losses": losses, "peak_bytes": trained.peak()}
+    for _ in range(5):
+        losses.append(trained.step(net).item())
+    settled = time.monotonic() - began
+    first_peak = trained.peak()
+    if not tiny:
+        torch.cuda.empty_cache()
+    (folder / "ready").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    trained.run(net, 3)
+    trained.reset_peak()
+    runs = [statistics.median(trained.run(net, 8)) for _ in range(5)]
+    peak, reserved = trained.peak(), trained.peak("reserved")
+    if kind in ("ours", "least") and not tiny:
+        more |= offloaded.planned()
+    if given.trace and kind in ("ours", "least", "offload"):
+        more["copies"] = offloaded.traced(lambda: trained.step(net), folder)
     return {
-        **told, "time_ms": round(min(runs), 2), "median_ms": round(statistics.median(runs), 2), "first_peak_bytes": first_peak,
-        "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(), "settled_s": round(settled, 1),
-        "losses": losses,
+        **told, **more, "time_ms": round(min(runs), 2), "median_ms": round(statistics.median(runs), 2), "first_peak_bytes": first_peak,
+        "peak_bytes": peak, "reserved_bytes": reserved, "settled_s": round(settled, 1), "losses": losses,
     }  # fmt: skip
+
+
+def losses_of(trained):
+    """Losses of the same steps, by plain compile and within a budget.
+
+    ``among`` is the largest difference between two repeats of plain compile in a step, ``ours`` the largest difference between ours and the repeat
+    nearest to it, and ``ours_any`` between ours and any repeat.
+    """
+    torch, model = trained.torch, trained.model
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def train(net):
+        model.load_state_dict(first)
+        trained.optimizer.state.clear()
+        losses = []
+        for step in range(STEPS):
+            torch.manual_seed(step)
+            losses.append(trained.step(net).detach())
+        return [value.item() for value in losses]
+
+    net = trained.compiled()
+    repeats = [train(net) for _ in range(REPEATS)]
+    plain = trained.peak()
+    # The first steps may be compiled once more, with their measured peak.
+    budget, net = trained.first_that_fits([int(SHARE * plain) or "60%"])
+    train(net)
+    trained.reset_peak()
+    ours = [train(net) for _ in range(OURS)]
+    among = max(abs(a - b) for one, other in itertools.combinations(repeats, 2) for a, b in zip(one, other, strict=True))
+    differences = [[abs(a - b) for b in theirs] for one in ours for a, *theirs in zip(one, *repeats, strict=True)]
+    return {
+        "plain_peak_bytes": plain, "budget": budget, "peak_bytes": trained.peak(), "among": among, "ours": max(map(min, differences)),
+        "ours_any": max(map(max, differences)), "repeats": repeats, "of_ours": ours,
+    }  # fmt: skip
+
+
+def sweep_of(trained):
+    """Predicted peaks and times for budgets from 100% of the need to the least, in steps of 5%. ``rise`` is by how much more bytes took more time."""
+    from tightfit._budget.compiled.held import all_held
+
+    # The smaller the budget, the more of PyTorch's divisions are candidates.
+    trained.first_that_fits(["60%"])
+    plan = [graph.plan for held in all_held() for graph in held.graphs.values()][-1]
+    chooser, outside = plan.chooser, plan.terms.outside
+    need = outside + chooser.peak(chooser.plain)
+    points = []
+    for percent in range(100, 0, -5):
+        found = chooser.fitting(need * percent // 100 - outside)
+        if found is None:
+            break
+        peak, time_us = outside + chooser.peak(found.division), found.division.time_us - chooser.plain.time_us
+        points.append({"percent": percent, "peak_bytes": peak, "more_us": round(time_us), "of": found.of})
+    least = outside + chooser.peak(chooser.least().division)
+    rise = max((more["more_us"] - less["more_us"] for more, less in itertools.pairwise(points)), default=0)
+    return {"need_bytes": need, "least_bytes": least, "rise_us": rise, "points": points}
 
 
 def main():
@@ -175,19 +245,22 @@ def main():
     parser.add_argument("--end", type=float, default=470, help="seconds after which cells are ended")
     parser.add_argument("--known", type=Path, help="lines of an earlier run: ours is asked for the bytes in them, without waiting for PyTorch's")
     parser.add_argument("--only-ours", action="store_true", help="with --known: PyTorch's cells are not run again")
+    parser.add_argument("--trace", action="store_true", help="profile a step of cells that may offload")
+    parser.add_argument("--least", type=int, default=0, help="with --cell: PyTorch's least peak in bytes")
     parser.add_argument("--cell", help="one cell, in this process: MODEL:WAY")
+    parser.add_argument("--tiny", action="store_true", help="small models on the CPU, whose planned graphs run eagerly")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.cell:
         name, _, way = given.cell.partition(":")
-        print("CELL " + json.dumps(cell(name, way, folder_of(given.out, name, way))), flush=True)
+        print("CELL " + json.dumps(cell(name, way, folder_of(given.out, name, way), given)), flush=True)
         return
     began = time.monotonic()
     table = given.out / "compiled.jsonl"
     lines = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
     there = {(line["model"], way_of(line)) for line in lines if "first_step_s" in line}
     known = [json.loads(line) for line in given.known.read_text().splitlines()] if given.known else []
-    asked = {(line["model"], way_of(line)): line["peak_bytes"] for line in known if line.get("way") == "b" and "peak_bytes" in line}
+    asked = {(line["model"], way_of(line)): line["peak_bytes"] for line in known + lines if line.get("way") == "b" and "peak_bytes" in line}
     waiting = []
     for way in given.ways.split(","):
         for name in given.models.split(","):
@@ -212,14 +285,15 @@ def main():
             # A second process starts when the first one has ended.
             if len(running) < given.beside and not any(other.cell == (one[0], one[1].removesuffix("+warm")) for other in running):
                 waiting.remove(one)
-                running.append(Cell(*one, given.out, free(), given.threads))
+                given.least = min((peak for (name, _), peak in asked.items() if name == one[0]), default=0)
+                running.append(Cell(*one, given, free()))
         for one in running:
             if timed[one.gpu] is None and one.is_ready and one.process.poll() is None:
                 timed[one.gpu] = one
                 one.stop([other for other in running if other.gpu == one.gpu])
         for one in list(running):
             now = time.monotonic()
-            late = now - one.began > MOST or one.timing and now - one.timing > 60 or spent > given.end
+            late = now - one.began > MOST * (10 if given.tiny else 1) or one.timing and now - one.timing > 60 or spent > given.end
             if one.process.poll() is None and not late:
                 continue
             running.remove(one)
@@ -232,7 +306,7 @@ def main():
             found = one.read()
             with table.open("a") as file:
                 file.write(json.dumps(found) + "\n")
-            print(json.dumps({key: value for key, value in found.items() if key != "losses"}), flush=True)
+            print(json.dumps({key: value for key, value in found.items() if key not in ("losses", "repeats", "of_ours")}), flush=True)
             if "time_ms" in found and one.way.startswith("b=") and one.cell not in asked:
                 waiting.insert(0, (one.name, f"ours={int(found['peak_bytes'] * 1.02)}"))
         time.sleep(0.1)
@@ -241,7 +315,8 @@ def main():
 class Cell:
     """The process of one cell."""
 
-    def __init__(self, name, way, out, gpu, threads):
+    def __init__(self, name, way, given, gpu):
+        out, threads = given.out, given.threads
         self.name, self.way, self.gpu = name, way, gpu
         self.cell = name, way
         self.began, self.timing = time.monotonic(), 0.0
@@ -253,9 +328,10 @@ class Cell:
         environment = {
             **os.environ, "TORCHINDUCTOR_CACHE_DIR": f"/tmp/inductor-{first.name}", "TRITON_CACHE_DIR": f"/tmp/triton-{first.name}",
             "TIGHTFIT_CACHE": str(first / "cache.db"), "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "2",
-            "CUDA_VISIBLE_DEVICES": str(gpu),
+            "CUDA_VISIBLE_DEVICES": str(gpu), "TIGHTFIT_VERBOSE": "1",
         }  # fmt: skip
-        command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}"]
+        command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}", "--least", str(given.least)]
+        command += [option for option, is_on in (("--tiny", given.tiny), ("--trace", given.trace)) if is_on]
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 
@@ -284,7 +360,7 @@ class Cell:
         kind, value = parts_of(self.way)
         found = next((json.loads(line[5:]) for line in lines if line.startswith("CELL ")), None)
         if found is None:
-            found = {"model": self.name, "batch": MODELS[self.name], "way": kind, "asked": value, "failed": self.process.returncode, "end": lines[-8:]}
+            found = {"model": self.name, "batch": BATCH[self.name], "way": kind, "asked": value, "failed": self.process.returncode, "end": lines[-8:]}
         return {**found, "said": [line for line in lines if line.startswith("tightfit:")]}
 
 
@@ -298,13 +374,14 @@ def end(process):
 
 
 def way_of(line):
-    value = "" if line["asked"] is None else f"={line['asked']:g}" if line["way"] == "b" else f"={int(line['asked'])}"
+    asked = line["asked"]
+    value = "" if asked is None else f"={asked}" if isinstance(asked, str) else f"={asked:g}" if line["way"] in ("b", "least", "offload") else f"={int(asked)}"
     return line["way"] + value + ("+warm" if line.get("warm") else "")
 
 
 def parts_of(way):
     kind, _, value = way.removesuffix("+warm").partition("=")
-    return kind, float(value) if value else None
+    return kind, value if value.endswith("%") else float(value) if value else None
 
 
 def folder_of(out, name, way):

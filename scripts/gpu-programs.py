@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Trains with programs that others wrote, plain and within a share of the memory that plain took, on this machine's GPU.
 
-usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--variant plain|budget] [--steps 40] [--seconds 240] [--tiny]
+usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--variant plain|budget] [--steps 40] [--seconds 240] [--beside 1] [--tiny]
 
 FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and `nanoGPT`
 (karpathy/nanoGPT). The trainers of Transformers and Lightning are the installed ones (`gpu_run/trainers.py`). Nothing is fetched: pictures and texts
 are random. With two GPUs, `classification` trains on both as well. Each run has a time limit, and its failure loses no other run.
-OUTPUT/programs.jsonl gets a JSON line as each run is measured: `peak_bytes` and `step_ms` of `gpu_run/watched.py`, the exit code, tightfit's lines,
-and whether the last weights equal plain's. The output of programs is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the
+OUTPUT/programs.jsonl gets a JSON line as each run is measured: `peak_bytes`, `step_ms` and `loss` of `gpu_run/watched.py`, the exit code, tightfit's
+lines, and whether the last weights equal plain's. Runs that are in it are not repeated. With --beside N, N programs start side by side, as compiling
+takes long, and take turns when they are timed. The output of programs is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the
 package's, which PYTHON has). With --variant, one of the two runs alone, and the share is of the peak that tightfit predicts for plain. --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pickle
@@ -20,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -111,7 +114,7 @@ def run(name, variant, budget, case, options, output):
     log = output / f"{name}-{variant}.log"
     begin = time.monotonic()
     with log.open("w") as file:
-        environment = {**os.environ, **environment}
+        environment = {**os.environ, **environment, **({"WATCHED_LOCK": str(output / "timed")} if options.beside > 1 else {})}
         # A separate session: the processes of torchrun end with it.
         with subprocess.Popen(command, cwd=place, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True) as process:
             try:
@@ -140,40 +143,50 @@ def main():
     parser.add_argument("--share", type=int, default=60, help="percent of the bytes that plain had allocated at its peak")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=240.0, help="time limit of each run")
+    parser.add_argument("--beside", type=int, default=1, help="programs that run side by side")
     parser.add_argument("--variant", choices=("plain", "budget"))
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     folder = options.folder.resolve()
-    with (output / "programs.jsonl").open("a") as lines, tempfile.TemporaryDirectory() as written:
+    table = output / "programs.jsonl"
+    lines = [json.loads(line) for line in table.read_text().splitlines()] if table.exists() else []
+    there = {(line["case"], line.get("variant")): line for line in lines if line.get("exit") == 0}
+    writing = threading.Lock()
+
+    def tell(line):
+        with writing, table.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            print(json.dumps(line), flush=True)
+
+    def once(name, variant, budget, plain=None):
+        if (name, variant) in there:
+            return there[name, variant]
+        line = run(name, variant, budget, found[name], options, output)
+        if plain is not None:
+            line["weights_of_plain"] = line.get("weights") == plain.get("weights")
+        tell(line)
+        return line
+
+    def measure(name):
+        if not found[name][0].is_dir():
+            tell({"case": name, "missing": str(found[name][0])})
+            return
+        if options.variant:
+            once(name, options.variant, f"{options.share}%" if options.variant == "budget" else 0)
+            return
+        plain = once(name, "plain", 0)
+        peak = predicted(once(name, "fits", 1 << 40)) if options.tiny else plain.get("peak_bytes", 0)
+        if peak:
+            once(name, "budget", peak * options.share // 100, plain)
+
+    with tempfile.TemporaryDirectory() as written:
         data = Path(written)
         write_data(folder, data, options.tiny)
         found = cases(folder, data, options.tiny)
-
-        def tell(line):
-            lines.write(json.dumps(line) + "\n")
-            lines.flush()
-            print(json.dumps(line))
-
-        for name in options.case or found:
-            if not found[name][0].is_dir():
-                tell({"case": name, "missing": str(found[name][0])})
-                continue
-            if options.variant:
-                budget = f"{options.share}%" if options.variant == "budget" else 0
-                tell(run(name, options.variant, budget, found[name], options, output))
-                continue
-            plain = run(name, "plain", 0, found[name], options, output)
-            tell(plain)
-            peak = plain.get("peak_bytes", 0)
-            if options.tiny:
-                fits = run(name, "fits", 1 << 40, found[name], options, output)
-                tell(fits)
-                peak = predicted(fits)
-            if peak:
-                line = run(name, "budget", peak * options.share // 100, found[name], options, output)
-                tell({**line, "weights_of_plain": line.get("weights") == plain.get("weights")})
+        with concurrent.futures.ThreadPoolExecutor(options.beside) as pool:
+            list(pool.map(measure, options.case or found))
 
 
 if __name__ == "__main__":

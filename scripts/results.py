@@ -116,16 +116,16 @@ def peers(lines: list[Json]) -> Rows:
 def compiled(lines: list[Json]) -> Rows:
     order = ["eager", "compile", "b", "ours"]
     rows = [["model, mini-batch", "way", "peak [GiB]", "step [ms]", "first step [s]"]]
-    # The last run of each counts; what a time limit ended and second processes are left out.
-    told = [line for line in lines if ("peak_bytes" in line or "peak_gib" in line) and not line.get("warm")]
-    last = {(line["model"], line["way"], round(line["asked"] or 0, 1)): line for line in told}
+    # The last run of each counts; what a time limit ended and second processes are left out, and so are losses and sweeps.
+    told = [line for line in lines if ("peak_bytes" in line or "peak_gib" in line) and line["way"] in order and not line.get("warm")]
+    last = {(line["model"], line["way"], line["asked"] if isinstance(line["asked"], str) else round(line["asked"] or 0, 1)): line for line in told}
     for line in sorted(last.values(), key=lambda line: (line["model"] != "resnet50", line["model"], order.index(line["way"]))):
         asked = line["asked"]
         way = {"eager": "eager", "compile": "`torch.compile`", "b": f"`activation_memory_budget` {asked}"}.get(line["way"])
         peak = line["peak_bytes"] / 2**30 if "peak_bytes" in line else line["peak_gib"]
         step = f"{line['time_ms']:.1f}" if "time_ms" in line else "not timed"
         first = str(line.get("first_step_s", ""))
-        rows.append([f"{line['model']}, {line['batch']}", way or f"tightfit in {gib(asked)} GiB", f"{peak:.2f}", step, first])
+        rows.append([f"{line['model']}, {line['batch']}", way or f"tightfit in {asked if isinstance(asked, str) else gib(asked) + ' GiB'}", f"{peak:.2f}", step, first])
     return rows
 
 

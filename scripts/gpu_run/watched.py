@@ -5,10 +5,14 @@ usage: [tightfit run .. --] python scripts/gpu_run/watched.py OUTPUT STEPS PROGR
 
 `peak_bytes` is the most that torch's allocator had allocated at any time, `reserved_bytes` the most that it had reserved. `step_ms` is the median
 time from one update to the next over the second half of them, without waiting. `retries` counts how often torch's allocator found no room in that
-half, gave back its cached bytes and tried again. `weights` is a hash of the weights after the last update. A program that sets no seed gets one. With
-several processes by torchrun, the first writes.
+half, gave back its cached bytes and tried again. `weights` is a hash of the weights after the last update, `loss` the last tensor whose backward pass
+the program ran, without the factor of a GradScaler. A program that sets no seed gets one. With several processes by torchrun, the first writes.
+
+If WATCHED_LOCK names a file, programs that run side by side take turns: while one of them is in the half that is timed, the others wait in their
+next update.
 """
 
+import fcntl
 import json
 import os
 import runpy
@@ -37,6 +41,8 @@ class Watched:
         self.retries = 0
         self.peak = self.reserved = 0
         self.reset = torch.cuda.reset_peak_memory_stats
+        self.loss = self.scaled = None
+        self.lock = os.open(os.environ["WATCHED_LOCK"], os.O_CREAT | os.O_RDWR) if "WATCHED_LOCK" in os.environ else None
 
     def note(self):
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -48,9 +54,38 @@ class Watched:
         self.note()
         self.reset(device)
 
+    def see_losses(self):
+        """Notes the losses of the program."""
+        backward, scale = torch.Tensor.backward, torch.amp.GradScaler.scale
+
+        def of_scaler(scaler, outputs):
+            found = scale(scaler, outputs)
+            if isinstance(outputs, torch.Tensor):
+                self.scaled = (found, outputs.detach())
+            return found
+
+        def of_tensor(tensor, *args, **kwargs):
+            self.loss = self.scaled[1] if self.scaled and self.scaled[0] is tensor else tensor.detach()
+            self.scaled = None
+            return backward(tensor, *args, **kwargs)
+
+        torch.Tensor.backward, torch.amp.GradScaler.scale = of_tensor, of_scaler
+
+    def wait(self):
+        """Waits for a program that is timed. From the half of the steps on, this program is timed."""
+        count, half = len(self.times), self.steps // 2
+        if self.lock is None or count > half:
+            return
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        fcntl.flock(self.lock, fcntl.LOCK_EX if count == half else fcntl.LOCK_SH)
+        if count < half:
+            fcntl.flock(self.lock, fcntl.LOCK_UN)
+
     def updated(self, optimizer, *_):
         self.optimizer = self.optimizer or optimizer
         if optimizer is self.optimizer:
+            self.wait()
             self.times.append(time.perf_counter())
             if len(self.times) == self.steps // 2:
                 self.retries = retries()
@@ -58,12 +93,16 @@ class Watched:
                 raise SystemExit(0)
 
     def tell(self):
+        if self.lock is not None:
+            # Processes that the program forked have it open.
+            fcntl.flock(self.lock, fcntl.LOCK_UN)
         self.note()
         spans = [later - earlier for earlier, later in zip(self.times, self.times[1:], strict=False)]
         line = {"steps": len(self.times), "peak_bytes": self.peak, "reserved_bytes": self.reserved}
         if spans:
             line["step_ms"] = round(1e3 * statistics.median(spans[len(spans) // 2 :]), 2)
             line["retries"] = retries() - self.retries
+            line["loss"] = None if self.loss is None else round(self.loss.float().mean().item(), 6)
             weights = [p.detach().float().cpu() for group in self.optimizer.param_groups for p in group["params"]]
             line["weights"] = zlib.crc32(b"".join(weight.numpy().tobytes() for weight in weights))
         self.output.write_text(json.dumps(line))
@@ -73,6 +112,7 @@ def main():
     output, steps, program, *arguments = sys.argv[1:]
     watched = Watched(Path(output).resolve(), int(steps))
     register_optimizer_step_post_hook(watched.updated)
+    watched.see_losses()
     torch.cuda.reset_peak_memory_stats = watched.reset_peak
     torch.manual_seed(0)
     sys.argv = [program, *arguments]

@@ -20,7 +20,7 @@ def network():
 
 def divided(model, x, blanks):
     """Gradients by divided graphs, bytes that are saved, and how many blanks there are, which are no numbers here."""
-    found = {"blanks": 0, "saved": 0}
+    found = {"blanks": 0, "saved": 0, "pools": 0}
 
     def forward(module, inputs):
         (output,) = module.graph.find_nodes(op="output")
@@ -29,6 +29,7 @@ def divided(model, x, blanks):
         return module
 
     def divide(joint, inputs, **others):
+        found["pools"] = sum("pool2d" in str(node.target) and "backward" in str(node.target) for node in joint.graph.nodes)
         if blanks:
             found["blanks"] = blank_unread(joint)
             for node in joint.graph.find_nodes(op="call_function", target=torch.ops.aten.new_empty_strided.default):
@@ -53,7 +54,9 @@ def test_gradients_are_equal_with_no_numbers_in_place_of_what_is_unread(trained)
     (wanted, plain), (got, less) = divided(model, x, False), divided(model, x, True)
     assert all(map(torch.equal, wanted, got))
     convolutions = [part for part in model.modules() if isinstance(part, nn.Conv2d)]
-    assert less["blanks"] == 3 + sum(not part.weight.requires_grad for part in convolutions)
+    # Newer versions of PyTorch compute the gradient of a largest-value pool by other operations, which read only what it needs.
+    assert less["pools"] in (2, 3)
+    assert less["blanks"] == less["pools"] + sum(not part.weight.requires_grad for part in convolutions)
     assert less["saved"] < plain["saved"] * (0.5 if trained in ((), ("0.0.bias",)) else 1)
 
 

@@ -19,7 +19,7 @@ from .held import held_by
 
 __all__ = ["compile_within", "device_of", "misfit_in", "tightfit"]
 
-_OURS = ("budget", "inner", "optimizer", "mode")
+_OURS = ("budget", "inner", "optimizer", "mode", "offload")
 _INNER = ("eager", "inductor")
 
 
@@ -34,7 +34,7 @@ def tightfit(
     ----------
     options
         ``budget``, as for :func:`tightfit.torch.fit`; ``optimizer``, whose state counts (by default, the program's optimizer is found);
-        ``mode``, as for `torch.compile`; ``inner``, the compiler of the planned graphs: ``"inductor"`` (the default on a GPU with Triton)
+        ``offload``, False to recompute only; ``mode``, as for `torch.compile`; ``inner``, the compiler of the planned graphs: ``"inductor"`` (the default on a GPU with Triton)
         or ``"eager"``; and any option of Inductor.
 
     Raises
@@ -60,12 +60,12 @@ def tightfit(
             raise
         raise BadInput(f"options: {str(error).split(', known options')[0]}; beside options of Inductor, these are known: {', '.join(_OURS)}") from None
     plain = lambda: private.compile_with(inner, None, graph, inputs, settings)  # noqa: E731
-    return compile_within(budget, device, inner, settings, graph, inputs, plain, ours.get("optimizer"))
+    return compile_within(budget, device, inner, settings, graph, inputs, plain, ours.get("optimizer"), bool(ours.get("offload", True)))
 
 
 def compile_within(
     budget: int | Share, device: torch.device, inner: str, settings: dict[str, Any], graph: fx.GraphModule, inputs: Sequence[Any],
-    plain: Callable[[], Callable[..., Any]], optimizer: Any = None,
+    plain: Callable[[], Callable[..., Any]], optimizer: Any = None, offloads: bool = True,
 ) -> Callable[..., Any]:  # fmt: skip
     """Compiles a graph within a budget. Where that is not possible, prints a line and compiles it without a budget.
 
@@ -75,13 +75,10 @@ def compile_within(
         If no plan within the budget is found.
     """
     if settings.get("triton.cudagraphs"):
-        say("compiled: CUDA graphs keep memory of their own, which is not planned; this graph is compiled as without a budget")
-        return plain()
-    if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        say("compiled: several GPUs are not planned together; this graph is compiled as without a budget")
-        return plain()
+        say("compiled: CUDA graphs reserve memory of their own, beyond a budget; this graph is compiled without them")
+        settings = {**settings, "triton.cudagraphs": False}
     try:
-        return held_by(device, budget).compile(graph, inputs, inner, settings, optimizer)
+        return held_by(device, budget).compile(graph, inputs, inner, settings, optimizer, offloads)
     except Exception as error:
         if misfit_in(error) is not None or isinstance(error, torch.OutOfMemoryError):
             raise

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from .cut import Pricing
 from .graph import Division, Graph, simulate
+from .moves import Moves
 
 __all__ = ["Choice", "Chooser"]
 
@@ -49,8 +50,10 @@ class Chooser:
     ----------
     plain
         PyTorch's fastest division.
+    moves
+        The offloaded values of divisions; None if all values stay on the device.
     seen
-        By division, the bytes that Inductor needs for the forward and the backward graph, of the graphs that it has fused. The ratios of the last one
+        By the decisions of a division, the bytes that Inductor needs for the forward and the backward graph, of the graphs that it has fused. The ratios of the last one
         to the computed bytes correct all other divisions.
     """
 
@@ -67,7 +70,8 @@ class Chooser:
         self.pricing: Pricing | None = None
         self.steps: list[_Step] = []
         self.smallest: Choice | None = None
-        self.seen: dict[frozenset[int], dict[bool, int]] = {}
+        self.moves: Moves | None = None
+        self.seen: dict[tuple[frozenset[int], frozenset[int]], dict[bool, int]] = {}
         self.noted: list[Choice] = []
         self.ratios = {False: 1.0, True: 1.0}
 
@@ -81,18 +85,18 @@ class Chooser:
     def note(self, choice: Choice, is_backward: bool, bytes: int) -> None:
         """Notes the bytes of one of a division's graphs."""
         division = choice.division
-        if division.saved not in self.seen:
-            self.seen[division.saved] = {}
+        if division.key not in self.seen:
+            self.seen[division.key] = {}
             self.noted.append(choice)
-        self.seen[division.saved][is_backward] = bytes
+        self.seen[division.key][is_backward] = bytes
         self.ratios[is_backward] = bytes / max(_computed(division)[is_backward], 1)
 
-    def peak(self, division: Division) -> int:
+    def peak(self, division: Division, with_loss: bool = True) -> int:
         """Bytes at a division's peak: exact if Inductor has fused its graphs, else computed and corrected."""
-        seen = self.seen.get(division.saved, {})
+        seen = self.seen.get(division.key, {})
         computed = _computed(division)
         forward, backward = (seen.get(way, int(computed[way] * self.ratios[way])) for way in (False, True))
-        return max(forward, backward + division.rest, division.start)
+        return max(forward, backward + division.rest, division.start if with_loss else 0)
 
     def fitting(self, room: float) -> Choice | None:
         """The fastest division found that fits; PyTorch's fastest if it fits."""
@@ -103,11 +107,17 @@ class Chooser:
         if self.peak(self.plain) <= room:
             return self.theirs[0]
         self._search(room)
+        found = min(filter(fits, [*self.theirs, *self.ours.values()]), key=_time, default=None)
+        if found is not None:
+            # Our cuts may differ from PyTorch's fastest division everywhere, though only a few bytes are too many.
+            self._splice(self.plain.saved, found.division.saved, room)
         fast = min(filter(fits, self.theirs), key=_time, default=None)
         own = min(filter(fits, self.ours.values()), key=_time, default=None)
-        if own is None or fast is None:
-            return own or fast
-        return own if self.saves(own.division, fast.division) else fast
+        best = own or fast if own is None or fast is None or self.saves(own.division, fast.division) else fast
+        moved = None if self.moves is None else self.moves.fitting(self, room, best.division if best is not None else None)
+        if moved is None or best is not None and not self.saves(moved, best.division):
+            return best
+        return Choice(moved, "offloading")
 
     def saves(self, one: Division, other: Division) -> bool:
         """Whether a division is faster than another one by more than the error of predicted times."""
@@ -122,7 +132,10 @@ class Chooser:
         if self.smallest is None:
             self._ladder()
             found = [*self.theirs, *(step.choice for step in self.steps if step.choice is not None), *self._descend(0)]
-            self.smallest = min(found, key=lambda one: one.division.peak)
+            if self.moves is None:
+                self.smallest = min(found, key=lambda one: one.division.peak)
+            else:
+                self.smallest = Choice(self.moves.least(self, [one.division for one in found]), "offloading")
         return self.smallest
 
     def _look(self, saved: frozenset[int]) -> Choice | None:

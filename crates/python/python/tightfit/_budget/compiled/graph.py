@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 # Inductor writes a value to memory if computing it reads more values than this, with several readers or with one.
 _READS_SHARED, _READS = 4, 8
 
-__all__ = ["Division", "Graph", "Rates", "Value", "simulate"]
+__all__ = ["Division", "Graph", "Order", "Pass", "Rates", "Value", "simulate", "simulate_passes"]
 
 
 @dataclass
@@ -105,8 +105,16 @@ class Graph:
         self.root: list[int] = []
         for place, value in enumerate(values):
             self.root.append(self.root[value.inputs[0]] if value.kind == "view" and value.inputs else place)
+        # What passes ask of each value most often.
+        self.bytes = [value.bytes for value in values]
+        self.inputs = [value.inputs for value in values]
+        self.is_fused = [value.kind in ("fused", "reduction") for value in values]
+        self.is_called = [value.kind in ("kernel", "part") for value in values]
+        self.ends_phase = [value.kind in ("kernel", "part") or value.apart for value in values]
+        # Forward passes in order, by the values that only the backward pass reads.
+        self.forward_orders: dict[frozenset[int], Order] = {}
 
-    def forward_of(self, saved: Iterable[int]) -> list[int]:
+    def forward_of(self, saved: Iterable[int]) -> Order:
         """The forward pass of a division: values that it needs itself, and saved values that only the backward pass reads."""
         stack = [place for place in saved if not self.values[place].forward]
         more: set[int] = set()
@@ -115,7 +123,12 @@ class Graph:
             if place not in more and not self.values[place].forward:
                 more.add(place)
                 stack += self.values[place].inputs
-        return [place for place, value in enumerate(self.values) if value.forward or place in more]
+        key = frozenset(more)
+        found = self.forward_orders.get(key)
+        if found is None:
+            places = (place for place, value in enumerate(self.values) if (value.forward or place in more) and value.kind != "input")
+            found = self.forward_orders[key] = Order(self, list(places))
+        return found
 
     def backward_order(self, saved: set[int]) -> tuple[list[int], set[int]]:
         """The backward pass of a division in PyTorch's order, and the values that it recomputes."""
@@ -166,6 +179,13 @@ class Division:
         The name of the operation at the peak.
     pass_at
         The pass of that operation.
+    again
+        The number of recomputed values.
+    moved
+        Places of the saved values that are offloaded. They are on the device up to their last reader in the forward pass, and from their first reader
+        in the backward pass.
+    kept
+        Bytes of the saved values and the results that stay on the device between the passes.
     """
 
     saved: frozenset[int]
@@ -178,27 +198,42 @@ class Division:
     at: str
     pass_at: str
     again: int
+    moved: frozenset[int] = frozenset()
+    kept: int = 0
 
     @property
     def peak(self) -> int:
         """Peak bytes of both passes."""
         return max(self.forward, self.backward, self.start)
 
+    @property
+    def key(self) -> tuple[frozenset[int], frozenset[int]]:
+        """The decisions of the division."""
+        return self.saved, self.moved
 
-def simulate(graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None) -> Division:
+
+def simulate(
+    graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None, moved: frozenset[int] = frozenset()
+) -> Division:
     """Simulates a division. The program's loss and the outputs' gradients take ``loss`` more bytes when the backward pass begins.
 
     ``backward`` is the division's `Graph.backward_order`, if it is known.
     """
+    return simulate_passes(graph, saved, loss, backward, moved)[0]
+
+
+def simulate_passes(
+    graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[list[int], set[int]] | None = None, moved: frozenset[int] = frozenset()
+) -> tuple[Division, Pass, Pass]:
+    """As `simulate`, with both passes."""
     kept = set(saved)
     values, root = graph.values, graph.root
-    held = {root[place] for place in kept} | {root[place] for place, value in enumerate(values) if value.returned}
-    forward = [place for place in graph.forward_of(kept) if values[place].kind != "input"]
-    first = _Pass(graph, forward, held)
+    held = {root[place] for place in kept if place not in moved} | {root[place] for place, value in enumerate(values) if value.returned}
+    first = Pass(graph, graph.forward_of(kept), held)
     order, again = backward or graph.backward_order(kept)
-    there = {root[place] for place in kept if not values[root[place]].resident}
+    there = {root[place] for place in kept if place not in moved and not values[root[place]].resident}
     wanted = {root[place] for place, value in enumerate(values) if value.wanted}
-    second = _Pass(graph, [place for place in order if values[place].kind not in ("input", "tangent")], wanted, there)
+    second = Pass(graph, Order(graph, [place for place in order if values[place].kind not in ("input", "tangent")]), wanted, there, moved)
     returned = sum(values[place].bytes for place in held - there if values[place].returned and not values[place].resident)
     tangents = sum(value.bytes for value in values if value.kind == "tangent")
     start = sum(values[place].bytes for place in there) + returned + tangents + loss
@@ -210,75 +245,40 @@ def simulate(graph: Graph, saved: Iterable[int], loss: int = 0, backward: tuple[
         at, live, which = first.at, first.live, "forward"
     else:
         at, live, which = second.at, second.live, "backward"
-    return Division(frozenset(kept), first.peak, second.peak + rest, start, rest, time, live, at, which, len(again))
+    division = Division(frozenset(kept), first.peak, second.peak + rest, start, rest, time, live, at, which, len(again), moved, start - tangents - loss)
+    return division, first, second
 
 
-class _Pass:
-    """One pass in order: its peak, the values alive there, and the memory traffic of its fused kernels in microseconds."""
+class Order:
+    """The values of a pass in Inductor's order.
 
-    def __init__(self, graph: Graph, order: list[int], held: set[int], there: Iterable[int] = ()) -> None:
-        values, root = graph.values, graph.root
-        mine = set(order)
-        # Kernels, and sums over a batch, begin a phase.
-        phase: dict[int, int] = {}
+    Attributes
+    ----------
+    phase
+        By place, the number of kernels in a row that a value waits for; -1 for values of other passes. Kernels, and sums over a batch, begin a phase.
+    stored
+        Fused values that Inductor writes to memory instead of computing them again for each reader.
+    """
+
+    def __init__(self, graph: Graph, order: list[int]) -> None:
+        inputs, ends, values = graph.inputs, graph.ends_phase, graph.values
+        self.phase = phase = [-1] * len(values)
         for place in order:
-            value = values[place]
             begun = 0
-            for read in value.inputs:
-                if read in phase:
-                    begun = max(begun, phase[read] + (values[read].kind in ("kernel", "part") or values[read].apart))
-            phase[place] = begun + (value.kind == "kernel")
-        if graph.fuses:
-            order = self._together(graph, order, phase)
-        stored = self._stored(graph, order, mine)
-        # The last reader of each value that is written, through views.
-        exists: dict[int, bool] = {}
-        last: dict[int, int] = {}
-        position = {place: number for number, place in enumerate(order)}
-        ends: dict[int, int] = {}
-        # The phases in which each value is read, by fused kernels. A value that is not written is computed in each of them.
-        reads: dict[int, set[int]] = {}
-        called: set[int] = set()
-        for place in reversed(order):
-            value = values[place]
-            if value.kind in ("fused", "reduction") and graph.fuses and root[place] == place and place not in held:
-                apart = reads.get(place, set())
-                if value.kind == "reduction" or value.apart:
-                    exists[place] = place in called or bool(apart - {phase[place]})
-                else:
-                    exists[place] = place in called or place in stored and len(apart) > 1
-            else:
-                exists[place] = value.kind not in ("view", "none") and root[place] == place
-            end = position[place]
-            if not exists[place] and value.kind != "none":
-                end = max(end, ends.get(root[place], end), last.get(place, end))
-            ends[place] = end
-            runs_in = {phase[place]} if exists[place] else reads.get(place, {phase[place]})
-            for read in value.inputs:
-                last[read] = max(last.get(read, -1), end)
-                source = root[read]
-                if source != read:
-                    last[source] = max(last.get(source, -1), end)
-                if value.kind in ("kernel", "part"):
-                    called.add(source)
-                else:
-                    reads.setdefault(source, set()).update(runs_in)
-        bytes_read = 0
-        for source, read_in in reads.items():
-            if source in mine and not exists[source]:
-                continue
-            # A kernel does not read its own results from memory.
-            own = source in mine and values[source].kind in ("fused", "reduction") and phase[source] in read_in
-            bytes_read += values[source].bytes * (len(read_in) - own)
-        written = sum(values[place].bytes for place in order if exists[place] and values[place].kind in ("fused", "reduction"))
-        self.traffic = (bytes_read + written) / graph.rates.memory
-        self._timeline(graph, order, held, there, exists, last)
+            for read in inputs[place]:
+                after = phase[read]
+                if after >= 0:
+                    after += ends[read]
+                    if after > begun:
+                        begun = after
+            phase[place] = begun + (values[place].kind == "kernel")
+        self.order = self._together(graph, order) if graph.fuses else order
+        self.stored = self._stored(graph)
 
-    @staticmethod
-    def _together(graph: Graph, order: list[int], phase: dict[int, int]) -> list[int]:
-        """The order of a pass in which recomputed values of one phase that read each other are computed together, by the kernel that the first needs."""
-        values = graph.values
-        leader: dict[int, int] = {}
+    def _together(self, graph: Graph, order: list[int]) -> list[int]:
+        """The order in which recomputed values of one phase that read each other are computed together, by the kernel that the first needs."""
+        values, phase = graph.values, self.phase
+        leader = [-1] * len(values)
 
         def leading(place: int) -> int:
             while leader[place] != place:
@@ -287,71 +287,152 @@ class _Pass:
 
         for place in order:
             value = values[place]
-            if value.backward or value.kind not in ("fused", "reduction", "view"):
+            if value.backward or not (graph.is_fused[place] or value.kind == "view"):
                 continue
             leader[place] = place
             for read in value.inputs:
-                if read in leader and phase[read] == phase[place]:
+                if leader[read] >= 0 and phase[read] == phase[place]:
                     one, other = leading(read), leading(place)
                     leader[max(one, other)] = min(one, other)
         groups: dict[int, list[int]] = {}
         for place in order:
-            if place in leader:
+            if leader[place] >= 0:
                 groups.setdefault(leading(place), []).append(place)
         moved: list[int] = []
-        done: set[int] = set()
         for place in order:
-            if place in done:
-                continue
-            members = groups.get(leading(place), [place]) if place in leader else [place]
-            moved += members
-            done.update(members)
+            if leader[place] < 0:
+                moved.append(place)
+            else:
+                # The first member of a group that is met brings all.
+                moved += groups.pop(leading(place), ())
         return moved
 
-    @staticmethod
-    def _stored(graph: Graph, order: list[int], mine: set[int]) -> set[int]:
-        """Fused values that Inductor writes to memory instead of computing them again for each reader: they read many values themselves."""
-        values, root = graph.values, graph.root
+    def _stored(self, graph: Graph) -> set[int]:
+        """The fused values that read many values themselves."""
+        values, root, phase, is_fused = graph.values, graph.root, self.phase, graph.is_fused
         stored: set[int] = set()
-        count: dict[int, int] = {}
-        for place in order:
-            value = values[place]
-            if value.kind not in ("fused", "reduction"):
+        count = [1] * len(values)
+        for place in self.order:
+            if not is_fused[place]:
                 continue
-            read = sum(count.get(source, 1) for source in {root[one] for one in value.inputs})
-            users = sum(user in mine for user in value.users)
+            value = values[place]
+            read = sum([count[source] for source in {root[one] for one in value.inputs}])
+            users = sum([phase[user] >= 0 for user in value.users])
             if value.stored or read > (_READS_SHARED if users > 1 else _READS):
                 stored.add(place)
-            count[place] = 1 if place in stored or value.kind == "reduction" else read
+            elif value.kind != "reduction":
+                count[place] = read
         return stored
 
-    def _timeline(
-        self, graph: Graph, order: list[int], held: set[int], there: Iterable[int], exists: dict[int, bool], last: dict[int, int]
+
+class Pass:
+    """One pass in order: its peak, the values alive there, and the memory traffic of its fused kernels in microseconds.
+
+    Attributes
+    ----------
+    bytes, times
+        By step: bytes that exist, and microseconds.
+    first, last
+        By place, its first and last step on the device.
+    """
+
+    def __init__(
+        self, graph: Graph, ordered: Order, held: set[int], there: Iterable[int] = (), fetched: frozenset[int] = frozenset()
     ) -> None:
-        values = graph.values
-        steps = len(order)
-        frees: list[list[int]] = [[] for _ in range(steps + 1)]
+        values, root, is_fused, is_called = graph.values, graph.root, graph.is_fused, graph.is_called
+        order, phase, stored = ordered.order, ordered.phase, ordered.stored
+        # By place: whether a value is written, its last reader, through views, and how long a value that is not written is needed.
+        exists, last, ends = [False] * len(values), [-1] * len(values), [-1] * len(values)
+        # The phases in which each value is read by fused kernels, as bits. A value that is not written is computed in each of them.
+        reads = [0] * len(values)
+        called = [False] * len(values)
+        sources: set[int] = set()
+        for number in range(len(order) - 1, -1, -1):
+            place = order[number]
+            own = 1 << phase[place]
+            if is_fused[place] and graph.fuses and root[place] == place and place not in held:
+                if called[place]:
+                    is_written = True
+                elif values[place].kind == "reduction" or values[place].apart:
+                    is_written = reads[place] & ~own != 0
+                else:
+                    is_written = place in stored and reads[place].bit_count() > 1
+            else:
+                is_written = root[place] == place and values[place].kind not in ("view", "none")
+            exists[place] = is_written
+            end = number
+            if not is_written and values[place].kind != "none":
+                end = max(end, ends[root[place]], last[place])
+            ends[place] = end
+            runs_in = own if is_written else reads[place] or own
+            is_call = is_called[place]
+            for read in graph.inputs[place]:
+                if end > last[read]:
+                    last[read] = end
+                source = root[read]
+                if end > last[source]:
+                    last[source] = end
+                if is_call:
+                    called[source] = True
+                else:
+                    reads[source] |= runs_in
+                    sources.add(source)
+        bytes_moved = sum([graph.bytes[place] for place in order if exists[place] and is_fused[place]])
+        for source in sources:
+            count = reads[source].bit_count()
+            if phase[source] >= 0:
+                if not exists[source]:
+                    continue
+                # A kernel does not read its own results from memory.
+                count -= is_fused[source] and reads[source] >> phase[source] & 1
+            bytes_moved += graph.bytes[source] * count
+        self.traffic = bytes_moved / graph.rates.memory
+        self.last = last
+        self._timeline(graph, order, held, there, exists, fetched)
+
+    def _timeline(
+        self, graph: Graph, order: list[int], held: set[int], there: Iterable[int], exists: list[bool], fetched: frozenset[int]
+    ) -> None:
+        values, bytes_of, root, is_fused, last = graph.values, graph.bytes, graph.root, graph.is_fused, self.last
+        self.first = {place: number for number, place in enumerate(order)}
+        arrivals: dict[int, list[int]] = {}
+        if fetched:
+            for number in range(len(order) - 1, -1, -1):
+                for read in graph.inputs[order[number]]:
+                    if root[read] in fetched:
+                        self.first[root[read]] = number
+            for place in fetched:
+                if last[place] >= 0:
+                    arrivals.setdefault(self.first[place], []).append(place)
+        frees: list[list[int]] = [[] for _ in range(len(order) + 1)]
         now = 0
         live: set[int] = set()
         for place in there:
-            now += values[place].bytes
+            now += bytes_of[place]
             live.add(place)
-            end = last.get(place, -1)
-            if place not in held and end >= 0:
-                frees[end].append(place)
+            if place not in held and last[place] >= 0:
+                frees[last[place]].append(place)
         self.peak, self.at, self.live = now, values[order[0]].name if order else "", set(live)
         best = -1
         made: list[tuple[int, int]] = []
+        self.bytes: list[int] = []
+        self.times: list[float] = []
         for number, place in enumerate(order):
+            for arrived in arrivals.get(number, ()):
+                now += bytes_of[arrived]
+                made.append((number, arrived))
+                frees[last[arrived]].append(arrived)
             if exists[place]:
-                now += values[place].bytes
+                now += bytes_of[place]
                 made.append((number, place))
                 if place not in held:
-                    frees[max(last.get(place, -1), number)].append(place)
+                    frees[max(last[place], number)].append(place)
+            self.bytes.append(now + values[place].extra)
+            self.times.append(values[place].us or 2 * bytes_of[place] * (exists[place] and is_fused[place]) / graph.rates.memory)
             if now + values[place].extra > self.peak:
                 self.peak, best = now + values[place].extra, number
             for free in frees[number]:
-                now -= values[free].bytes
+                now -= bytes_of[free]
         if best < 0:
             return
         self.at = values[order[best]].name

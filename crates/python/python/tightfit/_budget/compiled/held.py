@@ -11,11 +11,13 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from ...errors import DoesNotFit
 from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import detail, say
 from ..record.cost import device_name
@@ -25,18 +27,20 @@ from .graph import Rates
 from .kept import Kept
 from .kernels import Kernels
 from .plan import Plan, Planned, Terms
+from .ranks import Part, Ranks, part_of_split
 
 __all__ = ["Held", "all_held", "have_run", "held_by"]
 
 # Reserved on a GPU: the bytes that libraries keep, and the budget divided by _ROUNDING for rounded allocations.
 _LIBRARIES, _ROUNDING = 48 << 20, 256
-# The call of a graph at which a whole step has been measured, and the last call at which steps are checked.
+# The step before which a whole step has been measured, and the number of steps that are checked.
 _SEEN, _LOOKED = 3, 24
 # Graphs are compiled again if a division costs time while this share of the budget stays unused.
 _UNUSED = 0.04
 _AGAIN = 2
 
 _held: dict[tuple[str, int | Share], Held] = {}
+_ranks = Ranks()
 
 
 def all_held() -> list[Held]:
@@ -53,8 +57,8 @@ def held_by(device: torch.device, budget: int | Share) -> Held:
 
 
 def have_run() -> bool:
-    """Whether a compiled graph has run more than once, so training has begun."""
-    return any(graph.calls > 1 for held in _held.values() for graph in held.graphs.values())
+    """Whether the backward pass of a compiled graph has run, so training has begun."""
+    return any(held.is_backward or held.steps or held.again for held in _held.values())
 
 
 class Held:
@@ -68,8 +72,16 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
+        # By graph, the bytes that existed when it was compiled first, and whether the optimizer's state was among them. Later, bytes exist that steps
+        # were measured to take.
+        self.there: dict[str, tuple[int, bool]] = {}
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
+        # Steps whose backward pass has begun, and whether the backward pass of the current step has.
+        self.steps = 0
+        self.is_backward = False
+        # The model that DistributedDataParallel split last, and the bytes that its parts so far keep between the passes.
+        self.split: tuple[Any, int] | None = None
 
     @property
     def on_gpu(self) -> bool:
@@ -80,95 +92,205 @@ class Held:
         trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
         sizes = [properties.elements(value) * value.itemsize for value in trained]
         found = optimizer or _optimizers(trained)
-        if found is None:
+        if found is None and _ranks.count > 1:
+            # Parameters of split and sharded models are not the optimizer's own tensors.
+            found = _optimizers(None)
+        if not torch.is_grad_enabled():
+            # Training takes no step now.
+            state, assumed = 0, ""
+        elif found is None:
             state, _, assumed = assumed_bytes(sizes, self.device)
         else:
             state, _, assumed = optimizer_bytes(found, None, self.device)
-            if found.state:
-                # It is allocated already.
-                state = 0
         there = sum({id(value): _size(value) for value in _tensors(inputs)}.values())
         reserve = 0
         if self.on_gpu:
             there = int(torch.cuda.memory_allocated(self.device))
             total = int(torch.cuda.mem_get_info(self.device)[1])
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
-        surplus = self.kept.surplus.get(key, 0)
-        outside = there + state + reserve + surplus
+        has_state = False
+        if torch.is_grad_enabled():
+            there, has_state = self.there.setdefault(key, (there, bool(found is not None and found.state)))
+        outside = there + (0 if has_state else state) + reserve
+        if torch.is_grad_enabled():
+            outside += self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
         return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share)
 
     def compile(
-        self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any
+        self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any, offloads: bool = True
     ) -> Callable[..., Any]:
         """Compiles a graph of the program so that its steps stay within the budget."""
-        if not torch.is_grad_enabled():
-            # Nothing is saved, so nothing is planned.
+        if self.share is not None and not torch.is_grad_enabled():
+            # The share is of the need of training.
             return private.compile_with(inner, None, graph, inputs, settings)
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
         terms = self.terms(key, graph, inputs, optimizer)
-        plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, ("tightfit", private.source(), limit, terms.outside, terms.loss))
-        one = self.graphs[key] = _Graph(key, plan)
-        run = private.compile_with(inner, plan, graph, inputs, settings)
-        if plan.planned is not None:
+        terms.offloads = offloads
+        part = self._share(key, terms)
+        _ranks.next_graph()
+        # The rank with the least room decides.
+        terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
+        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.share_of_room, offloads)
+        plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
+        try:
+            run = private.compile_with(inner, plan, graph, inputs, settings)
+        except DoesNotFit as error:
+            if torch.is_grad_enabled() or not have_run():
+                raise
+            say(f"{error}; it runs nevertheless, since training has begun")
+            return private.compile_with(inner, None, graph, inputs, settings)
+        if not plan.chosen:
+            # Another rank may wait for the division of a graph that comes from a cache here.
+            _ranks.tell("division 0", None)
+        if plan.inferred is not None:
+            detail(f"compiled graph without gradients: predicted peak {text(plan.inferred)} fits in {text(terms.budget)}")
+        if not torch.is_grad_enabled():
+            return run
+        one = self.graphs[key] = _Graph(key, plan, *self._numbers(key, plan, terms))
+        if one.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
-            say(brief(plan.planned, terms, self.device))
-            detail(line(plan.planned, terms))
+            if part is None or part.is_last:
+                say(brief(one.planned, terms, self.device))
+            detail(line(one.planned, terms))
+        if part is not None:
+            before = self.split[1] if self.split is not None and self.split[0] is part.split else 0
+            self.split = (part.split, before + (one.planned.kept if one.planned is not None else 0))
         self.kept.save()
         return _Runs(self, one, run)
+
+    def _share(self, key: str, terms: Terms) -> Part | None:
+        """Sets a graph's share of the budget, if it shares it with other graphs or with further calls of itself."""
+        if not torch.is_grad_enabled():
+            return None
+        terms.share_of_room = 1 / self.kept.calls.get(key, 1)
+        part = part_of_split()
+        if part is not None:
+            earlier = self.split[1] if self.split is not None and self.split[0] is part.split else 0
+            terms.outside += earlier + part.later_gradients
+            terms.share_of_room = part.share
+        return part
+
+    def _numbers(self, key: str, plan: Plan, terms: Terms) -> tuple[Planned | None, bool]:
+        """The plan of a graph in numbers, and whether an earlier process made it and PyTorch's caches held the graph."""
+        place = f"{key} {terms.outside}"
+        if plan.planned is not None:
+            self.kept.plans[place] = {**asdict(plan.planned), "saved": [], "seconds": 0.0, "budget": terms.budget}
+            return plan.planned, False
+        found = dict(self.kept.plans.get(place, {}))
+        budget = found.pop("budget", 0)
+        try:
+            planned = Planned(**found)
+        except TypeError:
+            # Unknown, or written by another version.
+            return None, True
+        terms.budget = budget
+        return planned, True
 
     @property
     def planned(self) -> list[Planned]:
         """The plans of its graphs."""
-        return [graph.plan.planned for graph in self.graphs.values() if graph.plan.planned is not None]
+        return [graph.planned for graph in self.graphs.values() if graph.planned is not None]
 
     def called(self, one: _Graph) -> None:
         """Called before each call of a graph: checks the peak of the steps so far."""
         one.calls += 1
-        if not self.on_gpu or not torch.is_grad_enabled() or one.calls > _LOOKED or one is not next(iter(self.graphs.values())):
+        if self.steps > _LOOKED or not torch.is_grad_enabled():
             return
-        if one.calls == _SEEN - 1:
-            torch.cuda.reset_peak_memory_stats(self.device)
-        elif one.calls >= _SEEN:
-            self._look(one)
+        if self.is_backward:
+            self.is_backward = False
+            self.steps += 1
+            for graph in self.graphs.values():
+                graph.waiting = 0
+            self._step()
+        one.waiting += 1
+        one.at_once = max(one.at_once, one.waiting)
 
-    def _look(self, first: _Graph) -> None:
-        planned = self.planned
-        if not planned:
+    def returned(self, results: Any) -> None:
+        """Called with the results of each call of a graph, to see when the backward pass begins."""
+        if self.steps <= _LOOKED and torch.is_grad_enabled():
+            for value in results if isinstance(results, list | tuple) else (results,):
+                if isinstance(value, Tensor) and value.grad_fn is not None:
+                    value.grad_fn.register_prehook(self._begins)
+                    break
+
+    def _begins(self, gradients: Any) -> None:
+        self.is_backward = True
+
+    def _step(self) -> None:
+        """Called when a step has ended and the next one begins."""
+        if not self.on_gpu:
             return
+        if self.steps == _SEEN - 2:
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif self.steps >= _SEEN - 1:
+            self._look()
+
+    def _look(self) -> None:
+        if not self.planned:
+            return
+        is_first = self.steps == _SEEN - 1
         seen = int(torch.cuda.max_memory_allocated(self.device))
-        predicted = max(one.peak for one in planned)
-        gives_up = any(not one.is_plain for one in planned)
+        if _ranks.count > 1:
+            if not is_first:
+                # Ranks compile again together or not at all.
+                return
+            seen = _ranks.largest(f"step {self.again}", seen)
+        predicted = max(graph.predicted for graph in self.graphs.values())
+        gives_up = any(not one.is_plain for one in self.planned)
         over = seen > self.budget
-        if first.calls == _SEEN:
+        if is_first:
             detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
         elif not over:
             return
-        unused = gives_up and seen < (1 - _UNUSED) * self.budget and first.calls == _SEEN and predicted - seen > _UNUSED / 2 * self.budget
+        # A plan of an earlier process was compared with a step there.
+        new = not any(graph.is_kept for graph in self.graphs.values())
+        unused = new and gives_up and seen < (1 - _UNUSED) * self.budget and is_first and predicted - seen > _UNUSED / 2 * self.budget
         if not (over or unused) or self.again >= _AGAIN:
             return
         self.again += 1
-        for graph in self.graphs.values():
+        often = [graph for graph in self.graphs.values() if graph.at_once != self.kept.calls.get(graph.key, 1)]
+        for graph in often:
+            self.kept.calls[graph.key] = graph.at_once
+        for graph in () if often else self.graphs.values():
             self.kept.surplus[graph.key] = self.kept.surplus.get(graph.key, 0) + seen - predicted
         self.kept.save()
-        say(
-            f"compiled: {text(abs(seen - predicted))} {'more' if seen > predicted else 'less'} than predicted exist beside the graphs; "
-            "all is compiled once more with that"
-        )
+        why = (
+            f"a graph is called {max(graph.at_once for graph in often)} times before its backward pass" if often
+            else f"{text(abs(seen - predicted))} {'more' if seen > predicted else 'less'} than predicted exist beside the graphs"
+        )  # fmt: skip
+        say(f"compiled: {why}; all is compiled once more with that")
         self.graphs.clear()
+        self.steps = 0
         private.reset()
 
 
 class _Graph:
-    """One compiled graph."""
+    """One compiled graph.
 
-    def __init__(self, key: str, plan: Plan) -> None:
+    Attributes
+    ----------
+    is_kept
+        Whether an earlier process planned it.
+    waiting, at_once
+        Calls of this step so far, and the most of any step, before the backward pass.
+    """
+
+    def __init__(self, key: str, plan: Plan, planned: Planned | None, is_kept: bool) -> None:
         self.key = key
         self.plan = plan
-        self.calls = 0
+        self.planned = planned
+        self.is_kept = is_kept
+        self.calls = self.waiting = 0
+        self.at_once = 1
+
+    @property
+    def predicted(self) -> int:
+        """The predicted peak of a step, with the bytes that all calls of the graph keep."""
+        return 0 if self.planned is None else self.planned.peak + (self.at_once - 1) * self.planned.kept
 
 
 class _Runs:
@@ -181,8 +303,13 @@ class _Runs:
         self._boxed_call = getattr(run, "_boxed_call", False)
 
     def __call__(self, *args: Any) -> Any:
+        # While a model is split, each part runs once on fake tensors.
+        if any(type(value).__name__ == "FakeTensor" for value in args):
+            return self.run(*args)
         self.held.called(self.graph)
-        return self.run(*args)
+        results = self.run(*args)
+        self.held.returned(results)
+        return results
 
 
 def brief(planned: Planned, terms: Terms, device: torch.device) -> str:
@@ -190,9 +317,14 @@ def brief(planned: Planned, terms: Terms, device: torch.device) -> str:
     if planned.is_plain:
         return f"the compiled model needs {text(planned.plain)} and fits in {text(terms.budget)}; nothing is changed"
     return (
-        f"training a compiled model in {text(terms.budget)} (plain needs {text(planned.plain)}): recomputes, for {planned.overhead_us / 1e3:.1f} ms "
-        f"more in a step, predicted for {device_name(device)}"
+        f"training a compiled model in {text(terms.budget)} (plain needs {text(planned.plain)}): {_ways(planned)}, for "
+        f"{planned.overhead_us / 1e3:.1f} ms more in a step, predicted for {device_name(device)}"
     )
+
+
+def _ways(planned: Planned) -> str:
+    moved = f"offloads {text(sum(planned.moved.values()))}" if planned.moved else ""
+    return " and ".join(filter(None, (moved, "recomputes" if planned.again or not moved else "")))
 
 
 def line(planned: Planned, terms: Terms) -> str:
@@ -200,9 +332,10 @@ def line(planned: Planned, terms: Terms) -> str:
     assumed = f"; assuming that {terms.assumed}" if terms.assumed else ""
     if planned.is_plain:
         return f"compiled graph: predicted peak {text(planned.peak)} fits in {text(terms.budget)}; nothing is changed{assumed}"
+    planning = f"planned in {planned.seconds:.1f} s for {planned.nodes} nodes" if planned.seconds else "planned by an earlier process"
     return (
         f"compiled graph: predicted peak {text(planned.peak)} of {text(terms.budget)} (plain {text(planned.plain)}), "
-        f"{planned.overhead_us / 1e3:.1f} ms more, by {planned.of}, planned in {planned.seconds:.1f} s{assumed}"
+        f"{planned.overhead_us / 1e3:.1f} ms more, by {planned.of}, {planning}{assumed}"
     )
 
 
@@ -214,14 +347,14 @@ def _size(value: Tensor) -> int:
     return int(properties.elements(value) * value.itemsize)
 
 
-def _optimizers(trained: list[Any]) -> Optimizers | None:
-    """The program's optimizers of these parameters."""
-    mine = {id(parameter) for parameter in trained}
+def _optimizers(trained: list[Any] | None) -> Optimizers | None:
+    """The program's optimizers of these parameters, or all of them."""
+    mine = {id(parameter) for parameter in trained or ()}
     found = []
     for one in gc.get_objects():
         # isinstance would follow weak references.
         if issubclass(type(one), torch.optim.Optimizer) and getattr(one, "param_groups", None):
-            if any(id(parameter) in mine for group in one.param_groups for parameter in group["params"]):
+            if trained is None or any(id(parameter) in mine for group in one.param_groups for parameter in group["params"]):
                 found.append(one)
     return Optimizers(found) if found else None
 

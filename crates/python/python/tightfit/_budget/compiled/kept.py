@@ -1,4 +1,4 @@
-"""Keeps measurements for later processes: times of kernels, and bytes that steps took in addition to the prediction.
+"""Keeps for later processes: times of kernels, bytes that steps took in addition to the prediction, and plans in numbers.
 
 They are kept in a JSON file in the folder of the profile cache. Without the file, or if it cannot be read or written, a process measures again.
 """
@@ -29,6 +29,10 @@ class Kept:
         Bytes by kernel that it uses while it runs, in addition to its operands and results.
     surplus
         Bytes that a step took in addition to the prediction, by graph.
+    calls
+        Calls of a graph before a backward pass, if there is more than one.
+    plans
+        Plans in numbers, by graph and bytes outside of it. PyTorch's caches hold the graphs of a plan, and nothing is planned when they are read.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -39,12 +43,16 @@ class Kept:
         self.times = {str(key): float(time) for key, time in _numbers(found.get("times"))}
         self.extra = {str(key): int(size) for key, size in _numbers(found.get("extra"))}
         self.surplus = {str(key): int(size) for key, size in _numbers(found.get("surplus"))}
+        self.calls = {str(key): int(count) for key, count in _numbers(found.get("calls"))}
+        plans = found.get("plans")
+        self.plans = {str(key): plan for key, plan in plans.items() if isinstance(plan, dict)} if isinstance(plans, dict) else {}
 
     def save(self) -> None:
         """Writes them to the file, and leaves the entries of other devices as they are."""
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
-            everything[self.device] = {"times": _last(self.times), "extra": _last(self.extra), "surplus": _last(self.surplus)}
+            names = ("times", "extra", "surplus", "calls", "plans")
+            everything[self.device] = {name: _last(getattr(self, name)) for name in names}
             write_devices(self.path, _KIND, everything)
 
 

@@ -5,7 +5,7 @@ They are measured once on a GPU and kept, or estimated from their arithmetic and
 
 from __future__ import annotations
 
-import statistics
+import functools
 from collections import Counter
 from typing import Any
 
@@ -14,13 +14,17 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from ..record.cost import Rates, flops, rates_of
+from ..record.measure import measure_copies
+from ..record.times import times_of
 from . import private, properties
 from .kept import Kept
+from .moves import Link
+from .operators import copies_of
 
 __all__ = ["Kernels"]
 
-# Timed runs of a kernel, whose median counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
-_RUNS, _KERNELS = 2, 64
+# Timed runs of a kernel, whose shortest counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
+_RUNS, _KERNELS = 3, 64
 # Matrix products use a workspace that is allocated once.
 _NO_EXTRA = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
 
@@ -32,18 +36,30 @@ class Kernels:
         self.device = device
         self.rates: Rates = rates_of(device)
         self.kept = kept
+        self.on_gpu = device.type == "cuda" and torch.cuda.is_available()
 
     @property
     def memory(self) -> float:
         """Bytes per microsecond that fused kernels read and write."""
         return 0.8 * self.rates.memory / 1e6
 
+    @functools.cached_property
+    def link(self) -> Link:
+        """The rates of copies. They are measured on a GPU, within an eighth of its free memory."""
+        times = times_of(self.device)
+        if self.on_gpu and "both" not in times.rates:
+            with private.real_tensors():
+                measure_copies(copies_of(self.device), times, torch.cuda.mem_get_info(self.device)[0] // 2)
+            times.save()
+        out, into = (1e-6 * times.rates.get(way, self.rates.link) for way in ("out", "in"))
+        return Link(out, into)
+
     def __call__(self, nodes: list[fx.Node]) -> list[float]:
         """The times of nodes in microseconds."""
         keys = [_key(node) for node in nodes]
         first = dict(zip(reversed(keys), reversed(nodes), strict=True))
         times = {key: self.kept.times[key] if key in self.kept.times else self._estimated(node) for key, node in first.items()}
-        if self.device.type == "cuda" and torch.cuda.is_available():
+        if self.on_gpu:
             count = Counter(keys)
             unknown = [key for key in first if key not in self.kept.times]
             for key in sorted(unknown, key=lambda key: -times[key] * count[key])[:_KERNELS]:
@@ -57,7 +73,7 @@ class Kernels:
     def extra(self, nodes: list[fx.Node]) -> list[int]:
         """The bytes that each node uses while it runs on a GPU, in addition to its operands and results, such as the workspaces of convolutions."""
         keys = [_key(node) for node in nodes]
-        if self.device.type == "cuda" and torch.cuda.is_available():
+        if self.on_gpu:
             first = {key: node for key, node in zip(keys, nodes, strict=True) if key not in self.kept.extra and _name(node) not in _NO_EXTRA}
             for key in sorted(first, key=lambda key: -self._estimated(first[key]))[:_KERNELS]:
                 try:
@@ -96,7 +112,7 @@ class Kernels:
                 last.record()
                 last.synchronize()
                 times.append(1e3 * first.elapsed_time(last))
-            return float(statistics.median(times)) if times else 0.0
+            return float(min(times, default=0.0))
 
 
 def _name(node: fx.Node) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from ...errors import DoesNotFit
 from ..memory.sizes import Share, text
 from . import private, properties
 from .choose import Choice, Chooser
-from .graph import Rates
+from .graph import Graph, Rates, simulate
 from .kernels import Kernels
+from .moves import Link, Moves
+from .offload import write_copies
+from .ranks import Ranks
 from .unread import blank_unread
 
 __all__ = ["Plan", "Planned", "Terms"]
@@ -46,6 +51,10 @@ class Terms:
         The assumptions, in words.
     share
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
+    share_of_room
+        The graph's share of the room for kept values, which it shares with graphs that run later in the forward pass.
+    offloads
+        Whether values may be offloaded.
     """
 
     budget: int
@@ -53,6 +62,8 @@ class Terms:
     loss: int | None = None
     assumed: str = ""
     share: Share | None = None
+    share_of_room: float = 1.0
+    offloads: bool = True
 
     @property
     def room(self) -> int:
@@ -61,7 +72,17 @@ class Terms:
 
 @dataclass
 class Planned:
-    """A plan in numbers: the predicted peak, the peak of PyTorch's own division, and the chosen division."""
+    """A plan in numbers: the predicted peak, the peak of PyTorch's own division, and the chosen division.
+
+    Attributes
+    ----------
+    saved, moved
+        The names of the saved values, and the bytes of the offloaded ones.
+    kept
+        Bytes that stay on the device between the passes.
+    seconds
+        The time to choose it, without the time in which PyTorch makes both graphs of it.
+    """
 
     peak: int
     plain: int
@@ -69,8 +90,11 @@ class Planned:
     overhead_us: float
     again: int
     seconds: float
+    nodes: int
     is_plain: bool
     saved: list[str] = field(default_factory=list)
+    moved: dict[str, int] = field(default_factory=dict)
+    kept: int = 0
 
 
 class Plan:
@@ -80,26 +104,42 @@ class Plan:
     not fit, the graph is divided once more with the error that was seen.
     """
 
-    def __init__(self, terms: Terms, inner: str, rates: Rates, kernels: Kernels, identity: Any = None) -> None:
+    def __init__(self, terms: Terms, inner: str, rates: Rates, kernels: Kernels, identity: Any = None, ranks: Ranks | None = None) -> None:
         self.terms = terms
         self.inner = inner
         self.rates = rates
         self.kernels = kernels
         self.extra: dict[str, int] = {}
+        self.us: dict[str, float] = {}
+        self.memory = kernels.memory
         self.identity = identity
+        # The ranks of the program, and the number of divisions on which they have agreed.
+        self.ranks = ranks
+        self.chosen = 0
         self.planned: Planned | None = None
         self.chooser: Chooser | None = None
         self.choice: Choice | None = None
         # The names of the joint graph's nodes.
         self.names: list[str] = []
         self.seconds = 0.0
+        # The need of a graph without a backward pass.
+        self.inferred: int | None = None
+        # The peak of a graph whose copies have their places.
+        self.placed = 0
+
+    @property
+    def link(self) -> Link:
+        """The rates of copies."""
+        return self.kernels.link
 
     def divide(self, module: fx.GraphModule, inputs: Any, **others: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The forward and backward graphs, as a partitioner of PyTorch returns them."""
-        started = time.monotonic()
         blank_unread(module)
         graphs = private.partition(self._choose, module, inputs, **others)
-        self.seconds += time.monotonic() - started
+        if self.choice is not None and self.choice.division.moved and self.chooser is not None:
+            root = self.chooser.graph.root
+            views = {self.names[place]: {name for name, of in zip(self.names, root, strict=True) if of == place} for place in self.choice.division.moved}
+            write_copies(*graphs, views)
         if self.inner == "eager":
             self._state()
         return graphs
@@ -115,14 +155,55 @@ class Plan:
         chooser, choice = self.chooser, self.choice
         if chooser is None or choice is None:
             return True
+        started = time.monotonic()
         chooser.note(choice, is_backward, peak)
         better = self._better(is_backward)
-        if better is not None and better.division.saved != choice.division.saved:
+        self.seconds += time.monotonic() - started
+        if better is not None and better.division.key != choice.division.key:
             self.choice = better
             return False
         if is_backward:
             self._state()
         return True
+
+    def room(self, is_backward: bool) -> float:
+        """The bytes for the buffers of one of the graphs."""
+        assert self.choice is not None
+        return self._room - (self.choice.division.rest if is_backward else 0)
+
+    def reaches(self, is_backward: bool, peak: int) -> None:
+        """Notes the peak of one of the graphs, once the copies of offloaded values have their places."""
+        assert self.choice is not None
+        self.placed = max(self.placed, self.terms.outside + peak + (self.choice.division.rest if is_backward else 0))
+        if self.planned is not None:
+            self.planned.peak = max(self.planned.peak, self.placed)
+
+    def stays(self) -> None:
+        """Chooses a division without offloading."""
+        assert self.chooser is not None
+        self.chooser.moves = self.chooser.smallest = None
+        self.choice = self._fastest()
+
+    def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
+        """Compares the need of a graph without a backward pass with the budget. Its order and reuse of buffers are the compiler's.
+
+        Raises
+        ------
+        DoesNotFit
+            If the graph does not fit.
+        """
+        found = peak()
+        if self.inner == "inductor" and found > self.terms.room * (1 - _AMPLE):
+            for node, bytes in zip(kernels, self.kernels.extra(kernels), strict=True):
+                self.extra[node.name] = bytes
+            found = peak()
+        self.inferred = self.terms.outside + found
+        if self.inferred > self.terms.budget:
+            raise DoesNotFit(
+                f"the compiled graph without gradients does not fit in {text(self.terms.budget)}: it needs {text(self.inferred)} "
+                f"({text(self.terms.outside)} of it beside the graph's own buffers)",
+                self.inferred, self.terms.budget,
+            )  # fmt: skip
 
     def _state(self) -> None:
         """Notes the plan in numbers.
@@ -136,13 +217,18 @@ class Plan:
         if chooser is None or choice is None:
             # The backward pass reads no value of the forward pass.
             return
-        peak = self.terms.outside + chooser.peak(choice.division)
+        # The bytes of later graphs are an estimate, for which nothing is refused.
+        is_alone = self.terms.share_of_room == 1
+        peak = self.terms.outside + chooser.peak(choice.division, is_alone)
         if peak > self.terms.budget:
-            raise self._misfit(peak)
-        plain = self.terms.outside + chooser.peak(chooser.plain)
+            whole = [chooser.peak(one.division, is_alone) for one in chooser.noted if len(chooser.seen[one.division.key]) == 2]
+            raise self._misfit(min(peak, *(self.terms.outside + one for one in whole)) if whole else peak)
+        plain = chooser.plain
         self.planned = Planned(
-            peak, plain, choice.of, choice.division.time_us - chooser.plain.time_us, choice.division.again - chooser.plain.again,
-            self.seconds, choice.division is chooser.plain, [self.names[place] for place in sorted(choice.division.saved)],
+            peak, self.terms.outside + chooser.peak(plain, is_alone), choice.of,
+            choice.division.time_us - plain.time_us, choice.division.again - plain.again,
+            self.seconds, len(self.names), choice.division.key == plain.key, [self.names[place] for place in sorted(choice.division.saved)],
+            {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)}, choice.division.kept,
         )  # fmt: skip
 
     @property
@@ -159,11 +245,17 @@ class Plan:
                 return None
             faster = chooser.fitting(self._room)
             return faster if faster is not None and chooser.saves(faster.division, division) else None
-        if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room)) is not None:
+        if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room) or chooser.fitting(room)) is not None:
             return found
         return chooser.lowered(room) or chooser.least()
 
+    def _fastest(self) -> Choice:
+        """The fastest division found that fits, or the smallest one."""
+        assert self.chooser is not None
+        return self.chooser.fitting(self._room) or self.chooser.fitting(self.terms.room) or self.chooser.least()
+
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
+        started = time.monotonic()
         nodes = [node for node in joint.nodes if node.op != "output"]
         names = [node.name for node in nodes]
         if self.choice is None or names != self.names:
@@ -171,18 +263,35 @@ class Plan:
             self.choice = self._first(joint, info, nodes)
         else:
             private.nothing_again(joint)
+        self.seconds += time.monotonic() - started
+        self.choice = self._agreed(self.choice)
         return [nodes[place] for place in sorted(self.choice.division.saved)]
+
+    def _agreed(self, choice: Choice) -> Choice:
+        """The choice of the first rank, if the program has several."""
+        if self.ranks is None or self.ranks.count == 1 or self.chooser is None:
+            return choice
+        saved, moved = ([self.names[place] for place in sorted(places)] for places in choice.division.key)
+        told = self.ranks.of_first(f"division {self.chosen}", [saved, moved])
+        self.chosen += 1
+        place_of = {name: place for place, name in enumerate(self.names)}
+        if told is None or told == [saved, moved] or not place_of.keys() >= set(told[0]):
+            return choice
+        of_first, away = (frozenset(place_of[name] for name in names) for names in told)
+        return Choice(simulate(self.chooser.graph, of_first, self.chooser.loss, moved=away), "the first rank")
 
     def _first(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> Choice:
         """The division that is compiled first."""
         fuses = self.inner == "inductor"
-        kept = private.plainly(joint, info)
+        theirs = private.Divisions(joint, info)
         graph = private.read(joint, info, self.rates, fuses)
         place_of = {node: place for place, node in enumerate(nodes)}
         loss = self.terms.loss
         if loss is None:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
-        plain = ("PyTorch's own", frozenset(place_of[node] for node in kept))
+        plain = ("PyTorch's own", frozenset(place_of[node] for node in theirs.at(1.0)))
+        if self.terms.share_of_room < 1:
+            loss = self._later(graph, plain)
         self.chooser = Chooser(graph, [plain], loss)
         if fuses and self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE):
             called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
@@ -196,13 +305,35 @@ class Plan:
             for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
             self.chooser = chooser = Chooser(graph, [plain], loss)
+            if self.terms.offloads:
+                self._time_all(graph, nodes)
+                there = [_on(node, self.kernels.device) for node in nodes]
+                chooser.moves = Moves(graph, loss, self.link, there, chooser.plain)
+            for share in _SHARES:
+                found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in theirs.at(share)))
+                if found is not None and chooser.peak(found.division) <= self._room:
+                    break
+        return self._fastest()
 
-            def is_enough(share: float, saved: list[fx.Node]) -> bool:
-                found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in saved))
-                return found is not None and chooser.peak(found.division) <= self._room
+    def _later(self, graph: Graph, plain: tuple[str, frozenset[int]]) -> int:
+        """Bytes for graphs that run later in the forward pass, while the values of this one are kept: they take the place of the loss.
 
-            private.candidates(joint, info, _SHARES, is_enough)
-        return self.chooser.fitting(self._room) or self.chooser.least()
+        A later graph needs its own least peak, for which this graph's stands, and its share of the rest.
+        """
+        room, share, chooser = self.terms.room, self.terms.share_of_room, Chooser(graph, [plain])
+
+        def later(least: int) -> int:
+            return int(least + (1 - share) * max(room - least, 0))
+
+        ample = later(min(chooser.plain.peak, room))
+        return ample if chooser.plain.kept + ample <= room else later(min(chooser.least().division.peak, room))
+
+    def _time_all(self, graph: Graph, nodes: list[fx.Node]) -> None:
+        """Sets the times of all kernels, which run at the same time as copies."""
+        rest = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and not value.us]
+        for place, time_us in zip(rest, self.kernels([nodes[place] for place in rest]), strict=True):
+            graph.values[place].us = time_us
+        self.us = {nodes[place].name: value.us for place, value in enumerate(graph.values) if value.kind == "kernel"}
 
     def _misfit(self, needed: int) -> DoesNotFit:
         assert self.chooser is not None and self.choice is not None
@@ -220,3 +351,8 @@ def _wide(node: fx.Node) -> int:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return 0
     return properties.elements(value) * 4
+
+
+def _on(node: fx.Node, device: torch.device) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.device.type == device.type

@@ -19,13 +19,14 @@ from torch.utils._pytree import tree_flatten
 
 from ..._native import least_cut
 from . import properties
+from .buffers import Buffers, lay_out_as_saved
 from .cut import ENDLESS
 from .divider import Divider
-from .graph import Graph, Rates, Value
+from .graph import Graph, Pass, Rates, Value
 
 __all__ = [
-    "Lacking", "candidates", "compile_errors", "compile_with", "has_triton", "least", "nothing_again",
-    "options_of", "partition", "plainly", "read", "real_tensors", "replace_default", "reset", "settings_of", "settings_of_module", "source",
+    "Divisions", "Lacking", "compile_errors", "compile_with", "has_triton", "nothing_again", "options_of", "partition", "read", "real_tensors",
+    "replace_default", "reset", "settings_of", "settings_of_module", "source",
 ]  # fmt: skip
 
 Choose = Callable[[Any, Any], list[fx.Node]]
@@ -69,30 +70,6 @@ def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any
         partitioners.choose_saved_values_set = own
 
 
-@contextmanager
-def _cuts_kept() -> Iterator[None]:
-    """Computes each of PyTorch's least cuts once, with a faster algorithm."""
-    import networkx
-    from torch._functorch import partitioners
-
-    own = partitioners.solve_min_cut
-    kept: dict[Any, Any] = {}
-
-    def solve(joint: Any, info: Any, options: Any, dont_ban: Any = None) -> Any:
-        key = (options.__dict__.values().__repr__(), frozenset(dont_ban or ()))
-        if key not in kept:
-            kept[key] = own(joint, info, options, dont_ban)
-        saved, banned = kept[key]
-        return list(saved), banned
-
-    own_cut = networkx.minimum_cut
-    partitioners.solve_min_cut, networkx.minimum_cut = solve, _least_cut
-    try:
-        yield
-    finally:
-        partitioners.solve_min_cut, networkx.minimum_cut = own, own_cut
-
-
 def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str], set[str]]]:
     """Replaces `networkx.minimum_cut`; the value of the cut is not computed."""
     names = [source, sink, *(name for name in graph if name not in (source, sink))]
@@ -107,30 +84,37 @@ def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str],
     return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})
 
 
-def plainly(joint: fx.Graph, info: Any) -> list[fx.Node]:
-    """The values that PyTorch saves by default, and random results."""
-    from torch._functorch import partitioners
+class Divisions:
+    """PyTorch's own divisions of a joint graph, with random results saved. Each of its least cuts is computed once, with a faster algorithm."""
 
-    nothing_again(joint)
-    with _cuts_kept():
-        return list(partitioners.choose_saved_values_set(joint, info, memory_budget=1.0))
+    def __init__(self, joint: fx.Graph, info: Any) -> None:
+        self.joint = joint
+        self.info = info
+        self.random = nothing_again(joint)
+        self.cuts: dict[Any, Any] = {}
 
+    def at(self, share: float) -> list[fx.Node]:
+        """The values that PyTorch saves for a value of its `activation_memory_budget`; by default, it is 1."""
+        if not share:
+            # The least: the inputs, and results of operations that must not run again.
+            return list(dict.fromkeys([*self.info.inputs, *(node for node in self.random if self.info.is_required_fw(node))]))
+        import networkx
+        from torch._functorch import partitioners
 
-def candidates(joint: fx.Graph, info: Any, shares: Sequence[float], is_enough: Callable[[float, list[fx.Node]], bool]) -> None:
-    """PyTorch's own divisions for these values of its `activation_memory_budget`, with random results saved, until ``is_enough``."""
-    from torch._functorch import partitioners
+        own, own_cut = partitioners.solve_min_cut, networkx.minimum_cut
 
-    keep = nothing_again(joint)
-    with _cuts_kept():
-        choose = partitioners.choose_saved_values_set
-        for share in shares:
-            if is_enough(share, list(choose(joint, info, memory_budget=share)) if share else least(info, keep)):
-                return
+        def solve(joint: Any, info: Any, options: Any, dont_ban: Any = None) -> Any:
+            key = (repr(vars(options)), frozenset(dont_ban or ()))
+            if key not in self.cuts:
+                self.cuts[key] = own(joint, info, options, dont_ban)
+            saved, banned = self.cuts[key]
+            return list(saved), banned
 
-
-def least(info: Any, keep: Sequence[fx.Node]) -> list[fx.Node]:
-    """The least that can be saved: the inputs, and results of operations that must not run again."""
-    return list(dict.fromkeys([*info.inputs, *(node for node in keep if info.is_required_fw(node))]))
+        partitioners.solve_min_cut, networkx.minimum_cut = solve, _least_cut
+        try:
+            return list(partitioners.choose_saved_values_set(self.joint, self.info, memory_budget=share))
+        finally:
+            partitioners.solve_min_cut, networkx.minimum_cut = own, own_cut
 
 
 def nothing_again(joint: fx.Graph) -> list[fx.Node]:
@@ -251,27 +235,37 @@ class _Ended(BaseException):
 def _observed(divider: Divider) -> Iterator[None]:
     """Passes the peak bytes of each graph's buffers to ``divider.keeps``, once Inductor has fused and ordered them and before it generates code.
 
-    Inputs that may be freed count until their last use. Parameters and inputs of the program do not count. If it returns False or raises an error,
-    the compilation ends with `_Ended`. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass.
+    If it returns False or raises an error, the compilation ends with `_Ended`. Otherwise the copies of offloaded values get their places in the
+    order. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass.
     """
     try:
         from torch._functorch import config
-        from torch._inductor import memory
         from torch._inductor.graph import GraphLowering
     except ImportError as error:
         raise Lacking(error) from error
     own = GraphLowering._update_scheduler
+    try:
+        lay_out_as_saved()
+    except (AttributeError, ImportError) as error:
+        raise Lacking(error) from error
 
     def update(graph: Any) -> None:
         own(graph)
-        if type(graph) is not GraphLowering or graph.is_inference:
+        if type(graph) is not GraphLowering:
             return
         try:
             try:
-                peak = _timeline(memory, graph, divider.extra)
-            except (AttributeError, TypeError) as error:
+                if graph.is_inference:
+                    divider.infers(_kernels(graph.module.graph), lambda: Buffers(graph, divider.extra).peak)
+                    return
+                buffers = Buffers(graph, divider.extra)
+            except (AttributeError, TypeError, ImportError) as error:
                 raise Lacking(error) from error
-            kept = divider.keeps(bool(graph.is_backward), peak)
+            kept = buffers.is_sound and divider.keeps(bool(graph.is_backward), buffers.peak)
+            if not buffers.is_sound:
+                divider.stays()
+            elif kept and buffers.copies:
+                divider.reaches(bool(graph.is_backward), buffers.place(divider))
         except Exception as error:
             raise _Ended(error) from error
         if not kept:
@@ -283,68 +277,6 @@ def _observed(divider: Divider) -> Iterator[None]:
             yield
     finally:
         GraphLowering._update_scheduler = own
-
-
-def _timeline(memory: Any, graph: Any, extra: dict[str, int]) -> int:
-    from torch._inductor.scheduler import FusedSchedulerNode
-
-    scheduler = graph.scheduler
-    nodes = scheduler.nodes
-    outputs = set(graph.get_output_names())
-    _, inputs = memory.prepare_planning_info(nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, _ordered(graph.graph_inputs), _ordered(outputs))
-    buffers, _, _ = memory.compute_memory_timeline(nodes, inputs, _ordered(outputs))
-    now = 0
-    # By step, the bytes of the buffers that are freed there and of the buffers that are allocated there.
-    freed: list[dict[str, int]] = [{} for _ in nodes]
-    made: list[list[tuple[Any, int]]] = [[] for _ in nodes]
-    for one in buffers:
-        name = one.buffer.get_name() if hasattr(one.buffer, "get_name") else one.buffer.name
-        step = one.start_step
-        if one.buffer in inputs.values():
-            now += one.size_free
-        else:
-            node = nodes[step]
-            if isinstance(node, FusedSchedulerNode) and name not in outputs and all(user is node for user in one.buffer.mpi_buffer.succ_nodes):
-                continue
-            made[step].append((one.buffer, one.size_alloc))
-        if name not in outputs:
-            freed[one.end_step if one.end_step >= 0 else step][name] = one.size_free
-    peak = now
-    for step, node in enumerate(nodes):
-        for buffer, size in made[step]:
-            taken = _overwritten(scheduler, node, buffer, size, freed[step])
-            if taken is None:
-                now += size
-            else:
-                del freed[step][taken]
-        origin = getattr(getattr(node, "node", None), "origin_node", None)
-        peak = max(peak, now + extra.get(getattr(origin, "name", ""), 0))
-        now -= sum(freed[step].values())
-    return int(peak)
-
-
-def _overwritten(scheduler: Any, node: Any, buffer: Any, size: int, freed: dict[str, int]) -> str | None:
-    """The buffer in whose place Inductor writes a result: its last reader is the same operation, and reads it at the same index."""
-    made_by = buffer.defining_op
-    if not size or made_by is None:
-        return None
-    here = node.get_operation_names() - made_by.ancestors
-    for read in made_by.read_writes.reads:
-        before = scheduler.name_to_donated_buffer.get(read.name) or scheduler.name_to_buf.get(read.name)
-        if before is None or freed.get(read.name) != size:
-            continue
-        left = [user for user in before.users if user.get_name() in here]
-        if len(left) != 1 or left[0].node is not made_by or not left[0].can_inplace:
-            continue
-        if len({dep for part in node.get_nodes() for dep in part.read_writes.reads_and_writes() if dep.name == read.name}) <= 1:
-            return str(read.name)
-    return None
-
-
-def _ordered(names: Any) -> Any:
-    from torch.utils._ordered_set import OrderedSet
-
-    return OrderedSet(names.keys() if hasattr(names, "keys") else names)
 
 
 # Compilers.
@@ -362,8 +294,42 @@ def _eager(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[Any]
         from torch._dynamo.backends.common import aot_autograd
     except ImportError as error:
         raise Lacking(error) from error
-    ways = {} if divider is None else {"partition_fn": divider.divide}
+    ways: dict[str, Any] = {}
+    if divider is not None:
+
+        def infers(inner: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+            divider.infers(_kernels(inner.graph), lambda: _peak_alone(inner.graph))
+            return _boxed(inner, given)
+
+        ways = {"partition_fn": divider.divide, "inference_compiler": infers}
     return aot_autograd(fw_compiler=_boxed, keep_inference_input_mutations=True, **ways)(graph, inputs)  # type: ignore[no-any-return]
+
+
+def _kernels(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes of a graph that kernels of libraries compute."""
+    from torch._functorch import partitioners
+
+    types = partitioners.get_default_op_list()
+    return [node for node in graph.nodes if _kind(node, types) == "kernel"]
+
+
+def _peak_alone(graph: fx.Graph) -> int:
+    """The peak bytes of a graph without a backward pass, in its own order."""
+    from torch._functorch import partitioners
+
+    types = partitioners.get_default_op_list()
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    (output,) = graph.find_nodes(op="output")
+    returned = set(_nodes(output.args))
+    place_of = {node: place for place, node in enumerate(nodes)}
+    values = []
+    for node in nodes:
+        kind = _kind(node, types)
+        inputs = tuple(place_of[one] for one in node.all_input_nodes)
+        values.append(Value(node.name, kind, 0 if kind == "view" else _bytes(node), inputs, forward=True, returned=node in returned))
+    alone = Graph(values, Rates(1.0), fuses=False)
+    held = {alone.root[place] for place, value in enumerate(values) if value.returned}
+    return Pass(alone, alone.forward_of(()), held).peak
 
 
 def _boxed(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -395,7 +361,9 @@ def _inductor(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[A
         try:
             with _observed(divider):
                 # A buffer that waits to be reused stays allocated, which no order of operations shows.
-                own = {"allow_buffer_reuse": False, "custom_partitioner_fn": _partitioner()(divider)}
+                own = {"custom_partitioner_fn": _partitioner()(divider)}
+                if torch.is_grad_enabled():
+                    own["allow_buffer_reuse"] = False
                 return compile_fx(graph, inputs, config_patches={**settings, **own})  # type: ignore[no-any-return]
         except _Ended as ended:
             if ended.error is not None:
@@ -461,10 +429,10 @@ def replace_default(take: Callable[[Any, fx.GraphModule, Sequence[Any], Callable
         raise Lacking("torch._TorchCompileInductorWrapper")
     own = wrapper.__call__
 
-    def call(self: Any, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        # Subclasses compile ahead of time; they are left alone.
-        if type(self) is not wrapper:
-            return own(self, graph, inputs)  # type: ignore[no-any-return]
+    def call(self: Any, graph: fx.GraphModule, inputs: Sequence[Any], **others: Any) -> Callable[..., Any]:
+        # Subclasses compile ahead of time, and newer versions compile parts of graphs with other settings; they are left alone.
+        if type(self) is not wrapper or any(others.values()):
+            return own(self, graph, inputs, **others)  # type: ignore[no-any-return]
         return take(self, graph, inputs, lambda: own(self, graph, inputs))
 
     wrapper.__call__ = call

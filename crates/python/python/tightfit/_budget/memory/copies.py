@@ -238,7 +238,11 @@ class CudaCopies(_OnDevice):
         return _Ticket(done)
 
     def out(self, tensor: Tensor, host: Tensor) -> Any:
-        return self._copy(self.stream_out, _bytes_of(tensor), host)
+        return self.out_of(_bytes_of(tensor), host)
+
+    def out_of(self, part: Tensor, host: Tensor) -> Any:
+        """Copies a part of a storage to the host."""
+        return self._copy(self.stream_out, part, host)
 
     def into(self, host: Tensor, device: Tensor) -> Any:
         return self._copy(self.stream_in, host, device)

@@ -81,7 +81,7 @@ def optimizer_bytes(optimizer: Any, module: nn.Module | None, device: torch.devi
     sizes = [_size(parameter) for parameter in parameters]
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     state = sum(
-        value.untyped_storage().nbytes()
+        local_part(value).untyped_storage().nbytes()
         for values in optimizer.state.values()
         for value in values.values()
         if isinstance(value, Tensor) and value.device.type == device.type
@@ -144,8 +144,15 @@ def _scratch(sizes: list[int], device: torch.device, group: dict[str, Any] | Non
     return 2 * max(sizes, default=0)
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that this process holds; any other tensor itself."""
+    with torch.no_grad():
+        return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 def _size(tensor: Tensor) -> int:
     """Bytes of a tensor's storage; of a sparse gradient, which has none, the bytes of a dense one."""
+    tensor = local_part(tensor)
     if other_layout(tensor):
         return int(tensor.numel() * tensor.itemsize)
     return int(tensor.untyped_storage().nbytes())

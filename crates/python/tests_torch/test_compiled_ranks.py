@@ -1,0 +1,178 @@
+"""Compiled graphs of two processes: DistributedDataParallel with several buckets, sharded models, and collectives inside a graph."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+START = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from tightfit._budget.compiled import held, private
+from tightfit._budget.compiled.backend import tightfit
+
+torch.set_num_threads(1)
+way, budget = sys.argv[1:]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(1)
+
+
+def compiled(model, **options):
+    if way == "plain":
+        return torch.compile(model, backend="aot_eager")
+    return torch.compile(model, backend=tightfit, options={"budget": int(budget), "inner": "eager", **options})
+
+
+def trained(net, parameters, steps=3):
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    torch.manual_seed(rank)
+    x = torch.randn(128, 64)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def tell(losses):
+    plans = [graph.plan for one in held.all_held() for graph in one.graphs.values()]
+    made = [[plan.planned.saved, sorted(plan.planned.moved), plan.planned.peak, plan.terms.budget, plan.planned.kept] for plan in plans]
+    print("TOLD " + json.dumps([losses, made]), flush=True)
+    dist.destroy_process_group()
+"""
+
+SPLIT = START + """
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 4096 + number), nn.GELU(), nn.Linear(4096 + number, 64)) for number in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
+model = Layers()
+net = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+tell(trained(compiled(net), model.parameters()))
+"""
+
+SHARDED = START + """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64), nn.Tanh()) for _ in range(3)])
+mesh = init_device_mesh("cpu", (2,))
+for number, block in enumerate(model):
+    # Each block is compiled by itself, and sharded with its hooks around the compiled block.
+    model[number] = compiled(block)
+    fully_shard(model[number], mesh=mesh)
+fully_shard(model, mesh=mesh)
+tell(trained(model, model.parameters()))
+"""
+
+COLLECTIVE = START + """
+import torch.distributed._functional_collectives as collectives
+
+calls = []
+boxed = private._boxed
+
+
+def counted(graph, inputs):
+    calls.append(sum("_c10d_functional" in str(node.target) and "wait" not in str(node.target) for node in graph.graph.nodes))
+    return boxed(graph, inputs)
+
+
+private._boxed = counted
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.sigmoid(layer(x))
+            x = x * collectives.all_reduce(x.detach().mean(0), "sum", dist.group.WORLD)
+        return x
+
+
+model = Shared()
+losses = trained(compiled(model), model.parameters())
+if way != "plain":
+    print("CALLS", *calls, flush=True)
+tell(losses)
+"""
+
+
+def two(tmp_path, program, way, *budgets):
+    """Runs a program in two processes, and returns their losses, their plans and their lines."""
+    (tmp_path / "program.py").write_text(program)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = []
+    for rank in range(2):
+        environment = {
+            **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+            "TIGHTFIT_CACHE": str(tmp_path / f"{way}-{rank}" / "cache.db"), "TIGHTFIT_QUIET": "0", "TIGHTFIT_VERBOSE": "1",
+        }  # fmt: skip
+        command = [sys.executable, str(tmp_path / "program.py"), way, str(budgets[min(rank, len(budgets) - 1)]) if budgets else "0"]
+        started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    ended = [process.communicate(timeout=600) for process in started]
+    found = []
+    for (out, error), process in zip(ended, started, strict=True):
+        told = next((json.loads(line[5:]) for line in out.splitlines() if line.startswith("TOLD ")), None)
+        found.append((told[0], told[1], out + error) if told else ([], [], f"exit {process.returncode}\n{out}{error}"))
+    return found
+
+
+def divisions(plans):
+    return [plan[:2] for plan in plans]
+
+
+def test_the_graphs_of_a_split_model_share_one_budget_and_ranks_choose_alike(tmp_path, share=0.85):
+    plain = two(tmp_path, SPLIT, "plain")
+    ample = two(tmp_path, SPLIT, "ample", 64 << 20)
+    assert len(ample[0][1]) > 2, ample[0][2][-2000:]
+    peak = max(plan[2] for plan in ample[0][1])
+    # The budget of the second rank is smaller; both ranks keep to it.
+    first, second = two(tmp_path, SPLIT, "tight", int(peak * (share + 0.02)), int(peak * share))
+    for (losses, _, told), (expected, _, _) in zip((first, second), plain, strict=True):
+        assert losses == pytest.approx(expected, rel=1e-5), told[-2000:]
+        assert "plans alone" not in told
+    assert divisions(first[1]) == divisions(second[1]) != divisions(ample[0][1])
+    assert all(plan[2] <= peak * share for plan in second[1])
+    # What all graphs keep is there at once.
+    assert sum(plan[4] for plan in second[1]) <= peak * share
+
+
+def test_a_sharded_model_trains_as_without_a_budget(tmp_path):
+    plain = two(tmp_path, SHARDED, "plain")
+    first, second = two(tmp_path, SHARDED, "tight", 1 << 20)
+    for (losses, plans, told), (expected, _, _) in zip((first, second), plain, strict=True):
+        assert losses == pytest.approx(expected, rel=1e-5), told[-2000:]
+        assert plans and "plans alone" not in told and "without a budget" not in told, told
+    assert divisions(first[1]) == divisions(second[1])
+
+
+def test_a_collective_runs_once(tmp_path):
+    plain = two(tmp_path, COLLECTIVE, "plain")
+    ample = two(tmp_path, COLLECTIVE, "ample", 64 << 20)
+    peak = max(plan[2] for plan in ample[0][1])
+    for (losses, plans, told), (expected, _, _) in zip(two(tmp_path, COLLECTIVE, "tight", int(0.75 * peak)), plain, strict=True):
+        assert losses == pytest.approx(expected, rel=1e-5), told[-2000:]
+        calls = next(line.split()[1:] for line in told.splitlines() if line.startswith("CALLS"))
+        assert list(map(int, calls)) == [4, 0]
+        assert divisions(plans) != divisions(ample[0][1])
