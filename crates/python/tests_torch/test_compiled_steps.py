@@ -130,8 +130,9 @@ def test_the_step_needs_what_was_planned(name, share, plans, monkeypatch):
     counter.live = counter.peak = 0
     default_loss(net, x).backward()
     (one,) = plans
-    # Outside of the graph there is a loss.
-    predicted = one.chooser.peak(one.choice.division)
+    # Outside of the graph there is a loss. Here, the host's copies of offloaded values are counted too.
+    division = one.choice.division
+    predicted = one.chooser.peak(division) + sum(one.chooser.graph.values[place].bytes for place in division.moved)
     assert counter.peak <= 1.02 * predicted, (counter.peak, predicted)
     assert counter.peak >= 0.7 * predicted, (counter.peak, predicted)
 
