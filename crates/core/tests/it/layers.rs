@@ -114,7 +114,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "python",
         layers: &[
-            &["command", "failure", "device", "fates"],
+            &["command", "failure", "device", "fates", "noting"],
             &["interrupt", "prepare", "flow"],
             &["profile", "planned"],
             &["eager", "measure", "mixed", "plan", "solve"],
