@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::tensors::{Torch, address, version};
+use super::tensors::{Torch, address, detached, version};
 
 /// The call writes to its first argument: a flag of `functions.py`.
 pub const IN_PLACE: u32 = 4;
@@ -41,8 +41,8 @@ impl Source {
     /// The version of the tensor when the call ran.
     pub fn version(&self, py: Python<'_>) -> i64 {
         match self {
-            Source::Value(value) => value.borrow(py).version,
-            Source::Held(held) => held.borrow(py).version,
+            Source::Value(value) => value.borrow(py).seen.version,
+            Source::Held(held) => held.borrow(py).seen.version,
         }
     }
 
@@ -244,20 +244,43 @@ impl Drop for Call {
     }
 }
 
-/// An output of a call: the call, which of its outputs, the tensor (weakly), and its version.
+/// A tensor as it was when a call ran: the tensor (weakly), its version, and its address, which shows whether a program has given it
+/// other bytes by `.data`.
+pub struct Seen {
+    tensor: Py<PyWeakrefReference>,
+    pub version: i64,
+    address: u64,
+}
+
+impl Seen {
+    /// A tensor as it is now.
+    fn new(tensor: &Bound<'_, PyAny>) -> PyResult<Seen> {
+        let (version, address) = (version(tensor)?, address(tensor)?);
+        Ok(Seen { tensor: PyWeakrefReference::new(tensor)?.unbind(), version, address })
+    }
+
+    /// Whether it is this tensor, which has this version now.
+    pub fn is(&self, tensor: &Bound<'_, PyAny>, version: i64) -> bool {
+        self.version == version && self.tensor.bind(tensor.py()).upgrade().is_some_and(|there| there.is(tensor))
+    }
+
+    /// Whether it is this tensor, which has this version and this address now.
+    pub fn is_at(&self, tensor: &Bound<'_, PyAny>, version: i64, address: u64) -> bool {
+        self.address == address && self.is(tensor, version)
+    }
+}
+
+/// An output of a call: the call, which of its outputs, and the tensor.
 ///
-/// `address` shows whether a program has given the tensor other bytes by `.data`. `base` is the tensor's bytes if autograd keeps them,
-/// `slot` the slot that answers for them otherwise, and `view` the tensor as a view of its storage.
+/// `base` is the tensor's bytes if autograd keeps them, `slot` the slot that answers for them otherwise, and `view` the tensor as a view
+/// of its storage.
 #[pyclass(module = "tightfit._native")]
 pub struct Value {
     #[pyo3(get)]
     pub call: Py<Call>,
     #[pyo3(get)]
     pub index: usize,
-    pub tensor: Py<PyWeakrefReference>,
-    #[pyo3(get)]
-    pub version: i64,
-    pub address: u64,
+    pub seen: Seen,
     #[pyo3(get, set)]
     pub base: Option<Py<PyAny>>,
     #[pyo3(get, set)]
@@ -269,8 +292,7 @@ pub struct Value {
 impl Value {
     /// The noted output that a tensor is.
     pub fn new(call: Py<Call>, index: usize, tensor: &Bound<'_, PyAny>) -> PyResult<Value> {
-        let (tensor, version, address) = parts(tensor)?;
-        Ok(Value { call, index, tensor, version, address, base: None, slot: None, view: None })
+        Ok(Value { call, index, seen: Seen::new(tensor)?, base: None, slot: None, view: None })
     }
 
     /// The identity of its call, and which of the call's outputs it is.
@@ -281,9 +303,15 @@ impl Value {
 
 #[pymethods]
 impl Value {
+    /// The version of the tensor when the call ran.
+    #[getter]
+    fn version(&self) -> i64 {
+        self.seen.version
+    }
+
     /// The tensor, if it is still there.
     pub fn tensor<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.tensor.bind(py).upgrade()
+        self.seen.tensor.bind(py).upgrade()
     }
 
     /// Whether its bytes stay as long as it is needed. A slot that is made again goes when autograd lets go of it.
@@ -309,14 +337,13 @@ impl Value {
 
     /// Lets a copy of its bytes answer for it.
     fn hold(&mut self, copy: &Bound<'_, PyAny>) -> PyResult<()> {
-        (self.tensor, self.version, _) = parts(copy)?;
-        (self.base, self.slot) = (Some(copy.clone().unbind()), None);
+        (self.seen, self.base, self.slot) = (Seen::new(copy)?, Some(copy.clone().unbind()), None);
         Ok(())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.call)?;
-        visit.call(&self.tensor)?;
+        visit.call(&self.seen.tensor)?;
         [&self.base, &self.slot, &self.view].into_iter().flatten().try_for_each(|object| visit.call(object))
     }
 
@@ -330,10 +357,7 @@ impl Value {
 /// `transposed` says that `slot` or `base` has the tensor's matrix transposed.
 #[pyclass(module = "tightfit._native")]
 pub struct Held {
-    pub tensor: Py<PyWeakrefReference>,
-    #[pyo3(get)]
-    pub version: i64,
-    pub address: u64,
+    pub seen: Seen,
     #[pyo3(get, set)]
     pub base: Option<Py<PyAny>>,
     #[pyo3(get, set)]
@@ -349,31 +373,33 @@ pub struct Held {
 impl Held {
     /// A tensor that nothing holds yet.
     pub fn new(tensor: &Bound<'_, PyAny>) -> PyResult<Held> {
-        let (tensor, version, address) = parts(tensor)?;
         let (base, slot, view) = (None, None, None);
-        Ok(Held { tensor, version, address, base, slot, view, is_copy: false, transposed: false })
+        Ok(Held { seen: Seen::new(tensor)?, base, slot, view, is_copy: false, transposed: false })
     }
 
     /// Whether nothing holds it.
     pub fn is_missing(&self) -> bool {
         self.base.is_none() && self.slot.is_none()
     }
-}
 
-impl Held {
     /// Lets its cast that autograd has saved answer for it.
     pub fn hold_cast(&mut self, saved: &Bound<'_, PyAny>, transposed: bool) -> PyResult<()> {
-        (self.tensor, self.version, _) = parts(saved)?;
-        (self.base, self.transposed) = (Some(super::tensors::detached(saved)?.unbind()), transposed);
+        (self.seen, self.base, self.transposed) = (Seen::new(saved)?, Some(detached(saved)?.unbind()), transposed);
         Ok(())
     }
 }
 
 #[pymethods]
 impl Held {
+    /// The version of the tensor when a call read it.
+    #[getter]
+    fn version(&self) -> i64 {
+        self.seen.version
+    }
+
     /// The tensor, if it is still there.
     pub fn tensor<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.tensor.bind(py).upgrade()
+        self.seen.tensor.bind(py).upgrade()
     }
 
     /// The slot that answers for its bytes.
@@ -383,23 +409,17 @@ impl Held {
 
     /// Lets a copy of its bytes answer for it.
     fn hold(&mut self, copy: &Bound<'_, PyAny>) -> PyResult<()> {
-        (self.tensor, self.version, _) = parts(copy)?;
-        (self.base, self.slot) = (Some(copy.clone().unbind()), None);
+        (self.seen, self.base, self.slot) = (Seen::new(copy)?, Some(copy.clone().unbind()), None);
         (self.is_copy, self.transposed) = (true, false);
         Ok(())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.tensor)?;
+        visit.call(&self.seen.tensor)?;
         [&self.base, &self.slot, &self.view].into_iter().flatten().try_for_each(|object| visit.call(object))
     }
 
     fn __clear__(&mut self) {
         (self.base, self.slot, self.view) = (None, None, None);
     }
-}
-
-/// A tensor (weakly), its version and its address.
-fn parts(tensor: &Bound<'_, PyAny>) -> PyResult<(Py<PyWeakrefReference>, i64, u64)> {
-    Ok((PyWeakrefReference::new(tensor)?.unbind(), version(tensor)?, address(tensor)?))
 }

@@ -1,4 +1,4 @@
-//! The calls that a pass makes: noted so that they can run again with the very arguments that they had, and run again.
+//! Notes the calls of a pass with their arguments, and runs them again.
 //!
 //! ```text
 //! notes     a function mode's notes of a pass (`_budget/eager/noting.py` has the rare cases)

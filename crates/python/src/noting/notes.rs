@@ -10,7 +10,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::calls::{Held, Source, Value};
 use super::decide::Ended;
 use super::note::{CASTS, Noted, OPENED};
-use super::tensors::{Settings, Torch, address, identity, refers_to, storage, truth, version, view_of};
+use super::tensors::{Settings, Torch, address, identity, storage, truth, version, view_of};
 
 /// The outputs that are noted in one storage before the table is cleared of tensors that are gone.
 const MOST_IN_STORAGE: usize = 8;
@@ -129,7 +129,7 @@ impl Notes {
     pub fn value_of<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
         let known = slf.borrow().values.get(&identity(tensor)).map(|value| value.bind(slf.py()).clone());
         let Some(value) = known else { return Ok(None) };
-        let is_it = value.borrow().version == version(tensor)? && refers_to(&value.borrow().tensor, tensor);
+        let is_it = value.borrow().seen.is(tensor, version(tensor)?);
         Ok(is_it.then_some(value))
     }
 
@@ -212,7 +212,7 @@ impl Notes {
         for one in known.into_iter().rev() {
             if let Some((value, there)) = Notes::value_at(slf, one, of)?
                 && version(&there)? == last
-                && value.borrow().version == last
+                && value.borrow().seen.version == last
             {
                 return Ok(Some(value));
             }
@@ -225,17 +225,15 @@ impl Notes {
         let py = slf.py();
         let (one, at, last) = (identity(tensor), address(tensor)?, version(tensor)?);
         let of = slf.borrow();
-        if let Some(known) = of.values.get(&one) {
-            let value = known.borrow(py);
-            if value.version == last && value.address == at && refers_to(&value.tensor, tensor) {
-                return Ok(Source::Value(known.clone_ref(py)));
-            }
+        if let Some(known) = of.values.get(&one)
+            && known.borrow(py).seen.is_at(tensor, last, at)
+        {
+            return Ok(Source::Value(known.clone_ref(py)));
         }
-        if let Some(known) = of.helds.get(&one) {
-            let held = known.borrow(py);
-            if held.version == last && held.address == at && refers_to(&held.tensor, tensor) {
-                return Ok(Source::Held(known.clone_ref(py)));
-            }
+        if let Some(known) = of.helds.get(&one)
+            && known.borrow(py).seen.is_at(tensor, last, at)
+        {
+            return Ok(Source::Held(known.clone_ref(py)));
         }
         drop(of);
         Notes::outside(slf, torch, tensor).map(Source::Held)

@@ -4,7 +4,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyTuple, PyType};
 
 /// Types and functions of PyTorch, looked up once.
 pub struct Torch {
@@ -206,9 +206,4 @@ pub fn view_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>>
     let stride = tensor.call_method0(intern!(py, "stride"))?;
     let offset = tensor.call_method0(intern!(py, "storage_offset"))?;
     (shape, stride, offset, tensor.getattr(intern!(py, "dtype"))?).into_pyobject(py)
-}
-
-/// Whether a weak reference is one to this object.
-pub fn refers_to(reference: &Py<PyWeakrefReference>, object: &Bound<'_, PyAny>) -> bool {
-    reference.bind(object.py()).upgrade().is_some_and(|there| there.is(object))
 }
