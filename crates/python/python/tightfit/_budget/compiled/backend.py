@@ -75,7 +75,7 @@ def compile_within(
         If no plan within the budget is found.
     """
     if settings.get("triton.cudagraphs"):
-        say("compiled: CUDA graphs reserve memory of their own, beyond a budget; this graph is compiled without them")
+        say("compiled: CUDA graphs reserve memory beyond a budget; this graph is compiled without them")
         settings = {**settings, "triton.cudagraphs": False}
     try:
         return held_by(device, budget).compile(graph, inputs, inner, settings, optimizer, offloads)

@@ -105,7 +105,7 @@ class Graph:
         self.root: list[int] = []
         for place, value in enumerate(values):
             self.root.append(self.root[value.inputs[0]] if value.kind == "view" and value.inputs else place)
-        # What passes ask of each value most often.
+        # The attributes that passes read most often.
         self.bytes = [value.bytes for value in values]
         self.inputs = [value.inputs for value in values]
         self.is_fused = [value.kind in ("fused", "reduction") for value in values]

@@ -29,7 +29,7 @@ from ..record.cost import flops
 from ..record.marks import Marks, active_modes, take_away
 from ..record.recorder import Packed, Recorder, has_storage
 from ..record.rehearse import Rehearsal, follow, name_externals
-from ..record.unwatched import Ours, Unwatched, asks, would_differ
+from ..record.unwatched import Unwatched, asks, would_differ
 from .offload_all import SafePass
 
 __all__ = ["RealRecording"]
@@ -100,16 +100,6 @@ class _InNodes:
             self.recorder.__enter__()
 
 
-class _Asked(Ours):
-    """A hook before a module that asks whether it is watched."""
-
-    def __init__(self, unwatched: Unwatched) -> None:
-        self.unwatched = unwatched
-
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
-        self.unwatched.begin(module, inputs)
-
-
 class RealRecording:
     """One recorded step; ``done`` gets it when its backward pass has ended.
 
@@ -150,7 +140,7 @@ class RealRecording:
         self.marks = Marks(self.recorder)
         self.recorder.marks = self.marks
         if model is not None:
-            unwatched = _Asked(Unwatched(self._stop, self._go_on))
+            unwatched = Unwatched(self._stop, self._go_on)
             self.handles += [part.register_forward_pre_hook(unwatched, prepend=True) for part in model.modules() if part is not model and asks(part)]
         if model is None or not (asks(model) and would_differ(model, inputs)):
             self.marks.__enter__()

@@ -74,11 +74,7 @@ class _Before(_Ours):
             # The message is for the program: the frames that found the error say nothing.
             raise error.with_traceback(None) from None
         if self.asks:
-            Unwatched(_nothing, _nothing).begin(module, args)
-
-
-def _nothing() -> None:
-    """Nothing else watches a model before its pass begins."""
+            Unwatched()(module, args)
 
 
 class _After(_Ours):
@@ -168,7 +164,7 @@ class _Asked(_Switch):
     def __call__(self, module: Any, inputs: Any) -> None:
         active = self.session.here.following
         if active is not None:
-            Unwatched(active.pause, active.resume).begin(module, inputs)
+            Unwatched(active.pause, active.resume)(module, inputs)
 
 
 class Following:

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from .marks import take_away
+from .marks import without
 from .recorder import Recorder
 
 __all__ = ["Restore", "compiled_parts", "hide", "is_compiled", "within"]
@@ -86,15 +86,12 @@ class _Hidden:
         group, recorder.group = recorder.group, self.name
         recorder.hide(inputs)
         # PyTorch would trace the modes.
-        if recorder.marks is not None:
-            take_away(recorder.marks)
-        recorder.__exit__(None, None, None)
-        try:
-            outputs = self.call(*args, **kwargs)
-        finally:
-            recorder.__enter__()
-            if recorder.marks is not None:
-                recorder.marks.__enter__()
+        with without(recorder.marks):
+            recorder.__exit__(None, None, None)
+            try:
+                outputs = self.call(*args, **kwargs)
+            finally:
+                recorder.__enter__()
         made = _tensors(outputs)
         recorder.show(made)
         recorder.group = group

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +16,7 @@ from .functions import CASTING, Marked, is_in_place, opened
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-__all__ = ["Marks", "Parts", "active_modes", "is_small", "take_away"]
+__all__ = ["Marks", "Parts", "active_modes", "is_small", "take_away", "without"]
 
 # A noted call first copies small tensors that no noted call made, so that later writes to them do no harm. These are the largest sizes: of vectors,
 # such as biases, and of other tensors.
@@ -107,3 +109,16 @@ def take_away(mode: TorchFunctionMode) -> None:
             others.append(top)
     for other in reversed(others):
         torch._C._push_on_torch_function_stack(other)
+
+
+@contextmanager
+def without(mode: TorchFunctionMode | None) -> Iterator[None]:
+    """Takes a mode away while this is entered, if it is active."""
+    is_active = mode is not None and any(other is mode for other in active_modes())
+    if mode is not None and is_active:
+        take_away(mode)
+    try:
+        yield
+    finally:
+        if is_active:
+            torch._C._push_on_torch_function_stack(mode)

@@ -29,8 +29,8 @@ class Ours:
 
 def asks(module: nn.Module) -> bool:
     """Whether a module's code asks for function modes or hooks."""
-    code = getattr(module.forward, "__code__", None)
-    return code is not None and _names(code)
+    forwards = (getattr(type(module), "forward", None), vars(module).get("forward"))
+    return any(_names(code) for forward in forwards if (code := getattr(forward, "__code__", None)) is not None)
 
 
 def _names(code: CodeType) -> bool:
@@ -51,18 +51,21 @@ def would_differ(module: nn.Module, inputs: Any) -> bool:
     return not (isinstance(first, Tensor) and first.requires_grad or all(weight.requires_grad for weight in module.parameters()))
 
 
-class Unwatched:
-    """Lets modules that ask run without this package's hooks, and stops meanwhile what else watches them.
+def _nothing() -> None:
+    """Nothing else watches a module."""
 
-    The end of such a module shows in a hook that PyTorch calls for every module, which is none of the module's own.
+
+class Unwatched(Ours):
+    """A hook before modules that ask: they run without this package's hooks, and everything else that watches them stops meanwhile.
+
+    A hook that PyTorch calls after every module shows the end of such a module. A hook of the module itself would be seen.
     """
 
-    def __init__(self, stop: Callable[[], None], go_on: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[], None] = _nothing, go_on: Callable[[], None] = _nothing) -> None:
         self.stop = stop
         self.go_on = go_on
 
-    def begin(self, module: nn.Module, inputs: Any) -> None:
-        """A module that asks is about to run: called by its hook."""
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
         if torch.compiler.is_compiling() or not would_differ(module, inputs):
             return
         thread = threading.get_ident()
