@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from fit_support import FAST, SLOW, set_link
+from tightfit._budget.compiled import held
 from tightfit._budget.record import measure, times
 
 
@@ -10,6 +12,22 @@ def quiet(request, monkeypatch):
     if request.module.__name__.startswith(("test_fit_", "test_compiled_")):
         monkeypatch.setenv("TIGHTFIT_QUIET", "1")
         torch.set_num_threads(1)
+
+
+@pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
+def link(request, monkeypatch):
+    """A link on which a plan offloads, and one on which it recomputes."""
+    set_link(monkeypatch, request.param)
+
+
+@pytest.fixture
+def fresh_graphs(monkeypatch, tmp_path):
+    """No compiled graphs of other tests, and a separate cache."""
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    monkeypatch.setattr(held, "_held", {})
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import tightfit.torch as tt
 import torch
 from fit_models import resnet
 from tightfit._budget.api import session_of
+from tightfit._budget.compiled import operators, private
 from tightfit._budget.memory import allocator
 from tightfit._budget.plan import watch
 from tightfit._budget.record import cost
@@ -133,6 +134,38 @@ class LiveBytes(TorchDispatchMode):
 
         self.live += size
         self.alive[key] = weakref.ref(storage, died)
+
+
+class DeviceBytes(LiveBytes):
+    """The same for compiled graphs, without the host memory of offloaded values. It stays, so that no other storage gets its address."""
+
+    def __init__(self, known):
+        super().__init__(known)
+        self.hosts = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is not operators.offload:
+            return super().__torch_dispatch__(function, types, args, kwargs)
+        self.hosts.append(function(*args, **(kwargs or {})))
+        self.known.add(self.hosts[-1].untyped_storage()._cdata)
+        return self.hosts[-1]
+
+
+def run_graphs_under(mode, monkeypatch):
+    """Runs compiled graphs, which run as they are, under a dispatch mode."""
+    boxed = private._boxed
+
+    def within(graph, inputs):
+        run = boxed(graph, inputs)
+
+        def run_within(arguments):
+            with mode:
+                return run(arguments)
+
+        run_within._boxed_call = True
+        return run_within
+
+    monkeypatch.setattr(private, "_boxed", within)
 
 
 def measured_peak(model, x, cast=None):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fit_models import Dense, Efficient, Mobile, Resnet, Vae, Vit, image
 from fit_support import default_loss, train
-from tightfit._budget.compiled import held, plan
+from tightfit._budget.compiled import plan
 from tightfit._budget.compiled.backend import tightfit
 from torch import nn
 
@@ -24,13 +24,8 @@ MODELS = {
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
-    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+def fresh(fresh_graphs, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
-    monkeypatch.setattr(held, "_held", {})
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

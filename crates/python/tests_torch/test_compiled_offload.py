@@ -7,19 +7,13 @@ from collections import Counter
 import pytest
 import tightfit
 import torch
-from fit_support import LiveBytes, default_loss, train
-from tightfit._budget.compiled import held, operators, private
+from fit_support import DeviceBytes, LiveBytes, default_loss, run_graphs_under, train
+from tightfit._budget.compiled import held, operators
 from tightfit._budget.compiled.backend import tightfit as backend
 from torch import nn
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
-    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
-    monkeypatch.setattr(held, "_held", {})
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 class Layers(nn.Module):
@@ -76,7 +70,6 @@ def close(left, right):
 def calls(monkeypatch):
     """Counts the calls of each operator."""
     found = Counter()
-    boxed = private._boxed
 
     class Counts(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -84,17 +77,7 @@ def calls(monkeypatch):
                 found[function._opname] += 1
             return function(*args, **(kwargs or {}))
 
-    def counted(graph, inputs):
-        run = boxed(graph, inputs)
-
-        def counting(arguments):
-            with Counts():
-                return run(arguments)
-
-        counting._boxed_call = True
-        return counting
-
-    monkeypatch.setattr(private, "_boxed", counted)
+    run_graphs_under(Counts(), monkeypatch)
     return found
 
 
@@ -139,31 +122,8 @@ def test_the_step_needs_what_was_planned(share, monkeypatch):
     model, x = made()
     outside, plain, _ = needs(model, x)
 
-    class Device(LiveBytes):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            if function is operators.offload:
-                out = function(*args, **(kwargs or {}))
-                self.known.add(out.untyped_storage()._cdata)
-                kept.append(out)
-                return out
-            return super().__torch_dispatch__(function, types, args, kwargs)
-
-    # The hosts stay alive, so that no other storage gets their address.
-    kept = []
-    counter = Device([x, *model.parameters()])
-    boxed = private._boxed
-
-    def counted(graph, inputs):
-        run = boxed(graph, inputs)
-
-        def counting(arguments):
-            with counter:
-                return run(arguments)
-
-        counting._boxed_call = True
-        return counting
-
-    monkeypatch.setattr(private, "_boxed", counted)
+    counter = DeviceBytes([x, *model.parameters()])
+    run_graphs_under(counter, monkeypatch)
     default_loss(compiled(model, int(outside + share * (plain - outside))), x).backward()
     made_plan = the_plan()
     assert made_plan.planned.moved

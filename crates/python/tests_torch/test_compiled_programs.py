@@ -10,13 +10,7 @@ from tightfit._budget.compiled import held
 from torch import nn
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
-    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
-    monkeypatch.setattr(held, "_held", {})
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_graphs")
 
 
 def planned():

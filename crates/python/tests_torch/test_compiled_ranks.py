@@ -154,7 +154,7 @@ def test_the_graphs_of_a_split_model_share_one_budget_and_ranks_choose_alike(tmp
         assert "plans alone" not in told
     assert divisions(first[1]) == divisions(second[1]) != divisions(ample[0][1])
     assert all(plan[2] <= peak * share for plan in second[1])
-    # What all graphs keep is there at once.
+    # The kept values of all graphs exist at once.
     assert sum(plan[4] for plan in second[1]) <= peak * share
 
 

@@ -1,0 +1,91 @@
+"""Programs that write in place to tensors that they have used, within a budget: equal to plain, to the bit."""
+
+import pytest
+import torch
+from test_fit_proven import blocks, compared
+from tightfit._budget.api import session_of
+from tightfit._budget.eager import unpacks
+from torch import nn
+from torch.nn import functional as F
+
+
+def late_buffer(net, x):
+    y = torch.sigmoid(net.first(x) + net.shift)
+    if net.step >= 3:
+        with torch.no_grad():
+            net.shift.add_(1.0)
+    return y
+
+
+def replaced_buffer(net, x):
+    if net.step >= 3:
+        net.shift = net.shift + 1
+    return torch.sigmoid(net.first(x) + net.shift)
+
+
+def late_bias(net, x):
+    y = torch.sigmoid(net.first(x))
+    if net.step >= 3:
+        with torch.no_grad():
+            net.first.bias.add_(1.0)
+    return y
+
+
+def noise(net, x):
+    return net.middle(net.first(x))
+
+
+class InGaps(nn.Module):
+    """Writes in place to a part of a tensor, whose rows are not next to each other, and saves what it has written."""
+
+    def __init__(self, write):
+        super().__init__()
+        self.first, self.rest = nn.Conv2d(3, 16, 3, padding=1), blocks(3, 8, 8)
+        self.write = write
+
+    def forward(self, x):
+        y = torch.cat([self.first(x), self.first(x)], 1)[:, :8]
+        y = self.write(y)
+        return self.rest(torch.sigmoid(y) * y)
+
+
+@pytest.mark.parametrize("write", [lambda y: y.add_(0.5), lambda y: F.relu(y, inplace=True), lambda y: F.silu(y, inplace=True)], ids=["add", "relu", "silu"])
+def test_what_is_written_in_place_keeps_its_layout(write, link, monkeypatch):
+    made, run_again = [], unpacks.run_again
+
+    def looked_at(active, slot):
+        run_again(active, slot)
+        if slot.place >= 0:
+            made.append((slot.tensor.stride(), slot.view[1]))
+
+    monkeypatch.setattr(unpacks, "run_again", looked_at)
+    torch.manual_seed(0)
+    same, fitted = compared(InGaps(write), [torch.randn(8, 3, 20, 20) for _ in range(3)], share=0.5)
+    assert all(same)
+    if session_of(fitted).last.counts.calls:
+        assert made and all(stride == wanted for stride, wanted in made)
+
+
+class Written(nn.Module):
+    """Writes a tensor that it has read, or is read by an operation that has saved it before it is written."""
+
+    def __init__(self, middle):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.register_buffer("shift", torch.zeros(1, 16, 1, 1))
+        self.run, self.step, self.middle = middle, 0, nn.Sequential(nn.BatchNorm2d(16, affine=False), nn.RReLU())
+
+    def forward(self, x):
+        self.step += 1
+        return self.last(self.run(self, x))
+
+
+@pytest.mark.parametrize("middle", [late_buffer, replaced_buffer, late_bias, noise], ids=lambda middle: middle.__name__)
+def test_what_a_program_writes_after_its_use_is_not_read_again(middle, link):
+    torch.manual_seed(1)
+
+    def seeded(model, step):
+        torch.manual_seed(step)
+
+    same, _ = compared(Written(middle), [torch.randn(4, 3, 32, 32) for _ in range(6)], seeded)
+    assert same == [True] * 6
