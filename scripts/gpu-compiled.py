@@ -15,7 +15,7 @@ The models are in `gpu_run/compiled_models.py`. Ways:
     sweep             predicted peaks and times, from 100% of the need to the least in steps of 5%
     WAY+warm          one step of a second process with the folders of WAY
 
-Each cell is a separate process with separate folders for compiled code. Several cells compile side by side, so first steps take longer than alone;
+Each cell is a separate process with separate folders for compiled code. Several cells compile at once, so first steps take longer than alone;
 `--beside 1` avoids that. A cell is timed while the other processes of its GPU are stopped. A run resumes: cells that are in OUTPUT are left out.
 """
 

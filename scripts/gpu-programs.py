@@ -7,7 +7,7 @@ FOLDER holds checkouts: `classification` (pytorch/vision, references/classificat
 (karpathy/nanoGPT). The trainers of Transformers and Lightning are the installed ones (`gpu_run/trainers.py`). Nothing is fetched: pictures and texts
 are random. With two GPUs, `classification` trains on both as well. Each run has a time limit, and its failure loses no other run.
 OUTPUT/programs.jsonl gets a JSON line as each run is measured: `peak_bytes`, `step_ms` and `loss` of `gpu_run/watched.py`, the exit code, tightfit's
-lines, and whether the last weights equal plain's. Runs that are in it are not repeated. With --beside N, N programs start side by side, as compiling
+lines, and whether the last weights equal plain's. Runs that are in it are not repeated. With --beside N, N programs start at once, since compiling
 takes long, and take turns when they are timed. The output of programs is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the
 package's, which PYTHON has). With --variant, one of the two runs alone, and the share is of the peak that tightfit predicts for plain. --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
