@@ -83,6 +83,8 @@ def budgets(lines: list[Json]) -> Rows:
         if (case, share, recompute) not in found:
             return ""
         line, beside = found[case, share, recompute]
+        if "step_ms" not in line:
+            return "refused"
         return f"{over(line['step_ms'], beside['step_ms'])} ({over(1 + line['predicted_overhead'], 1)})"
 
     rows = [["model, mini-batch", "plain", "peak, plain", "60%", "40%", "60%, no recomputation", "40%, no recomputation"]]
