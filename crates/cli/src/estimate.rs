@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tightfit_core::survey::{Env, Forecast, Scope, forecast};
-use tightfit_core::{Algorithm, Backend, Bytes, Nanos, Problem};
+use tightfit_core::{Algorithm, Backend, Problem};
 use tightfit_cpu::host_memory;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::Failure;
 use crate::message;

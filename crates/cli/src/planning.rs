@@ -11,8 +11,9 @@ use tightfit_core::plan::{
 };
 use tightfit_core::problem::Storage;
 use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
-use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation, Problem};
+use tightfit_core::{Device, Layout, Operation, Problem};
 use tightfit_train::machine::cuda::RESERVED;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;

@@ -8,8 +8,9 @@ use tightfit_core::network::{Kernel, Network, distinct};
 use tightfit_core::optimize::{SearchOptions, allot, divide, front, points, split};
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Algorithm, Backend, Bytes, Candidate, DivisionCost, Layout, Nanos, Operation, Problem, Types};
+use tightfit_core::{Algorithm, Backend, Candidate, DivisionCost, Layout, Operation, Problem, Types};
 use tightfit_test_support::instances;
+use tightfit_units::{Bytes, Nanos};
 
 fn main() {
     divan::main();

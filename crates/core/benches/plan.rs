@@ -2,7 +2,8 @@
 
 use divan::{Bencher, black_box};
 use tightfit_core::plan::{Budgets, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, check, plan, simulate};
-use tightfit_core::{Bytes, Network, Types};
+use tightfit_core::{Network, Types};
+use tightfit_units::Bytes;
 
 fn main() {
     divan::main();

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tightfit_core::optimize::{SearchOptions, Stop, allot, check};
 use tightfit_test_support::instances;
 
-fn main() -> Result<(), tightfit_core::Error> {
+fn main() -> Result<(), tightfit_units::Error> {
     let each = std::env::args().any(|argument| argument == "--each");
     println!(
         "{:<16} {:>9} {:>9} {:>9}   {:>7}  {:>9}",

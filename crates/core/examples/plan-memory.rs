@@ -10,7 +10,8 @@ use std::time::Instant;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{Accounting, Algorithms, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 use tightfit_core::profile::Recording;
-use tightfit_core::{Bytes, Candidate, DivisionCost, Error, Network, Operation, Problem, Types};
+use tightfit_core::{Candidate, DivisionCost, Network, Operation, Problem, Types};
+use tightfit_units::{Bytes, Error};
 
 /// The paper's networks with their mini-batches, and the baseline that it states, in gigabytes.
 const NETWORKS: [(&str, usize, Option<f64>); 12] = [

@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use tightfit_core::plan::step::{Step, StepFile};
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
-use tightfit_core::{Bytes, Nanos, Network, Types};
+use tightfit_core::{Network, Types};
+use tightfit_units::{Bytes, Nanos};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let types: Types = std::env::var("TYPES").unwrap_or_else(|_| "f32".to_owned()).parse()?;

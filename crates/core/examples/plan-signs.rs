@@ -10,7 +10,8 @@ use tightfit_core::plan::{
     Access, Algorithms, CostModel, Fronts, Lowered, Mode, NetworkTensor, Options, Policy, Role, Step, TensorId,
     Workload, plan,
 };
-use tightfit_core::{Bytes, Error, Nanos, Network, Types};
+use tightfit_core::{Network, Types};
+use tightfit_units::{Bytes, Error, Nanos};
 
 const NETWORKS: &str =
     "alexnet:256 overfeat:128 vgg16:64 googlenet:128 resnet18:128 resnet50:64 densenet40:64 densenet121:64";

@@ -7,12 +7,13 @@
 
 use std::time::Instant;
 
+use tightfit_core::Types;
 use tightfit_core::plan::step::{
     Access, Again, Cost, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
     TensorId, Use,
 };
 use tightfit_core::plan::{CostModel, Kind, Options, Policy, plan};
-use tightfit_core::{Bytes, Nanos, Types};
+use tightfit_units::{Bytes, Nanos};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shares = std::env::var("SHARES").unwrap_or_else(|_| "80,60,40,30".to_owned());

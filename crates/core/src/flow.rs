@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn both_cuts_are_the_least_of_all_cuts() {
         let mut state = 7_u64;
-        let mut next = |below: u64| crate::random::split_mix(&mut state) % below;
+        let mut next = |below: u64| tightfit_units::random::split_mix(&mut state) % below;
         for _ in 0..300 {
             let nodes = 3 + next(5) as u32;
             let arcs: Vec<(u32, u32, i128)> = (0..3 + next(14))

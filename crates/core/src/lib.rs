@@ -10,7 +10,8 @@
 //! use tightfit_core::network::built_in;
 //! use tightfit_core::profile::{Recording, Replay, Selection};
 //! use tightfit_core::survey::Env;
-//! use tightfit_core::{Backend, Bytes};
+//! use tightfit_units::Bytes;
+//! use tightfit_core::Backend;
 //!
 //! # let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
 //! let recorded = Replay::of(Recording::read(profile.as_ref())?)?;
@@ -19,7 +20,7 @@
 //! let found = optimize(&request, &mut backends, &Env::default())?;
 //! assert!(found.time() <= found.undivided_time().unwrap());
 //! assert!(found.kernels.iter().all(|kernel| kernel.configuration.workspace() <= Bytes::mib(64)));
-//! # Ok::<(), tightfit_core::Error>(())
+//! # Ok::<(), tightfit_units::Error>(())
 //! ```
 //!
 //! To add a backend, implement [`Backend`]; to store measurements elsewhere, implement [`profile::Store`].
@@ -29,8 +30,8 @@
 //! The folders form layers, and each imports only from those above it:
 //!
 //! ```text
-//! quantity, words, bounded, output,   basics: bytes, times, names, reading and writing files,
-//! error, problem, random, flow        errors, one convolution, random numbers, least cuts
+//! problem      one convolution
+//! flow         least cuts
 //! network      layers and graph; the built-in networks
 //! candidate    the choices for a kernel and their costs
 //! backend      the interface of all devices
@@ -49,28 +50,20 @@
 
 pub mod answer;
 pub mod backend;
-mod bounded;
 pub mod candidate;
 pub mod eager;
-mod error;
 pub mod execute;
 pub mod flow;
 pub mod mixed;
 pub mod network;
 pub mod optimize;
-pub mod output;
 pub mod plan;
 pub mod problem;
 pub mod profile;
-mod quantity;
-mod random;
 pub mod report;
 pub mod survey;
-mod words;
 
 pub use backend::{Backend, Device, Offer};
 pub use candidate::{Algorithm, Candidate, Configuration, DivisionCost, Measurement, Notes};
-pub use error::Error;
 pub use network::Network;
 pub use problem::{Axis, Convolution, Layout, Operation, Problem, Types};
-pub use quantity::{Bytes, Nanos};

@@ -8,9 +8,9 @@ use tightfit_core::backend::{Effort, Scale, Tensors};
 use tightfit_core::candidate::Slices;
 use tightfit_core::problem::{Cuts, Dimension};
 use tightfit_core::{
-    Algorithm, Axis, Backend, Bytes, Candidate, Configuration, Convolution, DivisionCost, Error, Layout, Nanos,
-    Operation, Problem, Types,
+    Algorithm, Axis, Backend, Candidate, Configuration, Convolution, DivisionCost, Layout, Operation, Problem, Types,
 };
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::method::{Call, METHODS, Method};
 use crate::shape::Shape;

@@ -24,7 +24,7 @@
 //! for offer in backend.offers(&"forward n64 c64 h56 w56 k64 r3 s3 pad1 f32".parse()?)? {
 //!     println!("{} {:?}", offer.algorithm, offer.workspace);
 //! }
-//! # Ok::<(), tightfit_core::Error>(())
+//! # Ok::<(), tightfit_units::Error>(())
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Error};
+use tightfit_units::{Bytes, Error};
 
 use crate::layer::Layer;
 use crate::settings::{Limit, Settings, Terms, Tune};

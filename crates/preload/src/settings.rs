@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use tightfit_core::profile::Cache;
 use tightfit_core::survey::{Divide, Sizes, TuneBudget};
-use tightfit_core::{Bytes, Error};
+use tightfit_units::{Bytes, Error};
 
 use crate::log::warn;
 

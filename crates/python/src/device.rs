@@ -8,10 +8,11 @@ use std::time::Duration;
 use pyo3::FromPyObject;
 use tightfit_core::profile::{Cache, Recording, Replay, Store};
 use tightfit_core::survey::{Env, Forecast, Scope, Silent, forecast};
-use tightfit_core::{Algorithm, Backend, Bytes, Device, Error, Nanos, Problem};
+use tightfit_core::{Algorithm, Backend, Device, Problem};
 use tightfit_cpu::{CpuBackend, host_memory};
 use tightfit_cuda::CudaBackend;
 use tightfit_train::machine::cuda::RESERVED;
+use tightfit_units::{Bytes, Error, Nanos};
 
 /// How long to look for the most memory that measuring takes.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -9,7 +9,8 @@ use tightfit_core::optimize::front;
 use tightfit_core::profile::{Model, Recording, Selection};
 use tightfit_core::report::svg;
 use tightfit_core::survey::{Scope, survey};
-use tightfit_core::{Bytes, Candidate, Error, Problem};
+use tightfit_core::{Candidate, Problem};
+use tightfit_units::{Bytes, Error};
 
 use crate::device::{self, Opened};
 use crate::interrupt::interruptible;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{self as planner, CostModel, NamedMachine, Options, Policy, Stop};
-use tightfit_core::{Bytes, Nanos};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::bad_input;
 use crate::interrupt::interruptible;

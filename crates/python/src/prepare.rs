@@ -9,7 +9,7 @@ use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Worklo
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
-use tightfit_core::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::device::{self, Opened};
 

@@ -9,7 +9,8 @@ use tightfit_core::candidate::Limit;
 use tightfit_core::profile::{Model, Recording, Replay, Selection};
 use tightfit_core::report::{self, svg};
 use tightfit_core::survey::Env;
-use tightfit_core::{Backend, Bytes, Configuration, Error, Operation};
+use tightfit_core::{Backend, Configuration, Operation};
+use tightfit_units::{Bytes, Error};
 
 use crate::failure::raise;
 use crate::interrupt::interruptible;

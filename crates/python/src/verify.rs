@@ -7,7 +7,8 @@ use tightfit_core::answer::{self, Check};
 use tightfit_core::backend::Scale;
 use tightfit_core::execute::SAMPLED_OUTPUTS;
 use tightfit_core::network::distinct;
-use tightfit_core::{Error, Problem, report};
+use tightfit_core::{Problem, report};
+use tightfit_units::Error;
 
 use crate::device::{self, Opened};
 use crate::interrupt::interruptible;

@@ -11,8 +11,8 @@ use tightfit_core::plan::{
     Workload, channel_stride,
 };
 use tightfit_core::problem::Storage;
-use tightfit_core::{Bytes, Nanos};
 use tightfit_cpu::layers::softmax_loss;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::Error;
 use crate::data::Batch;

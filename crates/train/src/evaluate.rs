@@ -8,8 +8,9 @@ use tightfit_core::candidate::Candidates;
 use tightfit_core::plan::{
     Action, Algorithms, Checked, CostModel, Fronts, LayerPass, Mode, Options, Pass, Policy, Schedule, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Nanos, Operation, Problem};
+use tightfit_core::{DivisionCost, Operation, Problem};
 use tightfit_cpu::layers::softmax_loss;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::data::{Loader, Source};
 use crate::{Engine, Error, Learned, Machine, Poison, Solver};

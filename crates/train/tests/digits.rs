@@ -9,11 +9,12 @@ use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{
     Action, Algorithms, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
+use tightfit_core::{DivisionCost, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, configuration};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Poison, Solver, evaluate};
+use tightfit_units::Bytes;
 
 const BATCH: usize = 32;
 

@@ -10,10 +10,11 @@ use tightfit_core::plan::{
     Mode, NetworkTensor, Pass, Role, Schedule, Stream, Workload, footprint,
 };
 use tightfit_core::survey::Slicing;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Operation, Types};
+use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Poison, Solver};
+use tightfit_units::{Bytes, Nanos};
 
 fn machine() -> CpuMachine {
     CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() })

@@ -12,12 +12,13 @@ use tightfit_core::plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Stream, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Nanos, Network, Types};
+use tightfit_core::{DivisionCost, Network, Types};
 use tightfit_test_support::train::{
     THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual, sums,
 };
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Score, Solver, data, predict};
+use tightfit_units::{Bytes, Nanos};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;
@@ -55,7 +56,7 @@ fn planned(
     kernels: &Fronts,
     policy: Policy,
     budget: Bytes,
-) -> Result<Plan, tightfit_core::Error> {
+) -> Result<Plan, tightfit_units::Error> {
     // A stretch in parts has other bits (see `parts.rs`), so dividing is allowed only where kernels need it.
     let divide = workload.problems().unwrap().iter().any(|problem| kernels.front(problem).whole.is_empty());
     let asked = Asked { policy, algorithms: Algorithms::Memory, divide, budget, ..Asked::default() };

@@ -10,10 +10,11 @@ use tightfit_core::plan::{
     Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Schedule, Stream, Workload,
     channel_stride, plan,
 };
-use tightfit_core::{DivisionCost, Nanos, Types};
+use tightfit_core::{DivisionCost, Types};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, sums};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Learned, Poison, Solver};
+use tightfit_units::Nanos;
 
 const BATCH: usize = 4;
 const ALGORITHM: &str = "explicit-gemm";

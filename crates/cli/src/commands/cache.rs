@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tightfit_core::profile::{Cache, Imported, Recording};
 use tightfit_core::report::{Align, Grid, count};
-use tightfit_core::{Configuration, Device, Nanos, output};
+use tightfit_core::{Configuration, Device};
+use tightfit_units::{Nanos, output};
 
 use super::print_grid;
 use crate::failure::{Failure, print};

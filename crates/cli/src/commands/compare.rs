@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use serde_json::json;
-use tightfit_core::Bytes;
 use tightfit_core::report::{Align, Grid};
+use tightfit_units::Bytes;
 
 use super::run::{not_started, prepared};
 use super::run_budget::search_path;

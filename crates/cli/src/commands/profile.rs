@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use serde_json::json;
-use tightfit_core::Nanos;
 use tightfit_core::profile::Spent;
 use tightfit_core::report::{Align, Grid};
 use tightfit_core::survey::Scope;
+use tightfit_units::Nanos;
 
 use super::print_grid;
 use crate::failure::{Failure, print};

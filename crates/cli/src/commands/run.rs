@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
-use tightfit_core::Bytes;
 use tightfit_core::report::count;
 use tightfit_core::survey::Sizes;
+use tightfit_units::Bytes;
 
 use super::run_budget::Budgeted;
 use super::run_report;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use tightfit_core::mixed::{MixedSplit, StepOptions, split_network};
 use tightfit_core::profile::Model;
 use tightfit_core::report::{Align, Grid, lines};
-use tightfit_core::{Bytes, Nanos};
+use tightfit_units::{Bytes, Nanos};
 
 use super::print_grid;
 use crate::failure::{Failure, print};

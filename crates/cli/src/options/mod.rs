@@ -25,7 +25,8 @@ use std::sync::LazyLock;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use tightfit_core::execute::Values;
-use tightfit_core::{Bytes, Layout, Operation, Types};
+use tightfit_core::{Layout, Operation, Types};
+use tightfit_units::Bytes;
 
 pub use batch::Batch;
 pub use budget::{Budget, RunBudget};

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 use tightfit_core::network::Hyperparameter;
 use tightfit_core::plan::{self, Algorithms};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_units::{Bytes, Nanos};
 
 use super::{Batch, Budget, DivideOption, SolverName, number};
 

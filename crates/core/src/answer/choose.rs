@@ -7,12 +7,14 @@
 
 use std::collections::HashMap;
 
+use tightfit_units::{Bytes, Error};
+
 use super::{NotUndivided, OptimizedKernel};
 use crate::candidate::{Candidates, Limit};
 use crate::network::{Kernel, distinct};
 use crate::optimize::{SearchOptions, Stop, allot, divide, front, points, undivided};
 use crate::profile::Admission;
-use crate::{Backend, Bytes, Configuration, DivisionCost, Error, Problem};
+use crate::{Backend, Configuration, DivisionCost, Problem};
 
 /// The configurations of a network's kernels under one limit.
 #[derive(Debug)]

@@ -7,11 +7,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tightfit_units::{Bytes, Error};
+
 use super::{Optimized, OptimizedKernel};
 use crate::backend::{Backend, Scale};
 use crate::candidate::Limit;
 use crate::execute::{self, Data, Reference, Trial, Values, verify_together};
-use crate::{Bytes, Device, Error, Problem, Types};
+use crate::{Device, Problem, Types};
 
 /// How to run and compare.
 #[derive(Clone, Copy, Debug)]
@@ -185,8 +187,8 @@ mod tests {
         let overlapped = execute::Overlapped {
             kernels: vec![0, 1],
             streams: 2,
-            time: crate::Nanos(1),
-            alone: crate::Nanos(1),
+            time: tightfit_units::Nanos(1),
+            alone: tightfit_units::Nanos(1),
             workspace: Bytes(1),
             error: 0.25,
         };

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 pub use task::{Run, Scale, Task, Tensors, Together};
 
-use crate::{Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Nanos, Notes, Problem};
+use tightfit_units::{Bytes, Error, Nanos};
+
+use crate::{Algorithm, Configuration, DivisionCost, Measurement, Notes, Problem};
 
 /// The device that a measurement is valid for; part of its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -108,7 +110,8 @@ impl Effort {
     /// Whether the time of a single call, without idle time within it, is over `margin` times the bound.
     ///
     /// ```
-    /// use tightfit_core::{Nanos, backend::Effort};
+    /// use tightfit_units::Nanos;
+    /// use tightfit_core::backend::Effort;
     /// let effort = Effort { bound: Some(Nanos(100_000)), ..Effort::default() };
     /// assert!(effort.is_lost(Nanos(161_000), 1.1));
     /// assert!(!effort.is_lost(Nanos(159_000), 1.1), "up to 50 us of it may be gaps");

@@ -1,6 +1,8 @@
 //! The inputs and results of running a configuration.
 
-use crate::{Configuration, Nanos, Problem};
+use tightfit_units::Nanos;
+
+use crate::{Configuration, Problem};
 
 /// The factors of an operation: output = alpha · result + beta · output.
 ///

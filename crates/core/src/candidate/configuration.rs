@@ -14,9 +14,10 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::problem::Part;
-use crate::{Algorithm, Bytes, Error, Nanos, Operation, Problem};
+use crate::{Algorithm, Operation, Problem};
 
 /// One algorithm on one micro-batch, with its time and exact workspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

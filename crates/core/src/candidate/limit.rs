@@ -1,6 +1,6 @@
 //! Limits on the workspace of a network's kernels.
 
-use crate::Bytes;
+use tightfit_units::Bytes;
 
 /// A limit on the workspace of a network's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Nanos};
 
 use super::Slices;
-use crate::{Bytes, Candidate, Nanos};
+use crate::Candidate;
 
 /// A library's algorithm by its stable name, such as `winograd-4x4` or `legacy:fft-tiling`, or [`Slices`] of a call, each
 /// with a library's algorithm.

@@ -11,9 +11,11 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use tightfit_units::Error;
+
 use super::Algorithm;
+use crate::Problem;
 use crate::problem::Dimension;
-use crate::{Error, Problem};
 
 /// The ranges of a block of samples along one spatial axis, in order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

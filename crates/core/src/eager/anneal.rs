@@ -10,12 +10,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tightfit_units::random::split_mix;
+
 use super::allocator::InitialReservation;
 use super::greedy::Choices;
 use super::simulate::Prediction;
 use super::step::EagerStep;
 use crate::plan::{TensorDecision, Treatment};
-use crate::random::split_mix;
 
 /// The search runs this many rounds on this many threads. Each thread makes at most `MAX_STEPS` changes, and at most
 /// `MAX_STEPS_PER_TENSOR` per tensor.

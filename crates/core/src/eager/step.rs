@@ -2,9 +2,11 @@
 
 use std::sync::OnceLock;
 
+use tightfit_units::{Error, Nanos};
+
 use super::rerun::{self, Impossible};
+use crate::Configuration;
 use crate::plan::step::{Access, Again, Cost, Machine, Operation as Of, Residence, StepFile, Tensor as TensorOf};
-use crate::{Configuration, Error, Nanos};
 
 /// Bytes per microsecond of a copy, if a step file names no machine.
 const LINK_RATE: f64 = 55e3;

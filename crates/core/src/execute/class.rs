@@ -6,10 +6,12 @@
 //! of class    256 winograd           error 4e-3     run only for this comparison, with unlimited workspace
 //! ```
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::Trial;
 use crate::backend::{Backend, Offer};
 use crate::candidate::{Algorithm, Call, Notes};
-use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos};
+use crate::{Candidate, Configuration, DivisionCost};
 
 /// Runs one undivided algorithm for the numerical class of each algorithm in the configuration: the algorithm itself if
 /// it supports the whole mini-batch, otherwise the undivided choice if that is of its class, otherwise the first other

@@ -1,9 +1,10 @@
 //! Verifies that configurations have the same results concurrently as alone.
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::Trial;
 use super::verify::largest_error;
 use crate::backend::{Backend, Task};
-use crate::{Bytes, Error, Nanos};
 
 /// The result of running a group of kernels concurrently.
 #[derive(Clone, Debug, PartialEq)]

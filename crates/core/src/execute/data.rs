@@ -1,9 +1,10 @@
 //! Input data that reveals the arithmetic of a convolution.
 
+use tightfit_units::by_name;
+use tightfit_units::random::split_mix;
+
 use crate::backend::Tensors;
 use crate::problem::Storage;
-use crate::random::split_mix;
-use crate::words::by_name;
 use crate::{Operation, Problem};
 
 /// The kind of numbers to compute with.

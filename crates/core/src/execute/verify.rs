@@ -1,9 +1,11 @@
 //! Verifies the results of a configuration.
 
+use tightfit_units::{Error, Nanos};
+
 use super::Data;
 use super::class::class_error;
 use crate::backend::{Backend, Run, Scale, Task, Tensors};
-use crate::{Configuration, Error, Nanos, Problem};
+use crate::{Configuration, Problem};
 
 /// Outputs per kernel to compare with the reference, unless all are requested.
 pub const SAMPLED_OUTPUTS: usize = 4096;

@@ -7,11 +7,11 @@
 use std::sync::atomic::AtomicBool;
 
 use serde::{Serialize, Serializer};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::{StepOptions, step_times};
 use crate::optimize::{check_samples, split};
 use crate::profile::{Model, Recording, step_name};
-use crate::{Bytes, Error, Nanos};
 
 /// A device's allowed batches, each with its time.
 type Steps = Vec<(usize, Nanos)>;

@@ -10,12 +10,14 @@
 
 use std::sync::atomic::AtomicBool;
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use crate::network::distinct;
 use crate::optimize::check_samples;
 use crate::optimize::times;
 use crate::profile::{Model, Recording, step_name};
 use crate::survey::Sizes;
-use crate::{Bytes, Candidate, DivisionCost, Error, Layout, Nanos, Operation, Types};
+use crate::{Candidate, DivisionCost, Layout, Operation, Types};
 
 /// The allowed steps of a device, and the parts of a step that they include.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,8 +13,10 @@
 
 use std::collections::HashSet;
 
+use tightfit_units::Error;
+
 use super::{Layer, LayerId, LayerKind, Network, Pooling, PoolingMethod, Shape};
-use crate::{Axis, Convolution, Error};
+use crate::{Axis, Convolution};
 
 /// The filters of a convolution, the same in every spatial dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,7 @@ impl Window {
 /// net.max_pool("pool1", Window::new(2, 2)).fully_connected("fc", 10).softmax_loss();
 /// let network = net.finish()?;
 /// assert_eq!(network.parameters(), 16 * 9 + 16 + 10 * 16 * 16 + 10);
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Builder {

@@ -31,7 +31,7 @@ impl Network {
     /// let kernels = network.kernels(Some(1), &[Operation::Forward], Types::F32, Layout::Nchw)?;
     /// let sizes: Vec<usize> = network.concurrent(&kernels).iter().map(Vec::len).collect();
     /// assert_eq!(sizes[..7], [1, 1, 1, 4, 2, 4, 2]);
-    /// # Ok::<(), tightfit_core::Error>(())
+    /// # Ok::<(), tightfit_units::Error>(())
     /// ```
     pub fn concurrent(&self, kernels: &[Kernel]) -> Vec<Vec<usize>> {
         let levels = self.levels();

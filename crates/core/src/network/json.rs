@@ -15,10 +15,10 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+use tightfit_units::Error;
 
 use super::fields::Fields;
 use super::{Builder, Layer, LayerId, LayerKind, Network, Shape};
-use crate::Error;
 
 /// Identifies a network file.
 const FORMAT: &str = "tightfit-network";

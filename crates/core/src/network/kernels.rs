@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
+use tightfit_units::Error;
+
 use super::Network;
-use crate::{Error, Layout, Operation, Problem, Types};
+use crate::{Layout, Operation, Problem, Types};
 
 /// One convolution operation of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ impl Network {
     /// let kernels = alexnet.kernels(Some(256), &Operation::ALL, Types::F32, Layout::Nchw)?;
     /// assert_eq!(kernels.len(), 15);
     /// assert_eq!(kernels[3].problem.to_string(), "forward n256 c96 h27 w27 k256 r5 s5 pad2 groups2 f32");
-    /// # Ok::<(), tightfit_core::Error>(())
+    /// # Ok::<(), tightfit_units::Error>(())
     /// ```
     ///
     /// # Errors

@@ -11,8 +11,9 @@
 
 use std::fmt::Write;
 
+use tightfit_units::Error;
+
 use super::{Builder, LayerKind, Network, Shape};
-use crate::Error;
 use crate::problem::parse_line;
 
 impl Network {

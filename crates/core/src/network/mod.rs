@@ -53,7 +53,9 @@ pub use rule::{AdamW, Hyperparameter, Rule, Sgd};
 pub use sampling::Sampling;
 pub use shape::Shape;
 
-use crate::{Bytes, Convolution, Error, bounded};
+use tightfit_units::{Bytes, Error, bounded};
+
+use crate::Convolution;
 
 /// Size limit of a file; a layer takes a few hundred bytes.
 const MAX_TEXT: Bytes = Bytes::mib(64);

@@ -1,6 +1,6 @@
 //! The solver's updates of weights by their gradients: stochastic gradient descent, or AdamW.
 
-use crate::Error;
+use tightfit_units::Error;
 
 /// The solver's update rule, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,8 +3,10 @@
 //! It shares no code with the solvers and is deliberately simple: it recomputes sums in 128 bits and compares points pair by pair. An empty list of
 //! violations means that the answer is valid. Optimality is checked only where that is possible without a search.
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::{Allotment, Split, Stop};
-use crate::{Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+use crate::{Candidate, Configuration, DivisionCost, Problem};
 
 /// A fault in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,10 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::split::check_stop;
-use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use crate::{Candidate, Configuration, DivisionCost, Problem};
 
 /// The fastest candidate for the whole mini-batch within the limit, if any; among equally fast ones, the one with the
 /// least workspace.
@@ -47,7 +49,8 @@ pub(super) fn is_whole(problem: &Problem, candidate: &Candidate) -> bool {
 /// [`Error::NotProfiled`] if no sizes add up to the mini-batch.
 ///
 /// ```
-/// use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Problem, optimize::divide};
+/// use tightfit_units::{Bytes, Nanos};
+/// use tightfit_core::{Algorithm, Candidate, DivisionCost, Problem, optimize::divide};
 /// let problem: Problem = "forward n256 c96 h27 w27 k256 r5 s5 pad2 f32".parse()?;
 /// let candidate = |name, micro_batch, us: u64, mib| Candidate {
 ///     algorithm: Algorithm::new(name), micro_batch, time: Nanos(us * 1000), workspace: Bytes::mib(mib),
@@ -55,7 +58,7 @@ pub(super) fn is_whole(problem: &Problem, candidate: &Candidate) -> bool {
 /// let candidates = [candidate("fft", 256, 2400, 213), candidate("fft", 64, 650, 58), candidate("gemm", 256, 5100, 4)];
 /// let divided = divide(&problem, &candidates, Bytes::mib(64), DivisionCost::default())?;
 /// assert_eq!(divided.to_string(), "4 x 64 fft");
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 pub fn divide(
     problem: &Problem,
@@ -148,8 +151,8 @@ pub(super) fn too_little(problem: &Problem, candidates: &[Candidate], limit: Byt
         sums.time().map(|_| candidate.workspace + cost.workspace)
     });
     match whole.into_iter().chain(divided).min() {
-        Some(needed) => Error::OverLimit { problem: Box::new(*problem), needed, limit },
-        None => Error::NotProfiled { problem: Box::new(*problem), reasons: Vec::new() },
+        Some(needed) => Error::OverLimit { problem: problem.to_string(), needed, limit },
+        None => Error::NotProfiled { problem: problem.to_string(), batch: problem.batch(), reasons: Vec::new() },
     }
 }
 

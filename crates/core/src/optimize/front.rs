@@ -13,8 +13,10 @@
 //! A configuration's workspace is the largest of its candidates' workspaces, so running WR with each candidate's workspace as the limit finds every
 //! point. Rising limits only add candidates, and [`Sums`] adds them one by one, so the whole front costs no more than one WR over all candidates.
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::divide::{Sums, is_whole, parts, too_little};
-use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use crate::{Candidate, Configuration, DivisionCost, Problem};
 
 /// The configurations within `limit` that no other beats in both time and workspace, by rising workspace and falling time. Of equal points, only the
 /// one with the fewest micro-batches remains.

@@ -6,7 +6,9 @@
 //! one workspace  one limit for all, one segment per overlapping kernel                the largest group's sum
 //! ```
 
-use crate::{Bytes, Configuration, Nanos};
+use tightfit_units::{Bytes, Nanos};
+
+use crate::Configuration;
 
 /// The total workspace with which a network is at least as fast under each scheme. It is exact for WD. For the other two it is sufficient, and as
 /// small as the given fronts allow: the measurements for a total may lack some that a limit per kernel would need.

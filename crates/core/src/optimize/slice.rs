@@ -12,9 +12,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use tightfit_units::{Bytes, Nanos};
+
 use crate::candidate::Slices;
 use crate::problem::Dimension;
-use crate::{Algorithm, Bytes, Candidate, Nanos};
+use crate::{Algorithm, Candidate};
 
 /// A measured range, with the algorithms that compute it.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Error, Nanos, Problem};
+use tightfit_units::{Error, Nanos};
+
+use crate::Problem;
 
 /// How many samples each device gets.
 #[derive(Clone, Debug, PartialEq, Eq)]

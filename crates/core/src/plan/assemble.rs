@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::draft::Drafter;
 use super::lives::Lives;
 use super::policies::{Floors, PolicyResult, proven};
@@ -10,7 +12,7 @@ use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Holding, InParts, Kind, KindBytes, LayerPlan, MapPlan,
     MapTreatment, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,
 };
-use crate::{Bytes, Error, Layout, Nanos};
+use crate::Layout;
 
 /// Turns a draft into a plan, after checking its schedule.
 ///

@@ -1,10 +1,11 @@
 //! The lower bound that no measurement can change: the bytes of a plan before any workspace.
 
+use tightfit_units::Error;
+
 use super::draft::Drafter;
 use super::policies::{Floors, proven};
 use super::step::OperationId;
 use super::{CostModel, Fronts, Options, Policy, Stop, Workload};
-use crate::Error;
 
 /// Rejects a budget that no plan of the policy can meet, with any workspaces of its convolutions.
 ///
@@ -19,13 +20,14 @@ use crate::Error;
 ///
 /// ```
 /// use tightfit_core::plan::{CostModel, Mode, Options, Workload, check_budget};
-/// use tightfit_core::{Bytes, Error, Network, Types};
+/// use tightfit_units::{Bytes, Error};
+/// use tightfit_core::{Network, Types};
 /// let network = Network::open("vgg16")?;
 /// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;
 /// let options = Options { budget: Bytes::mib(1), ..Options::default() };
 /// let refused = check_budget(&workload, &CostModel::h200(), &options);
 /// assert!(matches!(refused, Err(Error::OverAnyBudget { .. })));
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 pub fn check_budget(workload: &Workload<'_>, costs: &CostModel, options: &Options) -> Result<(), Error> {
     let step = workload.step(&Fronts::assumed(workload, costs)?, costs)?;

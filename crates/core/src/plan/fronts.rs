@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tightfit_units::{Bytes, Error};
+
 use super::parts::sizes;
 use super::step::Front;
 use super::{CostModel, Workload};
 use crate::candidate::Candidates;
-use crate::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Problem};
+use crate::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 
 /// Fronts of a workload's distinct convolutions: configurations by rising workspace and falling time.
 #[derive(Clone, Debug, Default)]

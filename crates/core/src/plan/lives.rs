@@ -78,11 +78,12 @@ impl Lives {
 #[cfg(test)]
 mod tests {
     use tightfit_place::{Effort, place};
+    use tightfit_units::Bytes;
 
     use super::super::step::TensorId;
     use super::super::{ALIGNMENT, Block, BlockId, Holding, Instruction};
     use super::*;
-    use crate::{Bytes, Types};
+    use crate::Types;
 
     #[test]
     fn unreleased_blocks_live_until_the_end() {

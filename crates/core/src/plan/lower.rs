@@ -11,6 +11,8 @@
 
 use std::collections::HashMap;
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::check::verify;
 use super::step::{
     Access, Again, Cost, Front, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
@@ -18,7 +20,6 @@ use super::step::{
 };
 use super::{NetworkTensor, Pass, Role, Workload};
 use crate::network::{Behavior, LayerId, LayerKind, MapId, ParameterPass, Part, Placement, Saved, WithRelu, Work};
-use crate::{Bytes, Error, Nanos};
 
 /// A pass of a layer, as an operation of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! A lower bound on the time of a class of plans.
 
+use tightfit_units::Nanos;
+
 use super::{Bounded, InParts};
-use crate::Nanos;
 
 /// A lower bound on the time of a step under a budget, with the plans that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The machines with names: their rates, and the source of each figure.
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::{CostModel, Pass, cards};
-use crate::{Bytes, Error, Nanos};
 
 /// A figure and its source.
 #[derive(Clone, Copy, Debug, PartialEq)]

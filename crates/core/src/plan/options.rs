@@ -1,10 +1,9 @@
 //! Options of a plan: the policy, the algorithms, and the budgets.
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Nanos, by_name};
 
 use super::step::Division;
-use crate::words::by_name;
-use crate::{Bytes, Nanos};
 
 /// The rule that decides which feature maps to offload, and how copies and layers wait for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,12 +1,13 @@
 //! Plans a step under a budget.
 
+use tightfit_units::Error;
+
 use super::assemble::assemble;
 use super::draft::Drafter;
 use super::lanes::side_by_side;
 use super::policies::{Floors, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Stop};
-use crate::Error;
 
 /// Plans a step within a memory budget; `costs` gives the copy rates.
 ///
@@ -22,14 +23,15 @@ use crate::Error;
 ///
 /// ```
 /// use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
-/// use tightfit_core::{Bytes, Network, Types};
+/// use tightfit_units::Bytes;
+/// use tightfit_core::{Network, Types};
 /// let network = Network::open("vgg19")?;
 /// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;
 /// let costs = CostModel::h200();
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;
 /// let plan = plan(&step, &costs, &Options { budget: Bytes::gib(5), ..Options::default() })?;
 /// assert!(plan.peak <= Bytes::gib(5) && plan.baseline > Bytes::gib(5));
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 pub fn plan(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, Error> {
     plan_until(step, costs, options, Stop::Never)

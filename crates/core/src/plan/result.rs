@@ -1,10 +1,11 @@
 //! A plan: the schedule and everything known about it in advance.
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::step::{OperationId, Phase, Stage, Step, TensorId};
 use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
-use crate::{Bytes, Device, Error, Layout, Nanos, Network, Types};
+use crate::{Device, Layout, Network, Types};
 
 /// A category of memory in the device arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 
 use tightfit_place::Effort;
+use tightfit_units::{Bytes, Error};
 
 use super::draft::Drafter;
 use super::parts::sizes;
 use super::policies::resident;
 use super::step::Cost;
 use super::{Algorithms, CostModel, Fronts, Options, Policy, Stop, Workload};
+use crate::Problem;
 use crate::candidate::Limit;
-use crate::{Bytes, Error, Problem};
 
 /// The largest workspace of a kernel that any device can provide.
 const MAX_WORKSPACE: Bytes = Bytes::gib(256);
@@ -31,7 +32,8 @@ pub fn limits(budget: Bytes) -> Vec<Bytes> {
 ///
 /// ```
 /// use tightfit_core::plan::{CostModel, Mode, Options, Workload, part_sizes};
-/// use tightfit_core::{Bytes, Network, Types};
+/// use tightfit_units::Bytes;
+/// use tightfit_core::{Network, Types};
 /// let network = Network::open("vgg16")?;
 /// let workload = Workload::new(&network, 176, Types::F32, Mode::Training)?;
 /// let within = |budget| part_sizes(&workload, &CostModel::h200(), &Options { budget, ..Options::default() });
@@ -39,7 +41,7 @@ pub fn limits(budget: Bytes) -> Vec<Bytes> {
 /// assert!(workload.problems()?.iter().all(|problem| sizes[problem] == [88, 44, 22, 11]));
 /// assert!(within(Bytes::gib(100))?.is_empty());
 /// assert_eq!(within(Bytes::UNLIMITED)?, sizes);
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 pub fn part_sizes(
     workload: &Workload<'_>,

@@ -10,11 +10,11 @@
 //! its throughput with one lane. Any larger gain of small mini-batches is not predicted.
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Nanos};
 
 use super::clock::STREAMS;
 use super::step::Step;
 use super::{Action, Block, CostModel, Direction, InstructionId, KindBytes, Schedule, Stream, footprint};
-use crate::{Bytes, Nanos};
 
 /// When an instruction ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::Error;
+use tightfit_units::Error;
 
 /// A flag that ends planning soon after it is set, and the result in that case.
 #[derive(Clone, Copy, Debug, Default)]

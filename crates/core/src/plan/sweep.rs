@@ -1,12 +1,13 @@
 //! Plans a step under several budgets; a larger budget is never slower.
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::assemble::assemble;
 use super::draft::Drafter;
 use super::lanes::side_by_side;
 use super::policies::{Floors, PolicyResult, checkpointing, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Policy, Stop};
-use crate::{Bytes, Error, Nanos};
 
 /// A budget, and its plan or the reason for having none.
 pub type Swept = (Bytes, Result<Plan, Error>);

@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use tightfit_units::Bytes;
+
 use super::clock::{Clocks, LastAccesses};
 use super::script::{Move, Script};
 use super::step::{Access, Lifetimes, Operation, OperationId, Phase, Residence, Step, TensorId};
@@ -14,7 +16,7 @@ use super::{
     Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Kind, Schedule,
     Stream,
 };
-use crate::{Bytes, Configuration};
+use crate::Configuration;
 
 /// Writes the schedule of a script, without offsets; `configurations` has one entry per operation.
 pub(super) fn write(

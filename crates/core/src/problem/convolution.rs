@@ -1,6 +1,6 @@
 //! The shape of a convolution: channels, filters, groups, and one axis for each spatial dimension.
 
-use crate::Error;
+use tightfit_units::Error;
 
 /// One spatial dimension of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::by_name;
+use tightfit_units::by_name;
 
 /// The order of the dimensions. Named for two spatial dimensions, but used for three as well (NCDHW, NDHWC).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

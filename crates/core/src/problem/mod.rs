@@ -23,7 +23,7 @@ pub use storage::Storage;
 pub use text::{Line, parse_line};
 pub use types::Types;
 
-use crate::{Bytes, Error};
+use tightfit_units::{Bytes, Error};
 
 /// One convolution operation on one mini-batch (or micro-batch) in given number types and layout.
 ///
@@ -35,7 +35,7 @@ use crate::{Bytes, Error};
 /// let problem: Problem = line.parse()?;
 /// assert_eq!(problem.to_string(), line);
 /// assert_eq!(problem.convolution().outputs(), [1, 27, 27]);
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {

@@ -23,9 +23,9 @@
 
 use std::ops::Range;
 
+use tightfit_units::{Error, by_name};
+
 use super::{Axis, Convolution, Operation, Problem};
-use crate::Error;
-use crate::words::by_name;
 
 /// The address alignment for 16-byte loads.
 const ALIGNMENT: i64 = 16;
@@ -264,7 +264,7 @@ impl Cuts {
     /// use tightfit_core::problem::{Cuts, Dimension, Problem};
     /// let problem: Problem = "forward n1 c8 h8 w8 k8 r3 s3 pad1 f32".parse()?;
     /// assert_eq!(Cuts::new(&problem, Dimension::H).ranges(3), [0..3, 3..6, 6..8]);
-    /// # Ok::<(), tightfit_core::Error>(())
+    /// # Ok::<(), tightfit_units::Error>(())
     /// ```
     pub fn ranges(&self, size: usize) -> Vec<Range<usize>> {
         let size = size / self.step * self.step;

@@ -16,8 +16,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tightfit_units::Error;
+
 use super::{Axis, Convolution, Layout, Operation, Problem, Types};
-use crate::Error;
 
 /// One line of a layer file: a named convolution, with its optional fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Line {
 /// ```
 /// let line = tightfit_core::problem::parse_line("alexnet.conv2 c96 h27 w27 k256 r5 s5 pad2 groups2")?;
 /// assert_eq!((line.name.as_str(), line.batch), ("alexnet.conv2", None));
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 ///
 /// # Errors
@@ -103,7 +104,7 @@ impl Problem {
     /// # use tightfit_core::Problem;
     /// let problem: Problem = "forward n8 c3 h32 w32 k16 r3 s3 pad1 f32".parse()?;
     /// assert_eq!(problem.shape(), "forward c3 h32 w32 k16 r3 s3 pad1 f32");
-    /// # Ok::<(), tightfit_core::Error>(())
+    /// # Ok::<(), tightfit_units::Error>(())
     /// ```
     pub fn shape(&self) -> String {
         let layout = if self.layout == Layout::default() { String::new() } else { format!(" {}", self.layout) };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Storage;
-use crate::words::by_name;
+use tightfit_units::by_name;
 
 /// The supported combinations of storage and arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

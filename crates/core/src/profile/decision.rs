@@ -1,7 +1,9 @@
 //! Decisions about the convolutions of programs.
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::Admission;
-use crate::{Algorithm, Bytes, Configuration, Nanos, Problem};
+use crate::{Algorithm, Configuration, Problem};
 
 /// A question about a program's convolution: everything a decision depends on, except the device.
 #[derive(Clone, Debug, PartialEq)]

@@ -28,11 +28,12 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use tightfit_units::bounded::{self, Lines};
+use tightfit_units::{Bytes, Error, Nanos, output};
 
 use super::bounds;
 use super::{Decision, RecordedNetwork};
-use crate::bounded::{self, Lines};
-use crate::{Algorithm, Bytes, Device, DivisionCost, Error, Measurement, Nanos, Notes, output};
+use crate::{Algorithm, Device, DivisionCost, Measurement, Notes};
 use line::{JsonRow, Line};
 pub use shipped::Shipped;
 

@@ -1,9 +1,11 @@
 //! A backend that answers from recorded profiles, so that everything except running kernels works without the device.
 
+use tightfit_units::{Bytes, Error};
+
 use super::{Recording, corrected};
 use crate::backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
 use crate::candidate::{Algorithm, Measurement};
-use crate::{Bytes, Configuration, DivisionCost, Error, Problem};
+use crate::{Configuration, DivisionCost, Problem};
 
 /// A recorded device.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ impl Replay {
     fn refused(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {
         Error::Refused {
             algorithm: algorithm.name().to_owned(),
-            problem: Box::new(*problem),
+            problem: problem.to_string(),
             reason: reason.to_owned(),
         }
     }

@@ -1,8 +1,10 @@
 //! Selects convolutions of a network.
 
+use tightfit_units::Error;
+
 use super::Model;
 use crate::network::{Kernel, Network};
-use crate::{Error, Layout, Operation, Types};
+use crate::{Layout, Operation, Types};
 
 /// Convolutions of a network at a mini-batch, in one type and layout.
 ///
@@ -15,7 +17,7 @@ use crate::{Error, Layout, Operation, Types};
 /// assert_eq!(every.kernels()?.len(), 15);
 /// let some = Selection { operations: vec![Operation::Forward], layers: vec!["conv2".to_owned()], ..every };
 /// assert_eq!(some.kernels()?.len(), 1);
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {

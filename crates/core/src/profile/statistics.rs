@@ -7,8 +7,9 @@
 //!     all far over the bound: these are enough
 //! ```
 
+use tightfit_units::{Error, Nanos};
+
 use crate::backend::Effort;
-use crate::{Error, Nanos};
 
 /// The median of repeated times, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq)]

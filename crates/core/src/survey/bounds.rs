@@ -19,9 +19,11 @@
 
 use std::collections::HashMap;
 
+use tightfit_units::{Bytes, Nanos};
+
 use crate::optimize::front;
 use crate::profile::Rivals;
-use crate::{Bytes, Candidate, DivisionCost, Nanos, Problem};
+use crate::{Candidate, DivisionCost, Problem};
 
 /// The bounds of one kernel's candidates.
 pub(super) struct Bounds {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::{Error, Nanos};
+use tightfit_units::{Error, Nanos};
 
 /// The most wall-clock time that measuring may take in one process; 10 s by default.
 ///
@@ -13,7 +13,7 @@ use crate::{Error, Nanos};
 /// let budget: TuneBudget = "1.5s".parse()?;
 /// assert_eq!(budget.to_string(), "1.5s");
 /// assert_eq!("unlimited".parse::<TuneBudget>()?.limit(), None);
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TuneBudget(Option<Duration>);

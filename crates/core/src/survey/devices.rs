@@ -9,9 +9,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use tightfit_units::Error;
+
 use super::env::Env;
+use crate::Backend;
 use crate::profile::{Known, Profiler, Spent};
-use crate::{Backend, Error};
 
 /// Runs the tasks `0..count`, and returns the measurements and costs of all devices. `prepare` is called once per device, `task` with the number of
 /// each task and the profiler of the device that takes it. A single device works on the calling thread; several devices have a thread each.

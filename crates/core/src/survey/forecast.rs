@@ -11,11 +11,13 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::env::Env;
 use super::survey::{Scope, by_work, survey_one};
 use crate::backend::{Effort, Run, Scale, Tensors};
 use crate::profile::{Profiler, Store, sample};
-use crate::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem};
+use crate::{Algorithm, Backend, Configuration, Device, Measurement, Offer, Operation, Problem};
 
 /// Predicts the time of one run of an algorithm on a problem.
 pub type Expected<'a> = dyn Fn(&Problem, &Algorithm) -> Nanos + Sync + 'a;
@@ -207,6 +209,6 @@ impl Backend for Predictor<'_> {
 
     fn run(&mut self, problem: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
         let reason = "a forecast does not run anything".to_owned();
-        Err(Error::Refused { algorithm: "forecast".to_owned(), problem: Box::new(*problem), reason })
+        Err(Error::Refused { algorithm: "forecast".to_owned(), problem: problem.to_string(), reason })
     }
 }

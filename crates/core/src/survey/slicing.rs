@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use tightfit_units::Error;
+
 use crate::candidate::Slices;
 use crate::problem::{Cuts, Dimension, Part};
-use crate::{Algorithm, Error, Problem};
+use crate::{Algorithm, Problem};
 
 /// Positions that a dimension should have to be divided before the next one.
 const MIN_LENGTH: usize = 8;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use super::ahead::ahead;
 use super::devices::each_task;
 use super::env::Env;
@@ -13,7 +15,7 @@ use super::slices::{Divide, add_slices, least_workspace};
 use crate::candidate::Candidates;
 use crate::optimize::divide;
 use crate::profile::{Admission, Known, Profiler, Spent};
-use crate::{Backend, Bytes, Candidate, Error, Nanos, Problem};
+use crate::{Backend, Candidate, Problem};
 
 /// The candidates of every distinct problem, and the cost of finding them.
 #[derive(Debug, Default)]
@@ -153,19 +155,27 @@ pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profil
     }
     let error = match divide(problem, &found.candidates, limit, found.cost) {
         Ok(_) => return Ok(found),
-        Err(Error::NotProfiled { problem, .. }) if found.candidates.is_empty() => {
-            let least = least_that_would_fit(sizes, &problem, limit, &found, profiler)?;
-            let reasons = reasons(&problem, profiler)?;
-            least.filter(Error::is_over_limit).unwrap_or(Error::NotProfiled { problem, reasons })
+        Err(Error::NotProfiled { .. }) if found.candidates.is_empty() => {
+            let least = least_that_would_fit(sizes, problem, limit, &found, profiler)?;
+            let reasons = reasons(problem, profiler)?;
+            least.filter(Error::is_over_limit).unwrap_or(Error::NotProfiled {
+                problem: problem.to_string(),
+                batch: problem.batch(),
+                reasons,
+            })
         }
         Err(error) => least_that_would_fit(sizes, problem, limit, &found, profiler)?.unwrap_or(error),
     };
     match error {
         // Slices of the least size may fit although no micro-batch does.
-        Error::OverLimit { problem, needed, limit } if scope.slices() => {
-            let sliced = least_workspace(&problem, scope.divide, profiler)?;
+        Error::OverLimit { needed, limit, .. } if scope.slices() => {
+            let sliced = least_workspace(problem, scope.divide, profiler)?;
             let sliced = sliced.map(|workspace| workspace + found.cost.workspace).filter(|least| *least > limit);
-            Err(Error::OverLimit { problem, needed: sliced.map_or(needed, |least| least.min(needed)), limit })
+            Err(Error::OverLimit {
+                problem: problem.to_string(),
+                needed: sliced.map_or(needed, |least| least.min(needed)),
+                limit,
+            })
         }
         error => Err(error),
     }

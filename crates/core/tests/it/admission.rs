@@ -3,7 +3,8 @@
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Algorithm, Backend, Bytes, Device, Measurement, Nanos, Notes, Problem};
+use tightfit_core::{Algorithm, Backend, Device, Measurement, Notes, Problem};
+use tightfit_units::{Bytes, Nanos};
 
 /// Under 10 bytes, undivided gemm takes 100. algo-0 is faster but not deterministic. Winograd fits only in micro-batches of up to 4, and is fastest.
 /// So is engine 17, which cuDNN 9.19 does not report as Winograd.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tightfit_core::optimize::check::{Violation, check_allotment};
 use tightfit_core::optimize::{SearchOptions, Speedups, Stop, allot, front, points};
-use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::{Algorithm, Candidate, DivisionCost, Problem};
+use tightfit_units::{Bytes, Error, Nanos};
 
 type Front = Vec<(Bytes, Nanos)>;
 

@@ -11,9 +11,9 @@ use tightfit_core::optimize::{divide, front, undivided};
 use tightfit_core::profile::{Cache, Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
 use tightfit_core::{
-    Algorithm, Backend, Bytes, Configuration, Device, DivisionCost, Error, Layout, Measurement, Nanos, Network,
-    Operation, Problem, Types,
+    Algorithm, Backend, Configuration, Device, DivisionCost, Layout, Measurement, Network, Operation, Problem, Types,
 };
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::stale::{self, BATCH, Fake, row, table};
 

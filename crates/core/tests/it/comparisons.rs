@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use tightfit_core::profile::{Cache, Comparison, ComparisonKey};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos};
+use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost};
+use tightfit_units::{Bytes, Nanos};
 
 fn device(name: &str) -> Device {
     Device { backend: "cuda".to_owned(), name: name.to_owned(), library: "cudnn 9.19.0".to_owned(), threads: 0 }

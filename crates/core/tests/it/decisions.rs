@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Imported, Recording, Replay};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
+use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost, Notes, Problem};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::mixed::measurement;
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use tightfit_core::optimize::check::{Violation, check_configuration, check_front};
 use tightfit_core::optimize::{divide, front, undivided};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
+use tightfit_units::{Bytes, Error, Nanos};
 
 fn problem(batch: usize) -> Problem {
     format!("forward n{batch} c3 h8 w8 k4 r3 s3 pad1 f32").parse().unwrap()

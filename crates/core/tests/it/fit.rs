@@ -10,9 +10,9 @@ use tightfit_core::optimize::{check, divide};
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
 use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Device, Error, Layout, Measurement, Nanos, Network, Notes, Operation,
-    Problem, Types,
+    Algorithm, Backend, Candidate, Device, Layout, Measurement, Network, Notes, Operation, Problem, Types,
 };
+use tightfit_units::{Bytes, Error, Nanos};
 
 const BATCH: usize = 24;
 

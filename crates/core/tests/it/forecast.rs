@@ -10,7 +10,8 @@ use tightfit_core::candidate::Limit;
 use tightfit_core::network::distinct;
 use tightfit_core::profile::{Cache, Recording, Replay};
 use tightfit_core::survey::{Env, Forecast, Scope, Sizes, Survey, forecast, survey, tensor_memory};
-use tightfit_core::{Algorithm, Backend, Bytes, Error, Layout, Nanos, Network, Operation, Problem, Types};
+use tightfit_core::{Algorithm, Backend, Layout, Network, Operation, Problem, Types};
+use tightfit_units::{Bytes, Error, Nanos};
 
 const PATIENCE: Duration = Duration::from_secs(3600);
 

@@ -15,11 +15,17 @@ struct Crate {
 /// another.
 const CRATES: &[Crate] = &[
     Crate {
+        name: "units",
+        layers: &[
+            // The quantities are read from text, and the errors that this can give show quantities.
+            &["quantity", "error"],
+            &["bounded", "output", "random", "words"],
+        ],
+    },
+    Crate {
         name: "core",
         layers: &[
-            // One error type, which names the ground's types and is answered by them.
-            &["quantity", "words", "bounded", "output", "error", "problem", "random"],
-            &["flow"],
+            &["problem", "flow"],
             &["network"],
             &["candidate"],
             &["backend"],

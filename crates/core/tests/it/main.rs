@@ -16,7 +16,6 @@ mod mixed;
 mod networks;
 mod old_files;
 mod onnx;
-mod output;
 mod parallel;
 mod part;
 mod plan;

@@ -9,9 +9,9 @@ use tightfit_core::optimize::{Split, divide};
 use tightfit_core::profile::{Model, Owner, RecordedNetwork, Recording, Replay, step_name};
 use tightfit_core::survey::Sizes;
 use tightfit_core::{
-    Algorithm, Bytes, Candidate, Device, DivisionCost, Error, Layout, Measurement, Nanos, Network, Notes, Operation,
-    Problem, Types,
+    Algorithm, Candidate, Device, DivisionCost, Layout, Measurement, Network, Notes, Operation, Problem, Types,
 };
+use tightfit_units::{Bytes, Error, Nanos};
 
 fn device(name: &str) -> Device {
     Device { backend: "cuda".to_owned(), name: name.to_owned(), library: "cudnn 7.1.2".to_owned(), threads: 0 }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use tightfit_core::network::{Kernel, LayerKind, built_in, distinct, names};
-use tightfit_core::{Error, Layout, Network, Operation, Types};
+use tightfit_core::{Layout, Network, Operation, Types};
+use tightfit_units::Error;
 
 fn open(name: &str) -> Network {
     built_in(name).unwrap_or_else(|error| panic!("{name}: {error}"))

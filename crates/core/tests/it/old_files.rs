@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tightfit_core::profile::Admission;
 use tightfit_core::profile::{Cache, Mark, Owner, Recording};
-use tightfit_core::{Bytes, DivisionCost, Nanos, Problem};
+use tightfit_core::{DivisionCost, Problem};
+use tightfit_units::{Bytes, Nanos};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/f99b3c5").join(name)

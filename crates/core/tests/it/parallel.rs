@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use tightfit_core::backend::{Effort, Run, Scale, Tensors};
 use tightfit_core::profile::Cache;
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
-use tightfit_core::{Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Offer, Problem};
+use tightfit_core::{Algorithm, Backend, Configuration, Device, Measurement, Offer, Problem};
+use tightfit_units::{Bytes, Error};
 
 use crate::stale::{BATCH, Fake, Table, problem};
 

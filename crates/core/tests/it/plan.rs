@@ -8,7 +8,8 @@ use tightfit_core::plan::{
     ALIGNMENT, Algorithms, Budgets, CostModel, Fronts, Kind, MapTreatment, Mode, NetworkTensor, Options, Plan, Policy,
     Workload, check, plan,
 };
-use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Problem, Types};
+use tightfit_core::{Algorithm, Candidate, DivisionCost, Operation, Problem, Types};
+use tightfit_units::{Bytes, Error, Nanos};
 
 /// Three algorithms for every convolution, at the whole mini-batch and at half: none, some and much workspace, the more
 /// the faster.

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use tightfit_core::plan::step::{Access, Again, Cost, Operation, Residence, Stage, Step};
 use tightfit_core::plan::{Bounded, CostModel, Options, Policy, plan, sweep};
-use tightfit_core::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::small_step::{Extras, random, small};
 

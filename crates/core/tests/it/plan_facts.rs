@@ -1,8 +1,9 @@
 //! The figures that plans report, checked against their schedules and attempts.
 
+use tightfit_core::Types;
 use tightfit_core::network::{Network, names};
 use tightfit_core::plan::{Algorithms, CostModel, Fronts, MapTreatment, Mode, Options, Policy, Workload, plan};
-use tightfit_core::{Bytes, Nanos, Types};
+use tightfit_units::{Bytes, Nanos};
 
 fn assumed(workload: &Workload<'_>) -> Fronts {
     Fronts::assumed(workload, &CostModel::h200()).unwrap()

@@ -1,13 +1,14 @@
 //! Branches side by side: plans with lanes, their gain, and the checker's detection of every missing wait.
 
 use serde_json::{Value, json};
+use tightfit_core::Types;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{
     Action, BlockId, Budgets, Checked, CostModel, Fronts, InstructionId, Kind, Mode, Options, Plan, Policy, Prepared,
     Schedule, Step, Stream, Violation, Workload, check, plan, sweep,
 };
-use tightfit_core::{Bytes, Error, Types};
+use tightfit_units::{Bytes, Error};
 
 /// Two modules of branches.
 fn network() -> Network {

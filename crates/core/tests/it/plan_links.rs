@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use tightfit_core::plan::step::{Access, Again, Cost, Residence, Step};
 use tightfit_core::plan::{CostModel, Options, Policy, plan};
-use tightfit_core::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::small_step::{Extras, UNIT, random, small};
 

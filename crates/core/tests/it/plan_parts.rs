@@ -1,13 +1,14 @@
 //! Plans with a stretch in parts of the mini-batch: when they are found, their memory, and their limits.
 
 use serde_json::{Value, json};
+use tightfit_core::Types;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::{Phase, Stage, StepFile};
 use tightfit_core::plan::{
     Action, Block, Budgets, Checked, Compute, CostModel, Fronts, Holding, MapTreatment, Mode, Options, Plan, Policy,
     Step, Stop, Workload, check, plan, rivals, simulate, sweep,
 };
-use tightfit_core::{Bytes, Error, Nanos, Types};
+use tightfit_units::{Bytes, Error, Nanos};
 
 fn costs() -> CostModel {
     CostModel::h200()

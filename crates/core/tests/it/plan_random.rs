@@ -8,7 +8,8 @@ use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, CostModel, Fronts, Options, Policy, Stream, Workload, check, plan,
 };
-use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Error, Nanos, Operation, Types};
+use tightfit_core::{Algorithm, Candidate, DivisionCost, Operation, Types};
+use tightfit_units::{Bytes, Error, Nanos};
 
 /// A layer to add, at one of the layers so far, together with another.
 #[derive(Clone, Copy, Debug)]

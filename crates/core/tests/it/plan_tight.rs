@@ -1,7 +1,8 @@
 //! Plans close to the least budget, where hardly any decisions that fit have a placement that does.
 
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
-use tightfit_core::{Bytes, Nanos, Network, Types};
+use tightfit_core::{Network, Types};
+use tightfit_units::{Bytes, Nanos};
 
 #[test]
 fn the_least_budget_takes_less_time_than_the_plan_that_needs_least() {

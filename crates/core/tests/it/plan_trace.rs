@@ -10,7 +10,8 @@ use tightfit_core::plan::{
     Action, CostModel, Fronts, Kind, KindBytes, Level, Mode, Options, Plan, Policy, Stream, Workload, plan,
 };
 use tightfit_core::report::plan::trace;
-use tightfit_core::{Bytes, Device, Nanos, Types};
+use tightfit_core::{Device, Types};
+use tightfit_units::{Bytes, Nanos};
 
 /// A plan with estimated times, under a share of the budget that the baseline needs.
 fn planned(name: &str, batch: usize, costs: &CostModel, policy: Policy, percent: u64) -> Plan {

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use tightfit_core::Device;
 use tightfit_core::profile::{Admission, Decision, DecisionKey, Recording, Shipped};
-use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::decisions;
 use crate::mixed::measurement;

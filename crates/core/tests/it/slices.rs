@@ -9,9 +9,9 @@ use tightfit_core::problem::Dimension;
 use tightfit_core::profile::{Cache, Decision, Recording, Replay};
 use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
 use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Offer,
-    Operation, Problem,
+    Algorithm, Backend, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Offer, Operation, Problem,
 };
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::decisions::key;
 
@@ -51,7 +51,7 @@ impl Backend for TwoAlgorithms {
     fn workspace(&mut self, problem: &Problem, algorithm: &Algorithm) -> Result<Bytes, Error> {
         let refused = |reason: &str| Error::Refused {
             algorithm: "fast".to_owned(),
-            problem: Box::new(*problem),
+            problem: problem.to_string(),
             reason: reason.to_owned(),
         };
         let uneven = problem.convolution().axes().iter().any(|axis| axis.pad_before != axis.pad_after);

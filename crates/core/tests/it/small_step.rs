@@ -7,7 +7,8 @@ use tightfit_core::plan::step::{
     Access, Again, Cost, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
     TensorId, Use,
 };
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Types};
+use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Types};
+use tightfit_units::{Bytes, Nanos};
 
 /// Pseudo-random numbers below a bound, with a fixed seed.
 pub fn random(seed: u64) -> impl FnMut(u64) -> u64 {

@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
+use tightfit_core::Problem;
 use tightfit_core::optimize::check::{Violation, check_split};
 use tightfit_core::optimize::{self, Split};
-use tightfit_core::{Error, Nanos, Problem};
+use tightfit_units::{Error, Nanos};
 
 type Device = Vec<(usize, Nanos)>;
 

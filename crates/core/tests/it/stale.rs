@@ -13,9 +13,8 @@ use tightfit_core::candidate::Limit;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Cache, Profiler, Store};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, Device, Error, Measurement, Nanos, Notes, Offer, Problem,
-};
+use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Device, Measurement, Notes, Offer, Problem};
+use tightfit_units::{Bytes, Error, Nanos};
 
 pub(crate) const BATCH: usize = 12;
 
@@ -60,7 +59,7 @@ impl Fake {
 
     fn refused(problem: &Problem, algorithm: &Algorithm) -> Error {
         let algorithm = algorithm.name().to_owned();
-        Error::Refused { algorithm, problem: Box::new(*problem), reason: "is not in the table".to_owned() }
+        Error::Refused { algorithm, problem: problem.to_string(), reason: "is not in the table".to_owned() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use serde_json::Value;
 use tightfit_core::plan::step::{Access, Again, Cost, Rerun, Residence, StepFile};
 use tightfit_core::plan::{Budgets, CostModel, Options, Policy, Stop, Treatment, check, plan, plan_until, sweep_until};
-use tightfit_core::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error, Nanos};
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/steps").join(name)

@@ -2,9 +2,8 @@
 
 use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Task, Tensors, Together};
 use tightfit_core::execute::{Data, Trial, Values, verify, verify_together};
-use tightfit_core::{
-    Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem,
-};
+use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
+use tightfit_units::{Bytes, Error, Nanos};
 
 /// Every output is 1, plus the largest error of the configuration's algorithms.
 struct Off {
@@ -25,7 +24,7 @@ impl Off {
 
     fn refused(problem: &Problem, algorithm: &Algorithm) -> Error {
         let algorithm = algorithm.name().to_owned();
-        Error::Refused { algorithm, problem: Box::new(*problem), reason: "does not serve".to_owned() }
+        Error::Refused { algorithm, problem: problem.to_string(), reason: "does not serve".to_owned() }
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use tightfit_core::backend::Scale;
 use tightfit_core::candidate::Call;
 use tightfit_core::problem::Part;
-use tightfit_core::{Algorithm, Configuration, Error, Notes, Operation, Problem};
+use tightfit_core::{Algorithm, Configuration, Notes, Operation, Problem};
+use tightfit_units::Error;
 
 use super::launches::place;
 use super::trust::must_be_proven;

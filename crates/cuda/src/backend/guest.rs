@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tightfit_core::backend::{Backend, Offer, Scale};
 use tightfit_core::problem::Storage;
-use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Operation, Problem};
+use tightfit_core::{Algorithm, Configuration, Device, Notes, Operation, Problem};
+use tightfit_units::{Bytes, Error};
 
 use super::launches::Program;
 use super::measure::starts;

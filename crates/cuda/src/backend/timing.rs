@@ -18,7 +18,7 @@
 
 use tightfit_core::backend::Effort;
 use tightfit_core::profile::{Sample, sample};
-use tightfit_core::{Error, Nanos};
+use tightfit_units::{Error, Nanos};
 
 use crate::CudaError;
 use crate::safe::{Event, Stream};

@@ -18,7 +18,8 @@
 use tightfit_core::backend::Scale;
 use tightfit_core::execute::{Elements, products, reference_of};
 use tightfit_core::problem::Storage;
-use tightfit_core::{Bytes, Notes, Operation, Problem, Types};
+use tightfit_core::{Notes, Operation, Problem, Types};
+use tightfit_units::Bytes;
 
 use super::CudaBackend;
 use super::measure::{TimedStep, starts};

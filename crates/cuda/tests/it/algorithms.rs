@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use tightfit_core::backend::{Effort, Scale};
-use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
+use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Notes, Operation, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
+use tightfit_units::{Error, Nanos};
 
 use crate::reference::Data;
 

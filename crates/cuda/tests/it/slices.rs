@@ -7,11 +7,10 @@ use tightfit_core::backend::{Effort, Scale};
 use tightfit_core::candidate::{Limit, Slices};
 use tightfit_core::problem::{Cuts, Dimension, Part};
 use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
-use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types,
-};
+use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Notes, Operation, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::reference::Data;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use tightfit_core::profile::{Decision, DecisionKey};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Configuration, Device, DivisionCost, Measurement, Problem};
+use tightfit_core::{Configuration, Device, DivisionCost, Measurement, Problem};
 use tightfit_cuda::Host;
+use tightfit_units::Bytes;
 
 use super::chooser::{Chooser, admission, is_deterministic};
 use super::unsaved::Entry;

@@ -4,8 +4,9 @@
 use std::ops::RangeInclusive;
 
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Notes, Problem};
+use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Notes, Problem};
 use tightfit_cuda::Guest;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::chooser::admission;
 use super::compared::notes;

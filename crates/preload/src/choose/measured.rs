@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tightfit_core::Problem;
 use tightfit_core::candidate::Candidates;
 use tightfit_core::optimize::divide;
 use tightfit_core::profile::{Cache, Profiler, Store};
 use tightfit_core::survey::{Screen, add_slices, candidates};
-use tightfit_core::{Bytes, Error, Problem};
 use tightfit_cuda::{CudaBackend, Guest, Host};
+use tightfit_units::{Bytes, Error};
 
 use super::chooser::{Chooser, Knowledge, admission};
 use super::measurements::key;

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use tightfit_core::backend::{Backend, Effort};
 use tightfit_core::problem::{Axis, Convolution};
-use tightfit_core::{Algorithm, Device, Error, Measurement, Problem};
+use tightfit_core::{Algorithm, Device, Measurement, Problem};
 use tightfit_cuda::{CudaBackend, Host};
+use tightfit_units::Error;
 
 use crate::lock::lock;
 use crate::log::trace;

@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tightfit_core::survey::{Divide, Slicing};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 use tightfit_cuda::{Guest, Host, must_be_proven, on_copies};
+use tightfit_units::{Bytes, Nanos};
 
 use super::chooser::{Chooser, admission};
 use super::proof::Prover;

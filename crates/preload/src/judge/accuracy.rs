@@ -126,7 +126,8 @@ fn rounding(storage: Storage) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos};
+    use tightfit_core::{Algorithm, Candidate, DivisionCost};
+    use tightfit_units::{Bytes, Nanos};
 
     use super::*;
 

@@ -127,10 +127,11 @@ fn transform(notes: Notes) -> Option<Notes> {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::Candidate;
     use tightfit_core::backend::Scale;
     use tightfit_core::survey::{Divide, Sizes};
-    use tightfit_core::{Bytes, Candidate, Nanos};
     use tightfit_cuda::Chosen;
+    use tightfit_units::{Bytes, Nanos};
 
     use super::*;
     use crate::kernel::bits;

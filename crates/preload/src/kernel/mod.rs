@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::append_only_list::AppendOnlyList;
 use crate::layer::Layer;

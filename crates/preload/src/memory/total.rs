@@ -16,12 +16,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use tightfit_core::Configuration;
 use tightfit_core::backend::Scale;
 use tightfit_core::optimize::{SearchOptions, allot};
-use tightfit_core::{Bytes, Configuration, Nanos};
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{GuestProgram, Host, Lane};
+use tightfit_units::{Bytes, Nanos};
 
 use super::order::Order;
 use crate::kernel::{ActiveChoice, Kernel, TotalOptions};

@@ -9,8 +9,9 @@ use tightfit_core::network::Network;
 use tightfit_core::plan::{Fronts, Mode, Workload};
 use tightfit_core::profile::{Cache, Recording};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Backend, Bytes, Problem, Types};
+use tightfit_core::{Backend, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_units::Bytes;
 
 use crate::Failure;
 

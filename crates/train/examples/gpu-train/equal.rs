@@ -10,12 +10,13 @@ use tightfit_core::plan::{
     Workload, plan,
 };
 use tightfit_core::profile::Cache;
-use tightfit_core::{Bytes, Problem, Types};
+use tightfit_core::{Problem, Types};
 use tightfit_cuda::Options;
 use tightfit_test_support::train::bits::{Step, bits};
 use tightfit_test_support::train::networks::{fork_and_join, residual};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Observation, Poison, Solver};
+use tightfit_units::Bytes;
 
 use crate::Failure;
 use crate::cases::{candidates, numbers};
@@ -82,7 +83,7 @@ pub fn memory_optimal(
     kernels: &Fronts,
     policy: Policy,
     budget: Bytes,
-) -> Result<Plan, tightfit_core::Error> {
+) -> Result<Plan, tightfit_units::Error> {
     let algorithms = Algorithms::Memory;
     let options = PlanOptions { policy, algorithms, divide: false, budget, ..PlanOptions::default() };
     plan(&workload.step(kernels, &CostModel::h200())?, &CostModel::h200(), &options)

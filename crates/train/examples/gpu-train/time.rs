@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tightfit_core::Types;
 use tightfit_core::network::LayerKind;
 use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::step::{GroupId, Resource};
@@ -14,10 +15,10 @@ use tightfit_core::plan::{
     Schedule, Workload, plan,
 };
 use tightfit_core::profile::Cache;
-use tightfit_core::{Bytes, Error, Nanos, Types};
 use tightfit_cuda::Options;
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Solver};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::Failure;
 use crate::cases::{batch, case, kernels};

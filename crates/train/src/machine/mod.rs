@@ -8,7 +8,8 @@ use std::ops::Range;
 use tightfit_core::network::{LayerKind, Rule, Shape};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, Order, Parameter, Pass, Role, Stream};
-use tightfit_core::{Bytes, Configuration, Layout, Nanos, Types};
+use tightfit_core::{Configuration, Layout, Types};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::Error;
 

@@ -17,7 +17,7 @@ use tightfit_core::plan::{
 };
 use tightfit_core::survey::Slicing;
 use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Network, Notes, Problem, Types,
+    Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Network, Notes, Problem, Types,
 };
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
@@ -26,6 +26,7 @@ use tightfit_train::data::Batch;
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{CudaMachine, Modes, RESERVED};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
+use tightfit_units::{Bytes, Nanos};
 
 /// The samples of every step here.
 const BATCH: usize = 6;

@@ -11,11 +11,12 @@ use tightfit_core::plan::step::{Phase, Stage};
 use tightfit_core::plan::{
     Action, CostModel, Fronts, Instruction, Mode, NetworkTensor, Options as Asked, Plan, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Network, Types};
+use tightfit_core::{DivisionCost, Network, Types};
 use tightfit_cpu::random;
 use tightfit_test_support::train::{THREADS, batch, configuration, dense, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Machine, Poison, Solver};
+use tightfit_units::Bytes;
 
 const BATCH: usize = 8;
 

@@ -4,7 +4,8 @@ use tightfit_core::answer::{NotUndivided, Optimized, OptimizedKernel, Profiling}
 use tightfit_core::candidate::Limit;
 use tightfit_core::report::{count, svg};
 use tightfit_core::survey::{Divide, Sizes};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
+use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost, Problem};
+use tightfit_units::{Bytes, Nanos};
 
 use super::document::{Kernel, Report};
 

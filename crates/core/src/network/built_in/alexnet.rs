@@ -1,6 +1,7 @@
 //! AlexNet: with two groups as first published, and with one column.
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
 /// Two groups, on 227x227 crops as in Caffe's `bvlc_alexnet`. Source: Krizhevsky et al. 2012, 3.5.

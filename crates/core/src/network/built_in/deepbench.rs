@@ -1,6 +1,7 @@
 //! DeepBench: convolutions of several applications, not one network. Source: Baidu Research, DeepBench.
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::Network;
 
 /// All convolutions, each with DeepBench's mini-batch.

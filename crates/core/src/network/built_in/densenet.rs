@@ -9,7 +9,8 @@
 //!
 //! Networks for ImageNet put a bottleneck (BN, ReLU, 1x1) before each 3x3, and halve the channels between blocks.
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
 /// DenseNet with 40 layers and a growth rate of 40, for 32x32 images of 10 classes.

@@ -7,7 +7,8 @@
 //!         `-- pool -- 1x1 ----'
 //! ```
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
 /// GoogLeNet on 224x224 crops, without the two auxiliary classifiers, which are used only in training.

@@ -9,8 +9,9 @@ mod resnet;
 mod small;
 mod vgg;
 
+use tightfit_units::Error;
+
 use super::Network;
-use crate::Error;
 
 type Make = fn() -> Result<Network, Error>;
 
@@ -57,7 +58,7 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// assert_eq!(built_in("resnet50")?.parameters(), 25_557_032);
 /// assert_eq!(built_in("ResNet50")?.name(), "resnet50");
 /// assert!(built_in("resnet51").unwrap_err().to_string().contains("resnet50"));
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 ///
 /// # Errors

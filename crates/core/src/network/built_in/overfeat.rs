@@ -1,6 +1,7 @@
 //! OverFeat's fast model.
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
 /// The fast model on 231x231 crops. Source: Sermanet et al. 2014, table 1.

@@ -8,7 +8,8 @@
 //! The shortcut has a 1x1 convolution where stride or channels change. The stride is on the block's first 3x3, as is
 //! common today (v1.5), not on a bottleneck's first 1x1 as published. Source: He et al. 2016, table 1.
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
 /// ResNet with blocks of two 3x3 convolutions, with the given numbers of blocks in the four stages.

@@ -1,6 +1,7 @@
 //! Small networks that a CPU trains in seconds to minutes.
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
 /// LeNet for 28x28 digits with one ReLU, as in Caffe's example; after LeCun et al. 1998.

@@ -1,6 +1,7 @@
 //! VGG: groups of 3x3 convolutions, each group at half the resolution of the one before.
 
-use crate::Error;
+use tightfit_units::Error;
+
 use crate::network::{Builder, Filters, Network, Shape, Window};
 
 /// VGG with this many convolutions in each of the five groups. Source: Simonyan and Zisserman 2015, table 1.

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use tightfit_units::Error;
+
 use super::call::Call;
 use super::value::{Dims, Map, Origin, Value, sample};
 use super::weights::{Slot, Source};
-use crate::Error;
 use crate::network::{Builder, LayerId, LayerKind, Network, Other, Shape};
 
 /// Names longer than this are cut.

@@ -60,8 +60,9 @@ use self::stream::Stream;
 use self::value::Order;
 use self::weights::Weights;
 pub use self::weights::{Numbers, Slot};
+use tightfit_units::{Bytes, Error};
+
 use super::{LayerId, Network};
-use crate::{Bytes, Error};
 
 /// The versions of ONNX's operators ("opset") that are known, attribute by attribute. Files of other versions are refused.
 pub const KNOWN_VERSIONS: RangeInclusive<i64> = 7..=28;

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tightfit_units::Error;
+
 use super::call::{self, Call};
 use super::control::{self, Branch};
 use super::file_error;
@@ -13,7 +15,6 @@ use super::shared::Uses;
 use super::value::{self, Order, Origin, Value};
 use super::weights::Weights;
 use super::{fuse, operators, products, random, table};
-use crate::Error;
 use crate::network::{Function, LayerId, LayerKind, Network};
 
 /// The result of reading a graph.

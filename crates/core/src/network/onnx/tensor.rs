@@ -42,7 +42,11 @@ pub fn numbers(tensor: &TensorProto, external: Option<&[u8]>) -> Result<Data, St
     } else {
         let wanted = size(tensor, count)?;
         if raw.len() != wanted {
-            return Err(format!("have {}, not the {wanted} B of {:?}", crate::Bytes(raw.len() as u64), tensor.dims));
+            return Err(format!(
+                "have {}, not the {wanted} B of {:?}",
+                tightfit_units::Bytes(raw.len() as u64),
+                tensor.dims
+            ));
         }
         decoded(tensor.data_type, raw, count)?
     };

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use tightfit_units::{Bytes, Error};
+
 use super::call::Call;
 use super::constants::{self, MOST_COMPUTED};
 use super::control::{self, Branch};
@@ -14,7 +16,6 @@ use super::value::{Constant, Data, Dims, Order, Value, elements};
 use super::{decode, file_error, operators, tensor};
 use crate::network::{LayerId, LayerKind, Network, ParameterKind};
 use crate::problem::Storage;
-use crate::{Bytes, Error};
 
 /// Most bytes of weights to read.
 const MOST: Bytes = Bytes::gib(64);

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error, Nanos};
 
 /// One point of a front, relative to the point with the least workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

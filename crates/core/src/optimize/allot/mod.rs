@@ -21,7 +21,8 @@ mod search;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error, Nanos};
+
 use knapsack::{Answer, Knapsack};
 use relax::Relaxation;
 
@@ -133,12 +134,13 @@ const BEAMS: [usize; 3] = [256, 2048, 16384];
 /// fits no total.
 ///
 /// ```
-/// use tightfit_core::{Bytes, Nanos, optimize::{SearchOptions, allot}};
+/// use tightfit_units::{Bytes, Nanos};
+/// use tightfit_core::optimize::{SearchOptions, allot};
 /// let conv1 = vec![(Bytes(0), Nanos(90)), (Bytes(50), Nanos(80))];
 /// let conv2 = vec![(Bytes(10), Nanos(200)), (Bytes(60), Nanos(100))];
 /// let best = allot(&[conv1, conv2], Bytes(70), &SearchOptions::default())?;
 /// assert_eq!((best.choice.as_slice(), best.time, best.gap()), ([0, 1].as_slice(), Nanos(190), 0.0));
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 pub fn allot(fronts: &[Vec<(Bytes, Nanos)>], total: Bytes, options: &SearchOptions) -> Result<Allotment, Error> {
     let deadline = Instant::now() + options.time;

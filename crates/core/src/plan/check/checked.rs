@@ -3,10 +3,11 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use tightfit_units::{Bytes, Error};
+
 use super::{Budgets, check};
 use crate::plan::step::{OperationId, Phase, Step};
 use crate::plan::{Action, BlockId, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule, footprint};
-use crate::{Bytes, Error};
 
 /// A schedule that has passed [`check`], with the step it was checked against.
 ///
@@ -20,7 +21,7 @@ use crate::{Bytes, Error};
 /// assert!(Checked::new(&step, schedule.clone(), Budgets::default()).is_ok());
 /// schedule.instructions.pop();
 /// assert!(Checked::new(&step, schedule, Budgets::default()).is_err());
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {

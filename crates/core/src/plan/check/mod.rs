@@ -30,12 +30,13 @@ pub use violation::{Budgets, Violation};
 use std::collections::HashMap;
 use std::ops::Range;
 
-use content::{Content, Progress};
-use order::{Arena, Order};
+use tightfit_units::Bytes;
 
 use super::step::{Access, Again, Cost, GroupId, Phase, Residence, Step, Use};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
-use crate::{Bytes, Configuration};
+use crate::Configuration;
+use content::{Content, Progress};
+use order::{Arena, Order};
 
 /// Returns every violation in a schedule of this step; empty if it can run.
 ///
@@ -51,7 +52,7 @@ use crate::{Bytes, Configuration};
 /// assert!(check(&step, &schedule, Budgets::default()).is_empty());
 /// schedule.instructions.retain(|instruction| !matches!(instruction.action, Action::Release(_)));
 /// assert!(!check(&step, &schedule, Budgets::default()).is_empty());
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 pub fn check(step: &Step, schedule: &Schedule, budgets: Budgets) -> Vec<Violation> {
     let mut checker = Checker::new(step, schedule);

@@ -6,13 +6,13 @@ mod operands;
 
 use std::fmt;
 
-use learning::{Content, Learning};
-use operands::operands;
+use tightfit_units::Error;
 
-use crate::Error;
 use crate::network::{LayerId, LayerKind};
 use crate::plan::step::{Access, OperationId, Residence};
 use crate::plan::{Lowered, NetworkTensor, Pass, Role, Workload};
+use learning::{Content, Learning};
+use operands::operands;
 
 /// A difference between a step and its network.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::Bytes;
+use tightfit_units::Bytes;
+
 use crate::plan::step::{OperationId, TensorId};
 use crate::plan::{BlockId, Holding, HostBlockId, InstructionId, Stream};
 

@@ -21,10 +21,11 @@ mod document;
 mod step_plan;
 mod step_schedule;
 
-use document::Document as ScheduleDocument;
+use tightfit_units::{Bytes, Error, bounded};
 
 use super::{Budgets, Checked, Plan};
-use crate::{Bytes, Error, Network, bounded};
+use crate::Network;
+use document::Document as ScheduleDocument;
 
 /// Identifies a plan file.
 const FORMAT: &str = "tightfit-plan";
@@ -158,10 +159,12 @@ impl Plan<ScheduleDocument> {
 mod tests {
     use std::collections::HashMap;
 
+    use tightfit_units::{Bytes, Nanos};
+
     use super::*;
     use crate::candidate::Candidates;
     use crate::plan::{CostModel, Fronts, Kind, Mode, Options, Policy, Workload, plan};
-    use crate::{Algorithm, Bytes, Candidate, DivisionCost, Nanos, Operation, Types};
+    use crate::{Algorithm, Candidate, DivisionCost, Operation, Types};
 
     fn planned(network: &str, policy: Policy) -> (Network, Plan) {
         let network = Network::open(network).unwrap();

@@ -15,12 +15,12 @@ use std::path::Path;
 
 use flate2::Crc;
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Error, Nanos, bounded};
 
 use super::step_schedule::Document as ScheduleDocument;
 use super::{Head, MAX_TEXT, bad};
 use crate::plan::step::StepFile;
 use crate::plan::{Action, Bounded, Budgets, Checked, InParts, Plan, Step, TensorDecision, decisions};
-use crate::{Bytes, Error, Nanos, bounded};
 
 /// Identifies the plan of a step file.
 const FORMAT: &str = "tightfit-step-plan";

@@ -13,11 +13,12 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::Bytes;
 
 use super::action::ActionObject;
+use crate::Configuration;
 use crate::plan::step::{GroupId, OperationId, Phase, Step, TensorId};
 use crate::plan::{Block, BlockId, Compute, Holding, HostBlock, Instruction, Schedule, Stream};
-use crate::{Bytes, Configuration};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -17,15 +17,15 @@ mod branches;
 mod rewrite;
 mod section;
 
-use branches::Branches;
-use rewrite::rewritten;
-use section::{Section, sections};
 use tightfit_place::Effort;
+use tightfit_units::Nanos;
 
 use super::draft::{Draft, Drafter};
 use super::policies::PolicyResult;
 use super::{Policy, simulate};
-use crate::Nanos;
+use branches::Branches;
+use rewrite::rewritten;
+use section::{Section, sections};
 
 /// A plan with lanes must be faster by over this much.
 const MIN_GAIN_PERCENT: u64 = 1;

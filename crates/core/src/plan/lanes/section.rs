@@ -1,10 +1,10 @@
 //! Sections of a schedule: consecutive computations of the branches of one fork, each with its lane.
 
-use crate::Nanos;
-use crate::plan::draft::Drafter;
-use crate::plan::{Action, Schedule, Stream};
+use tightfit_units::Nanos;
 
 use super::branches::Branches;
+use crate::plan::draft::Drafter;
+use crate::plan::{Action, Schedule, Stream};
 
 /// Consecutive computations of the branches of one fork.
 #[derive(Debug)]

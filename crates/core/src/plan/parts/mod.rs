@@ -30,11 +30,12 @@ use std::ops::Range;
 
 pub(super) use stretches::{Stretch, stretches};
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::step::{
     Access, Again, Cost, Front, Operation, OperationId, Phase, Residence, Stage, Step, Tensor, TensorId, Use,
 };
 use super::{Action, Block, Compute, Holding, HostBlock, Instruction, Kind, Schedule};
-use crate::{Bytes, Nanos};
 
 /// A run of an operation of the step: of the whole mini-batch, or of a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,15 @@
 //! time of its parts.
 
 use tightfit_place::Effort;
+use tightfit_units::Error;
 
 use super::*;
+use crate::Types;
 use crate::network::{Builder, Filters, Network, Shape, Window};
 use crate::plan::draft::Drafter;
 use crate::plan::script::Script;
 use crate::plan::step::Mode;
 use crate::plan::{Algorithms, Budgets, Checked, CostModel, Fronts, Options, Stop, Workload, simulate};
-use crate::{Error, Types};
 
 /// A chain, with a normalization or with two of them.
 fn chain(norms: usize) -> Result<Network, Error> {

@@ -14,10 +14,10 @@
 //! **Source**: Rhu et al. 2016, 3.3.
 
 use tightfit_place::Effort;
+use tightfit_units::Error;
 
 use super::vdnn::{self, Offloads, Room};
 use super::{Floors, PolicyResult};
-use crate::Error;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::script::Script;
 use crate::plan::{Algorithms, Attempt};

@@ -17,8 +17,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(in crate::plan) use optimal::checkpointing;
 use tightfit_place::Effort;
-use trials::Trials;
-use vdnn::Offloads;
+use tightfit_units::{Bytes, Error};
 
 use super::draft::{Draft, Drafter};
 use super::lower_bound::LowerBound;
@@ -26,7 +25,8 @@ use super::script::Script;
 use super::stop::End;
 use super::threads::on_threads;
 use super::{Algorithms, Attempt, Policy};
-use crate::{Bytes, Error};
+use trials::Trials;
+use vdnn::Offloads;
 
 /// The draft that a policy chose, and all its attempts.
 pub(super) struct PolicyResult {

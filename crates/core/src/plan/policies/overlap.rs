@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use tightfit_place::Effort;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::vdnn::{self, Offloads};
 use super::{Floors, PolicyResult, Trials, dynamic};
@@ -21,7 +22,6 @@ use crate::plan::draft::Drafter;
 use crate::plan::script::{Move, Script};
 use crate::plan::step::{Lifetime, Residence, TensorId};
 use crate::plan::{Algorithms, Direction, footprint};
-use crate::{Bytes, Error, Nanos};
 
 /// Fractions of the budget that live bytes may fill before more maps move, in percent.
 const SHARES: [u64; 6] = [100, 97, 90, 75, 50, 25];

@@ -1,11 +1,11 @@
 //! The attempts of one policy.
 
-use crate::Nanos;
+use tightfit_units::Nanos;
+
+use super::PolicyResult;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::{Attempt, InParts, simulate};
-
-use super::PolicyResult;
 
 /// Attempts, and the fastest attempt that fits.
 pub(super) struct Trials<'a> {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 use crate::optimize::front;
-use crate::{Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Problem};
+use crate::{Candidate, Configuration, DivisionCost, Problem};
 
 /// Whether a mini-batch may be divided into micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,7 +128,11 @@ impl Front {
         };
         match choices.is_empty() {
             false => Ok(choices),
-            true => Err(Error::NotProfiled { problem: Box::new(self.problem), reasons: Vec::new() }),
+            true => Err(Error::NotProfiled {
+                problem: self.problem.to_string(),
+                batch: self.problem.batch(),
+                reasons: Vec::new(),
+            }),
         }
     }
 }

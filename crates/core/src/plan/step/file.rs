@@ -15,13 +15,14 @@ mod tensor;
 
 use std::path::Path;
 
-use operation::OperationObject;
 use serde::{Deserialize, Serialize};
-use tensor::TensorObject;
+use tightfit_units::{Bytes, Error, bounded};
 
 use super::{Access, Group, Machine, Mode, Residence, Step, Tensor};
+use crate::Types;
 use crate::plan::footprint;
-use crate::{Bytes, Error, Types, bounded};
+use operation::OperationObject;
+use tensor::TensorObject;
 
 /// Increased when older files could no longer be read correctly.
 const VERSION: u32 = 1;

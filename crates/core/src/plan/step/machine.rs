@@ -1,10 +1,10 @@
 //! The figures of a machine that a step's plan depends on.
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Error};
 
 use super::file::bad;
 use crate::plan::{CostModel, NamedMachine, Stream};
-use crate::{Bytes, Error};
 
 /// The link between device and host, and the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -25,9 +25,10 @@ pub use machine::Machine;
 pub use part::Phase;
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::{Holding, Kind};
-use crate::{Bytes, Error, Nanos, Types};
+use crate::Types;
 
 /// A tensor's index in [`Step::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,9 +6,9 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::Nanos;
 
 use super::{Access, Again, Cost, Operation, OperationId, Stage, Step, Use};
-use crate::Nanos;
 use crate::plan::Compute;
 
 /// The share of an operation's work that a run does.

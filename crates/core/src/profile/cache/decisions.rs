@@ -3,12 +3,13 @@
 //! The table refers to no other table, so that older programs can clear the cache without knowing it.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use tightfit_units::{Error, Nanos};
 
 use super::rows::{device, device_id, has_table, signed, text};
 use super::{Cache, Imported, Summary};
+use crate::Device;
 use crate::profile::bounds::{decision_fault, device_fault, refuse};
 use crate::profile::{Decision, DecisionKey, Recording};
-use crate::{Device, Error, Nanos};
 
 /// The backend of programs under `tightfit run`, the only ones with decisions.
 const DECIDES: &str = "cuda";

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::ErrorCode;
-
-use crate::Error;
+use tightfit_units::Error;
 
 /// The version of the table layout; a file with another version is left unchanged.
 pub(super) const SCHEMA_VERSION: i32 = 1;

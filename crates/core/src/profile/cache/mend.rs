@@ -1,10 +1,10 @@
 //! Counts and deletes invalid rows, which only manual edits can create and which are ignored when a cache is read.
 
 use rusqlite::{Connection, TransactionBehavior};
+use tightfit_units::Error;
 
 use super::rows::{SOUND_LAYER, SOUND_MEASUREMENT, clear_devices, unreadable};
 use super::{Cache, comparisons, decisions};
-use crate::Error;
 
 /// The ignored rows of each table.
 struct InvalidRows {

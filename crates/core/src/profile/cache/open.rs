@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use tightfit_units::{Error, output};
 
 use super::fault::{BUSY, Fault, SCHEMA_VERSION, refuse};
 use super::{Cache, comparisons, decisions, marks};
-use crate::{Error, output};
 
 /// Marks a file as a tightfit cache: "tfit".
 const APPLICATION: i32 = 0x7466_6974;

@@ -1,8 +1,10 @@
 //! Decisions in a recording. A replay ignores them; a cache imports them.
 
+use tightfit_units::Nanos;
+
 use super::{Line, Recording};
+use crate::Problem;
 use crate::profile::{Decision, DecisionKey};
-use crate::{Nanos, Problem};
 
 impl Recording {
     /// Adds a decision, replacing an earlier one about the same question.

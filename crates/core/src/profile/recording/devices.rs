@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use tightfit_units::Error;
+
 use super::Recording;
-use crate::{Device, Error};
+use crate::Device;
 
 impl Recording {
     /// One recording per device, in order of first appearance. If two have the same measurement, the later one counts.

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use tightfit_units::{Bytes, Nanos};
+
 use crate::plan::{MapPlan, Plan};
 use crate::report::{Align, Grid};
-use crate::{Bytes, Nanos};
 
 /// One row per layer, for people.
 ///

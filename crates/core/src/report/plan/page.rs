@@ -1,12 +1,14 @@
 //! The plan as one self-contained HTML page: no network access, inline SVG pictures, and a short script for search and zoom. The page is complete
 //! without scripts.
 
+use tightfit_units::Bytes;
+
 use super::table::summary;
 use super::{grid, pictures};
+use crate::Device;
 use crate::plan::Plan;
 use crate::report::svg::canvas::escape;
 use crate::report::{Terminal, rounded};
-use crate::{Bytes, Device};
 
 /// The captions of the pictures.
 const MEMORY: &str = "Bytes of live blocks over one step, by kind. Weights, their gradients and momentum stay; maps grow going forward \

@@ -1,5 +1,7 @@
 //! Plans of one step under several budgets: as rows, as a picture, and as a page.
 
+use tightfit_units::{Bytes, Error, Nanos};
+
 #[cfg(feature = "tables")]
 use super::{
     page::{framed, preformatted},
@@ -10,7 +12,6 @@ use crate::report::svg::{Curve, limits};
 use crate::report::{Align, Grid, rounded};
 #[cfg(feature = "tables")]
 use crate::report::{Terminal, svg::canvas::escape};
-use crate::{Bytes, Error, Nanos};
 
 /// Plans under rising budgets, and the times to compare them with.
 #[derive(Clone, Copy)]

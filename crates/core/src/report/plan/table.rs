@@ -1,9 +1,11 @@
 //! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::grid;
+use crate::Device;
 use crate::plan::{Accounting, Kind, MapTreatment, Mode, Plan, Policy};
 use crate::report::{Align, Grid, Terminal, lines, rounded};
-use crate::{Bytes, Device, Nanos};
 
 /// Writes the plan as a table for a terminal; every line ends in a line feed. The times were measured on `device`.
 pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {

@@ -12,10 +12,11 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
+use tightfit_units::Bytes;
 
+use crate::Device;
 use crate::plan::step::{Access, Stage};
 use crate::plan::{Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream};
-use crate::{Bytes, Device};
 
 /// Writes the planned step as a trace: one JSON object with `traceEvents`, one event per line. The times were measured on `device`.
 pub fn trace(plan: &Plan, device: &Device) -> String {

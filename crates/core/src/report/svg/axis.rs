@@ -8,8 +8,9 @@
 //!        none  8    32  128  unlim.   a doubling axis has places for zero bytes and for "unlimited"
 //! ```
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::canvas::{Anchor, Canvas, FAINT, INK, TEXT, text_width};
-use crate::{Bytes, Nanos};
 
 /// Maximum number of steps between the ticks of an axis of bytes.
 const STEPS: u64 = 8;

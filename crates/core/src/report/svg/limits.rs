@@ -1,9 +1,10 @@
 //! A network's time against its workspace limit, with one curve per choice of micro-batch sizes.
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, TEXT};
 use super::legend::{self, Entry};
-use crate::{Bytes, Nanos};
 
 /// The times of one choice of sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Curve {
 ///
 /// ```
 /// use tightfit_core::report::svg::{Curve, limits};
-/// use tightfit_core::{Bytes, Nanos};
+/// use tightfit_units::{Bytes, Nanos};
 /// let fit = Curve {
 ///     name: "fit".to_owned(),
 ///     points: vec![(Bytes::ZERO, Nanos(42_000_000)), (Bytes::mib(64), Nanos(22_000_000))],

@@ -9,11 +9,12 @@
 //!
 //! **Source**: Oyama et al. 2018, figure 1.
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
 use crate::answer::Optimized;
-use crate::{Bytes, Nanos};
 
 const BAR: f64 = 16.0;
 const GAP: f64 = 18.0;

@@ -12,7 +12,8 @@ use tightfit_core::plan::{
     InstructionId, Kind, Mode, NetworkTensor, Options, Pass, Policy, Role, Schedule, Step, Stream, TensorId, Violation,
     Workload, check, plan,
 };
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Types};
+use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Types};
+use tightfit_units::{Bytes, Error, Nanos};
 
 fn network() -> Network {
     let mut net = Builder::new("chain");

@@ -6,7 +6,8 @@ use tightfit_core::plan::{
     Action, Block, BlockId, Budgets, Compute, CostModel, Fronts, Holding, Instruction, Mode, Options, Pass, Policy,
     Schedule, Step, Violation, Workload, check, footprint, plan,
 };
-use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Types};
+use tightfit_core::{Candidate, Configuration, DivisionCost, Types};
+use tightfit_units::Bytes;
 
 const BATCH: usize = 8;
 

@@ -1,7 +1,8 @@
 //! Compares the accuracy of configurations: of the winner of a duel, and of a running configuration that was not
 //! compared yet.
 
-use tightfit_core::{Configuration, Nanos};
+use tightfit_core::Configuration;
+use tightfit_units::Nanos;
 
 use super::{Job, Stage, Verdict};
 use crate::judge::{self, ATTEMPTS, Truth, comparisons, log_inaccurate, sampled};
@@ -142,8 +143,9 @@ mod tests {
     use tightfit_core::backend::Scale;
     use tightfit_core::profile::Admission;
     use tightfit_core::survey::{Divide, Sizes};
-    use tightfit_core::{Algorithm, Bytes, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
+    use tightfit_core::{Algorithm, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
     use tightfit_cuda::Chosen;
+    use tightfit_units::Bytes;
 
     use super::*;
     use crate::judge::Errors;

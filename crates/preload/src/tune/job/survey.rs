@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use tightfit_core::profile::Profiler;
 use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
-use tightfit_core::{Algorithm, DivisionCost, Error, Nanos, Notes, Problem};
+use tightfit_core::{Algorithm, DivisionCost, Notes, Problem};
+use tightfit_units::{Error, Nanos};
 
 use super::{Job, Next};
 use crate::log::trace;

@@ -31,10 +31,10 @@ pub(super) use parts::{
 };
 
 use tightfit_place::Effort;
+use tightfit_units::Error;
 
 use super::vdnn::{self, Offloads};
 use super::{Floors, PolicyResult, Trials};
-use crate::Error;
 use crate::plan::draft::Drafter;
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::{Algorithms, Attempt, Bounded};

@@ -6,11 +6,13 @@
 //! idle              |----- a ------|--- b ---|-- tail --    one decision for each interval
 //! ```
 
+use tightfit_units::Bytes;
+
 use super::slots::{Slot, slots};
+use crate::Configuration;
 use crate::plan::draft::Drafter;
 use crate::plan::step::{Access, Again, Operation, OperationId, Residence, Stage, TensorId};
 use crate::plan::{Direction, footprint};
-use crate::{Bytes, Configuration};
 
 /// An interval between two uses of a movable tensor, both exclusive; the last one ends with the step.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! Policies that only move tensors, to compete with the search.
 
 use tightfit_place::Effort;
+use tightfit_units::Nanos;
 
 use super::model::Model;
-use crate::Nanos;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::policies::vdnn::{self, Offloads};
 use crate::plan::policies::{Floors, Trials, baseline, overlap};

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use tightfit_units::{Error, Nanos};
+
 use super::{Bounded, Least};
 use crate::plan::InParts;
 use crate::plan::draft::{Draft, Drafter};
 use crate::plan::lower_bound::LowerBound;
 use crate::plan::parts::{StepInParts, Stretch};
 use crate::plan::policies::{PolicyResult, Trials};
-use crate::{Error, Nanos};
 
 /// Steps in parts with at most this number of operations are planned even without time to spare.
 const MAX_QUICK_OPERATIONS: usize = 2000;

@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use tightfit_units::{Error, Nanos};
+
 use super::bound::Relaxation;
 use super::incumbents::{Incumbents, PHASE_TIME_DIVISOR, visits};
 use super::least::Least;
@@ -13,7 +15,6 @@ use crate::plan::lower_bound::LowerBound;
 use crate::plan::policies::{Floors, Trials};
 use crate::plan::stop::End;
 use crate::plan::threads::on_threads;
-use crate::{Error, Nanos};
 
 /// Rounds of price updates before and after the placements, for networks of usual size. Large steps get fewer.
 const ROUNDS: [usize; 2] = [120, 160];

@@ -10,6 +10,8 @@
 //! Parts are therefore tried at any budget if they may be faster, and cost little planning time if they are not.
 //!
 
+use tightfit_units::{Error, Nanos};
+
 use super::least::Least;
 use super::parts::Division;
 use super::plan_search::{Models, PlanSearch};
@@ -18,7 +20,6 @@ use crate::plan::InParts;
 use crate::plan::draft::Drafter;
 use crate::plan::policies::{Floors, Trials};
 use crate::plan::stop::End;
-use crate::{Error, Nanos};
 
 /// A variant leads if its decisions are at least this much faster than the next variant's. A leader gets all the remaining time.
 const MIN_LEAD_PERCENT: u64 = 2;

@@ -1,9 +1,9 @@
 //! Tensors of step files.
 
 use serde::{Deserialize, Serialize};
+use tightfit_units::Bytes;
 
 use super::super::{Residence, Tensor, TensorId};
-use crate::Bytes;
 use crate::plan::Kind;
 
 #[derive(Serialize, Deserialize)]

@@ -7,12 +7,13 @@
 //!         +--------------------------------- time
 //! ```
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::{WIDTH, kind_color};
 use crate::plan::{Action, Block, BlockId, Kind, Plan};
 use crate::report::svg::axis::{Axis, Frame};
 use crate::report::svg::canvas::Canvas;
 use crate::report::svg::legend::{self, Entry};
-use crate::{Bytes, Nanos};
 
 /// Draws every block of the device arena.
 pub fn arena(plan: &Plan) -> String {

@@ -1,7 +1,8 @@
 //! Horizontal bars of bytes: a plan's totals, and its peak of live bytes by kind.
 
+use tightfit_units::Bytes;
+
 use super::{WIDTH, kind_color};
-use crate::Bytes;
 use crate::plan::{Kind, Plan};
 use crate::report::rounded;
 use crate::report::svg::axis::{Axis, Frame};

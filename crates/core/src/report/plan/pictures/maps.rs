@@ -6,11 +6,12 @@
 //! pool1    ####                 ==============
 //! ```
 
+use tightfit_units::{Bytes, Nanos};
+
 use crate::plan::{MapTreatment, Plan};
 use crate::report::svg::axis::{Axis, Frame};
 use crate::report::svg::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use crate::report::svg::legend::{self, Entry, color};
-use crate::{Bytes, Nanos};
 
 const ROW: f64 = 16.0;
 const PANEL: f64 = 380.0;

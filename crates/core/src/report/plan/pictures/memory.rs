@@ -7,12 +7,13 @@
 //!       +-----------------+ time
 //! ```
 
+use tightfit_units::{Bytes, Nanos};
+
 use super::{WIDTH, kind_color};
 use crate::plan::{Kind, KindBytes, Plan};
 use crate::report::svg::axis::{Axis, Frame};
 use crate::report::svg::canvas::{Canvas, INK};
 use crate::report::svg::legend::{self, Entry};
-use crate::{Bytes, Nanos};
 
 /// Number of columns to draw; each shows its highest level.
 const COLUMNS: usize = 450;

@@ -40,8 +40,9 @@ fn kind_color(kind: Kind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_units::Bytes;
+
     use super::super::samples;
-    use crate::Bytes;
     use crate::plan::Policy;
     use crate::report::svg::well_formed::check;
 

@@ -22,7 +22,7 @@ use part::PartFile;
 use place::Target;
 
 pub use part::abandon;
-pub(crate) use place::folder;
+pub use place::folder;
 
 use crate::{Bytes, Error};
 

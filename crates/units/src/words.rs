@@ -1,6 +1,7 @@
 //! Enumerations with names in options and files.
 
 /// Implements writing and reading of an enumeration by its `name()`, searching its `ALL`; errors refer to it as `what`.
+#[macro_export]
 macro_rules! by_name {
     ($enumeration:ident, $what:literal) => {
         impl std::fmt::Display for $enumeration {
@@ -13,7 +14,7 @@ macro_rules! by_name {
             type Err = $crate::Error;
 
             /// # Errors
-            #[doc = concat!("[`Error::UnknownWord`](crate::Error::UnknownWord), which lists all ", $what, ".")]
+            #[doc = concat!("[`Error::UnknownWord`](tightfit_units::Error::UnknownWord), which lists all ", $what, ".")]
             fn from_str(text: &str) -> Result<$enumeration, $crate::Error> {
                 $enumeration::ALL
                     .into_iter()
@@ -23,4 +24,3 @@ macro_rules! by_name {
         }
     };
 }
-pub(crate) use by_name;

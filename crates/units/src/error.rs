@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{Bytes, Problem};
+use crate::Bytes;
 
 /// The failure, its object, its extent, and a remedy; causes stay in [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
@@ -128,8 +128,8 @@ pub enum Error {
         limit.rounded_down()
     )]
     OverLimit {
-        /// The kernel that does not fit.
-        problem: Box<Problem>,
+        /// The kernel that does not fit, in its text form.
+        problem: String,
         /// The least workspace of any configuration.
         needed: Bytes,
         /// The limit.
@@ -137,10 +137,12 @@ pub enum Error {
     },
 
     /// The measured sizes do not add up to the mini-batch.
-    #[error("{problem}: no measured micro-batch sizes add up to {}{}", problem.batch(), advice(problem.batch(), reasons))]
+    #[error("{problem}: no measured micro-batch sizes add up to {batch}{}", advice(*batch, reasons))]
     NotProfiled {
-        /// The kernel without measurements.
-        problem: Box<Problem>,
+        /// The kernel without measurements, in its text form.
+        problem: String,
+        /// Its mini-batch.
+        batch: usize,
         /// Why algorithms were refused or failed, if known.
         reasons: Vec<String>,
     },
@@ -270,8 +272,8 @@ pub enum Error {
     Refused {
         /// The algorithm.
         algorithm: String,
-        /// The problem as given.
-        problem: Box<Problem>,
+        /// The problem as given, in its text form.
+        problem: String,
         /// Why.
         reason: String,
     },

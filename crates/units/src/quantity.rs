@@ -54,7 +54,7 @@ impl Bytes {
     }
 
     /// As displayed, but not rounded to one decimal; exact below 2^53 bytes.
-    pub(crate) fn unrounded(self) -> String {
+    pub fn unrounded(self) -> String {
         if self == Bytes::UNLIMITED {
             return self.to_string();
         }

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tightfit_core::{Bytes, Error, output};
+use tightfit_units::{Bytes, Error, output};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()

@@ -21,7 +21,7 @@ const PACKED: [u8; 2] = [0x1f, 0x8b];
 ///
 /// # Errors
 /// An error of opening it; [`io::ErrorKind::InvalidInput`] for a named pipe.
-pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let is_open = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| path.starts_with(folder));
     if !is_open && std::fs::metadata(path)?.file_type().is_fifo() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe; write it to a file first"));
@@ -35,7 +35,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 ///
 /// # Errors
 /// An error of reading it; [`io::ErrorKind::InvalidData`] if it is not UTF-8 or longer than `most`.
-pub(crate) fn read_text(path: &Path, most: Bytes) -> io::Result<String> {
+pub fn read_text(path: &Path, most: Bytes) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.take(most.0.saturating_add(1)).read_to_string(&mut text)?;
     if text.len() as u64 > most.0 { Err(too_long("the file", most)) } else { Ok(text) }
@@ -45,7 +45,7 @@ pub(crate) fn read_text(path: &Path, most: Bytes) -> io::Result<String> {
 ///
 /// # Errors
 /// [`Error::File`] with the reason as its source if the file cannot be read or its text is no such document.
-pub(crate) fn read_document<T>(
+pub fn read_document<T>(
     path: &Path,
     most: Bytes,
     kind: &str,
@@ -68,7 +68,7 @@ pub(crate) fn read_document<T>(
 }
 
 /// The lines of a text, with one bound for each line and another for all together.
-pub(crate) struct Lines<R> {
+pub struct Lines<R> {
     reader: R,
     line: Vec<u8>,
     most_line: Bytes,
@@ -78,7 +78,7 @@ pub(crate) struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     /// The lines of `reader`: `most_line` bounds the length of one, `most` their sum.
-    pub(crate) fn new(reader: R, most_line: Bytes, most: Bytes) -> Lines<R> {
+    pub fn new(reader: R, most_line: Bytes, most: Bytes) -> Lines<R> {
         Lines { reader, line: Vec::new(), most_line, most, read: 0 }
     }
 
@@ -86,7 +86,7 @@ impl<R: BufRead> Lines<R> {
     ///
     /// # Errors
     /// An error of reading; [`io::ErrorKind::InvalidData`] for a line that is not UTF-8 or too long.
-    pub(crate) fn next_line(&mut self) -> io::Result<Option<&str>> {
+    pub fn next_line(&mut self) -> io::Result<Option<&str>> {
         self.line.clear();
         let bound = self.most_line.0.saturating_add(1);
         self.read += (&mut self.reader).take(bound).read_until(b'\n', &mut self.line)? as u64;
