@@ -1,9 +1,9 @@
 //! Divides the convolutions of a network so that the fastest algorithms fit a workspace limit, from measurements that were
 //! recorded on an H200: no GPU is needed.
 
-use tightfit_core::Backend;
+use tightfit_conv::Backend;
+use tightfit_conv::candidate::Limit;
 use tightfit_core::answer::{Request, optimize};
-use tightfit_core::candidate::Limit;
 use tightfit_core::network::built_in;
 use tightfit_core::profile::{Recording, Replay, Selection};
 use tightfit_core::survey::Env;

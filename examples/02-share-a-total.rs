@@ -1,8 +1,8 @@
 //! Divides one total of workspace among all kernels of a network so that their times add up to the least.
 
-use tightfit_core::Backend;
+use tightfit_conv::Backend;
+use tightfit_conv::candidate::Limit;
 use tightfit_core::answer::{Request, optimize};
-use tightfit_core::candidate::Limit;
 use tightfit_core::network::built_in;
 use tightfit_core::profile::{Recording, Replay, Selection};
 use tightfit_core::survey::{Env, Sizes};

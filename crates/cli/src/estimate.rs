@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use tightfit_conv::{Algorithm, Backend, Problem};
 use tightfit_core::survey::{Env, Forecast, Scope, forecast};
-use tightfit_core::{Algorithm, Backend, Problem};
 use tightfit_cpu::host_memory;
 use tightfit_units::{Bytes, Nanos};
 

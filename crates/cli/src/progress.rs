@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 use tightfit_core::network::Kernel;
 use tightfit_core::survey::{Forecast, Progress};
 use tightfit_units::Nanos;

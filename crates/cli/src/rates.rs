@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tightfit_core::backend::Effort;
-use tightfit_core::{Algorithm, Backend, Operation, Problem};
+use tightfit_conv::backend::Effort;
+use tightfit_conv::{Algorithm, Backend, Operation, Problem};
 use tightfit_units::Nanos;
 
 /// A problem that this machine's algorithms solve in a fraction of a second.

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use tightfit_conv::{Backend, Device, Problem, Types};
 use tightfit_core::profile::{Cache, Model, Recording, Replay, Store};
 use tightfit_core::report::count;
 use tightfit_core::survey::{Env, Progress};
-use tightfit_core::{Backend, Device, Problem, Types};
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
 

@@ -1,6 +1,6 @@
 //! From the options to measured and optimized kernels: shared by `optimize`, `profile` and `verify`.
 
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 use tightfit_core::answer::{self, Optimized, Request};
 use tightfit_core::network::distinct;
 use tightfit_core::profile::{Model, Selection};

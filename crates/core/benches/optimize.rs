@@ -3,12 +3,12 @@
 use std::sync::atomic::AtomicBool;
 
 use divan::{Bencher, black_box};
-use tightfit_core::candidate::Candidates;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::optimize::{SearchOptions, allot, divide, front, points, split};
+use tightfit_conv::{Algorithm, Backend, Candidate, DivisionCost, Layout, Operation, Problem, Types};
 use tightfit_core::network::{Kernel, Network, distinct};
-use tightfit_core::optimize::{SearchOptions, allot, divide, front, points, split};
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Algorithm, Backend, Candidate, DivisionCost, Layout, Operation, Problem, Types};
 use tightfit_test_support::instances;
 use tightfit_units::{Bytes, Nanos};
 

@@ -1,8 +1,9 @@
 //! Times of planning: from a step to a checked schedule.
 
 use divan::{Bencher, black_box};
+use tightfit_conv::Types;
+use tightfit_core::Network;
 use tightfit_core::plan::{Budgets, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, check, plan, simulate};
-use tightfit_core::{Network, Types};
 use tightfit_units::Bytes;
 
 fn main() {

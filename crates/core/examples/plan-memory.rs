@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use tightfit_core::candidate::Candidates;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{Candidate, DivisionCost, Operation, Problem, Types};
+use tightfit_core::Network;
 use tightfit_core::plan::{Accounting, Algorithms, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 use tightfit_core::profile::Recording;
-use tightfit_core::{Candidate, DivisionCost, Network, Operation, Problem, Types};
 use tightfit_units::{Bytes, Error};
 
 /// The paper's networks with their mini-batches, and the baseline that it states, in gigabytes.

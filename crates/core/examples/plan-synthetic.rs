@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::plan::step::{
     Access, Again, Cost, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
     TensorId, Use,

@@ -5,9 +5,10 @@
 
 use std::time::Instant;
 
+use tightfit_conv::Types;
+use tightfit_core::Network;
 use tightfit_core::network::names;
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
-use tightfit_core::{Network, Types};
 use tightfit_units::{Bytes, Error};
 
 const POLICIES: [Policy; 3] = [Policy::VdnnAll, Policy::VdnnDynamic, Policy::Overlap];

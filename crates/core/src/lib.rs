@@ -6,12 +6,12 @@
 //!
 //! ```
 //! use tightfit_core::answer::{Request, optimize};
-//! use tightfit_core::candidate::Limit;
+//! use tightfit_conv::candidate::Limit;
 //! use tightfit_core::network::built_in;
 //! use tightfit_core::profile::{Recording, Replay, Selection};
 //! use tightfit_core::survey::Env;
 //! use tightfit_units::Bytes;
-//! use tightfit_core::Backend;
+//! use tightfit_conv::Backend;
 //!
 //! # let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");
 //! let recorded = Replay::of(Recording::read(profile.as_ref())?)?;
@@ -23,25 +23,20 @@
 //! # Ok::<(), tightfit_units::Error>(())
 //! ```
 //!
-//! To add a backend, implement [`Backend`]; to store measurements elsewhere, implement [`profile::Store`].
+//! To store measurements elsewhere, implement [`profile::Store`].
 //! Features: `cache` (SQLite, needs a C compiler), `onnx` (networks from ONNX files) and `tables` (text for a terminal),
 //! all on by default.
 //!
 //! The folders form layers, and each imports only from those above it:
 //!
 //! ```text
-//! problem      one convolution
 //! flow         least cuts
 //! network      layers and graph; the built-in networks
-//! candidate    the choices for a kernel and their costs
-//! backend      the interface of all devices
 //! profile      measuring, caching, recording and replaying
-//! optimize     algorithms over candidates: divide, front, allot, check
 //! survey       which sizes to measure
 //! mixed        unequal devices
 //! plan         a step within a memory budget: policies, offsets, simulator, checker
 //! eager        plans of other programs' steps, as they are carried out from outside
-//! execute      run configurations and verify their results
 //! answer       entry points and results
 //! report       tables, JSON, CSV, pictures
 //! ```
@@ -49,21 +44,13 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod answer;
-pub mod backend;
-pub mod candidate;
 pub mod eager;
-pub mod execute;
 pub mod flow;
 pub mod mixed;
 pub mod network;
-pub mod optimize;
 pub mod plan;
-pub mod problem;
 pub mod profile;
 pub mod report;
 pub mod survey;
 
-pub use backend::{Backend, Device, Offer};
-pub use candidate::{Algorithm, Candidate, Configuration, DivisionCost, Measurement, Notes};
 pub use network::Network;
-pub use problem::{Axis, Convolution, Layout, Operation, Problem, Types};

@@ -7,9 +7,9 @@
 //! One line a kernel: layer, problem, and the algorithms by rising time in milliseconds. Left out are algorithms that
 //! need more than 4 GiB of workspace. An algorithm three times slower than the best is run once.
 
-use tightfit_core::backend::Effort;
+use tightfit_conv::backend::Effort;
+use tightfit_conv::{Backend, Layout, Operation, Problem, Types};
 use tightfit_core::network::{built_in, distinct};
-use tightfit_core::{Backend, Layout, Operation, Problem, Types};
 use tightfit_cpu::CpuBackend;
 use tightfit_units::{Bytes, Nanos};
 

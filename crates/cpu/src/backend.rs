@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use tightfit_core::backend::{Effort, Run, Scale, Tensors};
-use tightfit_core::candidate as planned;
+use tightfit_conv::backend::{Effort, Run, Scale, Tensors};
+use tightfit_conv::{
+    Algorithm, Backend, Configuration, Device, Measurement, Offer, Operation, Problem, candidate as planned,
+};
 use tightfit_core::profile::sample;
-use tightfit_core::{Algorithm, Backend, Configuration, Device, Measurement, Offer, Operation, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::method::{Call, METHODS, Method};
@@ -22,7 +23,7 @@ const FLOAT: usize = size_of::<f32>();
 /// The CPU backend: f32, two and three spatial dimensions, all cores by default.
 ///
 /// ```
-/// use tightfit_core::{Backend, Problem};
+/// use tightfit_conv::{Backend, Problem};
 /// let problem: Problem = "forward n8 c16 h14 w14 k16 r3 s3 pad1 f32".parse()?;
 /// let mut cpu = tightfit_cpu::CpuBackend::new(Some(2));
 /// for offer in cpu.offers(&problem)? {

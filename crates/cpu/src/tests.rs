@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use tightfit_core::backend::{Effort, Scale, Tensors};
-use tightfit_core::candidate::Slices;
-use tightfit_core::problem::{Cuts, Dimension};
-use tightfit_core::{
+use tightfit_conv::backend::{Effort, Scale, Tensors};
+use tightfit_conv::candidate::Slices;
+use tightfit_conv::problem::{Cuts, Dimension};
+use tightfit_conv::{
     Algorithm, Axis, Backend, Candidate, Configuration, Convolution, DivisionCost, Layout, Operation, Problem, Types,
 };
 use tightfit_units::{Bytes, Error, Nanos};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tightfit_core::Operation;
+use tightfit_conv::Operation;
 use tightfit_units::{Bytes, Error};
 
 use crate::sys::cublas::CublasStatus;

@@ -17,7 +17,7 @@
 //! `kernels` the CUDA source of the kernels of this project.
 //!
 //! ```no_run
-//! use tightfit_core::Backend;
+//! use tightfit_conv::Backend;
 //! use tightfit_cuda::{CudaBackend, Options};
 //!
 //! let mut backend = CudaBackend::open(&Options::default())?;

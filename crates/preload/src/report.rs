@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tightfit_core::Candidate;
+use tightfit_conv::Candidate;
 use tightfit_units::{Nanos, output};
 
 use crate::kernel::{ActiveChoice, Kernel};

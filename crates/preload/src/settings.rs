@@ -38,7 +38,7 @@ impl Tune {
     }
 }
 
-/// Which workspace is limited. [`tightfit_core::candidate::Limit`] has a third: one workspace that all kernels share, which
+/// Which workspace is limited. [`tightfit_conv::candidate::Limit`] has a third: one workspace that all kernels share, which
 /// takes knowing in advance which of them overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pyo3::FromPyObject;
+use tightfit_conv::{Algorithm, Backend, Device, Problem};
 use tightfit_core::profile::{Cache, Recording, Replay, Store};
 use tightfit_core::survey::{Env, Forecast, Scope, Silent, forecast};
-use tightfit_core::{Algorithm, Backend, Device, Problem};
 use tightfit_cpu::{CpuBackend, host_memory};
 use tightfit_cuda::CudaBackend;
 use tightfit_train::machine::cuda::RESERVED;

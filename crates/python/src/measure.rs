@@ -4,12 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use serde_json::json;
+use tightfit_conv::optimize::front;
+use tightfit_conv::{Candidate, Problem};
 use tightfit_core::network::Kernel;
-use tightfit_core::optimize::front;
 use tightfit_core::profile::{Model, Recording, Selection};
 use tightfit_core::report::svg;
 use tightfit_core::survey::{Scope, survey};
-use tightfit_core::{Candidate, Problem};
 use tightfit_units::{Bytes, Error};
 
 use crate::device::{self, Opened};

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use tightfit_conv::{Algorithm, Device, Measurement, Notes, optimize};
 use tightfit_core::mixed::{StepOptions, split_network};
-use tightfit_core::optimize;
 use tightfit_core::profile::{Cache, Model, step_name};
-use tightfit_core::{Algorithm, Device, Measurement, Notes};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::{bad_input, raise};

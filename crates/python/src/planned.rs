@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use tightfit_core::Device;
+use tightfit_conv::Device;
 use tightfit_core::network::Network;
 use tightfit_core::plan::Plan;
 use tightfit_core::report::Terminal;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_units::Bytes;
 
 /// The failure, its size, and advice.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use tightfit_core::candidate::Candidates;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Operation, Problem};
 use tightfit_core::plan::{
     Action, Algorithms, Checked, CostModel, Fronts, LayerPass, Mode, Options, Pass, Policy, Schedule, Workload, plan,
 };
-use tightfit_core::{DivisionCost, Operation, Problem};
 use tightfit_cpu::layers::softmax_loss;
 use tightfit_units::{Bytes, Nanos};
 

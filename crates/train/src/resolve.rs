@@ -297,9 +297,10 @@ fn is_result(lowered: &Lowered, block: &Block) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Types;
+    use tightfit_core::Network;
     use tightfit_core::network::LayerKind;
     use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, plan};
-    use tightfit_core::{Network, Types};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::onnx::{Model, Numbers, Slot};
 use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{Budgets, Checked, Mode, Workload};

@@ -6,13 +6,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tightfit_core::candidate::Candidates;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Types};
+use tightfit_core::Network;
 use tightfit_core::network::{Builder, Filters, Rule, Sgd, Shape, Window};
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Stream, Workload, plan,
 };
-use tightfit_core::{DivisionCost, Network, Types};
 use tightfit_test_support::train::{
     THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual, sums,
 };

@@ -1,6 +1,6 @@
 //! Three training steps compared with PyTorch's in 64 bits (`scripts/record-pytorch.py`).
 
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
 use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{Budgets, Checked, Mode, NetworkTensor, ParameterKind, Workload, channel_stride};

@@ -9,7 +9,7 @@
 use std::process::Command;
 
 use serde_json::Value;
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::onnx::Model;
 use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{Budgets, Checked, Mode, Workload};

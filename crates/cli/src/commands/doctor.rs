@@ -1,6 +1,6 @@
 //! `tightfit doctor`
 
-use tightfit_core::Backend;
+use tightfit_conv::Backend;
 use tightfit_core::profile::Cache;
 use tightfit_core::report::count;
 use tightfit_cpu::CpuBackend;

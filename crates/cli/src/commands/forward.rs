@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use tightfit_core::Device;
+use tightfit_conv::Device;
 use tightfit_core::network::Network;
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_core::report::{count, lines};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tightfit_core::Device;
+use tightfit_conv::Device;
 use tightfit_core::network::{LayerKind, Network, Shape};
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_train::{Engine, Machine};

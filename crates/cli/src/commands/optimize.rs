@@ -1,7 +1,7 @@
 //! `tightfit optimize NETWORK`
 
+use tightfit_conv::candidate::Limit;
 use tightfit_core::answer::{Optimized, Request};
-use tightfit_core::candidate::Limit;
 use tightfit_core::report::svg;
 use tightfit_core::survey::Sizes;
 use tightfit_units::{Bytes, Error};

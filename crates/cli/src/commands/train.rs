@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::Device;
+use tightfit_conv::Device;
 use tightfit_core::network::onnx::Shared;
 use tightfit_core::network::{Network, Rule, Shape};
 use tightfit_core::plan::{Mode, Plan, Workload};

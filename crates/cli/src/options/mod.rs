@@ -24,8 +24,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use tightfit_core::execute::Values;
-use tightfit_core::{Layout, Operation, Types};
+use tightfit_conv::execute::Values;
+use tightfit_conv::{Layout, Operation, Types};
 use tightfit_units::Bytes;
 
 pub use batch::Batch;

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use clap::builder::TypedValueParser;
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 use tightfit_core::network::Hyperparameter;
 
 /// Parses a whole number of this range; a range that ends at the largest number has no upper limit.

@@ -1,7 +1,7 @@
 //! The options that bound the workspace.
 
 use clap::Args;
-use tightfit_core::candidate::Limit;
+use tightfit_conv::candidate::Limit;
 use tightfit_units::Bytes;
 
 use super::units;

@@ -7,21 +7,21 @@
 
 use std::collections::HashMap;
 
+use tightfit_conv::candidate::{Candidates, Limit};
+use tightfit_conv::optimize::{SearchOptions, Stop, allot, divide, front, points, undivided};
+use tightfit_conv::{Backend, Configuration, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::{NotUndivided, OptimizedKernel};
-use crate::candidate::{Candidates, Limit};
 use crate::network::{Kernel, distinct};
-use crate::optimize::{SearchOptions, Stop, allot, divide, front, points, undivided};
 use crate::profile::Admission;
-use crate::{Backend, Configuration, DivisionCost, Problem};
 
 /// The configurations of a network's kernels under one limit.
 #[derive(Debug)]
 pub(super) struct Choice {
     /// In the order of the given kernels.
     pub kernels: Vec<OptimizedKernel>,
-    /// Upper bound on the relative distance of the time from the optimum; see [`Allotment::gap`](crate::optimize::Allotment::gap).
+    /// Upper bound on the relative distance of the time from the optimum; see [`Allotment::gap`](tightfit_conv::optimize::Allotment::gap).
     pub gap: f64,
     /// Why the search for an allotment ended; `None` without a search.
     pub stop: Option<Stop>,

@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use tightfit_conv::Backend;
+use tightfit_conv::candidate::Limit;
 use tightfit_units::{Error, Nanos};
 
 use super::choose::{Choice, choose};
 use super::{Optimized, Profiling, profile};
-use crate::Backend;
-use crate::candidate::Limit;
 use crate::profile::{Admission, Selection};
 use crate::survey::{Divide, Env, Scope, Sizes};
 

@@ -1,13 +1,13 @@
 //! The result of `optimize` and `verify`: a network's kernels with their configurations.
 
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::execute::{Overlapped, Verified};
+use tightfit_conv::optimize::{Needs, Stop, needs};
+use tightfit_conv::{Configuration, Device, Layout, Problem, Types};
 use tightfit_units::{Bytes, Nanos};
 
-use crate::candidate::Limit;
-use crate::execute::{Overlapped, Verified};
-use crate::optimize::{Needs, Stop, needs};
 use crate::profile::Spent;
 use crate::survey::{Divide, Sizes};
-use crate::{Configuration, Device, Layout, Problem, Types};
 
 /// Why a kernel has no undivided configuration to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! `profile`: from a network to the measurements of its convolutions.
 
+use tightfit_conv::{Backend, Problem};
 use tightfit_units::Error;
 
 use crate::network::{Kernel, distinct};
 use crate::profile::Selection;
 use crate::survey::{Env, Scope, Survey, survey};
-use crate::{Backend, Problem};
 
 /// Measures the selected convolutions, each distinct problem once.
 ///

@@ -1,14 +1,14 @@
 //! Small made-up results with numbers that are easy to add up.
 
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::execute::Verified;
+use tightfit_conv::optimize::Stop;
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Layout, Operation, Problem, Types};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::answer::{NotUndivided, Optimized, OptimizedKernel, Profiling};
-use crate::candidate::Limit;
-use crate::execute::Verified;
-use crate::optimize::Stop;
 use crate::profile::Spent;
 use crate::survey::{Divide, Sizes};
-use crate::{Algorithm, Candidate, Configuration, Device, DivisionCost, Layout, Operation, Problem, Types};
 
 /// A configuration of `(micro-batch, algorithm, time in µs, workspace in MiB)`.
 pub fn configuration(parts: &[(usize, &str, u64, u64)]) -> Configuration {

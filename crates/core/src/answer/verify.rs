@@ -7,13 +7,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tightfit_conv::backend::{Backend, Scale};
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::execute::{self, Data, Reference, Trial, Values, verify_together};
+use tightfit_conv::{Device, Problem, Types};
 use tightfit_units::{Bytes, Error};
 
 use super::{Optimized, OptimizedKernel};
-use crate::backend::{Backend, Scale};
-use crate::candidate::Limit;
-use crate::execute::{self, Data, Reference, Trial, Values, verify_together};
-use crate::{Device, Problem, Types};
 
 /// How to run and compare.
 #[derive(Clone, Copy, Debug)]

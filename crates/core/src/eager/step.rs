@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
+use tightfit_conv::Configuration;
 use tightfit_units::{Error, Nanos};
 
 use super::rerun::{self, Impossible};
-use crate::Configuration;
 use crate::plan::step::{Access, Again, Cost, Machine, Operation as Of, Residence, StepFile, Tensor as TensorOf};
 
 /// Bytes per microsecond of a copy, if a step file names no machine.

@@ -7,10 +7,10 @@
 use std::sync::atomic::AtomicBool;
 
 use serde::{Serialize, Serializer};
+use tightfit_conv::optimize::{check_samples, split};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::{StepOptions, step_times};
-use crate::optimize::{check_samples, split};
 use crate::profile::{Model, Recording, step_name};
 
 /// A device's allowed batches, each with its time.

@@ -10,14 +10,14 @@
 
 use std::sync::atomic::AtomicBool;
 
+use tightfit_conv::optimize::check_samples;
+use tightfit_conv::optimize::times;
+use tightfit_conv::{Candidate, DivisionCost, Layout, Operation, Types};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::network::distinct;
-use crate::optimize::check_samples;
-use crate::optimize::times;
 use crate::profile::{Model, Recording, step_name};
 use crate::survey::Sizes;
-use crate::{Candidate, DivisionCost, Layout, Operation, Types};
 
 /// The allowed steps of a device, and the parts of a step that they include.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ const MOST_REST: Nanos = Nanos(3_600_000_000_000);
 ///
 /// # Errors
 /// [`Error::BadOption`] if `multiple_of` is not a power of two, the memory is limited but not recorded, the rest is over an
-/// hour per sample, or the mini-batch is over [`crate::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of
+/// hour per sample, or the mini-batch is over [`tightfit_conv::Problem::MOST_SAMPLES`]; [`Error::BadProblem`] for a mini-batch of
 /// zero; [`Error::Interrupted`] soon after `stop` is set.
 pub fn step_times(
     recording: &Recording,

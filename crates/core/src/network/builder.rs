@@ -13,10 +13,10 @@
 
 use std::collections::HashSet;
 
+use tightfit_conv::{Axis, Convolution};
 use tightfit_units::Error;
 
 use super::{Layer, LayerId, LayerKind, Network, Pooling, PoolingMethod, Shape};
-use crate::{Axis, Convolution};
 
 /// The filters of a convolution, the same in every spatial dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

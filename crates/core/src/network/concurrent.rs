@@ -14,8 +14,9 @@
 
 use std::collections::HashMap;
 
+use tightfit_conv::Operation;
+
 use super::{Kernel, LayerKind, Network};
-use crate::Operation;
 
 impl Network {
     /// Groups of kernels that can run concurrently, as indices into `kernels`, in the order of their first members.
@@ -26,7 +27,8 @@ impl Network {
     /// - Cost: O(layers + kernels).
     ///
     /// ```
-    /// use tightfit_core::{Layout, Network, Operation, Types};
+    /// use tightfit_conv::{Layout, Operation, Types};
+    /// use tightfit_core::Network;
     /// let network = Network::open("googlenet")?;
     /// let kernels = network.kernels(Some(1), &[Operation::Forward], Types::F32, Layout::Nchw)?;
     /// let sizes: Vec<usize> = network.concurrent(&kernels).iter().map(Vec::len).collect();

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde_json::{Map, Value, json};
+use tightfit_conv::Axis;
 
 use super::Shape;
-use crate::Axis;
 
 /// An object whose fields are taken one by one.
 pub struct Fields<'a> {

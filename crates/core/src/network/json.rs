@@ -107,10 +107,10 @@ fn read_layer(layer: &Value, known: &ReadLayers) -> Result<(LayerKind, Vec<Optio
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tightfit_conv::{Axis, Convolution};
 
     use super::*;
     use crate::network::{Filters, Window, names};
-    use crate::{Axis, Convolution};
 
     #[test]
     fn built_in_networks_round_trip() {

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use tightfit_conv::{Layout, Operation, Problem, Types};
 use tightfit_units::Error;
 
 use super::Network;
-use crate::{Layout, Operation, Problem, Types};
 
 /// One convolution operation of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,8 @@ impl Network {
     /// do. The first layer's backward-data is included: training does not need it, but the papers count it.
     ///
     /// ```
-    /// use tightfit_core::{Layout, Network, Operation, Types};
+    /// use tightfit_conv::{Layout, Operation, Types};
+    /// use tightfit_core::Network;
     /// let alexnet = Network::open("alexnet")?;
     /// let kernels = alexnet.kernels(Some(256), &Operation::ALL, Types::F32, Layout::Nchw)?;
     /// assert_eq!(kernels.len(), 15);

@@ -4,12 +4,12 @@
 //! Shapes are per sample. Unless stated otherwise, a layer takes exactly one input.
 
 use serde_json::{Value, json};
+use tightfit_conv::Convolution;
+use tightfit_conv::problem::Storage;
 
 use super::behavior::{Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, WithRelu, Work, reads};
 use super::fields::{Fields, decimal, written_axes, written_shape};
 use super::{Other, Pooling, PoolingMethod, Shape};
-use crate::Convolution;
-use crate::problem::Storage;
 
 /// The computation of a layer.
 #[derive(Clone, Debug, PartialEq)]

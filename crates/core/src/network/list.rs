@@ -11,10 +11,10 @@
 
 use std::fmt::Write;
 
+use tightfit_conv::problem::parse_line;
 use tightfit_units::Error;
 
 use super::{Builder, LayerKind, Network, Shape};
-use crate::problem::parse_line;
 
 impl Network {
     /// Reads a layer list. Reading the output of [`Network::to_list`] gives the same network.

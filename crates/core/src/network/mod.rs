@@ -53,9 +53,8 @@ pub use rule::{AdamW, Hyperparameter, Rule, Sgd};
 pub use sampling::Sampling;
 pub use shape::Shape;
 
+use tightfit_conv::Convolution;
 use tightfit_units::{Bytes, Error, bounded};
-
-use crate::Convolution;
 
 /// Size limit of a file; a layer takes a few hundred bytes.
 const MAX_TEXT: Bytes = Bytes::mib(64);

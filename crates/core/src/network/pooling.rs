@@ -1,8 +1,9 @@
 //! Pooling windows.
 
+use tightfit_conv::Axis;
+
 use super::Shape;
 use super::fields::Fields;
-use crate::Axis;
 
 /// How to reduce a pooling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

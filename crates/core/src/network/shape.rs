@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Convolution;
+use tightfit_conv::Convolution;
 
 /// Channels and spatial extents of one sample; the mini-batch is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

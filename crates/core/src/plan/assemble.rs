@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use tightfit_conv::Layout;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::draft::Drafter;
@@ -12,7 +13,6 @@ use super::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Holding, InParts, Kind, KindBytes, LayerPlan, MapPlan,
     MapTreatment, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,
 };
-use crate::Layout;
 
 /// Turns a draft into a plan, after checking its schedule.
 ///

@@ -5,14 +5,14 @@
 //! the library is known to be slower. The mini-batch is uploaded at the copy rate. A copy slows down while another runs
 //! in the opposite direction.
 
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Layout, Problem, Types};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::machines::{APART, AVERAGE_APART, BIAS, DENSE, SUM};
 use super::step::{Access, Again, Cost, Front, Step};
 use super::{Fronts, Lowered, NamedMachine, Pass, Workload, machines};
 use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
-use crate::problem::Storage;
-use crate::{Layout, Problem, Types};
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use tightfit_conv::Configuration;
 use tightfit_place::{Effort, is_tight, largest_gap, most_live, place, place_below};
 use tightfit_units::{Bytes, Error, Nanos};
 
@@ -22,7 +23,6 @@ use super::step::{Cost, Lifetimes, Residence, Step};
 use super::stop::{End, Stop};
 use super::write::write;
 use super::{ALIGNMENT, Action, Algorithms, Attempt, CostModel, Holding, Options, Policy, Schedule, footprint};
-use crate::Configuration;
 
 /// The last eighth of the planning time is left for the final placement, the checks and the simulation.
 const AFTER_SEARCH_DIVISOR: u64 = 8;

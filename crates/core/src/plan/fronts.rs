@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::parts::sizes;
 use super::step::Front;
 use super::{CostModel, Workload};
-use crate::candidate::Candidates;
-use crate::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 
 /// Fronts of a workload's distinct convolutions: configurations by rising workspace and falling time.
 #[derive(Clone, Debug, Default)]
@@ -77,10 +77,11 @@ impl Fronts {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::{Operation, Types};
+
     use super::*;
     use crate::network::{Builder, Filters, Shape};
     use crate::plan::Mode;
-    use crate::{Operation, Types};
 
     #[test]
     fn only_needed_problems_are_listed_and_each_once() {

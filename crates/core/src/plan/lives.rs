@@ -77,13 +77,13 @@ impl Lives {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Types;
     use tightfit_place::{Effort, place};
     use tightfit_units::Bytes;
 
     use super::super::step::TensorId;
     use super::super::{ALIGNMENT, Block, BlockId, Holding, Instruction};
     use super::*;
-    use crate::Types;
 
     #[test]
     fn unreleased_blocks_live_until_the_end() {

@@ -327,8 +327,9 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Types;
+
     use super::*;
-    use crate::Types;
     use crate::network::{Builder, Filters, Network, Other, Shape};
 
     /// Layer, pass and roles of every operation.

@@ -1,9 +1,9 @@
 //! A network's step in the network's own terms: its tensors, its passes, and the role of each tensor in a pass.
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::Operation;
 
 use super::Kind;
-use crate::Operation;
 use crate::network::{LayerId, MapId};
 
 /// A tensor of a network's step.

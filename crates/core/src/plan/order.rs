@@ -8,10 +8,11 @@
 //! A flattened map has the order of the map. A fully connected layer takes it with weights in that order. Other layers of vectors cannot, unless they
 //! treat every element alike.
 
+use tightfit_conv::Layout;
 use tightfit_units::Error;
 
+use crate::Network;
 use crate::network::{LayerId, LayerKind, Shape};
-use crate::{Layout, Network};
 
 /// The order of the elements of a sample, of a filter, or of a row of a matrix on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

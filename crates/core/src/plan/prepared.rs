@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use tightfit_conv::Device;
 use tightfit_units::{Bytes, Error};
 
 use super::step::{Step, StepFile};
 use super::{CostModel, Fronts, NamedMachine, Options, Workload};
-use crate::Device;
 
 /// The rates to assume if nothing is measured and no others are named.
 pub const ASSUMED_RATES: &str = "h200";

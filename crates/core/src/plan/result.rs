@@ -1,11 +1,12 @@
 //! A plan: the schedule and everything known about it in advance.
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::{Device, Layout, Types};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::step::{OperationId, Phase, Stage, Step, TensorId};
 use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
-use crate::{Device, Layout, Network, Types};
+use crate::Network;
 
 /// A category of memory in the device arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -18,10 +18,10 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::{Configuration, Types};
 use tightfit_units::Bytes;
 
 use super::step::{Access, GroupId, OperationId, Phase, Tensor, TensorId, Use};
-use crate::{Configuration, Types};
 
 /// Every block, and every parameter inside its block, begins at a multiple of this many bytes. The fastest algorithms
 /// of every backend need this alignment.

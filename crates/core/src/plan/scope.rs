@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use tightfit_conv::Problem;
+use tightfit_conv::candidate::Limit;
 use tightfit_place::Effort;
 use tightfit_units::{Bytes, Error};
 
@@ -10,8 +12,6 @@ use super::parts::sizes;
 use super::policies::resident;
 use super::step::Cost;
 use super::{Algorithms, CostModel, Fronts, Options, Policy, Stop, Workload};
-use crate::Problem;
-use crate::candidate::Limit;
 
 /// The largest workspace of a kernel that any device can provide.
 const MAX_WORKSPACE: Bytes = Bytes::gib(256);
@@ -33,7 +33,8 @@ pub fn limits(budget: Bytes) -> Vec<Bytes> {
 /// ```
 /// use tightfit_core::plan::{CostModel, Mode, Options, Workload, part_sizes};
 /// use tightfit_units::Bytes;
-/// use tightfit_core::{Network, Types};
+/// use tightfit_conv::Types;
+/// use tightfit_core::Network;
 /// let network = Network::open("vgg16")?;
 /// let workload = Workload::new(&network, 176, Types::F32, Mode::Training)?;
 /// let within = |budget| part_sizes(&workload, &CostModel::h200(), &Options { budget, ..Options::default() });

@@ -1,12 +1,13 @@
 //! The work to schedule: a network at a mini-batch, in training or inference, and the sizes of its tensors.
 
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Layout, Operation, Problem, Types};
 use tightfit_units::{Bytes, Error};
 
 use super::order::{of_weights, orders};
 use super::{ALIGNMENT, Mode, NetworkTensor, Order, Pass};
+use crate::Network;
 use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved, WithRelu};
-use crate::problem::Storage;
-use crate::{Layout, Network, Operation, Problem, Types};
 
 /// One of a layer's parameters, with its position in the layer's weight, gradient and momentum blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use tightfit_conv::Configuration;
 use tightfit_units::Bytes;
 
 use super::clock::{Clocks, LastAccesses};
@@ -16,7 +17,6 @@ use super::{
     Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Kind, Schedule,
     Stream,
 };
-use crate::Configuration;
 
 /// Writes the schedule of a script, without offsets; `configurations` has one entry per operation.
 pub(super) fn write(

@@ -3,13 +3,13 @@
 //! Data within these bounds can be written to a cache or a profile and read again unchanged: every number fits SQLite's signed 64 bits, and is exact
 //! as a double in other JSON readers.
 
+use tightfit_conv::{Device, DivisionCost, Measurement, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 #[cfg(feature = "cache")]
 use super::Comparison;
 use super::is_step_name;
 use super::{Decision, Owner, RecordedNetwork, Recording};
-use crate::{Device, DivisionCost, Measurement, Problem};
 
 /// The longest time: 104 days.
 pub(super) const MOST_TIME: Nanos = Nanos(1 << 53);

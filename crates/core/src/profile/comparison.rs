@@ -1,6 +1,6 @@
 //! The error of a configuration against 64-bit arithmetic.
 
-use crate::{Algorithm, Configuration, Problem};
+use tightfit_conv::{Algorithm, Configuration, Problem};
 
 /// The question of a comparison: everything that the errors depend on, except the device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

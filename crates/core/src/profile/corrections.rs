@@ -3,8 +3,8 @@
 //! A missing note puts an algorithm in the wrong numerical class. The corrections apply to old measurements as well, so
 //! recordings are read with them.
 
-use crate::candidate::{Algorithm, Notes};
-use crate::{Device, Operation};
+use tightfit_conv::candidate::{Algorithm, Notes};
+use tightfit_conv::{Device, Operation};
 
 /// Notes to add to a library's report about one algorithm.
 struct Correction {
@@ -31,7 +31,8 @@ const CORRECTIONS: &[Correction] = &[
 /// A library's notes on an algorithm's arithmetic, plus known corrections.
 ///
 /// ```
-/// use tightfit_core::{Algorithm, Device, Notes, Operation, profile::corrected};
+/// use tightfit_conv::{Algorithm, Device, Notes, Operation};
+/// use tightfit_core::profile::corrected;
 /// let library = "cudnn 9.19.0 / driver 580.159 / cuda 13.0".to_owned();
 /// let device = Device { backend: "cuda".to_owned(), name: "NVIDIA H200".to_owned(), library, threads: 0 };
 /// let engine = Algorithm::new("engine17:k25=0");

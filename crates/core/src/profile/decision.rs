@@ -1,9 +1,9 @@
 //! Decisions about the convolutions of programs.
 
+use tightfit_conv::{Algorithm, Configuration, Problem};
 use tightfit_units::{Bytes, Nanos};
 
 use super::Admission;
-use crate::{Algorithm, Configuration, Problem};
 
 /// A question about a program's convolution: everything a decision depends on, except the device.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,11 +1,12 @@
 //! The keys of measurements: a convolution's shape, or a training step's name.
 
-use crate::Types;
+use tightfit_conv::Types;
 
 /// The key of a network's measured training steps, instead of a problem's shape.
 ///
 /// ```
-/// use tightfit_core::{Types, profile::step_name};
+/// use tightfit_conv::Types;
+/// use tightfit_core::profile::step_name;
 /// assert_eq!(step_name("resnet18", Types::F32), "step resnet18 f32");
 /// ```
 pub fn step_name(network: &str, types: Types) -> String {

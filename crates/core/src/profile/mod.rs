@@ -1,4 +1,4 @@
-//! Measurements of a problem's algorithms: queried from a [`Backend`](crate::Backend), measured, cached on disk, or replayed from a recording.
+//! Measurements of a problem's algorithms: queried from a [`Backend`](tightfit_conv::Backend), measured, cached on disk, or replayed from a recording.
 //!
 //! - `profiler` measures on demand and keeps results in a `store`; `cache` is the store on disk.
 //! - `recording` is the profile file; `replay` answers from recordings as a backend.

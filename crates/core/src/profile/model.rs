@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use tightfit_conv::{Layout, Operation, Problem, Types};
 use tightfit_units::Error;
 
 use super::{Owner, RecordedNetwork, Recording, step_name};
 use crate::network::{Kernel, Network};
-use crate::{Layout, Operation, Problem, Types};
 
 /// A network, or a program that was recorded while it ran.
 #[derive(Clone, Debug, PartialEq)]

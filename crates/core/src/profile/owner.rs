@@ -33,7 +33,7 @@ pub struct RecordedNetwork {
     pub name: String,
     /// Whether it is a network or a program, and its mini-batch.
     pub owner: Owner,
-    /// Layer name, the problem's shape ([`crate::Problem::shape`]) and mini-batch of each kernel.
+    /// Layer name, the problem's shape ([`tightfit_conv::Problem::shape`]) and mini-batch of each kernel.
     pub layers: Vec<(String, String, usize)>,
 }
 

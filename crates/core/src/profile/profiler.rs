@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use tightfit_conv::backend::{Backend, Effort, Offer};
+use tightfit_conv::candidate::{Algorithm, Measurement, Notes};
+use tightfit_conv::{Device, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::Store;
-use crate::backend::{Backend, Effort, Offer};
-use crate::candidate::{Algorithm, Measurement, Notes};
-use crate::{Device, DivisionCost, Problem};
 
 /// The cost of profiling so far, and the failures.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -28,12 +28,12 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use tightfit_conv::{Algorithm, Device, DivisionCost, Measurement, Notes};
 use tightfit_units::bounded::{self, Lines};
 use tightfit_units::{Bytes, Error, Nanos, output};
 
 use super::bounds;
 use super::{Decision, RecordedNetwork};
-use crate::{Algorithm, Device, DivisionCost, Measurement, Notes};
 use line::{JsonRow, Line};
 pub use shipped::Shipped;
 

@@ -1,15 +1,15 @@
 //! Selects convolutions of a network.
 
+use tightfit_conv::{Layout, Operation, Types};
 use tightfit_units::Error;
 
 use super::Model;
 use crate::network::{Kernel, Network};
-use crate::{Layout, Operation, Types};
 
 /// Convolutions of a network at a mini-batch, in one type and layout.
 ///
 /// ```
-/// use tightfit_core::Operation;
+/// use tightfit_conv::Operation;
 /// use tightfit_core::network::built_in;
 /// use tightfit_core::profile::Selection;
 ///

@@ -1,9 +1,10 @@
 //! The result as comma-separated values: one line per kernel, units in the header.
 
+use tightfit_conv::Configuration;
+use tightfit_conv::candidate::Limit;
+
 use super::{Align, Grid};
-use crate::Configuration;
 use crate::answer::Optimized;
-use crate::candidate::Limit;
 
 const FIELDS: [&str; 15] = [
     "layer",

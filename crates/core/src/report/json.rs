@@ -3,13 +3,13 @@
 //! The structs below mirror the document key for key, so the internal types stay free to change.
 
 use serde::Serialize;
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::execute::{Overlapped, Verified};
+use tightfit_conv::optimize::Needs;
+use tightfit_conv::{Candidate, Configuration, Operation, Types};
 use tightfit_units::Bytes;
 
 use crate::answer::{Optimized, OptimizedKernel};
-use crate::candidate::Limit;
-use crate::execute::{Overlapped, Verified};
-use crate::optimize::Needs;
-use crate::{Candidate, Configuration, Operation, Types};
 
 /// Writes the result as one indented JSON object that ends in a line feed.
 ///

@@ -1,11 +1,11 @@
 //! The result as a table: a head with the request, one line per kernel, and the totals.
 
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::execute::{Overlapped, Verified};
 use tightfit_units::{Bytes, Nanos};
 
 use super::{Align, Grid, Slower, Terminal, count, lines, slower};
 use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
-use crate::candidate::Limit;
-use crate::execute::{Overlapped, Verified};
 
 /// Writes the result as a table for a terminal of at least 80 columns; every line ends in a line feed.
 ///

@@ -10,6 +10,7 @@
 //!
 //! **Source**: Oyama et al. 2018, III.B, parallel evaluation.
 
+use tightfit_conv::{Backend, Device, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::Scope;
@@ -18,7 +19,6 @@ use super::env::Env;
 use super::fit::{SCREEN, is_little};
 use super::sizes::measure_size;
 use crate::profile::{Admission, Known, Spent};
-use crate::{Backend, Device, Problem};
 
 /// Measures the sizes of `problems` that are known in advance, and returns the measurements and their cost.
 ///

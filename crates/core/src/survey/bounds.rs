@@ -19,11 +19,11 @@
 
 use std::collections::HashMap;
 
+use tightfit_conv::optimize::front;
+use tightfit_conv::{Candidate, DivisionCost, Problem};
 use tightfit_units::{Bytes, Nanos};
 
-use crate::optimize::front;
 use crate::profile::Rivals;
-use crate::{Candidate, DivisionCost, Problem};
 
 /// The bounds of one kernel's candidates.
 pub(super) struct Bounds {
@@ -101,8 +101,9 @@ impl Bounds {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Algorithm;
+
     use super::*;
-    use crate::Algorithm;
 
     /// Bounds of 12 samples, of candidates given by size, time and workspace.
     fn bounds(rows: &[(usize, u64, u64)]) -> Bounds {

@@ -9,10 +9,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use tightfit_conv::Backend;
 use tightfit_units::Error;
 
 use super::env::Env;
-use crate::Backend;
 use crate::profile::{Known, Profiler, Spent};
 
 /// Runs the tasks `0..count`, and returns the measurements and costs of all devices. `prepare` is called once per device, `task` with the number of

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use crate::Problem;
+use tightfit_conv::Problem;
+
 use crate::profile::Store;
 
 /// Receives the progress of a survey; called from several threads.

@@ -3,11 +3,11 @@
 //! cuDNN's legacy interface does so: a depthwise layer of 240 channels takes 240 launches a call, at any size. Its
 //! algorithms are screened last, and if one is hopeless at the first screening size, larger sizes do not run it.
 
+use tightfit_conv::{Algorithm, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::fit::SCREEN;
 use crate::profile::Profiler;
-use crate::{Algorithm, Problem};
 
 /// Fewest groups at which the launches decide. With two, an algorithm of a recorded H200 takes 6.3 times the best at 4
 /// samples and 1.2 times at 256.

@@ -1,14 +1,14 @@
 //! Measures convolutions at further mini-batches, such as the sizes of a plan's parts, with the algorithms that are best under some limit for the
 //! whole mini-batch.
 
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::optimize::{divide, front};
+use tightfit_conv::{Algorithm, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::bounds::Bounds;
 use super::sizes::{measure_size, settle};
-use crate::candidate::Candidates;
-use crate::optimize::{divide, front};
 use crate::profile::Profiler;
-use crate::{Algorithm, Problem};
 
 /// Adds candidates of each size in `parts`, within the largest of the limits.
 ///

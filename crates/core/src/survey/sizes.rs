@@ -4,15 +4,15 @@
 
 use std::collections::BTreeSet;
 
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::optimize::{divide, undivided};
+use tightfit_conv::{Candidate, DivisionCost, Operation, Problem};
 use tightfit_units::{Bytes, Error, by_name};
 
 use super::bounds::Bounds;
 use super::fit::{Screen, fit};
 use super::grouped;
-use crate::candidate::Candidates;
-use crate::optimize::{divide, undivided};
 use crate::profile::Profiler;
-use crate::{Candidate, DivisionCost, Operation, Problem};
 
 /// A rule for micro-batch sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

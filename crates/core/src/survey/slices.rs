@@ -15,15 +15,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::optimize::{Piece, divide, slice};
+use tightfit_conv::{Algorithm, Candidate, DivisionCost, Operation, Problem};
 use tightfit_units::{Bytes, Error, Nanos, by_name};
 
 use super::fit::Screen;
 use super::sizes::Sizes;
 use super::slicing::Slicing;
-use crate::candidate::Candidates;
-use crate::optimize::{Piece, divide, slice};
 use crate::profile::{Profiler, Rivals};
-use crate::{Algorithm, Candidate, DivisionCost, Operation, Problem};
 
 /// Along what convolutions are divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

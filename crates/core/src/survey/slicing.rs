@@ -3,11 +3,10 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use tightfit_conv::candidate::Slices;
+use tightfit_conv::problem::{Cuts, Dimension, Part};
+use tightfit_conv::{Algorithm, Problem};
 use tightfit_units::Error;
-
-use crate::candidate::Slices;
-use crate::problem::{Cuts, Dimension, Part};
-use crate::{Algorithm, Problem};
 
 /// Positions that a dimension should have to be divided before the next one.
 const MIN_LENGTH: usize = 8;

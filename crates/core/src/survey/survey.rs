@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::optimize::divide;
+use tightfit_conv::{Backend, Candidate, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::ahead::ahead;
@@ -12,10 +15,7 @@ use super::fit::Screen;
 use super::parts::add_parts;
 use super::sizes::{Sizes, candidates};
 use super::slices::{Divide, add_slices, least_workspace};
-use crate::candidate::Candidates;
-use crate::optimize::divide;
 use crate::profile::{Admission, Known, Profiler, Spent};
-use crate::{Backend, Candidate, Problem};
 
 /// The candidates of every distinct problem, and the cost of finding them.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub struct Scope {
     pub sizes: Sizes,
     /// Along what to divide.
     pub divide: Divide,
-    /// Limits for which to find good candidates; see [`Limit::ladder`](crate::candidate::Limit::ladder).
+    /// Limits for which to find good candidates; see [`Limit::ladder`](tightfit_conv::candidate::Limit::ladder).
     pub limits: Vec<Bytes>,
     /// Smaller mini-batches of a problem for which to find candidates as well; see [`part_sizes`](crate::plan::part_sizes).
     /// Used only if the allowed sizes are [`Sizes::Fit`] or [`Sizes::PowerOfTwo`].

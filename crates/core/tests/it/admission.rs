@@ -1,9 +1,9 @@
 //! `--deterministic` and `--exact-class`: the admitted algorithms, and the effect on a configuration.
 
-use tightfit_core::optimize::divide;
+use tightfit_conv::optimize::divide;
+use tightfit_conv::{Algorithm, Backend, Device, Measurement, Notes, Problem};
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Algorithm, Backend, Device, Measurement, Notes, Problem};
 use tightfit_units::{Bytes, Nanos};
 
 /// Under 10 bytes, undivided gemm takes 100. algo-0 is faster but not deterministic. Winograd fits only in micro-batches of up to 4, and is fastest.

@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tightfit_core::backend::{Effort, Offer, Run, Scale, Tensors};
-use tightfit_core::candidate::{Candidates, Limit};
+use tightfit_conv::backend::{Effort, Offer, Run, Scale, Tensors};
+use tightfit_conv::candidate::{Candidates, Limit};
+use tightfit_conv::optimize::{divide, front, undivided};
+use tightfit_conv::{
+    Algorithm, Backend, Configuration, Device, DivisionCost, Layout, Measurement, Operation, Problem, Types,
+};
+use tightfit_core::Network;
 use tightfit_core::network::distinct;
-use tightfit_core::optimize::{divide, front, undivided};
 use tightfit_core::profile::{Cache, Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
-use tightfit_core::{
-    Algorithm, Backend, Configuration, Device, DivisionCost, Layout, Measurement, Network, Operation, Problem, Types,
-};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::stale::{self, BATCH, Fake, row, table};

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost};
 use tightfit_core::profile::{Cache, Comparison, ComparisonKey};
-use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost};
 use tightfit_units::{Bytes, Nanos};
 
 fn device(name: &str) -> Device {

@@ -1,7 +1,8 @@
 //! Which kernels may run side by side, against a search of every path.
 
+use tightfit_conv::{Layout, Operation, Types};
+use tightfit_core::Network;
 use tightfit_core::network::{Kernel, LayerId, built_in, names};
-use tightfit_core::{Layout, Network, Operation, Types};
 
 fn kernels(network: &Network, operations: &[Operation]) -> Vec<Kernel> {
     // Lists state their mini-batches; this number does not matter here.

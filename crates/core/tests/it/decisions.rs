@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Notes, Problem};
 use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Imported, Recording, Replay};
-use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost, Notes, Problem};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::mixed::measurement;

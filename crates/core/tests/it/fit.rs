@@ -4,14 +4,13 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use tightfit_core::candidate::Limit;
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::optimize::{check, divide};
+use tightfit_conv::{Algorithm, Backend, Candidate, Device, Layout, Measurement, Notes, Operation, Problem, Types};
+use tightfit_core::Network;
 use tightfit_core::network::distinct;
-use tightfit_core::optimize::{check, divide};
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
-use tightfit_core::{
-    Algorithm, Backend, Candidate, Device, Layout, Measurement, Network, Notes, Operation, Problem, Types,
-};
 use tightfit_units::{Bytes, Error, Nanos};
 
 const BATCH: usize = 24;

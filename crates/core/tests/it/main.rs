@@ -1,13 +1,11 @@
 //! The tests of this crate's public interface. One program, which links once.
 
 mod admission;
-mod allot;
 mod cache;
 mod cheap;
 mod comparisons;
 mod concurrent;
 mod decisions;
-mod divide;
 mod fit;
 mod forecast;
 mod import;
@@ -17,7 +15,6 @@ mod networks;
 mod old_files;
 mod onnx;
 mod parallel;
-mod part;
 mod plan;
 mod plan_check;
 mod plan_exhaustive;
@@ -33,7 +30,5 @@ mod refused;
 mod shipped;
 mod slices;
 mod small_step;
-mod split;
 mod stale;
 mod step_file;
-mod verify;

@@ -2,15 +2,16 @@
 
 use std::sync::atomic::AtomicBool;
 
+use tightfit_conv::optimize::check::check_split;
+use tightfit_conv::optimize::{Split, divide};
+use tightfit_conv::{
+    Algorithm, Candidate, Device, DivisionCost, Layout, Measurement, Notes, Operation, Problem, Types,
+};
+use tightfit_core::Network;
 use tightfit_core::mixed::{self, MixedSplit, StepOptions, training_bytes};
 use tightfit_core::network::Builder;
-use tightfit_core::optimize::check::check_split;
-use tightfit_core::optimize::{Split, divide};
 use tightfit_core::profile::{Model, Owner, RecordedNetwork, Recording, Replay, step_name};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{
-    Algorithm, Candidate, Device, DivisionCost, Layout, Measurement, Network, Notes, Operation, Problem, Types,
-};
 use tightfit_units::{Bytes, Error, Nanos};
 
 fn device(name: &str) -> Device {

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use tightfit_conv::{Layout, Operation, Types};
+use tightfit_core::Network;
 use tightfit_core::network::{Kernel, LayerKind, built_in, distinct, names};
-use tightfit_core::{Layout, Network, Operation, Types};
 use tightfit_units::Error;
 
 fn open(name: &str) -> Network {

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tightfit_conv::{DivisionCost, Problem};
 use tightfit_core::profile::Admission;
 use tightfit_core::profile::{Cache, Mark, Owner, Recording};
-use tightfit_core::{DivisionCost, Problem};
 use tightfit_units::{Bytes, Nanos};
 
 fn data(name: &str) -> PathBuf {

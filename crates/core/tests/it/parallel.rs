@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tightfit_core::backend::{Effort, Run, Scale, Tensors};
+use tightfit_conv::backend::{Effort, Run, Scale, Tensors};
+use tightfit_conv::{Algorithm, Backend, Configuration, Device, Measurement, Offer, Problem};
 use tightfit_core::profile::Cache;
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
-use tightfit_core::{Algorithm, Backend, Configuration, Device, Measurement, Offer, Problem};
 use tightfit_units::{Bytes, Error};
 
 use crate::stale::{BATCH, Fake, Table, problem};

@@ -1,7 +1,7 @@
 //! Branches side by side: plans with lanes, their gain, and the checker's detection of every missing wait.
 
 use serde_json::{Value, json};
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{

@@ -1,7 +1,7 @@
 //! Plans with a stretch in parts of the mini-batch: when they are found, their memory, and their limits.
 
 use serde_json::{Value, json};
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::{Phase, Stage, StepFile};
 use tightfit_core::plan::{

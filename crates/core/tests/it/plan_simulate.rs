@@ -1,6 +1,6 @@
 //! The simulator on schedules small enough to follow by hand, and against sums that any run must obey.
 
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::Network;
 use tightfit_core::plan::step::{
     Access, Again, Cost, Group, GroupId, Mode, Operation, OperationId, Phase, Rerun, Residence, Resource, Stage, Step,

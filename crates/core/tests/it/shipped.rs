@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tightfit_core::Device;
+use tightfit_conv::Device;
 use tightfit_core::profile::{Admission, Decision, DecisionKey, Recording, Shipped};
 use tightfit_units::{Bytes, Nanos};
 

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use tightfit_core::backend::{Effort, Run, Scale, Tensors};
-use tightfit_core::candidate::{Call, Limit};
-use tightfit_core::optimize::{check, divide, front};
-use tightfit_core::problem::Dimension;
-use tightfit_core::profile::{Cache, Decision, Recording, Replay};
-use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
-use tightfit_core::{
+use tightfit_conv::backend::{Effort, Run, Scale, Tensors};
+use tightfit_conv::candidate::{Call, Limit};
+use tightfit_conv::optimize::{check, divide, front};
+use tightfit_conv::problem::Dimension;
+use tightfit_conv::{
     Algorithm, Backend, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Offer, Operation, Problem,
 };
+use tightfit_core::profile::{Cache, Decision, Recording, Replay};
+use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::decisions::key;

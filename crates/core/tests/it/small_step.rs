@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Types};
 use tightfit_core::plan::Kind;
 use tightfit_core::plan::step::{
     Access, Again, Cost, Group, GroupId, Mode, Operation, Rerun, Residence, Resource, Stage, Step, Tag, Tensor,
     TensorId, Use,
 };
-use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Types};
 use tightfit_units::{Bytes, Nanos};
 
 /// Pseudo-random numbers below a bound, with a fixed seed.

@@ -8,12 +8,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tightfit_core::backend::{Effort, Run, Scale, Tensors};
-use tightfit_core::candidate::Limit;
-use tightfit_core::optimize::divide;
+use tightfit_conv::backend::{Effort, Run, Scale, Tensors};
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::optimize::divide;
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Device, Measurement, Notes, Offer, Problem};
 use tightfit_core::profile::{Cache, Profiler, Store};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Device, Measurement, Notes, Offer, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 pub(crate) const BATCH: usize = 12;

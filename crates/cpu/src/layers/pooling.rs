@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use tightfit_core::Axis;
+use tightfit_conv::Axis;
 use tightfit_core::network::{Pooling, PoolingMethod};
 
 use super::Store;

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tightfit_core::backend::{Scale, Tensors};
-use tightfit_core::candidate::Call;
-use tightfit_core::problem::{Part, Storage};
-use tightfit_core::{Algorithm, Configuration, Problem};
+use tightfit_conv::backend::{Scale, Tensors};
+use tightfit_conv::candidate::Call;
+use tightfit_conv::problem::{Part, Storage};
+use tightfit_conv::{Algorithm, Configuration, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::CudaBackend;

@@ -27,10 +27,10 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tightfit_core::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
-use tightfit_core::problem::Storage;
+use tightfit_conv::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Algorithm, Configuration, DivisionCost, Measurement, Notes, Operation, Problem, Types};
 use tightfit_core::profile::corrected;
-use tightfit_core::{Algorithm, Configuration, DivisionCost, Measurement, Notes, Operation, Problem, Types};
 use tightfit_units::{Bytes, Error};
 
 use crate::CudaError;

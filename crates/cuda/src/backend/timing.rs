@@ -16,7 +16,7 @@
 //!              |             |        | .. ..      the same as without a bound
 //! ```
 
-use tightfit_core::backend::Effort;
+use tightfit_conv::backend::Effort;
 use tightfit_core::profile::{Sample, sample};
 use tightfit_units::{Error, Nanos};
 

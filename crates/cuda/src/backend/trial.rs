@@ -9,7 +9,7 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tightfit_core::problem::Storage;
+use tightfit_conv::problem::Storage;
 use tightfit_units::{Bytes, Nanos};
 
 use super::guest::{GuestProgram, Host};

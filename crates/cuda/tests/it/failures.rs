@@ -3,8 +3,8 @@
 
 use std::error::Error as _;
 
-use tightfit_core::backend::{Effort, Scale};
-use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Offer, Problem};
+use tightfit_conv::backend::{Effort, Scale};
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Offer, Problem};
 use tightfit_cuda::safe::DeviceBuffer;
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_test_support::mocks::Mocks;

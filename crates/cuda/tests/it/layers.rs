@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Axis, Layout};
 use tightfit_core::network::{Pooling, PoolingMethod, Shape};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Axis, Layout};
 use tightfit_cuda::layers::{Libraries, Map, Pool, Write, copy_channels};
 use tightfit_cuda::safe::{DeviceBuffer, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};

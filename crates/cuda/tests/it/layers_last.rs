@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Axis, Layout};
 use tightfit_core::network::{Pooling, PoolingMethod, Rule, Sgd, Shape};
 use tightfit_core::plan::Order;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Axis, Layout};
 use tightfit_cuda::layers::{
     BatchNorm, Libraries, Map, Now, Pool, Statistics, Work, Write, add as add_maps, add_bias, bias_gradient, copy,
     copy_channels, dropout, relu, relu_gradient,

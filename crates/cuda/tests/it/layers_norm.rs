@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tightfit_core::Layout;
+use tightfit_conv::Layout;
+use tightfit_conv::problem::Storage;
 use tightfit_core::network::Shape;
-use tightfit_core::problem::Storage;
 use tightfit_cuda::layers::{BatchNorm, Libraries, Map, Statistics, Write, copy};
 use tightfit_cuda::safe::{DeviceBuffer, Region};
 use tightfit_cuda::{CudaBackend, Options};

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 use tightfit_cuda::sys::{cudnn, driver};
 use tightfit_cuda::{Course, CourseResult, CudaError, Guest, GuestProgram, Host, load};
 use tightfit_test_support::driver::{Cuda, Library};

@@ -1,7 +1,7 @@
 //! Candidates from the cache alone. Nothing is measured, so the only cost is reading a file.
 
-use tightfit_core::optimize::{divide, front};
-use tightfit_core::{Candidate, Configuration, DivisionCost, Measurement, Operation};
+use tightfit_conv::optimize::{divide, front};
+use tightfit_conv::{Candidate, Configuration, DivisionCost, Measurement, Operation};
 use tightfit_cuda::Guest;
 use tightfit_units::Bytes;
 

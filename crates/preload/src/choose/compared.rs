@@ -12,9 +12,9 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use tightfit_core::optimize::front;
+use tightfit_conv::optimize::front;
+use tightfit_conv::{Algorithm, Configuration, Device, Notes};
 use tightfit_core::profile::{Comparison, ComparisonKey};
-use tightfit_core::{Algorithm, Configuration, Device, Notes};
 use tightfit_cuda::{Course, Host};
 
 use super::chooser::{Chooser, Knowledge};

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tightfit_conv::{Configuration, Device, DivisionCost, Measurement, Problem};
 use tightfit_core::profile::{Decision, DecisionKey};
 use tightfit_core::survey::Sizes;
-use tightfit_core::{Configuration, Device, DivisionCost, Measurement, Problem};
 use tightfit_cuda::Host;
 use tightfit_units::Bytes;
 

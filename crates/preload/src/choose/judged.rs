@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tightfit_core::Configuration;
+use tightfit_conv::Configuration;
 use tightfit_core::profile::Decision;
 use tightfit_cuda::{Course, CourseResult, Host};
 use tightfit_units::Nanos;

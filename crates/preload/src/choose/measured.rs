@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tightfit_core::Problem;
-use tightfit_core::candidate::Candidates;
-use tightfit_core::optimize::divide;
+use tightfit_conv::Problem;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::optimize::divide;
 use tightfit_core::profile::{Cache, Profiler, Store};
 use tightfit_core::survey::{Screen, add_slices, candidates};
 use tightfit_cuda::{CudaBackend, Guest, Host};
@@ -178,6 +178,6 @@ fn candidates_on(problem: &Problem, terms: Terms, profiler: &mut Profiler<'_>) -
 fn ladder(limit: Limit) -> Vec<Bytes> {
     match limit {
         Limit::PerKernel(_) | Limit::Auto => vec![limit.bytes()],
-        Limit::Total(total) => tightfit_core::candidate::Limit::Total(total).ladder(),
+        Limit::Total(total) => tightfit_conv::candidate::Limit::Total(total).ladder(),
     }
 }

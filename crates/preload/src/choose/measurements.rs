@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::Problem;
-use tightfit_core::candidate::Candidates;
+use tightfit_conv::Problem;
+use tightfit_conv::candidate::Candidates;
 use tightfit_core::profile::Admission;
 use tightfit_core::survey::{Divide, Sizes};
 use tightfit_cuda::CudaBackend;

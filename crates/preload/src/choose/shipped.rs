@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::Device;
+use tightfit_conv::Device;
 use tightfit_core::profile::{Decision, DecisionKey, Shipped};
 
 use crate::lock::lock;

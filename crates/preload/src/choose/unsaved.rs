@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use tightfit_conv::{Device, Measurement, Problem};
 use tightfit_core::profile::{Cache, Comparison, ComparisonKey, Decision, DecisionKey};
-use tightfit_core::{Device, Measurement, Problem};
 use tightfit_units::Error;
 
 use crate::lock::lock;
@@ -80,7 +80,7 @@ impl Unsaved {
 #[cfg(test)]
 mod tests {
     use rusqlite::Connection;
-    use tightfit_core::{Algorithm, Notes};
+    use tightfit_conv::{Algorithm, Notes};
     use tightfit_units::{Bytes, Nanos};
 
     use super::*;

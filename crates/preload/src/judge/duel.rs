@@ -1,6 +1,6 @@
 //! Whether a configuration is faster than the running choice by more than the noise, when the two alternate.
 
-use tightfit_core::{Candidate, Configuration, DivisionCost};
+use tightfit_conv::{Candidate, Configuration, DivisionCost};
 use tightfit_cuda::CourseResult;
 use tightfit_units::Nanos;
 
@@ -69,7 +69,7 @@ pub fn timed(ours: Configuration, time: Nanos) -> Configuration {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::Algorithm;
+    use tightfit_conv::Algorithm;
     use tightfit_units::Bytes;
 
     use super::*;

@@ -302,9 +302,9 @@ fn address(limits: &Limits) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::backend::Scale;
+    use tightfit_conv::backend::Scale;
+    use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Notes};
     use tightfit_core::survey::Divide;
-    use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Notes};
     use tightfit_cuda::Chosen;
 
     use super::*;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Candidate, Configuration, Notes, Problem};
 use tightfit_core::profile::ComparisonKey;
-use tightfit_core::{Candidate, Configuration, Notes, Problem};
 use tightfit_cuda::Chosen;
 use tightfit_units::{Bytes, Nanos};
 

@@ -16,9 +16,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::Configuration;
-use tightfit_core::backend::Scale;
-use tightfit_core::optimize::{SearchOptions, allot};
+use tightfit_conv::Configuration;
+use tightfit_conv::backend::Scale;
+use tightfit_conv::optimize::{SearchOptions, allot};
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{GuestProgram, Host, Lane};
@@ -295,8 +295,8 @@ impl Total {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::{Algorithm, Candidate, DivisionCost, Notes};
     use tightfit_core::survey::{Divide, Sizes};
-    use tightfit_core::{Algorithm, Candidate, DivisionCost, Notes};
     use tightfit_cuda::Chosen;
 
     use super::*;

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Algorithm, Configuration, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Algorithm, Configuration, Problem};
 use tightfit_cuda::{Builder, CudaError, Host};
 use tightfit_units::Error;
 

@@ -13,9 +13,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
+use tightfit_conv::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
 use tightfit_core::survey::Divide;
-use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
 use tightfit_cuda::{Guest, must_be_proven};
 use tightfit_units::{Bytes, Error, Nanos};
 

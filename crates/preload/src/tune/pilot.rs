@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use tightfit_core::Problem;
-use tightfit_core::problem::{Axis, Convolution};
+use tightfit_conv::Problem;
+use tightfit_conv::problem::{Axis, Convolution};
 use tightfit_units::Error;
 
 use super::pace::MAX_DELAY_PER_STEP;

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use tightfit_core::backend::Offer;
-use tightfit_core::{Algorithm, Notes, Operation, Problem, Types};
+use tightfit_conv::backend::Offer;
+use tightfit_conv::{Algorithm, Notes, Operation, Problem, Types};
 use tightfit_units::Nanos;
 
 use super::rates::{Rates, small};

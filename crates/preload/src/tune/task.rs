@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tightfit_core::{Algorithm, Configuration, Problem};
+use tightfit_conv::{Algorithm, Configuration, Problem};
 use tightfit_cuda::sys::cudnn::BackendDescriptor;
 use tightfit_cuda::{Course, GuestProgram};
 use tightfit_units::{Bytes, Nanos};

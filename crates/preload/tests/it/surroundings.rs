@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use tightfit_core::Measurement;
+use tightfit_conv::Measurement;
 use tightfit_core::profile::Cache;
 use tightfit_test_support::client::{Client, Form, Run};
 

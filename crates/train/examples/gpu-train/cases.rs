@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
 
-use tightfit_core::candidate::Candidates;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{Backend, Problem, Types};
 use tightfit_core::network::Network;
 use tightfit_core::plan::{Fronts, Mode, Workload};
 use tightfit_core::profile::{Cache, Recording};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Backend, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_units::Bytes;
 

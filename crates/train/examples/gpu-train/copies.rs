@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::{Algorithms, Checked, CostModel, Mode, Options as PlanOptions, Policy, Workload, plan};
 use tightfit_core::profile::Cache;

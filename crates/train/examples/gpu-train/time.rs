@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tightfit_core::Types;
+use tightfit_conv::Types;
 use tightfit_core::network::LayerKind;
 use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::step::{GroupId, Resource};

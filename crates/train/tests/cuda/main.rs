@@ -8,7 +8,9 @@ mod shared;
 
 use std::collections::{BTreeMap, HashMap};
 
-use tightfit_core::candidate::Candidates;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Notes, Problem, Types};
+use tightfit_core::Network;
 use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Rule, Sgd, Shape, Window};
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
@@ -16,9 +18,6 @@ use tightfit_core::plan::{
     NetworkTensor, Options as PlanOptions, Plan, Policy, Schedule, Stream, Workload, footprint, plan,
 };
 use tightfit_core::survey::Slicing;
-use tightfit_core::{
-    Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Network, Notes, Problem, Types,
-};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual, sums};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use tightfit_conv::problem::Storage;
 use tightfit_units::{Bytes, Error};
 
 use super::call::Call;
@@ -15,7 +16,6 @@ use super::proto::{EXTERNAL, GraphProto, NodeProto, TensorProto, data_type};
 use super::value::{Constant, Data, Dims, Order, Value, elements};
 use super::{decode, file_error, operators, tensor};
 use crate::network::{LayerId, LayerKind, Network, ParameterKind};
-use crate::problem::Storage;
 
 /// Most bytes of weights to read.
 const MOST: Bytes = Bytes::gib(64);

@@ -1,5 +1,7 @@
 //! Convolutions, transposed convolutions and pooling: operations with windows over the spatial axes.
 
+use tightfit_conv::{Axis, Convolution};
+
 use super::call::{Call, extent};
 use super::given::not;
 use super::graph::shown;
@@ -7,7 +9,6 @@ use super::layers::{Layers, name_of};
 use super::value::{Constant, Dims, Map, Value, elements};
 use super::weights::Slot;
 use crate::network::{LayerKind, Pooling, PoolingMethod};
-use crate::{Axis, Convolution};
 
 /// The spatial extents of an input of one to three spatial dimensions.
 fn spatial(dims: &[usize]) -> Result<&[usize], String> {

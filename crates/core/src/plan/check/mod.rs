@@ -30,11 +30,11 @@ pub use violation::{Budgets, Violation};
 use std::collections::HashMap;
 use std::ops::Range;
 
+use tightfit_conv::Configuration;
 use tightfit_units::Bytes;
 
 use super::step::{Access, Again, Cost, GroupId, Phase, Residence, Step, Use};
 use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
-use crate::Configuration;
 use content::{Content, Progress};
 use order::{Arena, Order};
 
@@ -44,7 +44,8 @@ use order::{Arena, Order};
 ///
 /// ```
 /// use tightfit_core::plan::{Action, Budgets, CostModel, Fronts, Mode, Options, Workload, check, plan};
-/// use tightfit_core::{Network, Types};
+/// use tightfit_conv::Types;
+/// use tightfit_core::Network;
 /// let network = Network::open("lenet")?;
 /// let (workload, costs) = (Workload::new(&network, 8, Types::F32, Mode::Training)?, CostModel::cpu());
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;

@@ -131,8 +131,9 @@ fn unflattened(workload: &Workload<'_>, mut layer: LayerId) -> LayerId {
 }
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Types;
+
     use super::*;
-    use crate::Types;
     use crate::network::{Builder, Filters, Network, Shape};
     use crate::plan::step::TensorId;
     use crate::plan::{LayerPass, Mode};

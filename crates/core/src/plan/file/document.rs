@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::{Configuration, Types};
 use tightfit_units::Bytes;
 
 use super::action::ActionObject;
@@ -14,7 +15,6 @@ use crate::plan::step::{Access, GroupId, OperationId, Phase, TensorId};
 use crate::plan::{
     Block, BlockId, Compute, Holding, HostBlock, Instruction, Lowered, NetworkTensor, Pass, Role, Schedule, Stream,
 };
-use crate::{Configuration, Types};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {

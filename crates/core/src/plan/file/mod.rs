@@ -159,12 +159,12 @@ impl Plan<ScheduleDocument> {
 mod tests {
     use std::collections::HashMap;
 
+    use tightfit_conv::candidate::Candidates;
+    use tightfit_conv::{Algorithm, Candidate, DivisionCost, Operation, Types};
     use tightfit_units::{Bytes, Nanos};
 
     use super::*;
-    use crate::candidate::Candidates;
     use crate::plan::{CostModel, Fronts, Kind, Mode, Options, Policy, Workload, plan};
-    use crate::{Algorithm, Candidate, DivisionCost, Operation, Types};
 
     fn planned(network: &str, policy: Policy) -> (Network, Plan) {
         let network = Network::open(network).unwrap();

@@ -13,10 +13,10 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::Configuration;
 use tightfit_units::Bytes;
 
 use super::action::ActionObject;
-use crate::Configuration;
 use crate::plan::step::{GroupId, OperationId, Phase, Step, TensorId};
 use crate::plan::{Block, BlockId, Compute, Holding, HostBlock, Instruction, Schedule, Stream};
 

@@ -106,8 +106,9 @@ fn parts(followers: &[Vec<usize>], first: usize, join: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Types;
+
     use super::*;
-    use crate::Types;
     use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{Mode, Workload};
 

@@ -1,11 +1,11 @@
 //! Every stretch of small networks in parts, with everything kept: the checker accepts each as a schedule of the original step, and its time is the
 //! time of its parts.
 
+use tightfit_conv::Types;
 use tightfit_place::Effort;
 use tightfit_units::Error;
 
 use super::*;
-use crate::Types;
 use crate::network::{Builder, Filters, Network, Shape, Window};
 use crate::plan::draft::Drafter;
 use crate::plan::script::Script;

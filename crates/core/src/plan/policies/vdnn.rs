@@ -153,8 +153,9 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Types;
+
     use super::*;
-    use crate::Types;
     use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{CostModel, Fronts, Mode, Options, Stop, Workload};
 

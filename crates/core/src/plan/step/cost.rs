@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use tightfit_conv::optimize::front;
+use tightfit_conv::{Candidate, Configuration, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
-
-use crate::optimize::front;
-use crate::{Candidate, Configuration, DivisionCost, Problem};
 
 /// Whether a mini-batch may be divided into micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

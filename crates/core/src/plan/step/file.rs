@@ -16,10 +16,10 @@ mod tensor;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::Types;
 use tightfit_units::{Bytes, Error, bounded};
 
 use super::{Access, Group, Machine, Mode, Residence, Step, Tensor};
-use crate::Types;
 use crate::plan::footprint;
 use operation::OperationObject;
 use tensor::TensorObject;

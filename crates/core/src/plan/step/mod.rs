@@ -25,10 +25,10 @@ pub use machine::Machine;
 pub use part::Phase;
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::Types;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::{Holding, Kind};
-use crate::Types;
 
 /// A tensor's index in [`Step::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -352,9 +352,11 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_conv::Types;
+
     use super::*;
+    use crate::Network;
     use crate::plan::{Fronts, Workload};
-    use crate::{Network, Types};
 
     /// The fault found after `spoil` has changed a small network's step.
     fn fault(spoil: impl FnOnce(&mut Step)) -> String {

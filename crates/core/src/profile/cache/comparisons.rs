@@ -4,13 +4,13 @@
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
+use tightfit_conv::{Algorithm, Device};
 use tightfit_units::Error;
 
 use super::Cache;
 use super::rows::{has_table, text};
 use crate::profile::bounds::{MOST_ERROR, comparison_fault, refuse};
 use crate::profile::{Comparison, ComparisonKey};
-use crate::{Algorithm, Device};
 
 /// The table. A configuration is stored as JSON, without times.
 pub(super) const SCHEMA: &str = "

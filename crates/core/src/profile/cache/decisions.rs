@@ -3,11 +3,11 @@
 //! The table refers to no other table, so that older programs can clear the cache without knowing it.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use tightfit_conv::Device;
 use tightfit_units::{Error, Nanos};
 
 use super::rows::{device, device_id, has_table, signed, text};
 use super::{Cache, Imported, Summary};
-use crate::Device;
 use crate::profile::bounds::{decision_fault, device_fault, refuse};
 use crate::profile::{Decision, DecisionKey, Recording};
 

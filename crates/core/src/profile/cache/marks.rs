@@ -4,12 +4,12 @@
 //! changed.
 
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
+use tightfit_conv::{Candidate, Device, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::Cache;
 use super::rows::{device_id, has_table, problem_id, signed, whole};
 use crate::profile::Admission;
-use crate::{Candidate, Device, Problem};
 
 /// The table of marks with the triggers that keep it valid. Older programs do not touch the table, but the triggers
 /// still run for them.

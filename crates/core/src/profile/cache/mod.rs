@@ -22,12 +22,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use tightfit_conv::{Device, DivisionCost, Measurement, Problem};
 use tightfit_units::Error;
 
 use super::bounds;
 use super::{Recording, Store};
 use crate::network::Kernel;
-use crate::{Device, DivisionCost, Measurement, Problem};
 use fault::{Fault, refuse};
 pub use marks::Mark;
 use rows::{

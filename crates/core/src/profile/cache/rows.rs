@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use tightfit_conv::{Algorithm, Device, DivisionCost, Measurement, Notes, Problem};
 use tightfit_units::{Bytes, Nanos};
 
 use super::super::is_step_name;
 use crate::profile::bounds::{MOST_SPREAD, MOST_THREADS, MOST_TIME, MOST_WORKSPACE, shape_fault};
 use crate::profile::{Owner, RecordedNetwork};
-use crate::{Algorithm, Device, DivisionCost, Measurement, Notes, Problem};
 
 /// The condition for a valid measurement `m` of a device `d`.
 pub(super) static SOUND_MEASUREMENT: LazyLock<String> = LazyLock::new(|| {

@@ -1,9 +1,9 @@
 //! Decisions in a recording. A replay ignores them; a cache imports them.
 
+use tightfit_conv::Problem;
 use tightfit_units::Nanos;
 
 use super::{Line, Recording};
-use crate::Problem;
 use crate::profile::{Decision, DecisionKey};
 
 impl Recording {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use tightfit_conv::Device;
 use tightfit_units::Error;
 
 use super::Recording;
-use crate::Device;
 
 impl Recording {
     /// One recording per device, in order of first appearance. If two have the same measurement, the later one counts.

@@ -1,6 +1,7 @@
 //! The lines of a profile file.
 
 use serde::{Deserialize, Deserializer, Serialize};
+use tightfit_conv::{Algorithm, Configuration, Device, Notes};
 use tightfit_units::Nanos;
 
 use super::Row;
@@ -8,7 +9,6 @@ use crate::profile::bounds::{
     decision_fault, device_fault, measurement_fault, network_fault, samples_fault, shape_fault, workspace_fault,
 };
 use crate::profile::{Decision, RecordedNetwork};
-use crate::{Algorithm, Configuration, Device, Notes};
 
 /// Micro-batch, time, workspace, spread, repeats and single time of a candidate.
 pub(super) type JsonRow = (usize, Option<u64>, u64, f64, u32, Option<u64>);

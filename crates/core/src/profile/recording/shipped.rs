@@ -9,10 +9,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
+use tightfit_conv::Device;
 use tightfit_units::Error;
 
 use super::{Fault, Line, Recording, bounded, for_read_lines};
-use crate::Device;
 use crate::profile::{Decision, DecisionKey};
 
 /// The recordings that come with the program; `scripts/ship-recordings.py` makes them from exports.

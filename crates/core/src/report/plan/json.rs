@@ -4,13 +4,13 @@
 //! trainer is a different format; see [`crate::plan::Plan::to_json`].
 
 use serde::Serialize;
+use tightfit_conv::{Device, Types};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::plan::{
     Accounting, Action, Attempt, Bounded, InParts, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span,
     TensorDecision,
 };
-use crate::{Device, Types};
 
 /// Writes the plan as one indented JSON object that ends in a line feed. The times were measured on `device`.
 ///

@@ -1,11 +1,11 @@
 //! The plan as one self-contained HTML page: no network access, inline SVG pictures, and a short script for search and zoom. The page is complete
 //! without scripts.
 
+use tightfit_conv::Device;
 use tightfit_units::Bytes;
 
 use super::table::summary;
 use super::{grid, pictures};
-use crate::Device;
 use crate::plan::Plan;
 use crate::report::svg::canvas::escape;
 use crate::report::{Terminal, rounded};

@@ -1,9 +1,10 @@
 //! Plans and a device for the tests of reports.
 
+use tightfit_conv::{Device, Types};
 use tightfit_units::Bytes;
 
+use crate::Network;
 use crate::plan::{CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
-use crate::{Device, Network, Types};
 
 /// The plan of a built-in network under a policy, without measurements.
 pub fn planned(network: &str, batch: usize, policy: Policy, budget: Bytes) -> Plan {

@@ -1,9 +1,9 @@
 //! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
+use tightfit_conv::Device;
 use tightfit_units::{Bytes, Nanos};
 
 use super::grid;
-use crate::Device;
 use crate::plan::{Accounting, Kind, MapTreatment, Mode, Plan, Policy};
 use crate::report::{Align, Grid, Terminal, lines, rounded};
 

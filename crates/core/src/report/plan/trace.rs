@@ -12,9 +12,9 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
+use tightfit_conv::Device;
 use tightfit_units::Bytes;
 
-use crate::Device;
 use crate::plan::step::{Access, Stage};
 use crate::plan::{Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream};
 

@@ -12,14 +12,14 @@
 //!
 //! **Source**: Oyama et al. 2018, figure 12.
 
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::{Configuration, Operation};
 use tightfit_units::Bytes;
 
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
 use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
-use crate::candidate::Limit;
-use crate::{Configuration, Operation};
 
 const ROW: f64 = 20.0;
 const PANEL: f64 = 340.0;

@@ -12,11 +12,12 @@
 //!
 //! **Source**: Oyama et al. 2018, figures 6 and 10.
 
+use tightfit_conv::candidate::Slices;
+use tightfit_conv::{Algorithm, Candidate, Configuration};
+
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, GRAY, INK, Marker, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::candidate::Slices;
-use crate::{Algorithm, Candidate, Configuration};
 
 /// Maximum number of columns; for a longer front they are spread evenly and include both ends.
 const COLUMNS: usize = 16;

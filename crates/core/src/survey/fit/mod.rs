@@ -27,13 +27,13 @@ pub use screen::Screen;
 use screen::Screening;
 pub(super) use screen::{SCREEN, is_little};
 
+use tightfit_conv::optimize::divide;
+use tightfit_conv::{Algorithm, Candidate, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::bounds::Bounds;
 use super::grouped;
-use crate::optimize::divide;
 use crate::profile::Profiler;
-use crate::{Algorithm, Candidate, DivisionCost, Problem};
 
 /// Fill in an algorithm if its time per sample is at most this multiple of the best algorithm's.
 const MAX_PROMISING_SLOWDOWN: f64 = 1.2;

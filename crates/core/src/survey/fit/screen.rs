@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 
+use tightfit_conv::{Device, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::Search;
-use crate::{Device, Problem};
 
 /// Sizes at which every algorithm is screened.
 pub(in crate::survey) const SCREEN: [usize; 2] = [4, 32];

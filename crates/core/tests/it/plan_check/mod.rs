@@ -5,6 +5,7 @@ mod parts;
 mod reruns;
 mod sums;
 
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Types};
 use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::OperationId;
 use tightfit_core::plan::{
@@ -12,7 +13,6 @@ use tightfit_core::plan::{
     InstructionId, Kind, Mode, NetworkTensor, Options, Pass, Policy, Role, Schedule, Step, Stream, TensorId, Violation,
     Workload, check, plan,
 };
-use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Types};
 use tightfit_units::{Bytes, Error, Nanos};
 
 fn network() -> Network {

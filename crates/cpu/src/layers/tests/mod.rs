@@ -4,7 +4,7 @@ mod descent;
 mod normalization;
 mod planes;
 
-use tightfit_core::Axis;
+use tightfit_conv::Axis;
 use tightfit_core::network::{Activation, AdamW, Pooling, PoolingMethod, Sampling, Sgd};
 
 use super::batch_norm::{Affine, PerChannel, PerChannelMut};

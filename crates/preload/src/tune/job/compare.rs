@@ -1,7 +1,7 @@
 //! Compares the accuracy of configurations: of the winner of a duel, and of a running configuration that was not
 //! compared yet.
 
-use tightfit_core::Configuration;
+use tightfit_conv::Configuration;
 use tightfit_units::Nanos;
 
 use super::{Job, Stage, Verdict};
@@ -140,10 +140,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tightfit_core::backend::Scale;
+    use tightfit_conv::backend::Scale;
+    use tightfit_conv::{Algorithm, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
     use tightfit_core::profile::Admission;
     use tightfit_core::survey::{Divide, Sizes};
-    use tightfit_core::{Algorithm, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
     use tightfit_cuda::Chosen;
     use tightfit_units::Bytes;
 

@@ -19,9 +19,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tightfit_core::optimize::divide;
+use tightfit_conv::optimize::divide;
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Notes, Problem};
 use tightfit_core::profile::{Admission, Comparison};
-use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost, Notes, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CourseResult, Guest, GuestProgram};
 use tightfit_units::{Bytes, Nanos};

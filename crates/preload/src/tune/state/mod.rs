@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tightfit_core::{Device, Problem};
+use tightfit_conv::{Device, Problem};
 use tightfit_cuda::sys::driver::Stream;
 use tightfit_cuda::{CudaError, Moment, Trial};
 use tightfit_units::Nanos;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use tightfit_core::backend::Scale;
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Convolution, Layout, Operation, Problem};
 use tightfit_core::network::{LayerKind, Pooling, PoolingMethod, Rule};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
-use tightfit_core::{Convolution, Layout, Operation, Problem};
 use tightfit_cpu::arena::{Arena, Read, Write};
 use tightfit_cpu::layers::batch_norm::{Affine, PerChannel, PerChannelMut};
 use tightfit_cpu::layers::fully_connected::Sizes;

@@ -18,9 +18,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tightfit_conv::{Layout, Types};
 use tightfit_core::network::{LayerKind, Part};
 use tightfit_core::plan::Stream;
-use tightfit_core::{Layout, Types};
 use tightfit_cpu::CpuBackend;
 use tightfit_cpu::arena::{Arena, ArenaError};
 use tightfit_units::Bytes;

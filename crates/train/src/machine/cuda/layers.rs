@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Convolution, Operation, Problem};
 use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Convolution, Operation, Problem};
 use tightfit_cuda::layers::{
     self as cuda, BatchNorm, FullyConnected, Libraries, Lrn, Map, Pool, Session, Solver, Statistics, Work, Write,
 };

@@ -14,8 +14,8 @@ mod layers;
 use std::ops::Range;
 use std::sync::Arc;
 
+use tightfit_conv::problem::Storage;
 use tightfit_core::plan::{Order, Stream};
-use tightfit_core::problem::Storage;
 use tightfit_cuda::layers::{Lane, Libraries, Now, Session};
 use tightfit_cuda::safe::{PinnedArena, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};

@@ -6,10 +6,11 @@ mod weights;
 
 use std::path::PathBuf;
 
+use tightfit_conv::{Axis, Convolution};
+
 use super::proto::*;
 use super::*;
 use crate::network::{LayerKind, Other, Shape};
-use crate::{Axis, Convolution};
 
 /// An attribute, by the type of its value.
 enum Is<'a> {

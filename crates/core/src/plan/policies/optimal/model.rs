@@ -6,10 +6,10 @@
 //! idle              |----- a ------|--- b ---|-- tail --    one decision for each interval
 //! ```
 
+use tightfit_conv::Configuration;
 use tightfit_units::Bytes;
 
 use super::slots::{Slot, slots};
-use crate::Configuration;
 use crate::plan::draft::Drafter;
 use crate::plan::step::{Access, Again, Operation, OperationId, Residence, Stage, TensorId};
 use crate::plan::{Direction, footprint};

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::super::{Access, Again, Cost, GroupId, Operation, Rerun, Resource, Stage, Tag, TensorId, Use};
 use super::{Document, MAX_BYTES, bad};
-use crate::{Algorithm, Candidate, Configuration, DivisionCost};
 
 /// Limit on each time, about 11 days; their sums never overflow.
 const MAX_MICROS: f64 = 1e12;

@@ -1,10 +1,12 @@
 //! An evaluation that rewinds no further than necessary equals one from the beginning.
 
+use tightfit_conv::Types;
+
 use super::super::model::Model;
 use super::*;
+use crate::Network;
 use crate::plan::draft::Drafter;
 use crate::plan::{CostModel, Fronts, Mode, Options, Stop, Workload};
-use crate::{Network, Types};
 
 /// Pseudo-random numbers below a bound, with a fixed seed.
 fn random() -> impl FnMut(usize) -> usize {

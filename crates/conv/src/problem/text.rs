@@ -40,7 +40,7 @@ pub struct Line {
 /// Reads a line of a file of layers: a name, then the words of a problem; only the shape is required.
 ///
 /// ```
-/// let line = tightfit_core::problem::parse_line("alexnet.conv2 c96 h27 w27 k256 r5 s5 pad2 groups2")?;
+/// let line = tightfit_conv::problem::parse_line("alexnet.conv2 c96 h27 w27 k256 r5 s5 pad2 groups2")?;
 /// assert_eq!((line.name.as_str(), line.batch), ("alexnet.conv2", None));
 /// # Ok::<(), tightfit_units::Error>(())
 /// ```
@@ -101,7 +101,7 @@ impl Problem {
     /// The one-line form without the mini-batch: the shape that all micro-batches of a kernel share, and the key of profiles.
     ///
     /// ```
-    /// # use tightfit_core::Problem;
+    /// # use tightfit_conv::Problem;
     /// let problem: Problem = "forward n8 c3 h32 w32 k16 r3 s3 pad1 f32".parse()?;
     /// assert_eq!(problem.shape(), "forward c3 h32 w32 k16 r3 s3 pad1 f32");
     /// # Ok::<(), tightfit_units::Error>(())

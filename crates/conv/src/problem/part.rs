@@ -261,7 +261,7 @@ impl Cuts {
     /// the least distance.
     ///
     /// ```
-    /// use tightfit_core::problem::{Cuts, Dimension, Problem};
+    /// use tightfit_conv::problem::{Cuts, Dimension, Problem};
     /// let problem: Problem = "forward n1 c8 h8 w8 k8 r3 s3 pad1 f32".parse()?;
     /// assert_eq!(Cuts::new(&problem, Dimension::H).ranges(3), [0..3, 3..6, 6..8]);
     /// # Ok::<(), tightfit_units::Error>(())

@@ -63,7 +63,10 @@ pub fn split(times: &[Vec<(usize, Nanos)>], mini_batch: usize, stop: &AtomicBool
 }
 
 /// Rejects a mini-batch larger than any problem's, because memory and time grow with it.
-pub(crate) fn check_samples(mini_batch: usize) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::BadOption`] with the most samples.
+pub fn check_samples(mini_batch: usize) -> Result<(), Error> {
     if mini_batch <= Problem::MOST_SAMPLES {
         return Ok(());
     }

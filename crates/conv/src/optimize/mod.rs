@@ -20,5 +20,5 @@ pub use divide::{divide, times, undivided};
 pub use front::{front, points};
 pub use needs::{Needs, needs};
 pub use slice::{Piece, slice};
-pub(crate) use split::check_samples;
+pub use split::check_samples;
 pub use split::{Split, split};

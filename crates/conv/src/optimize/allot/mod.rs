@@ -135,7 +135,7 @@ const BEAMS: [usize; 3] = [256, 2048, 16384];
 ///
 /// ```
 /// use tightfit_units::{Bytes, Nanos};
-/// use tightfit_core::optimize::{SearchOptions, allot};
+/// use tightfit_conv::optimize::{SearchOptions, allot};
 /// let conv1 = vec![(Bytes(0), Nanos(90)), (Bytes(50), Nanos(80))];
 /// let conv2 = vec![(Bytes(10), Nanos(200)), (Bytes(60), Nanos(100))];
 /// let best = allot(&[conv1, conv2], Bytes(70), &SearchOptions::default())?;

@@ -50,7 +50,7 @@ pub(super) fn is_whole(problem: &Problem, candidate: &Candidate) -> bool {
 ///
 /// ```
 /// use tightfit_units::{Bytes, Nanos};
-/// use tightfit_core::{Algorithm, Candidate, DivisionCost, Problem, optimize::divide};
+/// use tightfit_conv::{Algorithm, Candidate, DivisionCost, Problem, optimize::divide};
 /// let problem: Problem = "forward n256 c96 h27 w27 k256 r5 s5 pad2 f32".parse()?;
 /// let candidate = |name, micro_batch, us: u64, mib| Candidate {
 ///     algorithm: Algorithm::new(name), micro_batch, time: Nanos(us * 1000), workspace: Bytes::mib(mib),

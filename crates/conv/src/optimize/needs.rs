@@ -29,7 +29,7 @@ pub struct Needs {
 /// Computes the workspace of an allotment (WD), and the workspaces with which WR and one workspace are at least as fast.
 ///
 /// `kernels` has the allotted configuration and the front of each kernel; `groups` lists the kernels that can run
-/// concurrently ([`crate::Network::concurrent`]). Returns `None` if a kernel has no front, or no limit within the
+/// concurrently (`Network::concurrent` of `tightfit-network`). Returns `None` if a kernel has no front, or no limit within the
 /// fronts reaches the time.
 ///
 /// - Cost: O(points of all fronts × log of their number).

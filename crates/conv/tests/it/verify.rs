@@ -1,8 +1,8 @@
 //! The references for the errors of a configuration and of concurrent runs, on a backend whose algorithms have known errors.
 
-use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Task, Tensors, Together};
-use tightfit_core::execute::{Data, Trial, Values, verify, verify_together};
-use tightfit_core::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
+use tightfit_conv::backend::{Backend, Effort, Offer, Run, Scale, Task, Tensors, Together};
+use tightfit_conv::execute::{Data, Trial, Values, verify, verify_together};
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 /// Every output is 1, plus the largest error of the configuration's algorithms.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tightfit_core::optimize::check::{Violation, check_allotment};
-use tightfit_core::optimize::{SearchOptions, Speedups, Stop, allot, front, points};
-use tightfit_core::{Algorithm, Candidate, DivisionCost, Problem};
+use tightfit_conv::optimize::check::{Violation, check_allotment};
+use tightfit_conv::optimize::{SearchOptions, Speedups, Stop, allot, front, points};
+use tightfit_conv::{Algorithm, Candidate, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 type Front = Vec<(Bytes, Nanos)>;
@@ -152,7 +152,7 @@ fn the_checker_sees_each_fault() {
         vec![vec![(Bytes(0), Nanos(9)), (Bytes(5), Nanos(4))], vec![(Bytes(1), Nanos(20)), (Bytes(4), Nanos(10))]];
     let good = allot(&kernels, Bytes(6), &SearchOptions::default()).unwrap();
     assert_eq!((good.choice.as_slice(), good.time, good.workspace), ([0, 1].as_slice(), Nanos(19), Bytes(4)));
-    let check = |edit: &dyn Fn(&mut tightfit_core::optimize::Allotment)| {
+    let check = |edit: &dyn Fn(&mut tightfit_conv::optimize::Allotment)| {
         let mut broken = good.clone();
         edit(&mut broken);
         check_allotment(&kernels, Bytes(6), &broken)

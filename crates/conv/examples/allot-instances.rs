@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use tightfit_core::optimize::{SearchOptions, Stop, allot, check};
+use tightfit_conv::optimize::{SearchOptions, Stop, allot, check};
 use tightfit_test_support::instances;
 
 fn main() -> Result<(), tightfit_units::Error> {

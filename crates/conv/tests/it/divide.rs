@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tightfit_core::optimize::check::{Violation, check_configuration, check_front};
-use tightfit_core::optimize::{divide, front, undivided};
-use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
+use tightfit_conv::optimize::check::{Violation, check_configuration, check_front};
+use tightfit_conv::optimize::{divide, front, undivided};
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 fn problem(batch: usize) -> Problem {

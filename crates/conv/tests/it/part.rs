@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::execute::{Elements, reference_of};
-use tightfit_core::problem::{Cuts, Dimension, Part};
-use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::execute::{Elements, reference_of};
+use tightfit_conv::problem::{Cuts, Dimension, Part};
+use tightfit_conv::{Axis, Convolution, Layout, Operation, Problem, Types};
 
 /// Small whole numbers that repeat with no extent used here.
 fn number(index: usize) -> f64 {

@@ -30,7 +30,7 @@ use tightfit_units::{Bytes, Error};
 /// The text form ([`std::fmt::Display`] and [`std::str::FromStr`]) is one line, and parsing it gives the same problem:
 ///
 /// ```
-/// use tightfit_core::Problem;
+/// use tightfit_conv::Problem;
 /// let line = "forward n256 c96 h27 w27 k256 r5 s5 pad2 groups2 f32";
 /// let problem: Problem = line.parse()?;
 /// assert_eq!(problem.to_string(), line);

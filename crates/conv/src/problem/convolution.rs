@@ -56,7 +56,10 @@ impl Axis {
     }
 
     /// Describes the fault of an axis that cannot be computed.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The fault, in words.
+    pub fn check(&self) -> Result<(), String> {
         let Axis { input, filter, pad_before, pad_after, stride, dilation } = *self;
         if input == 0 || filter == 0 || stride == 0 || dilation == 0 {
             return Err(format!(

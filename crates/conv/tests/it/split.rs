@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
-use tightfit_core::Problem;
-use tightfit_core::optimize::check::{Violation, check_split};
-use tightfit_core::optimize::{self, Split};
+use tightfit_conv::Problem;
+use tightfit_conv::optimize::check::{Violation, check_split};
+use tightfit_conv::optimize::{self, Split};
 use tightfit_units::{Error, Nanos};
 
 type Device = Vec<(usize, Nanos)>;

@@ -33,7 +33,7 @@ impl Device {
     /// / `, and older recordings list fewer of them.
     ///
     /// ```
-    /// use tightfit_core::Device;
+    /// use tightfit_conv::Device;
     /// let device = |library: &str| Device {
     ///     backend: "cuda".to_owned(),
     ///     name: "NVIDIA H200".to_owned(),
@@ -111,7 +111,7 @@ impl Effort {
     ///
     /// ```
     /// use tightfit_units::Nanos;
-    /// use tightfit_core::backend::Effort;
+    /// use tightfit_conv::backend::Effort;
     /// let effort = Effort { bound: Some(Nanos(100_000)), ..Effort::default() };
     /// assert!(effort.is_lost(Nanos(161_000), 1.1));
     /// assert!(!effort.is_lost(Nanos(159_000), 1.1), "up to 50 us of it may be gaps");

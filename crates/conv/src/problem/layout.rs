@@ -1,7 +1,6 @@
 //! Order of a tensor's dimensions in memory.
 
 use serde::{Deserialize, Serialize};
-
 use tightfit_units::by_name;
 
 /// The order of the dimensions. Named for two spatial dimensions, but used for three as well (NCDHW, NDHWC).
@@ -31,7 +30,7 @@ impl Layout {
     /// the three spatial dimensions. Filters have the same order, with k instead of n.
     ///
     /// ```
-    /// use tightfit_core::Layout;
+    /// use tightfit_conv::Layout;
     /// assert_eq!(Layout::Nchw.strides(3, [1, 4, 5]), [60, 20, 20, 5, 1]);
     /// assert_eq!(Layout::Nhwc.strides(3, [1, 4, 5]), [60, 1, 60, 15, 3]);
     /// ```
