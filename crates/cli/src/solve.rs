@@ -2,9 +2,9 @@
 
 use tightfit_conv::Problem;
 use tightfit_core::answer::{self, Optimized, Request};
-use tightfit_core::network::distinct;
 use tightfit_core::profile::{Model, Selection};
 use tightfit_core::survey::{Scope, Silent, Survey};
+use tightfit_network::distinct;
 use tightfit_units::Bytes;
 
 use crate::estimate::{Work, foresee};

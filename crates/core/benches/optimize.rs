@@ -6,9 +6,9 @@ use divan::{Bencher, black_box};
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::optimize::{SearchOptions, allot, divide, front, points, split};
 use tightfit_conv::{Algorithm, Backend, Candidate, DivisionCost, Layout, Operation, Problem, Types};
-use tightfit_core::network::{Kernel, Network, distinct};
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, survey};
+use tightfit_network::{Kernel, Network, distinct};
 use tightfit_test_support::instances;
 use tightfit_units::{Bytes, Nanos};
 

@@ -2,8 +2,8 @@
 
 use divan::{Bencher, black_box};
 use tightfit_conv::Types;
-use tightfit_core::Network;
 use tightfit_core::plan::{Budgets, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, check, plan, simulate};
+use tightfit_network::Network;
 use tightfit_units::Bytes;
 
 fn main() {

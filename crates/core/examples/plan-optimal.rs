@@ -9,9 +9,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use tightfit_conv::Types;
-use tightfit_core::Network;
 use tightfit_core::plan::step::{Step, StepFile};
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
+use tightfit_network::Network;
 use tightfit_units::{Bytes, Nanos};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -5,13 +5,12 @@
 //! concatenation moved behind it, which computes the same numbers and reads the concatenation going backward.
 
 use tightfit_conv::Types;
-use tightfit_core::Network;
-use tightfit_core::network::{Builder, LayerId, LayerKind};
 use tightfit_core::plan::step::{Rerun, Residence, Use};
 use tightfit_core::plan::{
     Access, Algorithms, CostModel, Fronts, Lowered, Mode, NetworkTensor, Options, Policy, Role, Step, TensorId,
     Workload, plan,
 };
+use tightfit_network::{Builder, LayerId, LayerKind, Network};
 use tightfit_units::{Bytes, Error, Nanos};
 
 const NETWORKS: &str =

@@ -6,9 +6,8 @@
 use std::time::Instant;
 
 use tightfit_conv::Types;
-use tightfit_core::Network;
-use tightfit_core::network::names;
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
+use tightfit_network::{Network, names};
 use tightfit_units::{Bytes, Error};
 
 const POLICIES: [Policy; 3] = [Policy::VdnnAll, Policy::VdnnDynamic, Policy::Overlap];

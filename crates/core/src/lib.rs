@@ -7,7 +7,7 @@
 //! ```
 //! use tightfit_core::answer::{Request, optimize};
 //! use tightfit_conv::candidate::Limit;
-//! use tightfit_core::network::built_in;
+//! use tightfit_network::built_in;
 //! use tightfit_core::profile::{Recording, Replay, Selection};
 //! use tightfit_core::survey::Env;
 //! use tightfit_units::Bytes;
@@ -31,7 +31,6 @@
 //!
 //! ```text
 //! flow         least cuts
-//! network      layers and graph; the built-in networks
 //! profile      measuring, caching, recording and replaying
 //! survey       which sizes to measure
 //! mixed        unequal devices
@@ -47,10 +46,7 @@ pub mod answer;
 pub mod eager;
 pub mod flow;
 pub mod mixed;
-pub mod network;
 pub mod plan;
 pub mod profile;
 pub mod report;
 pub mod survey;
-
-pub use network::Network;

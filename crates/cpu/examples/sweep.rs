@@ -9,8 +9,8 @@
 
 use tightfit_conv::backend::Effort;
 use tightfit_conv::{Backend, Layout, Operation, Problem, Types};
-use tightfit_core::network::{built_in, distinct};
 use tightfit_cpu::CpuBackend;
+use tightfit_network::{built_in, distinct};
 use tightfit_units::{Bytes, Nanos};
 
 const MOST: Bytes = Bytes(4 << 30);

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
-use tightfit_core::network::{Hyperparameter, Network, onnx};
 use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes};
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
+use tightfit_network::{Hyperparameter, Network, onnx};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::device::{self, Opened};

@@ -7,8 +7,8 @@ use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Value, json};
-use tightfit_core::network::{LayerKind, Network, names};
 use tightfit_core::profile::{Cache, Recording};
+use tightfit_network::{LayerKind, Network, names};
 use tightfit_units::Bytes;
 
 use crate::failure::raise;
@@ -161,7 +161,7 @@ pub fn networks(py: Python<'_>) -> PyResult<String> {
 #[pyfunction]
 pub fn network(name: &str) -> PyResult<String> {
     let network = Network::open(name).map_err(raise)?;
-    let object = |layer: &tightfit_core::network::Layer| {
+    let object = |layer: &tightfit_network::Layer| {
         let convolution = match &layer.kind {
             LayerKind::Convolution { convolution, .. } => Some(convolution.to_string()),
             _ => None,

@@ -4,8 +4,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use tightfit_conv::Types;
-use tightfit_core::Network;
 use tightfit_core::plan::{Mode, Workload};
+use tightfit_network::Network;
 use tightfit_test_support::train::{THREADS, batch, dense, everything_resident, fork_and_join, residual};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::machine::cpu::{CpuMachine, Options};

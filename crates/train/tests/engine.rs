@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Operation, Types};
-use tightfit_core::Network;
-use tightfit_core::network::LayerKind;
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     Action, Block, BlockId, Checked, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, LayerPass,
     Mode, NetworkTensor, Pass, Role, Schedule, Stream, Workload, footprint,
 };
 use tightfit_core::survey::Slicing;
+use tightfit_network::{LayerKind, Network};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Poison, Solver};

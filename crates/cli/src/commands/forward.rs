@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tightfit_conv::Device;
-use tightfit_core::network::Network;
 use tightfit_core::plan::{Mode, Plan};
 use tightfit_core::report::{count, lines};
+use tightfit_network::Network;
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Dataset, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tightfit_conv::Device;
-use tightfit_core::network::onnx::Shared;
-use tightfit_core::network::{Network, Rule, Shape};
 use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_core::report::{Align, Grid, count, lines};
+use tightfit_network::onnx::Shared;
+use tightfit_network::{Network, Rule, Shape};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Augmentation, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};

@@ -94,9 +94,9 @@ fn the_guide_lists_the_layers_that_run() {
         for form in ["script", "dynamo"] {
             unpack(folder.path(), &format!("{name}.{form}"), "model.onnx");
             let network =
-                tightfit_core::Network::open(&folder.path().join("model.onnx").display().to_string()).unwrap();
+                tightfit_network::Network::open(&folder.path().join("model.onnx").display().to_string()).unwrap();
             for layer in network.layers() {
-                let tightfit_core::network::LayerKind::Other(other) = &layer.kind else { continue };
+                let tightfit_network::LayerKind::Other(other) = &layer.kind else { continue };
                 // The words for what exporters spell out in several operators.
                 let operator = match other.operator.as_str() {
                     "Silu" => "Sigmoid",

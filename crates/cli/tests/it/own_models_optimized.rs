@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tightfit_core::Network;
-use tightfit_core::network::Kernel;
 use tightfit_core::profile::Selection;
+use tightfit_network::{Kernel, Network};
 
 use crate::folder::Folder;
 use crate::own_models::{ROOT, unpack};

@@ -224,7 +224,7 @@ fn plans_networks_and_pages_round_trip() {
     folder.succeed(&format!("plan mine.json {measured} --out plan.json.gz --html plan.html"));
     assert!(std::fs::read_to_string(at("plan.html")).unwrap().starts_with("<!DOCTYPE html>"));
     let (network, plan) = tightfit_core::plan::Plan::read(&at("plan.json.gz")).unwrap();
-    assert_eq!(network, tightfit_core::Network::open("lenet").unwrap());
+    assert_eq!(network, tightfit_network::Network::open("lenet").unwrap());
     assert_eq!((plan.batch, plan.network.as_str()), (8, "lenet"));
     let table = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB");
     assert!(table.contains("policy optimal, algorithms fit, budget 8 MiB"), "{table}");
@@ -283,7 +283,7 @@ fn plan_file_requires_measurements() {
 #[test]
 fn impossible_budget_is_refused_before_measuring() {
     let folder = Folder::new();
-    let digits = tightfit_core::Network::open("digits-net").unwrap().to_json();
+    let digits = tightfit_network::Network::open("digits-net").unwrap().to_json();
     let wide = digits.replacen("\"outputs\": 64", "\"outputs\": 1150000", 1);
     assert_ne!(digits, wide);
     std::fs::write(folder.path().join("wide.json"), wide).unwrap();

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use tightfit_conv::candidate::{Candidates, Limit};
 use tightfit_conv::optimize::{SearchOptions, Stop, allot, divide, front, points, undivided};
 use tightfit_conv::{Backend, Configuration, DivisionCost, Problem};
+use tightfit_network::{Kernel, distinct};
 use tightfit_units::{Bytes, Error};
 
 use super::{NotUndivided, OptimizedKernel};
-use crate::network::{Kernel, distinct};
 use crate::profile::Admission;
 
 /// The configurations of a network's kernels under one limit.

@@ -97,7 +97,7 @@ pub struct Optimized {
     pub profiling: Profiling,
     /// The least workspace that any choice of configurations would need, if known.
     pub least_workspace: Option<Bytes>,
-    /// Groups of kernels that can run concurrently ([`crate::Network::concurrent`]); empty if unknown.
+    /// Groups of kernels that can run concurrently ([`tightfit_network::Network::concurrent`]); empty if unknown.
     pub groups: Vec<Vec<usize>>,
     /// The results of running these groups, if they were run.
     pub overlapped: Vec<Overlapped>,

@@ -1,9 +1,9 @@
 //! `profile`: from a network to the measurements of its convolutions.
 
 use tightfit_conv::{Backend, Problem};
+use tightfit_network::{Kernel, distinct};
 use tightfit_units::Error;
 
-use crate::network::{Kernel, distinct};
 use crate::profile::Selection;
 use crate::survey::{Env, Scope, Survey, survey};
 

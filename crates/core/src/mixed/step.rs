@@ -13,9 +13,9 @@ use std::sync::atomic::AtomicBool;
 use tightfit_conv::optimize::check_samples;
 use tightfit_conv::optimize::times;
 use tightfit_conv::{Candidate, DivisionCost, Layout, Operation, Types};
+use tightfit_network::distinct;
 use tightfit_units::{Bytes, Error, Nanos};
 
-use crate::network::distinct;
 use crate::profile::{Model, Recording, step_name};
 use crate::survey::Sizes;
 

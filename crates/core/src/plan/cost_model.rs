@@ -7,12 +7,12 @@
 
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Layout, Problem, Types};
+use tightfit_network::{LayerId, LayerKind, PoolingMethod, Work};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::machines::{APART, AVERAGE_APART, BIAS, DENSE, SUM};
 use super::step::{Access, Again, Cost, Front, Step};
 use super::{Fronts, Lowered, NamedMachine, Pass, Workload, machines};
-use crate::network::{LayerId, LayerKind, PoolingMethod, Work};
 
 /// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,8 +227,9 @@ fn seconds(seconds: f64) -> Nanos {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_network::{Builder, Filters, Network, Shape, Window};
+
     use super::*;
-    use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{LayerPass, Mode};
 
     fn network() -> Network {

@@ -22,7 +22,7 @@ use super::{CostModel, Fronts, Options, Policy, Stop, Workload};
 /// use tightfit_core::plan::{CostModel, Mode, Options, Workload, check_budget};
 /// use tightfit_units::{Bytes, Error};
 /// use tightfit_conv::Types;
-/// use tightfit_core::Network;
+/// use tightfit_network::Network;
 /// let network = Network::open("vgg16")?;
 /// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;
 /// let options = Options { budget: Bytes::mib(1), ..Options::default() };

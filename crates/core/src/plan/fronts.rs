@@ -78,9 +78,9 @@ impl Fronts {
 #[cfg(test)]
 mod tests {
     use tightfit_conv::{Operation, Types};
+    use tightfit_network::{Builder, Filters, Shape};
 
     use super::*;
-    use crate::network::{Builder, Filters, Shape};
     use crate::plan::Mode;
 
     #[test]

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 
+use tightfit_network::{Behavior, LayerId, LayerKind, MapId, ParameterPass, Part, Placement, Saved, WithRelu, Work};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::check::verify;
@@ -19,7 +20,6 @@ use super::step::{
     TensorId, Use,
 };
 use super::{NetworkTensor, Pass, Role, Workload};
-use crate::network::{Behavior, LayerId, LayerKind, MapId, ParameterPass, Part, Placement, Saved, WithRelu, Work};
 
 /// A pass of a layer, as an operation of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -328,9 +328,9 @@ fn backward(workload: &Workload<'_>, layer: LayerId, reached: &mut [bool]) -> Ve
 #[cfg(test)]
 mod tests {
     use tightfit_conv::Types;
+    use tightfit_network::{Builder, Filters, Network, Other, Shape};
 
     use super::*;
-    use crate::network::{Builder, Filters, Network, Other, Shape};
 
     /// Layer, pass and roles of every operation.
     fn text(network: &Network, mode: Mode) -> Vec<String> {

@@ -13,7 +13,7 @@ pub struct Figure {
     pub source: &'static str,
 }
 
-/// Kinds of work and passes that are slower than the rates say, each with its factor: [`crate::network::LayerKind::name`],
+/// Kinds of work and passes that are slower than the rates say, each with its factor: [`tightfit_network::LayerKind::name`],
 /// [`APART`], [`DENSE`], [`AVERAGE_APART`], [`BIAS`] or [`SUM`].
 type Slower = &'static [(&'static str, Pass, f64)];
 

@@ -50,7 +50,6 @@ mod words;
 mod workload;
 mod write;
 
-pub use crate::network::ParameterKind;
 pub use check::{Budgets, Checked, Violation, check};
 pub use cost_model::{CostModel, Direction};
 pub use decisions::{Rebuilding, TensorDecision, Treatment, decisions};
@@ -73,4 +72,5 @@ pub use simulate::{Level, Simulation, Span, Stall, simulate};
 pub use step::{Access, Mode, Step, TensorId};
 pub use stop::Stop;
 pub use sweep::{Rivals, Swept, rivals, sweep, sweep_until};
+pub use tightfit_network::ParameterKind;
 pub use workload::{Parameter, Workload, channel_stride};

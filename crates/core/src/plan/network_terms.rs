@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use tightfit_conv::Operation;
+use tightfit_network::{LayerId, MapId};
 
 use super::Kind;
-use crate::network::{LayerId, MapId};
 
 /// A tensor of a network's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ impl Pass {
     }
 }
 
-/// The role of an operand in its layer; inputs are numbered as in [`crate::network::Layer::inputs`].
+/// The role of an operand in its layer; inputs are numbered as in [`tightfit_network::Layer::inputs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {

@@ -9,10 +9,8 @@
 //! treat every element alike.
 
 use tightfit_conv::Layout;
+use tightfit_network::{LayerId, LayerKind, Network, Shape};
 use tightfit_units::Error;
-
-use crate::Network;
-use crate::network::{LayerId, LayerKind, Shape};
 
 /// The order of the elements of a sample, of a filter, or of a row of a matrix on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

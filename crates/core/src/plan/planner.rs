@@ -25,7 +25,7 @@ use super::{CostModel, Options, Plan, Stop};
 /// use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
 /// use tightfit_units::Bytes;
 /// use tightfit_conv::Types;
-/// use tightfit_core::Network;
+/// use tightfit_network::Network;
 /// let network = Network::open("vgg19")?;
 /// let workload = Workload::new(&network, 64, Types::F32, Mode::Training)?;
 /// let costs = CostModel::h200();

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use tightfit_conv::{Device, Layout, Types};
+use tightfit_network::Network;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::step::{OperationId, Phase, Stage, Step, TensorId};
 use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
-use crate::Network;
 
 /// A category of memory in the device arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -34,7 +34,7 @@ pub fn limits(budget: Bytes) -> Vec<Bytes> {
 /// use tightfit_core::plan::{CostModel, Mode, Options, Workload, part_sizes};
 /// use tightfit_units::Bytes;
 /// use tightfit_conv::Types;
-/// use tightfit_core::Network;
+/// use tightfit_network::Network;
 /// let network = Network::open("vgg16")?;
 /// let workload = Workload::new(&network, 176, Types::F32, Mode::Training)?;
 /// let within = |budget| part_sizes(&workload, &CostModel::h200(), &Options { budget, ..Options::default() });

@@ -1,7 +1,8 @@
 //! Names of a network's tensors in reports, traces and messages.
 
+use tightfit_network::{LayerId, MapId};
+
 use super::{NetworkTensor, Workload};
-use crate::network::{LayerId, MapId};
 
 impl Workload<'_> {
     /// Describes a tensor: its kind and the name of its layer. A map is named after the first layer that writes it.

@@ -2,12 +2,11 @@
 
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Layout, Operation, Problem, Types};
+use tightfit_network::{Behavior, FeatureMaps, LayerId, LayerKind, Network, ParameterKind, Part, Saved, WithRelu};
 use tightfit_units::{Bytes, Error};
 
 use super::order::{of_weights, orders};
 use super::{ALIGNMENT, Mode, NetworkTensor, Order, Pass};
-use crate::Network;
-use crate::network::{Behavior, FeatureMaps, LayerId, LayerKind, ParameterKind, Part, Saved, WithRelu};
 
 /// One of a layer's parameters, with its position in the layer's weight, gradient and momentum blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,8 +307,9 @@ pub fn channel_stride(channels: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_network::{Builder, Filters, Shape};
+
     use super::*;
-    use crate::network::{Builder, Filters, Shape};
     use crate::plan::LayerPass;
 
     #[test]

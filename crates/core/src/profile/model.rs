@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use tightfit_conv::{Layout, Operation, Problem, Types};
+use tightfit_network::{Kernel, Network};
 use tightfit_units::Error;
 
 use super::{Owner, RecordedNetwork, Recording, step_name};
-use crate::network::{Kernel, Network};
 
 /// A network, or a program that was recorded while it ran.
 #[derive(Clone, Debug, PartialEq)]

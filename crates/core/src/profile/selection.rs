@@ -1,16 +1,16 @@
 //! Selects convolutions of a network.
 
 use tightfit_conv::{Layout, Operation, Types};
+use tightfit_network::{Kernel, Network};
 use tightfit_units::Error;
 
 use super::Model;
-use crate::network::{Kernel, Network};
 
 /// Convolutions of a network at a mini-batch, in one type and layout.
 ///
 /// ```
 /// use tightfit_conv::Operation;
-/// use tightfit_core::network::built_in;
+/// use tightfit_network::built_in;
 /// use tightfit_core::profile::Selection;
 ///
 /// let every = Selection::new(built_in("alexnet")?, Some(128));

@@ -1,9 +1,8 @@
 //! The interface of a store of measurements.
 
 use tightfit_conv::{Device, DivisionCost, Measurement, Problem};
+use tightfit_network::Kernel;
 use tightfit_units::Error;
-
-use crate::network::Kernel;
 
 /// Keeps measurements between runs. [`Cache`](super::Cache) uses a file; a program may provide its own store.
 ///

@@ -4,8 +4,8 @@ use std::fs;
 
 use tempfile::TempDir;
 use tightfit_conv::{Algorithm, Device, DivisionCost, Measurement, Notes, Problem};
-use tightfit_core::network::Kernel;
 use tightfit_core::profile::{Admission, Cache, Mark, Owner, Recording};
+use tightfit_network::Kernel;
 use tightfit_units::{Bytes, Error, Nanos};
 
 pub fn folder() -> TempDir {

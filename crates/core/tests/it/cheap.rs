@@ -10,10 +10,9 @@ use tightfit_conv::optimize::{divide, front, undivided};
 use tightfit_conv::{
     Algorithm, Backend, Configuration, Device, DivisionCost, Layout, Measurement, Operation, Problem, Types,
 };
-use tightfit_core::Network;
-use tightfit_core::network::distinct;
 use tightfit_core::profile::{Cache, Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
+use tightfit_network::{Network, distinct};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::stale::{self, BATCH, Fake, row, table};

@@ -7,10 +7,9 @@ use proptest::prelude::*;
 use tightfit_conv::candidate::Limit;
 use tightfit_conv::optimize::{check, divide};
 use tightfit_conv::{Algorithm, Backend, Candidate, Device, Layout, Measurement, Notes, Operation, Problem, Types};
-use tightfit_core::Network;
-use tightfit_core::network::distinct;
 use tightfit_core::profile::{Recording, Replay};
 use tightfit_core::survey::{Env, Scope, Sizes, Survey, survey};
+use tightfit_network::{Network, distinct};
 use tightfit_units::{Bytes, Error, Nanos};
 
 const BATCH: usize = 24;

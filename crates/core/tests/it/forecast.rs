@@ -8,10 +8,9 @@ use std::time::Duration;
 use tightfit_conv::backend::Effort;
 use tightfit_conv::candidate::Limit;
 use tightfit_conv::{Algorithm, Backend, Layout, Operation, Problem, Types};
-use tightfit_core::Network;
-use tightfit_core::network::distinct;
 use tightfit_core::profile::{Cache, Recording, Replay};
 use tightfit_core::survey::{Env, Forecast, Scope, Sizes, Survey, forecast, survey, tensor_memory};
+use tightfit_network::{Network, distinct};
 use tightfit_units::{Bytes, Error, Nanos};
 
 const PATIENCE: Duration = Duration::from_secs(3600);

@@ -6,8 +6,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
-use tightfit_core::network::Kernel;
 use tightfit_core::profile::{Admission, Cache, Decision, DecisionKey, Owner, Recording};
+use tightfit_network::Kernel;
 use tightfit_units::{Bytes, Error, Nanos};
 
 const SHAPE: &str = "forward c3 h8 w8 k4 r3 s3 f32";

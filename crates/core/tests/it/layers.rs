@@ -25,17 +25,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "conv", layers: &[&["problem"], &["candidate"], &["backend"], &["optimize"], &["execute"]] },
     Crate {
         name: "core",
-        layers: &[
-            &["flow"],
-            &["network"],
-            &["profile"],
-            &["survey"],
-            &["mixed"],
-            &["plan"],
-            &["eager"],
-            &["answer"],
-            &["report"],
-        ],
+        layers: &[&["flow"], &["profile"], &["survey"], &["mixed"], &["plan"], &["eager"], &["answer"], &["report"]],
     },
     Crate {
         name: "cpu",

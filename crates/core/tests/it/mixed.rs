@@ -7,11 +7,10 @@ use tightfit_conv::optimize::{Split, divide};
 use tightfit_conv::{
     Algorithm, Candidate, Device, DivisionCost, Layout, Measurement, Notes, Operation, Problem, Types,
 };
-use tightfit_core::Network;
 use tightfit_core::mixed::{self, MixedSplit, StepOptions, training_bytes};
-use tightfit_core::network::Builder;
 use tightfit_core::profile::{Model, Owner, RecordedNetwork, Recording, Replay, step_name};
 use tightfit_core::survey::Sizes;
+use tightfit_network::{Builder, Network};
 use tightfit_units::{Bytes, Error, Nanos};
 
 fn device(name: &str) -> Device {
@@ -159,7 +158,7 @@ fn memory_and_multiples_leave_batches_out() {
 #[test]
 fn maps_gradients_and_weights_are_counted() {
     let mut builder = Builder::new("one");
-    builder.input(tightfit_core::network::Shape::flat(10)).fully_connected("fc", 5);
+    builder.input(tightfit_network::Shape::flat(10)).fully_connected("fc", 5);
     let network = builder.finish().unwrap();
     // Outputs of 10 + 5, each with its gradient, and 55 weights three times.
     assert_eq!(training_bytes(&Model::Network(network.clone()), 4, Types::F32), Bytes(4 * (2 * 4 * 15 + 3 * 55)));

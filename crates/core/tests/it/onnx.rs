@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tightfit_conv::Types;
-use tightfit_core::Network;
-use tightfit_core::network::onnx::Model;
-use tightfit_core::network::{Layer, LayerKind, Part};
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
+use tightfit_network::Network;
+use tightfit_network::onnx::Model;
+use tightfit_network::{Layer, LayerKind, Part};
 use tightfit_units::Bytes;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/onnx");

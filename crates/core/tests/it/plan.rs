@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Algorithm, Candidate, DivisionCost, Operation, Problem, Types};
-use tightfit_core::network::{Builder, Filters, LayerId, Network, Shape, Window, names};
 use tightfit_core::plan::{
     ALIGNMENT, Algorithms, Budgets, CostModel, Fronts, Kind, MapTreatment, Mode, NetworkTensor, Options, Plan, Policy,
     Workload, check, plan,
 };
+use tightfit_network::{Builder, Filters, LayerId, Network, Shape, Window, names};
 use tightfit_units::{Bytes, Error, Nanos};
 
 /// Three algorithms for every convolution, at the whole mini-batch and at half: none, some and much workspace, the more

@@ -1,8 +1,8 @@
 //! The figures that plans report, checked against their schedules and attempts.
 
 use tightfit_conv::Types;
-use tightfit_core::network::{Network, names};
 use tightfit_core::plan::{Algorithms, CostModel, Fronts, MapTreatment, Mode, Options, Policy, Workload, plan};
+use tightfit_network::{Network, names};
 use tightfit_units::{Bytes, Nanos};
 
 fn assumed(workload: &Workload<'_>) -> Fronts {

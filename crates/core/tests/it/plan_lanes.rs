@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use tightfit_conv::Types;
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{
     Action, BlockId, Budgets, Checked, CostModel, Fronts, InstructionId, Kind, Mode, Options, Plan, Policy, Prepared,
     Schedule, Step, Stream, Violation, Workload, check, plan, sweep,
 };
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_units::{Bytes, Error};
 
 /// Two modules of branches.

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use tightfit_conv::Types;
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::{Phase, Stage, StepFile};
 use tightfit_core::plan::{
     Action, Block, Budgets, Checked, Compute, CostModel, Fronts, Holding, MapTreatment, Mode, Options, Plan, Policy,
     Step, Stop, Workload, check, plan, rivals, simulate, sweep,
 };
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_units::{Bytes, Error, Nanos};
 
 fn costs() -> CostModel {

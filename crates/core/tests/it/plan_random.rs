@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Algorithm, Candidate, DivisionCost, Operation, Types};
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::{
     Action, Algorithms, Budgets, CostModel, Fronts, Options, Policy, Stream, Workload, check, plan,
 };
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_units::{Bytes, Error, Nanos};
 
 /// A layer to add, at one of the layers so far, together with another.

@@ -1,7 +1,6 @@
 //! The simulator on schedules small enough to follow by hand, and against sums that any run must obey.
 
 use tightfit_conv::Types;
-use tightfit_core::network::Network;
 use tightfit_core::plan::step::{
     Access, Again, Cost, Group, GroupId, Mode, Operation, OperationId, Phase, Rerun, Residence, Resource, Stage, Step,
     Tag, Tensor, TensorId, Use,
@@ -10,6 +9,7 @@ use tightfit_core::plan::{
     Action, Block, BlockId, Compute, CostModel, Direction, Fronts, Holding, HostBlock, HostBlockId, Instruction,
     InstructionId, Kind, Options, Policy, Schedule, Span, Stream, Workload, plan, simulate,
 };
+use tightfit_network::Network;
 use tightfit_units::{Bytes, Nanos};
 
 /// Rates of one byte a nanosecond alone and half a byte each way at once.

@@ -1,8 +1,8 @@
 //! Plans close to the least budget, where hardly any decisions that fit have a placement that does.
 
 use tightfit_conv::Types;
-use tightfit_core::Network;
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
+use tightfit_network::Network;
 use tightfit_units::{Bytes, Nanos};
 
 #[test]

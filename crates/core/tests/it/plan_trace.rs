@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 use tightfit_conv::{Device, Types};
-use tightfit_core::network::Network;
 use tightfit_core::plan::step::StepFile;
 use tightfit_core::plan::{
     Action, CostModel, Fronts, Kind, KindBytes, Level, Mode, Options, Plan, Policy, Stream, Workload, plan,
 };
 use tightfit_core::report::plan::trace;
+use tightfit_network::Network;
 use tightfit_units::{Bytes, Nanos};
 
 /// A plan with estimated times, under a share of the budget that the baseline needs.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use tightfit_conv::Axis;
-use tightfit_core::network::{Pooling, PoolingMethod};
+use tightfit_network::{Pooling, PoolingMethod};
 
 use super::Store;
 use crate::team::Team;

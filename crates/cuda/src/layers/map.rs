@@ -2,7 +2,7 @@
 
 use tightfit_conv::Layout;
 use tightfit_conv::problem::Storage;
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 
 use super::Libraries;
 use crate::CudaError;

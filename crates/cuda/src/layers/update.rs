@@ -1,5 +1,5 @@
 //! The solver on the device: stochastic gradient descent with weight decay, with or without momentum, or AdamW (see
-//! [`tightfit_core::network::Rule`]).
+//! [`tightfit_network::Rule`]).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Small networks with forks and joins.
 
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_units::Error;
 
 /// Two modules as in GoogLeNet, on images of `extent` squared: a fork with 1x1 and 3x3 filters and pooling, joined.

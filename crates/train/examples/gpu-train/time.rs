@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tightfit_conv::Types;
-use tightfit_core::network::LayerKind;
-use tightfit_core::network::{Rule, Sgd};
 use tightfit_core::plan::step::{GroupId, Resource};
 use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy,
@@ -16,6 +14,7 @@ use tightfit_core::plan::{
 };
 use tightfit_core::profile::Cache;
 use tightfit_cuda::Options;
+use tightfit_network::{LayerKind, Rule, Sgd};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Solver};
 use tightfit_units::{Bytes, Error, Nanos};

@@ -6,9 +6,9 @@ pub mod cuda;
 use std::ops::Range;
 
 use tightfit_conv::{Configuration, Layout, Types};
-use tightfit_core::network::{LayerKind, Rule, Shape};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, Order, Parameter, Pass, Role, Stream};
+use tightfit_network::{LayerKind, Rule, Shape};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::Error;

@@ -10,8 +10,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Notes, Problem, Types};
-use tightfit_core::Network;
-use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Rule, Sgd, Shape, Window};
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
@@ -19,6 +17,7 @@ use tightfit_core::plan::{
 };
 use tightfit_core::survey::Slicing;
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_network::{Builder, Filters, Layer, LayerKind, Network, Rule, Sgd, Shape, Window};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual, sums};
 use tightfit_train::data::Batch;

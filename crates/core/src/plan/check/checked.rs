@@ -14,7 +14,7 @@ use crate::plan::{Action, BlockId, Holding, HostBlock, HostBlockId, Instruction,
 /// ```
 /// use tightfit_core::plan::{Budgets, Checked, CostModel, Fronts, Mode, Options, Workload, plan};
 /// use tightfit_conv::Types;
-/// use tightfit_core::Network;
+/// use tightfit_network::Network;
 /// let network = Network::open("lenet")?;
 /// let (workload, costs) = (Workload::new(&network, 8, Types::F32, Mode::Training)?, CostModel::cpu());
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;

@@ -45,7 +45,7 @@ use order::{Arena, Order};
 /// ```
 /// use tightfit_core::plan::{Action, Budgets, CostModel, Fronts, Mode, Options, Workload, check, plan};
 /// use tightfit_conv::Types;
-/// use tightfit_core::Network;
+/// use tightfit_network::Network;
 /// let network = Network::open("lenet")?;
 /// let (workload, costs) = (Workload::new(&network, 8, Types::F32, Mode::Training)?, CostModel::cpu());
 /// let step = workload.step(&Fronts::assumed(&workload, &costs)?, &costs)?;

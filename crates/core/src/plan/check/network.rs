@@ -6,9 +6,9 @@ mod operands;
 
 use std::fmt;
 
+use tightfit_network::{LayerId, LayerKind};
 use tightfit_units::Error;
 
-use crate::network::{LayerId, LayerKind};
 use crate::plan::step::{Access, OperationId, Residence};
 use crate::plan::{Lowered, NetworkTensor, Pass, Role, Workload};
 use learning::{Content, Learning};
@@ -132,9 +132,9 @@ fn unflattened(workload: &Workload<'_>, mut layer: LayerId) -> LayerId {
 #[cfg(test)]
 mod tests {
     use tightfit_conv::Types;
+    use tightfit_network::{Builder, Filters, Network, Shape};
 
     use super::*;
-    use crate::network::{Builder, Filters, Network, Shape};
     use crate::plan::step::TensorId;
     use crate::plan::{LayerPass, Mode};
 

@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tightfit_conv::{Configuration, Types};
+use tightfit_network::LayerId;
 use tightfit_units::Bytes;
 
 use super::action::ActionObject;
-use crate::network::LayerId;
 use crate::plan::step::{Access, GroupId, OperationId, Phase, TensorId};
 use crate::plan::{
     Block, BlockId, Compute, Holding, HostBlock, Instruction, Lowered, NetworkTensor, Pass, Role, Schedule, Stream,

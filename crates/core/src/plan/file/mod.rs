@@ -21,10 +21,10 @@ mod document;
 mod step_plan;
 mod step_schedule;
 
+use tightfit_network::Network;
 use tightfit_units::{Bytes, Error, bounded};
 
 use super::{Budgets, Checked, Plan};
-use crate::Network;
 use document::Document as ScheduleDocument;
 
 /// Identifies a plan file.

@@ -107,9 +107,9 @@ fn parts(followers: &[Vec<usize>], first: usize, join: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use tightfit_conv::Types;
+    use tightfit_network::{Builder, Filters, Network, Shape, Window};
 
     use super::*;
-    use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{Mode, Workload};
 
     /// The names of the layers of each branch, by fork.

@@ -2,11 +2,11 @@
 //! time of its parts.
 
 use tightfit_conv::Types;
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_place::Effort;
 use tightfit_units::Error;
 
 use super::*;
-use crate::network::{Builder, Filters, Network, Shape, Window};
 use crate::plan::draft::Drafter;
 use crate::plan::script::Script;
 use crate::plan::step::Mode;

@@ -154,9 +154,9 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use tightfit_conv::Types;
+    use tightfit_network::{Builder, Filters, Network, Shape, Window};
 
     use super::*;
-    use crate::network::{Builder, Filters, Network, Shape, Window};
     use crate::plan::{CostModel, Fronts, Mode, Options, Stop, Workload};
 
     /// Every decision with its computation, such as `pool1 backward-data: prefetch conv1`.

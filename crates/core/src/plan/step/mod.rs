@@ -353,9 +353,9 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use tightfit_conv::Types;
+    use tightfit_network::Network;
 
     use super::*;
-    use crate::Network;
     use crate::plan::{Fronts, Workload};
 
     /// The fault found after `spoil` has changed a small network's step.

@@ -1,11 +1,11 @@
 //! The layers of networks that were profiled and of programs that ran.
 
 use rusqlite::{TransactionBehavior, params};
+use tightfit_network::Kernel;
 use tightfit_units::Error;
 
 use super::Cache;
 use super::rows::{network_id, problem_id, read_networks, whole};
-use crate::network::Kernel;
 use crate::profile::{Owner, RecordedNetwork};
 
 /// A row of the layer table: name, shape, mini-batch.

@@ -23,11 +23,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tightfit_conv::{Device, DivisionCost, Measurement, Problem};
+use tightfit_network::Kernel;
 use tightfit_units::Error;
 
 use super::bounds;
 use super::{Recording, Store};
-use crate::network::Kernel;
 use fault::{Fault, refuse};
 pub use marks::Mark;
 use rows::{

@@ -1,9 +1,9 @@
 //! Plans and a device for the tests of reports.
 
 use tightfit_conv::{Device, Types};
+use tightfit_network::Network;
 use tightfit_units::Bytes;
 
-use crate::Network;
 use crate::plan::{CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 
 /// The plan of a built-in network under a policy, without measurements.

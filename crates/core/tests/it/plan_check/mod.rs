@@ -6,13 +6,13 @@ mod reruns;
 mod sums;
 
 use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Types};
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::OperationId;
 use tightfit_core::plan::{
     Access, Action, BlockId, Budgets, Checked, Compute, CostModel, Fronts, Holding, HostBlockId, Instruction,
     InstructionId, Kind, Mode, NetworkTensor, Options, Pass, Policy, Role, Schedule, Step, Stream, TensorId, Violation,
     Workload, check, plan,
 };
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_units::{Bytes, Error, Nanos};
 
 fn network() -> Network {

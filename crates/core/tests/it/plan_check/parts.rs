@@ -1,12 +1,12 @@
 //! Parts of a mini-batch: schedules that cover every sample once pass the checker, and each fault is found, by name.
 
 use tightfit_conv::{Candidate, Configuration, DivisionCost, Types};
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
 use tightfit_core::plan::step::Cost;
 use tightfit_core::plan::{
     Action, Block, BlockId, Budgets, Compute, CostModel, Fronts, Holding, Instruction, Mode, Options, Pass, Policy,
     Schedule, Step, Violation, Workload, check, footprint, plan,
 };
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_units::Bytes;
 
 const BATCH: usize = 8;

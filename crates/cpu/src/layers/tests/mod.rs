@@ -5,7 +5,7 @@ mod normalization;
 mod planes;
 
 use tightfit_conv::Axis;
-use tightfit_core::network::{Activation, AdamW, Pooling, PoolingMethod, Sampling, Sgd};
+use tightfit_network::{Activation, AdamW, Pooling, PoolingMethod, Sampling, Sgd};
 
 use super::batch_norm::{Affine, PerChannel, PerChannelMut};
 use super::fully_connected::Sizes;

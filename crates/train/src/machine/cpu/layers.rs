@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use tightfit_conv::backend::Scale;
 use tightfit_conv::{Convolution, Layout, Operation, Problem};
-use tightfit_core::network::{LayerKind, Pooling, PoolingMethod, Rule};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_cpu::arena::{Arena, Read, Write};
@@ -16,6 +15,7 @@ use tightfit_cpu::layers::{
     solver,
 };
 use tightfit_cpu::{CpuBackend, Team, random};
+use tightfit_network::{LayerKind, Pooling, PoolingMethod, Rule};
 
 use super::stream::Shared;
 use super::{failed, is_silent, refused};

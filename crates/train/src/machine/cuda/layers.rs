@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Convolution, Operation, Problem};
-use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_cuda::layers::{
@@ -12,6 +11,7 @@ use tightfit_cuda::layers::{
 };
 use tightfit_cuda::safe::Region;
 use tightfit_cuda::{CudaBackend, CudaError};
+use tightfit_network::{LayerKind, Part, PoolingMethod, Shape};
 
 use super::{failed, range, wrong};
 use crate::Error;

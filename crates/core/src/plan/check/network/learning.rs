@@ -1,7 +1,8 @@
 //! The computation of a step in the order of its passes: the content of every tensor, and the contents required at the end.
 
+use tightfit_network::{LayerId, LayerKind};
+
 use super::{Fault, Operand, is_in_place, is_view, unflattened};
-use crate::network::{LayerId, LayerKind};
 use crate::plan::step::Access;
 use crate::plan::{LayerPass, Mode, Pass, Role, Workload};
 

@@ -1,7 +1,8 @@
 //! The operands that each pass of a layer must have.
 
+use tightfit_network::{LayerId, LayerKind, PoolingMethod};
+
 use super::{Fault, Operand, is_view};
-use crate::network::{LayerId, LayerKind, PoolingMethod};
 use crate::plan::step::Access;
 use crate::plan::{LayerPass, Mode, NetworkTensor, Pass, Role, Workload};
 

@@ -1,10 +1,10 @@
 //! An evaluation that rewinds no further than necessary equals one from the beginning.
 
 use tightfit_conv::Types;
+use tightfit_network::Network;
 
 use super::super::model::Model;
 use super::*;
-use crate::Network;
 use crate::plan::draft::Drafter;
 use crate::plan::{CostModel, Fronts, Mode, Options, Stop, Workload};
 
