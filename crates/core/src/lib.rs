@@ -24,8 +24,7 @@
 //! ```
 //!
 //! To store measurements elsewhere, implement [`profile::Store`].
-//! Features: `cache` (SQLite, needs a C compiler), `onnx` (networks from ONNX files) and `tables` (text for a terminal),
-//! all on by default.
+//! Features: `cache` (SQLite, needs a C compiler) and `tables` (text for a terminal), both on by default.
 //!
 //! The folders form layers, and each imports only from those above it:
 //!

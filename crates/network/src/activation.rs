@@ -132,8 +132,11 @@ impl Activation {
         }
     }
 
-    /// Checks its parameters; an error describes the fault.
-    pub(super) fn check(self) -> Result<(), String> {
+    /// Checks its parameters.
+    ///
+    /// # Errors
+    /// The fault, in words.
+    pub fn check(self) -> Result<(), String> {
         let (fits, what) = match self {
             Activation::HardSigmoid { alpha, beta } => (alpha > 0.0 && beta.is_finite(), "alpha must be positive"),
             Activation::Clip { low, high } => (low < high, "low must be below high"),
@@ -169,7 +172,7 @@ impl Activation {
 }
 
 /// The error function by its series: exact to 1e-9 wherever it differs from 1 and -1 by more than that.
-pub(super) fn erf(x: f64) -> f64 {
+pub fn erf(x: f64) -> f64 {
     if x.abs() > 4.5 {
         return x.signum();
     }

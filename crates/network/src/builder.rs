@@ -127,7 +127,10 @@ impl Builder {
     }
 
     /// Returns the builder if every layer so far is valid, otherwise the error of [`Builder::finish`].
-    pub(super) fn check(self) -> Result<Builder, Error> {
+    ///
+    /// # Errors
+    /// As [`Builder::finish`].
+    pub fn check(self) -> Result<Builder, Error> {
         match self.wrong {
             Some(error) => Err(error),
             None => Ok(self),
@@ -135,8 +138,7 @@ impl Builder {
     }
 
     /// The layers so far.
-    #[cfg(feature = "onnx")]
-    pub(super) fn layers(&self) -> &[Layer] {
+    pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 

@@ -74,8 +74,11 @@ impl Function {
         }
     }
 
-    /// Checks that it accepts inputs of these shapes and agrees with the stated facts of the layer; an error describes the fault.
-    pub(super) fn check(&self, other: &Other, inputs: &[Shape]) -> Result<(), String> {
+    /// Checks that it accepts inputs of these shapes and agrees with the stated facts of the layer.
+    ///
+    /// # Errors
+    /// The fault, in words.
+    pub fn check(&self, other: &Other, inputs: &[Shape]) -> Result<(), String> {
         let facts = self.facts(inputs)?;
         let wrong = |what: String| Err(format!("{} does not compute `{}`: {what}", other.operator, self.name()));
         match other {
@@ -162,7 +165,7 @@ impl Function {
     }
 
     /// The parameters for inputs of these shapes, in memory order, with their element counts.
-    pub(super) fn parameter_kinds(&self, inputs: &[Shape]) -> Vec<(ParameterKind, usize)> {
+    pub fn parameter_kinds(&self, inputs: &[Shape]) -> Vec<(ParameterKind, usize)> {
         let Some(&first) = inputs.first() else { return Vec::new() };
         match self {
             Function::Scale => vec![(ParameterKind::Scale, first.channels())],

@@ -103,8 +103,11 @@ impl LayerKind {
         }
     }
 
-    /// The output shape; an error describes the fault of the inputs.
-    pub(super) fn output(&self, inputs: &[Shape]) -> Result<Shape, String> {
+    /// The output shape.
+    ///
+    /// # Errors
+    /// The fault of the inputs, in words.
+    pub fn output(&self, inputs: &[Shape]) -> Result<Shape, String> {
         let one = || match inputs {
             [input] => Ok(*input),
             _ => Err(format!("{} takes one input, not {}", self.name(), inputs.len())),

@@ -24,7 +24,7 @@
 //! A layer list is also a network: unconnected convolutions, each with a separate input and mini-batch.
 //!
 //! `kind` lists the kinds of layers and `behavior` their facts for planning; `maps` assigns outputs to memory; `kernels` lists the convolutions.
-//! `json`, `list` and `onnx` read files.
+//! `json` and `list` read files; ONNX models are read by `tightfit-onnx`.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -41,8 +41,6 @@ mod kind;
 mod layer;
 mod list;
 mod maps;
-#[cfg(feature = "onnx")]
-pub mod onnx;
 mod other;
 mod pooling;
 mod rule;
@@ -51,7 +49,7 @@ mod shape;
 
 use std::path::Path;
 
-pub use activation::Activation;
+pub use activation::{Activation, erf};
 pub use behavior::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, WithRelu, Work};
 pub use builder::{Builder, Filters, Window};
 pub use built_in::{built_in, names};
@@ -97,12 +95,12 @@ impl Network {
         Network { name, layers, consumers }
     }
 
-    /// Opens a built-in network by name, or a file: JSON if the path ends in `.json`, an ONNX model if it ends in
-    /// `.onnx`, otherwise a layer list.
+    /// Opens a built-in network by name, or a file: JSON if the path ends in `.json`, otherwise a layer list.
     ///
     /// # Errors
     /// [`Error::UnknownWord`] with the nearest names if it is neither. [`Error::File`] if the file cannot be read, with the error of
-    /// [`Network::from_json`] or [`Network::from_list`], or if it is a PyTorch file, which must be exported. The errors of [`onnx::Model::read`].
+    /// [`Network::from_json`] or [`Network::from_list`], or if it is a PyTorch file, which must be exported, or an ONNX model,
+    /// which `tightfit_onnx::open` reads.
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);
@@ -110,7 +108,8 @@ impl Network {
             return built_in(name_or_path);
         }
         if path.extension().is_some_and(|extension| extension == "onnx") {
-            return from_onnx(path);
+            let what = "is an ONNX model, which `tightfit_onnx::open` reads".to_owned();
+            return Err(Error::File { path: path.to_owned(), what, source: None });
         }
         if path.extension().is_some_and(|extension| OF_PYTORCH.iter().any(|known| extension == *known)) && path.exists()
         {
@@ -211,15 +210,4 @@ fn of_pytorch(path: &Path) -> Error {
         onnx.display()
     );
     Error::File { path: path.to_owned(), what, source: None }
-}
-
-#[cfg(feature = "onnx")]
-fn from_onnx(path: &Path) -> Result<Network, Error> {
-    onnx::Model::read(path).map(onnx::Model::into_network)
-}
-
-#[cfg(not(feature = "onnx"))]
-fn from_onnx(path: &Path) -> Result<Network, Error> {
-    let what = "cannot be read: this build leaves out ONNX models (feature `onnx`)".to_owned();
-    Err(Error::File { path: path.to_owned(), what, source: None })
 }

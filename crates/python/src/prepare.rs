@@ -8,7 +8,8 @@ use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Worklo
 use tightfit_core::profile::Recording;
 use tightfit_core::report::count;
 use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
-use tightfit_network::{Hyperparameter, Network, onnx};
+use tightfit_network::{Hyperparameter, Network};
+use tightfit_onnx::Model;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::device::{self, Opened};
@@ -209,7 +210,7 @@ impl Words {
 fn open(name: &str) -> Result<(Network, bool), Error> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "onnx") {
-        let model = onnx::Model::read(path)?;
+        let model = Model::read(path)?;
         return Ok((model.network().clone(), model.is_for_inference()));
     }
     Ok((Network::open(name)?, false))

@@ -160,7 +160,7 @@ pub fn networks(py: Python<'_>) -> PyResult<String> {
 /// The layers of a built-in network or a layer list, as a JSON list of objects.
 #[pyfunction]
 pub fn network(name: &str) -> PyResult<String> {
-    let network = Network::open(name).map_err(raise)?;
+    let network = tightfit_onnx::open(name).map_err(raise)?;
     let object = |layer: &tightfit_network::Layer| {
         let convolution = match &layer.kind {
             LayerKind::Convolution { convolution, .. } => Some(convolution.to_string()),

@@ -10,8 +10,8 @@ use tightfit_core::plan::{
     Workload, channel_stride,
 };
 use tightfit_cpu::layers::softmax_loss;
-use tightfit_network::onnx::Shared;
 use tightfit_network::{LayerId, Part, Rule};
+use tightfit_onnx::Shared;
 use tightfit_units::{Bytes, Nanos};
 
 use crate::Error;

@@ -18,8 +18,8 @@ use tightfit_conv::{Layout, Types};
 use tightfit_core::plan::step::Phase;
 use tightfit_core::plan::{Access, Mode, NetworkTensor, Order, Pass, Role, Stream, Workload, channel_stride};
 use tightfit_cpu::layers::batch_norm::MOVE;
-use tightfit_network::onnx::{Numbers, Shared, Slot};
 use tightfit_network::{LayerId, LayerKind, ParameterKind, Shape};
+use tightfit_onnx::{Numbers, Shared, Slot};
 
 use crate::initialize::first_numbers;
 use crate::machine::{Operand, Task};

@@ -9,8 +9,8 @@ use tightfit_core::plan::{
     Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Schedule, Stream, Workload,
     channel_stride, plan,
 };
-use tightfit_network::onnx::{Shared, Slot};
 use tightfit_network::{AdamW, LayerId, Network, Rule, Sgd};
+use tightfit_onnx::{Shared, Slot};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, sums};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Learned, Poison, Solver};

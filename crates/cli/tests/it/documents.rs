@@ -87,7 +87,7 @@ impl PageFolder {
             ("resnet50.script", "resnet50.onnx"),
             ("resnet50.inference", "served.onnx"),
         ] {
-            let packed = std::fs::File::open(format!("{ROOT}/crates/core/tests/data/onnx/{exported}.onnx.gz")).unwrap();
+            let packed = std::fs::File::open(format!("{ROOT}/crates/onnx/tests/data/onnx/{exported}.onnx.gz")).unwrap();
             let mut bytes = Vec::new();
             flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
             std::fs::write(path.join(name), bytes).unwrap();

@@ -11,7 +11,6 @@ mod import;
 mod layers;
 mod mixed;
 mod old_files;
-mod onnx;
 mod parallel;
 mod plan;
 mod plan_check;

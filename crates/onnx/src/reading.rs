@@ -15,7 +15,7 @@ use super::shared::Uses;
 use super::value::{self, Order, Origin, Value};
 use super::weights::Weights;
 use super::{fuse, operators, products, random, table};
-use crate::{Function, LayerId, LayerKind, Network};
+use tightfit_network::{Function, LayerId, LayerKind, Network};
 
 /// The result of reading a graph.
 pub(super) enum Found {

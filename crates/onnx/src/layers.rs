@@ -7,7 +7,7 @@ use tightfit_units::Error;
 use super::call::Call;
 use super::value::{Dims, Map, Origin, Value, sample};
 use super::weights::{Slot, Source};
-use crate::{Builder, LayerId, LayerKind, Network, Other, Shape};
+use tightfit_network::{Builder, LayerId, LayerKind, Network, Other, Shape};
 
 /// Names longer than this are cut.
 const LONGEST_NAME: usize = 120;

@@ -5,7 +5,7 @@ use super::given::not;
 use super::layers::{Layers, name_of};
 use super::value::{Constant, Dims, Map, Value, broadcast, elements};
 use super::weights::Slot;
-use crate::{Function, LayerKind};
+use tightfit_network::{Function, LayerKind};
 
 /// The transpose of the rows and columns of a constant.
 fn turned(constant: &Constant) -> Option<Value> {

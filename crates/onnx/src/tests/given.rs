@@ -79,7 +79,7 @@ fn reason(model: &ModelProto) -> Option<String> {
     let (_folder, path) = file(&bytes(model));
     let model = Model::read(&path).unwrap();
     let network = model.network();
-    let of = |(id, layer): (LayerId, &crate::Layer)| {
+    let of = |(id, layer): (LayerId, &tightfit_network::Layer)| {
         let stays = matches!(&layer.kind, LayerKind::Other(other) if other.function.is_none());
         stays.then(|| model.reason(id).unwrap_or_default().to_owned())
     };

@@ -4,7 +4,7 @@ use super::call::{Call, axis};
 use super::given::not;
 use super::shapes;
 use super::value::{Constant, Map, Value};
-use crate::{Activation, Function, Sampling};
+use tightfit_network::{Activation, Function, Sampling};
 
 /// The function of a node; `None` for an operator that never runs. An error gives the reason why this node cannot run although its operator can.
 pub fn of(call: &Call<'_>) -> Result<Option<Function>, String> {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::proto::data_type;
-use crate::{LayerId, Shape};
+use tightfit_network::{LayerId, Shape};
 
 /// Constants with more elements keep their shape only.
 pub const MOST_ELEMENTS: usize = 4096;

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tightfit_conv::Types;
 use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
-use tightfit_network::Network;
-use tightfit_network::onnx::Model;
-use tightfit_network::{Layer, LayerKind, Part};
+use tightfit_network::{Layer, LayerKind, Network, Part};
+use tightfit_onnx::Model;
 use tightfit_units::Bytes;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/onnx");

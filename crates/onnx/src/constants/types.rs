@@ -1,7 +1,7 @@
 //! The types of elements: their names, their sizes, and the conversion of numbers to them.
 
-use crate::onnx::proto::data_type as of;
-use crate::onnx::value::{Constant, Data, is_floating};
+use crate::proto::data_type as of;
+use crate::value::{Constant, Data, is_floating};
 
 /// Bits of an element; an error continues after the tensor's name.
 pub fn bits(code: i32) -> Result<usize, String> {

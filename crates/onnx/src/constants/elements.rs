@@ -2,10 +2,10 @@
 
 use super::arrange::spread;
 use super::inputs;
-use crate::Activation;
-use crate::onnx::call::Call;
-use crate::onnx::proto::data_type;
-use crate::onnx::value::{Constant, Data};
+use crate::call::Call;
+use crate::proto::data_type;
+use crate::value::{Constant, Data};
+use tightfit_network::Activation;
 
 /// Whether the result is a truth value for any type of inputs.
 pub fn gives_truth(operator: &str) -> bool {
@@ -162,7 +162,7 @@ fn of_one(call: &Call<'_>, x: f64) -> Option<f64> {
         "Reciprocal" => x.recip(),
         "Exp" => x.exp(),
         "Log" => x.ln(),
-        "Erf" => crate::activation::erf(x),
+        "Erf" => tightfit_network::erf(x),
         "Sin" => x.sin(),
         "Cos" => x.cos(),
         "Tan" => x.tan(),

@@ -10,7 +10,7 @@ use tightfit_conv::{Axis, Convolution};
 
 use super::proto::*;
 use super::*;
-use crate::{LayerKind, Other, Shape};
+use tightfit_network::{LayerKind, Other, Shape};
 
 /// An attribute, by the type of its value.
 enum Is<'a> {
@@ -108,7 +108,7 @@ fn file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 
 fn read(model: &ModelProto) -> Result<Network, Error> {
     let (_folder, path) = file(&bytes(model));
-    Network::open(path.to_str().unwrap())
+    crate::open(path.to_str().unwrap())
 }
 
 /// Name, kind and shape of every layer.
@@ -473,10 +473,10 @@ fn files_of_pytorch_are_refused_with_the_line_that_exports_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.pt");
     std::fs::write(&path, b"PK").unwrap();
-    let error = Network::open(path.to_str().unwrap()).unwrap_err().to_string();
+    let error = crate::open(path.to_str().unwrap()).unwrap_err().to_string();
     let onnx = path.with_extension("onnx");
     assert!(error.contains("tightfit.torch.network(model, ") && error.contains(onnx.to_str().unwrap()), "{error}");
-    let error = Network::open("lost.pt").unwrap_err().to_string();
+    let error = crate::open("lost.pt").unwrap_err().to_string();
     assert!(error.contains("cannot be read as a network"), "{error}");
 }
 
@@ -488,7 +488,7 @@ fn other_files_are_refused() {
     {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let error = Network::open(path.to_str().unwrap()).unwrap_err();
+        let error = crate::open(path.to_str().unwrap()).unwrap_err();
         assert!(error.to_string().contains("is not an ONNX model"), "{error}");
     }
     for path in [folder.path().join("lost.onnx"), folder.path().to_owned().join("folder.onnx"), "/dev/zero.onnx".into()]
@@ -496,7 +496,7 @@ fn other_files_are_refused() {
         if path.ends_with("folder.onnx") {
             std::fs::create_dir(&path).unwrap();
         }
-        let error = Network::open(path.to_str().unwrap()).unwrap_err();
+        let error = crate::open(path.to_str().unwrap()).unwrap_err();
         assert!(error.to_string().contains("cannot be read as an ONNX model"), "{error}");
     }
 }
@@ -521,7 +521,7 @@ fn large_weights_are_skipped_unread() {
     let version = import("", 12).encode_to_vec();
     let head = [key(8, version.len() as u64), version, key(7, whole), graph, tensor].concat();
     let (_folder, path) = file(&head);
-    let open = || Network::open(path.to_str().unwrap());
+    let open = || crate::open(path.to_str().unwrap());
     let cut = open().unwrap_err().to_string();
     assert!(cut.contains("cut off or damaged"), "{cut}");
     std::fs::File::options().write(true).open(&path).unwrap().set_len(head.len() as u64 + (3 << 30)).unwrap();

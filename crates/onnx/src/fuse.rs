@@ -14,7 +14,7 @@ use super::given::is_standard;
 use super::graph::Graph;
 use super::value::Value;
 use super::weights::Slot;
-use crate::Function;
+use tightfit_network::Function;
 
 /// Nodes to look at after the first.
 const LONGEST: usize = 24;

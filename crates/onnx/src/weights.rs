@@ -15,7 +15,7 @@ use super::graph::{Graph, shown};
 use super::proto::{EXTERNAL, GraphProto, NodeProto, TensorProto, data_type};
 use super::value::{Constant, Data, Dims, Order, Value, elements};
 use super::{decode, file_error, operators, tensor};
-use crate::{LayerId, LayerKind, Network, ParameterKind};
+use tightfit_network::{LayerId, LayerKind, Network, ParameterKind};
 
 /// Most bytes of weights to read.
 const MOST: Bytes = Bytes::gib(64);

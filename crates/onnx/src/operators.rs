@@ -14,7 +14,7 @@ use super::tensor;
 use super::value::{Constant, Data, Dims, MOST_ELEMENTS, Map, Order, Origin, Value, elements, is_floating};
 use super::weights::Slot;
 use super::{products, windows};
-use crate::{Function, LayerKind, PoolingMethod};
+use tightfit_network::{Function, LayerKind, PoolingMethod};
 
 /// Reads a node. Returns the values of its outputs; these may be fewer than it names.
 pub fn read(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
@@ -201,7 +201,7 @@ fn plain(call: &Call<'_>, layers: &mut Layers) -> Result<Vec<Value>, String> {
     let Some(all) = shapes::of(call)? else {
         let dims = call.stated.clone().ok_or_else(|| unknown(call))?;
         // Its backward pass is unknown and may read everything.
-        let every = |other: &mut crate::Other| (other.reads_inputs, other.reads_output) = (true, true);
+        let every = |other: &mut tightfit_network::Other| (other.reads_inputs, other.reads_output) = (true, true);
         return Ok(vec![layers.other(call, dims, every)?]);
     };
     let maps = call.maps();

@@ -2,8 +2,8 @@
 
 use super::arrange::{pick, spread};
 use super::types;
-use crate::onnx::call::{Call, axis};
-use crate::onnx::value::{Constant, Data};
+use crate::call::{Call, axis};
+use crate::value::{Constant, Data};
 
 /// Whole numbers by their scale and zero point: `(x - zero) · scale`, for the tensor, for each place of an axis, or for
 /// blocks along it.

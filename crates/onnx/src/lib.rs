@@ -7,8 +7,15 @@
 //!                                        |  fuse: activations that are spelled out in several nodes
 //! ```
 //!
+//! ```
+//! // A built-in network, a layer list, the JSON form, or an ONNX model: `model.onnx`.
+//! let network = tightfit_onnx::open("lenet")?;
+//! assert_eq!(network.convolutions().count(), 2);
+//! # Ok::<(), tightfit_units::Error>(())
+//! ```
+//!
 //! Convolutions, pooling, batch normalization and the other layers that every backend runs become these layers. Any other node becomes
-//! [`LayerKind::Other`](super::LayerKind::Other): it is planned from its sizes and the reads of its backward pass, and runs if its function is known.
+//! [`LayerKind::Other`](tightfit_network::LayerKind::Other): it is planned from its sizes and the reads of its backward pass, and runs if its function is known.
 //! The mini-batch of the file, fixed or free, does not matter, because layers have shapes per sample. Weights stay in the file until
 //! [`Model::weights`].
 //!
@@ -17,6 +24,9 @@
 //! 3. `call` gives typed access to a node; `operators`, `windows`, `products`, `shapes`, `functions` and `pointwise` convert it; `fuse`, `evaluate`
 //!    and `random` recognize operations spelled out in several nodes; `layers` collects the result.
 //! 4. `weights`, `tensor` and `shared` read and relate the parameters.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod call;
 mod constants;
@@ -62,7 +72,7 @@ use self::weights::Weights;
 pub use self::weights::{Numbers, Slot};
 use tightfit_units::{Bytes, Error};
 
-use super::{LayerId, Network};
+use tightfit_network::{LayerId, Network};
 
 /// The versions of ONNX's operators ("opset") that are known, attribute by attribute. Files of other versions are refused.
 pub const KNOWN_VERSIONS: RangeInclusive<i64> = 7..=28;
@@ -72,6 +82,18 @@ const MOST_GRAPH: Bytes = Bytes::mib(32);
 
 /// Longest payload to read with the graph; constants that extents depend on are shorter.
 const LONGEST: usize = 64 << 10;
+
+/// Opens a network: an ONNX model if the path ends in `.onnx`, otherwise as [`Network::open`].
+///
+/// # Errors
+/// The errors of [`Model::read`] and of [`Network::open`].
+pub fn open(name_or_path: &str) -> Result<Network, Error> {
+    let path = Path::new(name_or_path);
+    match path.extension().is_some_and(|extension| extension == "onnx") {
+        true => Model::read(path).map(Model::into_network),
+        false => Network::open(name_or_path),
+    }
+}
 
 /// A network from an ONNX file, and where its weights are.
 #[derive(Clone, Debug)]

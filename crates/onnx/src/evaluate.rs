@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::given::Given;
 use super::graph::Graph;
-use crate::{Activation, Function};
+use tightfit_network::{Activation, Function};
 
 /// Largest difference from a function, as a share of the largest value.
 const NEAR: f64 = 1e-5;
@@ -103,7 +103,7 @@ fn apply(given: Given<'_>, inputs: &[Vec<f64>]) -> Option<Vec<f64>> {
         "Reciprocal" => each(&f64::recip),
         "Exp" => each(&f64::exp),
         "Log" => each(&f64::ln),
-        "Erf" => each(&crate::activation::erf),
+        "Erf" => each(&tightfit_network::erf),
         "Tanh" => value(Activation::Tanh),
         "Sigmoid" => value(Activation::Sigmoid),
         "Softplus" => value(Activation::Softplus),

@@ -1,9 +1,9 @@
 //! Operations that only move elements: each lists the sources of its output's elements.
 
 use super::inputs;
-use crate::onnx::call::{Call, axis};
-use crate::onnx::shapes::{permutation, slices};
-use crate::onnx::value::{Constant, Data, elements};
+use crate::call::{Call, axis};
+use crate::shapes::{permutation, slices};
+use crate::value::{Constant, Data, elements};
 
 /// The sources of elements: the sum of a base and, for each axis, the position along it times a step.
 pub struct Walk<'a> {

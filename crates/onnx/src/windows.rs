@@ -8,7 +8,7 @@ use super::graph::shown;
 use super::layers::{Layers, name_of};
 use super::value::{Constant, Dims, Map, Value, elements};
 use super::weights::Slot;
-use crate::{LayerKind, Pooling, PoolingMethod};
+use tightfit_network::{LayerKind, Pooling, PoolingMethod};
 
 /// The spatial extents of an input of one to three spatial dimensions.
 fn spatial(dims: &[usize]) -> Result<&[usize], String> {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::FeatureMaps;
+use tightfit_network::FeatureMaps;
 
 /// A model that covers most of the reader.
 fn varied() -> ModelProto {

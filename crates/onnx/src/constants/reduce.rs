@@ -1,9 +1,9 @@
 //! Operations that combine elements: reductions, products of matrices, normalization.
 
 use super::arrange::{Walk, pick, spread, strides};
-use crate::onnx::call::{Call, axis};
-use crate::onnx::shapes::reduced_axes;
-use crate::onnx::value::{Constant, Data, Dims, broadcast};
+use crate::call::{Call, axis};
+use crate::shapes::reduced_axes;
+use crate::value::{Constant, Data, Dims, broadcast};
 
 /// Combines the elements along some axes.
 pub fn reduce(call: &Call<'_>, input: &Constant) -> Result<Data, String> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::graph::{Graph, shown};
 use super::value::Constant;
 use super::weights::{Slot, Source};
-use crate::{LayerId, Network};
+use tightfit_network::{LayerId, Network};
 
 /// Numbers that several layers use as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
