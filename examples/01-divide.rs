@@ -3,10 +3,10 @@
 
 use tightfit_conv::Backend;
 use tightfit_conv::candidate::Limit;
-use tightfit_core::answer::{Request, optimize};
-use tightfit_core::profile::{Recording, Replay, Selection};
-use tightfit_core::survey::Env;
 use tightfit_network::built_in;
+use tightfit_profile::answer::{Request, optimize};
+use tightfit_profile::survey::Env;
+use tightfit_profile::{Recording, Replay, Selection};
 use tightfit_units::{Bytes, Error};
 
 const PROFILE: &str =

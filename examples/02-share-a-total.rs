@@ -2,10 +2,10 @@
 
 use tightfit_conv::Backend;
 use tightfit_conv::candidate::Limit;
-use tightfit_core::answer::{Request, optimize};
-use tightfit_core::profile::{Recording, Replay, Selection};
-use tightfit_core::survey::{Env, Sizes};
 use tightfit_network::built_in;
+use tightfit_profile::answer::{Request, optimize};
+use tightfit_profile::survey::{Env, Sizes};
+use tightfit_profile::{Recording, Replay, Selection};
 use tightfit_units::{Bytes, Error};
 
 const PROFILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-resnet18.jsonl.gz");

@@ -10,8 +10,8 @@ use tightfit_core::plan::{
     self, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Rivals, Stop, Swept, Workload, check_budget,
     part_sizes, plan_until,
 };
-use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_network::{Kernel, Network, Sgd};
+use tightfit_profile::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_train::machine::cuda::RESERVED;
 use tightfit_units::{Bytes, Error, Nanos};
 

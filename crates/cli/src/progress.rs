@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tightfit_conv::Problem;
-use tightfit_core::survey::{Forecast, Progress};
 use tightfit_network::Kernel;
+use tightfit_profile::survey::{Forecast, Progress};
 use tightfit_units::Nanos;
 
 use crate::message;

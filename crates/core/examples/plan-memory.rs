@@ -10,8 +10,8 @@ use std::time::Instant;
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Candidate, DivisionCost, Operation, Problem, Types};
 use tightfit_core::plan::{Accounting, Algorithms, CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
-use tightfit_core::profile::Recording;
 use tightfit_network::Network;
+use tightfit_profile::Recording;
 use tightfit_units::{Bytes, Error};
 
 /// The paper's networks with their mini-batches, and the baseline that it states, in gigabytes.

@@ -9,7 +9,7 @@ use tightfit_conv::backend::{Effort, Run, Scale, Tensors};
 use tightfit_conv::{
     Algorithm, Backend, Configuration, Device, Measurement, Offer, Operation, Problem, candidate as planned,
 };
-use tightfit_core::profile::sample;
+use tightfit_profile::sample;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::method::{Call, METHODS, Method};

@@ -100,7 +100,7 @@ impl Network {
     /// # Errors
     /// [`Error::UnknownWord`] with the nearest names if it is neither. [`Error::File`] if the file cannot be read, with the error of
     /// [`Network::from_json`] or [`Network::from_list`], or if it is a PyTorch file, which must be exported, or an ONNX model,
-    /// which `tightfit_onnx::open` reads.
+    /// which the crate `tightfit-onnx` reads.
     pub fn open(name_or_path: &str) -> Result<Network, Error> {
         let path = Path::new(name_or_path);
         let looks_like_path = name_or_path.contains(['/', '\\', '.']);
@@ -108,7 +108,7 @@ impl Network {
             return built_in(name_or_path);
         }
         if path.extension().is_some_and(|extension| extension == "onnx") {
-            let what = "is an ONNX model, which `tightfit_onnx::open` reads".to_owned();
+            let what = "is an ONNX model, which the crate `tightfit-onnx` reads".to_owned();
             return Err(Error::File { path: path.to_owned(), what, source: None });
         }
         if path.extension().is_some_and(|extension| OF_PYTORCH.iter().any(|known| extension == *known)) && path.exists()

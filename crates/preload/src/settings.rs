@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use tightfit_core::profile::Cache;
-use tightfit_core::survey::{Divide, Sizes, TuneBudget};
+use tightfit_profile::Cache;
+use tightfit_profile::survey::{Divide, Sizes, TuneBudget};
 use tightfit_units::{Bytes, Error};
 
 use crate::log::warn;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use pyo3::FromPyObject;
 use tightfit_conv::{Algorithm, Backend, Device, Problem};
-use tightfit_core::profile::{Cache, Recording, Replay, Store};
-use tightfit_core::survey::{Env, Forecast, Scope, Silent, forecast};
 use tightfit_cpu::{CpuBackend, host_memory};
 use tightfit_cuda::CudaBackend;
+use tightfit_profile::survey::{Env, Forecast, Scope, Silent, forecast};
+use tightfit_profile::{Cache, Recording, Replay, Store};
 use tightfit_train::machine::cuda::RESERVED;
 use tightfit_units::{Bytes, Error, Nanos};
 

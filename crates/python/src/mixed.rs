@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use tightfit_conv::{Algorithm, Device, Measurement, Notes, optimize};
-use tightfit_core::mixed::{StepOptions, split_network};
-use tightfit_core::profile::{Cache, Model, step_name};
+use tightfit_profile::mixed::{StepOptions, split_network};
+use tightfit_profile::{Cache, Model, step_name};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::{bad_input, raise};

@@ -7,8 +7,8 @@ use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Value, json};
-use tightfit_core::profile::{Cache, Recording};
 use tightfit_network::{LayerKind, Network, names};
+use tightfit_profile::{Cache, Recording};
 use tightfit_units::Bytes;
 
 use crate::failure::raise;

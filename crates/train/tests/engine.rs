@@ -9,8 +9,8 @@ use tightfit_core::plan::{
     Action, Block, BlockId, Checked, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, LayerPass,
     Mode, NetworkTensor, Pass, Role, Schedule, Stream, Workload, footprint,
 };
-use tightfit_core::survey::Slicing;
 use tightfit_network::{LayerKind, Network};
+use tightfit_profile::survey::Slicing;
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Poison, Solver};

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use tightfit_core::report::count;
-use tightfit_core::survey::Sizes;
+use tightfit_profile::survey::Sizes;
 use tightfit_units::Bytes;
 
 use super::run_budget::Budgeted;

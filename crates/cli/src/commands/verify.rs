@@ -2,7 +2,7 @@
 
 use tightfit_conv::backend::Scale;
 use tightfit_conv::execute::SAMPLED_OUTPUTS;
-use tightfit_core::answer::{self, Check};
+use tightfit_profile::answer::{self, Check};
 
 use super::print_optimized;
 use crate::failure::Failure;

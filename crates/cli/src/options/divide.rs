@@ -1,7 +1,7 @@
 //! The option `--divide`.
 
 use clap::Args;
-use tightfit_core::survey::Divide;
+use tightfit_profile::survey::Divide;
 
 /// Along what convolutions are divided.
 #[derive(Args, Clone)]

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::Sizes;
 use tightfit_network::Hyperparameter;
+use tightfit_profile::survey::Sizes;
 use tightfit_units::{Bytes, Nanos};
 
 use super::{Batch, Budget, DivideOption, SolverName, number};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use tightfit_core::survey::TuneBudget;
+use tightfit_profile::survey::TuneBudget;
 use tightfit_units::Bytes;
 
 use super::{DivideOption, RunBudget, SizeOption};

@@ -94,7 +94,7 @@ impl PageFolder {
         }
         std::fs::copy(format!("{ROOT}/crates/train/tests/recorded/small.script.onnx"), path.join("small.onnx"))
             .unwrap();
-        std::fs::copy(format!("{ROOT}/crates/core/data/shipped.jsonl.gz"), path.join("decisions.jsonl.gz")).unwrap();
+        std::fs::copy(format!("{ROOT}/crates/profile/data/shipped.jsonl.gz"), path.join("decisions.jsonl.gz")).unwrap();
         for name in ["photos/1.png", "photos/2.png", "seven.png"] {
             std::fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
             image::GrayImage::from_pixel(12, 12, image::Luma([90])).save(path.join(name)).unwrap();

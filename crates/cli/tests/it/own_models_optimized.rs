@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tightfit_core::profile::Selection;
 use tightfit_network::Kernel;
+use tightfit_profile::Selection;
 
 use crate::folder::Folder;
 use crate::own_models::{ROOT, unpack};

@@ -2,9 +2,9 @@
 
 use tightfit_conv::Configuration;
 use tightfit_conv::candidate::Limit;
+use tightfit_profile::answer::Optimized;
 
 use super::{Align, Grid};
-use crate::answer::Optimized;
 
 const FIELDS: [&str; 15] = [
     "layer",
@@ -88,8 +88,9 @@ fn known(value: Option<impl ToString>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_profile::answer::samples;
+
     use super::*;
-    use crate::answer::samples;
 
     #[test]
     fn fields_and_values() {

@@ -7,9 +7,8 @@ use tightfit_conv::candidate::Limit;
 use tightfit_conv::execute::{Overlapped, Verified};
 use tightfit_conv::optimize::Needs;
 use tightfit_conv::{Candidate, Configuration, Operation, Types};
+use tightfit_profile::answer::{Optimized, OptimizedKernel};
 use tightfit_units::Bytes;
-
-use crate::answer::{Optimized, OptimizedKernel};
 
 /// Writes the result as one indented JSON object that ends in a line feed.
 ///
@@ -255,8 +254,9 @@ impl VerificationObject {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_profile::answer::samples;
+
     use super::*;
-    use crate::answer::samples;
 
     #[test]
     fn the_whole_document() {

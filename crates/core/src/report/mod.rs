@@ -1,5 +1,5 @@
 //! Reports of the result, for humans and programs: one output format per file, all from the same
-//! [`Optimized`](crate::answer::Optimized).
+//! [`Optimized`](tightfit_profile::answer::Optimized).
 //!
 //! ```text
 //!                 +-> table   a terminal            +-> svg::front      one kernel: time against workspace

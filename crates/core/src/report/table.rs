@@ -2,10 +2,10 @@
 
 use tightfit_conv::candidate::Limit;
 use tightfit_conv::execute::{Overlapped, Verified};
+use tightfit_profile::answer::{NotUndivided, Optimized, OptimizedKernel};
 use tightfit_units::{Bytes, Nanos};
 
 use super::{Align, Grid, Slower, Terminal, count, lines, slower};
-use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
 
 /// Writes the result as a table for a terminal of at least 80 columns; every line ends in a line feed.
 ///
@@ -175,8 +175,9 @@ fn without(optimized: &Optimized, why: NotUndivided) -> Option<(String, usize)> 
 
 #[cfg(test)]
 mod tests {
+    use tightfit_profile::answer::samples;
+
     use super::*;
-    use crate::answer::samples;
 
     const WIDE: Terminal = Terminal { width: Some(100), styled: false };
 

@@ -24,9 +24,31 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "conv", layers: &[&["problem"], &["candidate"], &["backend"], &["optimize"], &["execute"]] },
     Crate {
-        name: "core",
-        layers: &[&["flow"], &["profile"], &["survey"], &["mixed"], &["plan"], &["eager"], &["answer"], &["report"]],
+        name: "profile",
+        layers: &[
+            // Measurements: a recording is imported into the cache, and the cache gives recordings.
+            &[
+                "bounds",
+                "cache",
+                "comparison",
+                "corrections",
+                "decision",
+                "key",
+                "model",
+                "owner",
+                "profiler",
+                "recording",
+                "replay",
+                "selection",
+                "statistics",
+                "store",
+            ],
+            &["survey"],
+            &["mixed"],
+            &["answer"],
+        ],
     },
+    Crate { name: "core", layers: &[&["flow"], &["plan"], &["eager"], &["report"]] },
     Crate {
         name: "cpu",
         layers: &[

@@ -1,17 +1,6 @@
 //! The tests of this crate's public interface. One program, which links once.
 
-mod admission;
-mod cache;
-mod cheap;
-mod comparisons;
-mod decisions;
-mod fit;
-mod forecast;
-mod import;
 mod layers;
-mod mixed;
-mod old_files;
-mod parallel;
 mod plan;
 mod plan_check;
 mod plan_exhaustive;
@@ -23,9 +12,5 @@ mod plan_random;
 mod plan_simulate;
 mod plan_tight;
 mod plan_trace;
-mod refused;
-mod shipped;
-mod slices;
 mod small_step;
-mod stale;
 mod step_file;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tightfit_conv::backend::{Effort, Scale};
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Algorithm, DivisionCost, Measurement, Operation, Problem};
-use tightfit_core::profile::Sample;
+use tightfit_profile::Sample;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use tightfit_conv::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Algorithm, Configuration, DivisionCost, Measurement, Notes, Operation, Problem, Types};
-use tightfit_core::profile::corrected;
+use tightfit_profile::corrected;
 use tightfit_units::{Bytes, Error};
 
 use crate::CudaError;

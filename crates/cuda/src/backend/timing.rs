@@ -17,7 +17,7 @@
 //! ```
 
 use tightfit_conv::backend::Effort;
-use tightfit_core::profile::{Sample, sample};
+use tightfit_profile::{Sample, sample};
 use tightfit_units::{Error, Nanos};
 
 use crate::CudaError;

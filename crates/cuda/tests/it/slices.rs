@@ -7,8 +7,8 @@ use tightfit_conv::backend::{Effort, Scale};
 use tightfit_conv::candidate::{Limit, Slices};
 use tightfit_conv::problem::{Cuts, Dimension, Part};
 use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Notes, Operation, Problem, Types};
-use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_profile::survey::{Divide, Env, Scope, Sizes, survey};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_units::{Bytes, Error, Nanos};
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use tightfit_core::profile::Cache;
+use tightfit_profile::Cache;
 use tightfit_units::Error;
 
 use super::unsaved::IN_TRAINING;

@@ -1,7 +1,7 @@
 //! The inputs of choosing.
 
 use tightfit_conv::{Candidate, DivisionCost, Notes, Types};
-use tightfit_core::profile::{Admission, Cache};
+use tightfit_profile::{Admission, Cache};
 use tightfit_units::Nanos;
 
 use super::cache::CacheFile;

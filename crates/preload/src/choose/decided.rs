@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tightfit_conv::{Configuration, Device, DivisionCost, Measurement, Problem};
-use tightfit_core::profile::{Decision, DecisionKey};
-use tightfit_core::survey::Sizes;
 use tightfit_cuda::Host;
+use tightfit_profile::survey::Sizes;
+use tightfit_profile::{Decision, DecisionKey};
 use tightfit_units::Bytes;
 
 use super::chooser::{Chooser, admission, is_deterministic};

@@ -4,8 +4,8 @@
 use std::ops::RangeInclusive;
 
 use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Notes, Problem};
-use tightfit_core::survey::Sizes;
 use tightfit_cuda::Guest;
+use tightfit_profile::survey::Sizes;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::chooser::admission;

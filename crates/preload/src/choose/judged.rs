@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use tightfit_conv::Configuration;
-use tightfit_core::profile::Decision;
 use tightfit_cuda::{Course, CourseResult, Host};
+use tightfit_profile::Decision;
 use tightfit_units::Nanos;
 
 use super::chooser::{Chooser, Knowledge};

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use tightfit_conv::Problem;
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::optimize::divide;
-use tightfit_core::profile::{Cache, Profiler, Store};
-use tightfit_core::survey::{Screen, add_slices, candidates};
 use tightfit_cuda::{CudaBackend, Guest, Host};
+use tightfit_profile::survey::{Screen, add_slices, candidates};
+use tightfit_profile::{Cache, Profiler, Store};
 use tightfit_units::{Bytes, Error};
 
 use super::chooser::{Chooser, Knowledge, admission};

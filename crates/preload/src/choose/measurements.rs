@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use tightfit_conv::Problem;
 use tightfit_conv::candidate::Candidates;
-use tightfit_core::profile::Admission;
-use tightfit_core::survey::{Divide, Sizes};
 use tightfit_cuda::CudaBackend;
+use tightfit_profile::Admission;
+use tightfit_profile::survey::{Divide, Sizes};
 use tightfit_units::Nanos;
 
 use crate::kernel::Question;

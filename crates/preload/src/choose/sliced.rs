@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
-use tightfit_core::survey::{Divide, Slicing};
 use tightfit_cuda::{Guest, Host, must_be_proven, on_copies};
+use tightfit_profile::survey::{Divide, Slicing};
 use tightfit_units::{Bytes, Nanos};
 
 use super::chooser::{Chooser, admission};

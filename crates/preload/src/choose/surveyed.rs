@@ -2,7 +2,7 @@
 //! sets up no candidate but the winner.
 
 use tightfit_conv::{Candidate, Device};
-use tightfit_core::profile::Mark;
+use tightfit_profile::Mark;
 
 use super::cache::CacheFile;
 use super::chooser::admission;

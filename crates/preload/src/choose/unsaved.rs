@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tightfit_conv::{Device, Measurement, Problem};
-use tightfit_core::profile::{Cache, Comparison, ComparisonKey, Decision, DecisionKey};
+use tightfit_profile::{Cache, Comparison, ComparisonKey, Decision, DecisionKey};
 use tightfit_units::Error;
 
 use crate::lock::lock;

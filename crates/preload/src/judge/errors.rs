@@ -2,7 +2,7 @@
 //! process and of earlier ones.
 
 use tightfit_conv::{Algorithm, Configuration, DivisionCost, Notes};
-use tightfit_core::profile::Comparison;
+use tightfit_profile::Comparison;
 
 use super::accuracy::is_allowed;
 use crate::kernel::Question;
@@ -129,8 +129,8 @@ fn transform(notes: Notes) -> Option<Notes> {
 mod tests {
     use tightfit_conv::Candidate;
     use tightfit_conv::backend::Scale;
-    use tightfit_core::survey::{Divide, Sizes};
     use tightfit_cuda::Chosen;
+    use tightfit_profile::survey::{Divide, Sizes};
     use tightfit_units::{Bytes, Nanos};
 
     use super::*;

@@ -10,7 +10,7 @@ mod trial;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tightfit_core::survey::Sizes;
+use tightfit_profile::survey::Sizes;
 use tightfit_units::{Bytes, Nanos};
 
 use crate::append_only_list::AppendOnlyList;
@@ -304,8 +304,8 @@ fn address(limits: &Limits) -> usize {
 mod tests {
     use tightfit_conv::backend::Scale;
     use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Notes};
-    use tightfit_core::survey::Divide;
     use tightfit_cuda::Chosen;
+    use tightfit_profile::survey::Divide;
 
     use super::*;
     use crate::settings::Tune;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tightfit_conv::backend::Scale;
 use tightfit_conv::{Candidate, Configuration, Notes, Problem};
-use tightfit_core::profile::ComparisonKey;
 use tightfit_cuda::Chosen;
+use tightfit_profile::ComparisonKey;
 use tightfit_units::{Bytes, Nanos};
 
 use crate::layer::Layer;

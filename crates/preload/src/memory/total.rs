@@ -296,8 +296,8 @@ impl Total {
 #[cfg(test)]
 mod tests {
     use tightfit_conv::{Algorithm, Candidate, DivisionCost, Notes};
-    use tightfit_core::survey::{Divide, Sizes};
     use tightfit_cuda::Chosen;
+    use tightfit_profile::survey::{Divide, Sizes};
 
     use super::*;
     use crate::kernel::{Answer, Kernels, Planned, Question, bits};

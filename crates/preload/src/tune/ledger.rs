@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use tightfit_conv::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
 use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
-use tightfit_core::survey::Divide;
 use tightfit_cuda::{Guest, must_be_proven};
+use tightfit_profile::survey::Divide;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::similar::Similar;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tightfit_conv::Configuration;
-use tightfit_core::profile::Decision;
+use tightfit_profile::Decision;
 use tightfit_units::Nanos;
 
 use super::job::{Job, Verdict};

@@ -9,9 +9,9 @@ use tightfit_core::plan::{
     ALIGNMENT, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy, Schedule,
     Workload, plan,
 };
-use tightfit_core::profile::Cache;
 use tightfit_cuda::Options;
 use tightfit_network::Network;
+use tightfit_profile::Cache;
 use tightfit_test_support::train::bits::{Step, bits};
 use tightfit_test_support::train::networks::{fork_and_join, residual};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};

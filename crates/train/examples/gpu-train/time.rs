@@ -12,9 +12,9 @@ use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy,
     Schedule, Workload, plan,
 };
-use tightfit_core::profile::Cache;
 use tightfit_cuda::Options;
 use tightfit_network::{LayerKind, Rule, Sgd};
+use tightfit_profile::Cache;
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Solver};
 use tightfit_units::{Bytes, Error, Nanos};

@@ -15,9 +15,9 @@ use tightfit_core::plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
     NetworkTensor, Options as PlanOptions, Plan, Policy, Schedule, Stream, Workload, footprint, plan,
 };
-use tightfit_core::survey::Slicing;
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_network::{Builder, Filters, Layer, LayerKind, Network, Rule, Sgd, Shape, Window};
+use tightfit_profile::survey::Slicing;
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual, sums};
 use tightfit_train::data::Batch;

@@ -14,12 +14,12 @@
 
 use tightfit_conv::candidate::Limit;
 use tightfit_conv::{Configuration, Operation};
+use tightfit_profile::answer::{NotUndivided, Optimized, OptimizedKernel};
 use tightfit_units::Bytes;
 
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::answer::{NotUndivided, Optimized, OptimizedKernel};
 
 const ROW: f64 = 20.0;
 const PANEL: f64 = 340.0;
@@ -159,9 +159,10 @@ fn describe(kernel: &OptimizedKernel, configuration: &Configuration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_profile::answer::samples;
+
     use super::super::well_formed::check;
     use super::*;
-    use crate::answer::samples;
 
     #[test]
     fn kernels_in_slices_are_striped() {

@@ -34,7 +34,7 @@ const CUT: f64 = 2.5;
 ///
 /// Draws all points. At most 16 of them, evenly spread, also show their division.
 ///
-/// [`OptimizedKernel::front`]: crate::answer::OptimizedKernel::front
+/// [`OptimizedKernel::front`]: tightfit_profile::answer::OptimizedKernel::front
 pub fn front(title: &str, front: &[Configuration]) -> String {
     let algorithms = algorithms(front);
     let color = |algorithm: &Algorithm| legend::color(algorithms.iter().position(|a| a == algorithm).unwrap_or(0));
@@ -203,9 +203,10 @@ fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_profile::answer::samples;
+
     use super::super::well_formed::{check, text_of};
     use super::*;
-    use crate::answer::samples;
 
     #[test]
     fn long_fronts_show_both_ends() {

@@ -9,12 +9,12 @@
 //!
 //! **Source**: Oyama et al. 2018, figure 1.
 
+use tightfit_profile::answer::Optimized;
 use tightfit_units::{Bytes, Nanos};
 
 use super::axis::{Axis, Frame};
 use super::canvas::{Anchor, Canvas, INK, TEXT, text_width};
 use super::legend::{self, Entry};
-use crate::answer::Optimized;
 
 const BAR: f64 = 16.0;
 const GAP: f64 = 18.0;
@@ -153,9 +153,10 @@ fn layers<'a>(results: &[(&str, &'a Optimized)]) -> Vec<Layer<'a>> {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_profile::answer::samples;
+
     use super::super::well_formed::{check, text_of};
     use super::*;
-    use crate::answer::samples;
 
     #[test]
     fn layers_in_slices_are_striped_and_say_how() {

@@ -1,12 +1,12 @@
 //! Checks every chart, from nothing to 160 kernels: each is a well-formed document with its labels.
 
 use tightfit_conv::candidate::Limit;
+use tightfit_profile::answer::Optimized;
+use tightfit_profile::answer::samples;
 use tightfit_units::{Bytes, Nanos};
 
 use super::canvas::text_width;
 use super::{Curve, allotment, front, limits, per_layer};
-use crate::answer::Optimized;
-use crate::answer::samples;
 
 /// Parses a document and returns its text; panics if tags do not match, attributes are not quoted, or a number is not
 /// finite.

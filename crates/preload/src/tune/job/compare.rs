@@ -142,9 +142,9 @@ mod tests {
 
     use tightfit_conv::backend::Scale;
     use tightfit_conv::{Algorithm, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
-    use tightfit_core::profile::Admission;
-    use tightfit_core::survey::{Divide, Sizes};
     use tightfit_cuda::Chosen;
+    use tightfit_profile::Admission;
+    use tightfit_profile::survey::{Divide, Sizes};
     use tightfit_units::Bytes;
 
     use super::*;

@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use tightfit_conv::optimize::divide;
 use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Notes, Problem};
-use tightfit_core::profile::{Admission, Comparison};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CourseResult, Guest, GuestProgram};
+use tightfit_profile::{Admission, Comparison};
 use tightfit_units::{Bytes, Nanos};
 
 use super::builds::{Built, Target};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tightfit_conv::{Algorithm, DivisionCost, Notes, Problem};
-use tightfit_core::profile::Profiler;
-use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
+use tightfit_profile::Profiler;
+use tightfit_profile::survey::{Screen, Sizes, add_slices, screened};
 use tightfit_units::{Error, Nanos};
 
 use super::{Job, Next};
