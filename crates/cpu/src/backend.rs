@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use tightfit_conv::backend::{Effort, Run, Scale, Tensors};
+use tightfit_conv::backend::{Effort, Run, Scale, Tensors, sample};
 use tightfit_conv::{
     Algorithm, Backend, Configuration, Device, Measurement, Offer, Operation, Problem, candidate as planned,
 };
-use tightfit_profile::sample;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::method::{Call, METHODS, Method};

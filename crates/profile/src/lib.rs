@@ -29,7 +29,7 @@
 //! - `profiler` measures on demand and keeps results in a `store`; `cache` is the store on disk.
 //! - `recording` is the profile file; `replay` answers from recordings as a backend.
 //! - `decision` and `comparison` hold results about the convolutions of programs.
-//! - `bounds` checks everything that is imported, saved or read; `corrections` amends the notes of libraries.
+//! - `bounds` checks everything that is imported, saved or read.
 //! - `model` finds a network or a recorded program by name.
 //!
 //! Above these stand the folders, each of which imports only from those before it: [`survey`] (which sizes to measure), [`mixed`] (unequal
@@ -42,7 +42,6 @@ mod bounds;
 #[cfg(feature = "cache")]
 mod cache;
 mod comparison;
-mod corrections;
 mod decision;
 mod key;
 pub mod mixed;
@@ -52,14 +51,12 @@ mod profiler;
 mod recording;
 mod replay;
 mod selection;
-mod statistics;
 mod store;
 pub mod survey;
 
 #[cfg(feature = "cache")]
 pub use cache::{Cache, Imported, Mark, Summary};
 pub use comparison::{Comparison, ComparisonKey};
-pub use corrections::corrected;
 pub use decision::{Decision, DecisionKey};
 pub use key::{is_step_name, step_name};
 pub use model::Model;
@@ -69,5 +66,4 @@ pub(crate) use profiler::{Known, Rivals};
 pub use recording::{Recording, Shipped};
 pub use replay::Replay;
 pub use selection::Selection;
-pub use statistics::{Sample, sample};
 pub use store::Store;

@@ -1,11 +1,11 @@
 //! A backend that answers from recorded profiles, so that everything except running kernels works without the device.
 
-use tightfit_conv::backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors};
+use tightfit_conv::backend::{Backend, Device, Effort, Offer, Run, Scale, Tensors, corrected};
 use tightfit_conv::candidate::{Algorithm, Measurement};
 use tightfit_conv::{Configuration, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error};
 
-use super::{Recording, corrected};
+use super::Recording;
 
 /// A recorded device.
 #[derive(Clone, Debug)]

@@ -1,6 +1,8 @@
 //! The interface of all backends: list algorithms, report their workspaces and times, and run configurations. `task` has the inputs and results of a
-//! run.
+//! run, `sample` repeats a timing, and `corrections` amends the notes of libraries.
 
+mod corrections;
+mod sample;
 mod task;
 
 use std::fmt;
@@ -9,6 +11,8 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
+pub use corrections::corrected;
+pub use sample::{Sample, sample};
 pub use task::{Run, Scale, Task, Tensors, Together};
 
 use tightfit_units::{Bytes, Error, Nanos};

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tightfit_conv::backend::{Effort, Scale};
+use tightfit_conv::backend::{Effort, Sample, Scale};
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Algorithm, DivisionCost, Measurement, Operation, Problem};
-use tightfit_profile::Sample;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};

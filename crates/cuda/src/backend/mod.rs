@@ -27,10 +27,9 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tightfit_conv::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
+use tightfit_conv::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together, corrected};
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Algorithm, Configuration, DivisionCost, Measurement, Notes, Operation, Problem, Types};
-use tightfit_profile::corrected;
 use tightfit_units::{Bytes, Error};
 
 use crate::CudaError;

@@ -16,8 +16,7 @@
 //!              |             |        | .. ..      the same as without a bound
 //! ```
 
-use tightfit_conv::backend::Effort;
-use tightfit_profile::{Sample, sample};
+use tightfit_conv::backend::{Effort, Sample, sample};
 use tightfit_units::{Error, Nanos};
 
 use crate::CudaError;

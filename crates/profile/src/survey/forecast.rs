@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tightfit_conv::backend::{Effort, Run, Scale, Tensors};
+use tightfit_conv::backend::{Effort, Run, Scale, Tensors, sample};
 use tightfit_conv::{Algorithm, Backend, Configuration, Device, Measurement, Offer, Operation, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::env::Env;
 use super::survey::{Scope, by_work, survey_one};
-use crate::{Profiler, Store, sample};
+use crate::{Profiler, Store};
 
 /// Predicts the time of one run of an algorithm on a problem.
 pub type Expected<'a> = dyn Fn(&Problem, &Algorithm) -> Nanos + Sync + 'a;

@@ -7,8 +7,9 @@
 //!     all far over the bound: these are enough
 //! ```
 
-use tightfit_conv::backend::Effort;
 use tightfit_units::{Error, Nanos};
+
+use super::Effort;
 
 /// The median of repeated times, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq)]

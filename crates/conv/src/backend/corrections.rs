@@ -3,8 +3,7 @@
 //! A missing note puts an algorithm in the wrong numerical class. The corrections apply to old measurements as well, so
 //! recordings are read with them.
 
-use tightfit_conv::candidate::{Algorithm, Notes};
-use tightfit_conv::{Device, Operation};
+use crate::{Algorithm, Device, Notes, Operation};
 
 /// Notes to add to a library's report about one algorithm.
 struct Correction {
@@ -32,7 +31,7 @@ const CORRECTIONS: &[Correction] = &[
 ///
 /// ```
 /// use tightfit_conv::{Algorithm, Device, Notes, Operation};
-/// use tightfit_profile::corrected;
+/// use tightfit_conv::backend::corrected;
 /// let library = "cudnn 9.19.0 / driver 580.159 / cuda 13.0".to_owned();
 /// let device = Device { backend: "cuda".to_owned(), name: "NVIDIA H200".to_owned(), library, threads: 0 };
 /// let engine = Algorithm::new("engine17:k25=0");
