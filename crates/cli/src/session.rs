@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tightfit_conv::{Backend, Device, Problem, Types};
-use tightfit_core::report::count;
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
 use tightfit_profile::survey::{Env, Progress};
 use tightfit_profile::{Cache, Model, Recording, Replay, Store};
+use tightfit_report::count;
 
 use crate::failure::Failure;
 use crate::options::Common;

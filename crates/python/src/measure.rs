@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use serde_json::json;
 use tightfit_conv::optimize::front;
 use tightfit_conv::{Candidate, Problem};
-use tightfit_core::report::svg;
 use tightfit_network::Kernel;
 use tightfit_profile::survey::{Scope, survey};
 use tightfit_profile::{Model, Recording, Selection};
+use tightfit_report::svg;
 use tightfit_units::{Bytes, Error};
 
 use crate::device::{self, Opened};

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use tightfit_conv::Device;
 use tightfit_core::plan::Plan;
-use tightfit_core::report::Terminal;
-use tightfit_core::report::plan as report;
 use tightfit_network::Network;
+use tightfit_report::{Terminal, plan as report};
 use tightfit_units::output;
 
 use crate::failure::bad_input;

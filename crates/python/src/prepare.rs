@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
 use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes};
-use tightfit_core::report::count;
 use tightfit_network::{Hyperparameter, Network};
 use tightfit_onnx::Model;
 use tightfit_profile::Recording;
 use tightfit_profile::survey::{Divide, Scope, survey, tensor_memory};
+use tightfit_report::count;
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::device::{self, Opened};

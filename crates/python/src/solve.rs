@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use tightfit_conv::candidate::Limit;
 use tightfit_conv::{Backend, Configuration, Operation};
-use tightfit_core::report::{self, svg};
 use tightfit_profile::answer::{self, Optimized, OptimizedKernel, Request};
 use tightfit_profile::survey::Env;
 use tightfit_profile::{Model, Recording, Replay, Selection};
+use tightfit_report::{self as report, svg};
 use tightfit_units::{Bytes, Error};
 
 use crate::failure::raise;

@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use tightfit_conv::Problem;
 use tightfit_conv::backend::Scale;
 use tightfit_conv::execute::SAMPLED_OUTPUTS;
-use tightfit_core::report;
 use tightfit_network::distinct;
 use tightfit_profile::answer::{self, Check};
+use tightfit_report as report;
 use tightfit_units::Error;
 
 use crate::device::{self, Opened};

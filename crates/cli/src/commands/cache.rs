@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use tightfit_conv::{Configuration, Device};
-use tightfit_core::report::{Align, Grid, count};
 use tightfit_profile::{Cache, Imported, Recording};
+use tightfit_report::{Align, Grid, count};
 use tightfit_units::{Nanos, output};
 
 use super::print_grid;

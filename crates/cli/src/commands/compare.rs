@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use serde_json::json;
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
 use tightfit_units::Bytes;
 
 use super::run::{not_started, prepared};

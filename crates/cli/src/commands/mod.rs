@@ -32,8 +32,8 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use terminal_size::Width;
-use tightfit_core::report::{Grid, Terminal, csv, json, table};
 use tightfit_profile::answer::Optimized;
+use tightfit_report::{Grid, Terminal, csv, json, table};
 
 use crate::failure::{Failure, print};
 use crate::options::Format;

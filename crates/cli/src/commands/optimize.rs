@@ -1,9 +1,9 @@
 //! `tightfit optimize NETWORK`
 
 use tightfit_conv::candidate::Limit;
-use tightfit_core::report::svg;
 use tightfit_profile::answer::{Optimized, Request};
 use tightfit_profile::survey::Sizes;
+use tightfit_report::svg;
 use tightfit_units::{Bytes, Error};
 
 use super::print_optimized;

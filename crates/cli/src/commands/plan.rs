@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use tightfit_conv::{Backend, Device};
 use tightfit_core::plan::ASSUMED_RATES;
 use tightfit_core::plan::step::StepFile;
-use tightfit_core::report::plan as report;
 use tightfit_network::Network;
+use tightfit_report::plan as report;
 use tightfit_units::Bytes;
 
 use crate::failure::{Failure, check_outputs, first, print, write_file};

@@ -1,7 +1,7 @@
 //! `tightfit predict NETWORK IMAGES ..`
 
 use serde_json::{Value, json};
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
 use tightfit_train::Prediction;
 use tightfit_units::Bytes;
 

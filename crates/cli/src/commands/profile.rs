@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use serde_json::json;
-use tightfit_core::report::{Align, Grid};
 use tightfit_profile::Spent;
 use tightfit_profile::survey::Scope;
+use tightfit_report::{Align, Grid};
 use tightfit_units::Nanos;
 
 use super::print_grid;

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
-use tightfit_core::report::count;
 use tightfit_profile::survey::Sizes;
+use tightfit_report::count;
 use tightfit_units::Bytes;
 
 use super::run_budget::Budgeted;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::AtomicBool;
 
-use tightfit_core::report::{Align, Grid, lines};
 use tightfit_profile::Model;
 use tightfit_profile::mixed::{MixedSplit, StepOptions, split_network};
+use tightfit_report::{Align, Grid, lines};
 use tightfit_units::{Bytes, Nanos};
 
 use super::print_grid;

@@ -1,6 +1,6 @@
 //! `tightfit test NETWORK`
 
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
 use tightfit_train::{Prediction, Score};
 use tightfit_units::Bytes;
 

@@ -46,7 +46,7 @@ const CRATES: &[Crate] = &[
             &["answer"],
         ],
     },
-    Crate { name: "core", layers: &[&["flow"], &["plan"], &["eager"], &["report"]] },
+    Crate { name: "core", layers: &[&["flow"], &["plan"], &["eager"]] },
     Crate {
         name: "cpu",
         layers: &[

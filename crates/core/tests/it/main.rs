@@ -11,6 +11,5 @@ mod plan_parts;
 mod plan_random;
 mod plan_simulate;
 mod plan_tight;
-mod plan_trace;
 mod small_step;
 mod step_file;

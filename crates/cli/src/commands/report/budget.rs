@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
 use tightfit_units::Bytes;
 
 /// A report of a budget.

@@ -2,9 +2,9 @@
 
 use tightfit_conv::candidate::Limit;
 use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Problem};
-use tightfit_core::report::{count, svg};
 use tightfit_profile::answer::{NotUndivided, Optimized, OptimizedKernel, Profiling};
 use tightfit_profile::survey::{Divide, Sizes};
+use tightfit_report::{count, svg};
 use tightfit_units::{Bytes, Nanos};
 
 use super::document::{Kernel, Report};

@@ -1,7 +1,7 @@
 //! One row per kernel.
 
 use serde_json::{Value, json};
-use tightfit_core::report::{Align, Grid, Terminal};
+use tightfit_report::{Align, Grid, Terminal};
 use tightfit_units::Nanos;
 
 use super::document::{Kernel, Report};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tightfit_core::report::count;
+use tightfit_report::count;
 use tightfit_units::{Bytes, Nanos};
 
 use super::document::{Kernel, Report, Totals};

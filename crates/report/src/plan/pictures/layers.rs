@@ -7,13 +7,13 @@
 //!       +-conv1-pool1
 //! ```
 
+use tightfit_core::plan::{Kind, LayerPlan, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use super::kind_color;
-use crate::plan::{Kind, LayerPlan, Plan};
-use crate::report::svg::axis::{Axis, Frame};
-use crate::report::svg::canvas::{Anchor, Canvas, INK, Marker, TEXT, text_width};
-use crate::report::svg::legend::{self, Entry, color};
+use crate::svg::axis::{Axis, Frame};
+use crate::svg::canvas::{Anchor, Canvas, INK, Marker, TEXT, text_width};
+use crate::svg::legend::{self, Entry, color};
 
 const SLOT: f64 = 18.0;
 const BAR: f64 = 12.0;

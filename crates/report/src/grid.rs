@@ -39,7 +39,7 @@ pub struct Terminal {
 /// Rows under a header.
 ///
 /// ```
-/// use tightfit_core::report::{Align, Grid, Terminal};
+/// use tightfit_report::{Align, Grid, Terminal};
 /// let mut grid = Grid::new([("network", Align::Left), ("layers", Align::Right)]);
 /// grid.push(["alexnet", "5"]);
 /// grid.push(["a, b", "13"]);

@@ -1,11 +1,11 @@
 //! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
 use tightfit_conv::Device;
+use tightfit_core::plan::{Accounting, Kind, MapTreatment, Mode, Plan, Policy};
 use tightfit_units::{Bytes, Nanos};
 
 use super::grid;
-use crate::plan::{Accounting, Kind, MapTreatment, Mode, Plan, Policy};
-use crate::report::{Align, Grid, Terminal, lines, rounded};
+use crate::{Align, Grid, Terminal, lines, rounded};
 
 /// Writes the plan as a table for a terminal; every line ends in a line feed. The times were measured on `device`.
 pub fn table(plan: &Plan, device: &Device, terminal: Terminal) -> String {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn attempts_are_listed() {
-        let plan = samples::planned("vgg16", 8, crate::plan::Policy::VdnnDynamic, Bytes::gib(3));
+        let plan = samples::planned("vgg16", 8, tightfit_core::plan::Policy::VdnnDynamic, Bytes::gib(3));
         let text = table(&plan, &samples::device(), Terminal::default());
         assert!(text.contains("\nall(m) ") && text.contains(" chosen\n"), "{text}");
         assert!(text.contains("\nattempts        (m): algorithms with the least workspace, (p): "), "{text}");

@@ -18,7 +18,7 @@ pub struct Curve {
 /// Draws one curve per choice of sizes; `limit` is the label of the horizontal axis.
 ///
 /// ```
-/// use tightfit_core::report::svg::{Curve, limits};
+/// use tightfit_report::svg::{Curve, limits};
 /// use tightfit_units::{Bytes, Nanos};
 /// let fit = Curve {
 ///     name: "fit".to_owned(),

@@ -15,8 +15,10 @@ use serde_json::{Map, Value, json};
 use tightfit_conv::Device;
 use tightfit_units::Bytes;
 
-use crate::plan::step::{Access, Stage};
-use crate::plan::{Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream};
+use tightfit_core::plan::step::{Access, Stage};
+use tightfit_core::plan::{
+    Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream,
+};
 
 /// Writes the planned step as a trace: one JSON object with `traceEvents`, one event per line. The times were measured on `device`.
 pub fn trace(plan: &Plan, device: &Device) -> String {

@@ -8,8 +8,18 @@
 //!                 +-> svg ------------------------> +-> svg::limits     one network: time against the limit
 //! ```
 //!
+//! ```
+//! use tightfit_report::{Align, Grid};
+//!
+//! let mut grid = Grid::new([("kernel", Align::Left), ("ms", Align::Right)]);
+//! grid.push(["conv1", "1.5"]);
+//! assert_eq!(grid.csv(), "kernel,ms\nconv1,1.5\n");
+//! ```
+//!
 //! The functions only read, and return a string; empty results make empty reports. `grid` aligns rows, `head` writes the lines above a table,
 //! `slower` lists slowed down kernels, and `plan` reports plans.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod csv;
 mod grid;

@@ -7,13 +7,13 @@
 //!         +--------------------------------- time
 //! ```
 
+use tightfit_core::plan::{Action, Block, BlockId, Kind, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use super::{WIDTH, kind_color};
-use crate::plan::{Action, Block, BlockId, Kind, Plan};
-use crate::report::svg::axis::{Axis, Frame};
-use crate::report::svg::canvas::Canvas;
-use crate::report::svg::legend::{self, Entry};
+use crate::svg::axis::{Axis, Frame};
+use crate::svg::canvas::Canvas;
+use crate::svg::legend::{self, Entry};
 
 /// Draws every block of the device arena.
 pub fn arena(plan: &Plan) -> String {
@@ -71,7 +71,7 @@ fn lives(plan: &Plan) -> Vec<[Nanos; 2]> {
 
 /// The treatment of a feature map between its uses.
 fn fate(plan: &Plan, block: &Block) -> String {
-    let found = plan.maps.iter().find(|map| block.holds == crate::plan::Holding::Tensor(map.map));
+    let found = plan.maps.iter().find(|map| block.holds == tightfit_core::plan::Holding::Tensor(map.map));
     found.map_or_else(String::new, |map| format!("; {}", map.fate.name()))
 }
 

@@ -7,7 +7,7 @@ const WIDTH: usize = 80;
 /// last line ends in a line feed.
 ///
 /// ```
-/// use tightfit_core::report::lines;
+/// use tightfit_report::lines;
 /// assert_eq!(lines(["resnet18", "mini-batch 16"]), "resnet18, mini-batch 16\n");
 /// ```
 pub fn lines<S: AsRef<str>>(parts: impl IntoIterator<Item = S>) -> String {

@@ -1,13 +1,13 @@
 //! Horizontal bars of bytes: a plan's totals, and its peak of live bytes by kind.
 
+use tightfit_core::plan::{Kind, Plan};
 use tightfit_units::Bytes;
 
 use super::{WIDTH, kind_color};
-use crate::plan::{Kind, Plan};
-use crate::report::rounded;
-use crate::report::svg::axis::{Axis, Frame};
-use crate::report::svg::canvas::{Anchor, Canvas, TEXT, text_width};
-use crate::report::svg::legend::{self, color};
+use crate::rounded;
+use crate::svg::axis::{Axis, Frame};
+use crate::svg::canvas::{Anchor, Canvas, TEXT, text_width};
+use crate::svg::legend::{self, color};
 
 const ROW: f64 = 24.0;
 

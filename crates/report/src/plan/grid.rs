@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use tightfit_core::plan::{MapPlan, Plan};
 use tightfit_units::{Bytes, Nanos};
 
-use crate::plan::{MapPlan, Plan};
-use crate::report::{Align, Grid};
+use crate::{Align, Grid};
 
 /// One row per layer, for people.
 ///

@@ -7,13 +7,14 @@
 //! lane-2          |-- conv2b --|                             only where branches run side by side
 //! ```
 
+use tightfit_core::plan::step::{Stage, Step};
+use tightfit_core::plan::{Action, Instruction, Plan, Span, Stream};
+
 use super::super::words;
 use super::WIDTH;
-use crate::plan::step::{Stage, Step};
-use crate::plan::{Action, Instruction, Plan, Span, Stream};
-use crate::report::svg::axis::{Axis, Frame};
-use crate::report::svg::canvas::{Anchor, Canvas, INK, TEXT};
-use crate::report::svg::legend::{self, Entry, color};
+use crate::svg::axis::{Axis, Frame};
+use crate::svg::canvas::{Anchor, Canvas, INK, TEXT};
+use crate::svg::legend::{self, Entry, color};
 
 const ROW: f64 = 44.0;
 const BAR: f64 = 28.0;

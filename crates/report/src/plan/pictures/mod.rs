@@ -19,8 +19,9 @@ pub use maps::maps;
 pub use memory::memory;
 pub use streams::streams;
 
-use crate::plan::Kind;
-use crate::report::svg::legend::color;
+use tightfit_core::plan::Kind;
+
+use crate::svg::legend::color;
 
 /// Width of pictures whose size does not depend on the network.
 const WIDTH: f64 = 1040.0;
@@ -40,11 +41,11 @@ fn kind_color(kind: Kind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::plan::Policy;
     use tightfit_units::Bytes;
 
     use super::super::samples;
-    use crate::plan::Policy;
-    use crate::report::svg::well_formed::check;
+    use crate::svg::well_formed::check;
 
     #[test]
     fn pictures_of_every_policy_are_well_formed_and_labeled() {

@@ -6,12 +6,12 @@
 //! pool1    ####                 ==============
 //! ```
 
+use tightfit_core::plan::{MapTreatment, Plan};
 use tightfit_units::{Bytes, Nanos};
 
-use crate::plan::{MapTreatment, Plan};
-use crate::report::svg::axis::{Axis, Frame};
-use crate::report::svg::canvas::{Anchor, Canvas, INK, TEXT, text_width};
-use crate::report::svg::legend::{self, Entry, color};
+use crate::svg::axis::{Axis, Frame};
+use crate::svg::canvas::{Anchor, Canvas, INK, TEXT, text_width};
+use crate::svg::legend::{self, Entry, color};
 
 const ROW: f64 = 16.0;
 const PANEL: f64 = 380.0;

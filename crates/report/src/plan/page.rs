@@ -2,13 +2,13 @@
 //! without scripts.
 
 use tightfit_conv::Device;
+use tightfit_core::plan::Plan;
 use tightfit_units::Bytes;
 
 use super::table::summary;
 use super::{grid, pictures};
-use crate::plan::Plan;
-use crate::report::svg::canvas::escape;
-use crate::report::{Terminal, rounded};
+use crate::svg::canvas::escape;
+use crate::{Terminal, rounded};
 
 /// The captions of the pictures.
 const MEMORY: &str = "Bytes of live blocks over one step, by kind. Weights, their gradients and momentum stay; maps grow going forward \
@@ -88,10 +88,11 @@ const SCRIPT: &str = include_str!("page.js");
 
 #[cfg(test)]
 mod tests {
+    use tightfit_core::plan::Policy;
+
     use super::super::samples;
     use super::*;
-    use crate::plan::Policy;
-    use crate::report::svg::well_formed::text_of;
+    use crate::svg::well_formed::text_of;
 
     #[test]
     fn the_page_is_well_formed_and_self_contained() {

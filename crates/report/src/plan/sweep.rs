@@ -1,5 +1,6 @@
 //! Plans of one step under several budgets: as rows, as a picture, and as a page.
 
+use tightfit_core::plan::{Plan, Rivals, Swept};
 use tightfit_units::{Bytes, Error, Nanos};
 
 #[cfg(feature = "tables")]
@@ -7,11 +8,10 @@ use super::{
     page::{framed, preformatted},
     pictures,
 };
-use crate::plan::{Plan, Rivals, Swept};
-use crate::report::svg::{Curve, limits};
-use crate::report::{Align, Grid, rounded};
+use crate::svg::{Curve, limits};
+use crate::{Align, Grid, rounded};
 #[cfg(feature = "tables")]
-use crate::report::{Terminal, svg::canvas::escape};
+use crate::{Terminal, svg::canvas::escape};
 
 /// Plans under rising budgets, and the times to compare them with.
 #[derive(Clone, Copy)]

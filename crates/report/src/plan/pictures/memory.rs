@@ -7,13 +7,13 @@
 //!       +-----------------+ time
 //! ```
 
+use tightfit_core::plan::{Kind, KindBytes, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use super::{WIDTH, kind_color};
-use crate::plan::{Kind, KindBytes, Plan};
-use crate::report::svg::axis::{Axis, Frame};
-use crate::report::svg::canvas::{Canvas, INK};
-use crate::report::svg::legend::{self, Entry};
+use crate::svg::axis::{Axis, Frame};
+use crate::svg::canvas::{Canvas, INK};
+use crate::svg::legend::{self, Entry};
 
 /// Number of columns to draw; each shows its highest level.
 const COLUMNS: usize = 450;
@@ -95,7 +95,7 @@ mod tests {
         let mut live = KindBytes::default();
         live.add(Kind::Workspace, 7);
         plan.simulation.levels = [(0, KindBytes::default()), (500_000, live), (500_001, KindBytes::default())]
-            .map(|(at, live)| crate::plan::Level { at: Nanos(at), live })
+            .map(|(at, live)| tightfit_core::plan::Level { at: Nanos(at), live })
             .into();
         let columns = columns(&plan);
         assert_eq!(columns.len(), COLUMNS);
