@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tightfit_conv::{Backend, Types};
-use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
 use tightfit_cpu::CpuBackend;
 use tightfit_network::built_in;
+use tightfit_plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
 use tightfit_profile::survey::{Env, Scope, Sizes, survey};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};

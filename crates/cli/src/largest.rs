@@ -1,8 +1,8 @@
 //! Finds the largest mini-batch that fits in a budget, with plans that measure nothing.
 
 use tightfit_conv::Problem;
-use tightfit_core::plan::{Options, Stop, plan_until};
 use tightfit_network::Network;
+use tightfit_plan::{Options, Stop, plan_until};
 use tightfit_units::Bytes;
 
 use crate::failure::Failure;

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Device, Layout, Operation, Problem};
-use tightfit_core::plan::step::Step;
-use tightfit_core::plan::{
-    self, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Rivals, Stop, Swept, Workload, check_budget,
+use tightfit_network::{Kernel, Network, Sgd};
+use tightfit_plan::step::Step;
+use tightfit_plan::{
+    self as plan, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Rivals, Stop, Swept, Workload, check_budget,
     part_sizes, plan_until,
 };
-use tightfit_network::{Kernel, Network, Sgd};
 use tightfit_profile::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_train::machine::cuda::RESERVED;
 use tightfit_units::{Bytes, Error, Nanos};

@@ -1,4 +1,4 @@
-//! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS, for [`tightfit_core`]: every legacy
+//! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS: every legacy
 //! algorithm and every engine that cuDNN proposes, as one set of candidates.
 //!
 //! Builds without CUDA: opening a [`CudaBackend`] finds the driver and cuDNN, and if they are missing, the error lists

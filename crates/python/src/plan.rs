@@ -1,8 +1,8 @@
 //! Plans of networks and of recorded steps, computed as `tightfit plan` does.
 
 use pyo3::prelude::*;
-use tightfit_core::plan::step::StepFile;
-use tightfit_core::plan::{self as planner, CostModel, NamedMachine, Options, Policy, Stop};
+use tightfit_plan::step::StepFile;
+use tightfit_plan::{self as planner, CostModel, NamedMachine, Options, Policy, Stop};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::bad_input;

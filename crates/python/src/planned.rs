@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use tightfit_conv::Device;
-use tightfit_core::plan::Plan;
 use tightfit_network::Network;
+use tightfit_plan::Plan;
 use tightfit_report::{Terminal, plan as report};
 use tightfit_units::output;
 

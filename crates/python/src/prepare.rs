@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
-use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes};
 use tightfit_network::{Hyperparameter, Network};
 use tightfit_onnx::Model;
+use tightfit_plan::{self as plan, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes};
 use tightfit_profile::Recording;
 use tightfit_profile::survey::{Divide, Scope, survey, tensor_memory};
 use tightfit_report::count;

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::time::Instant;
 
 use tightfit_conv::problem::Storage;
-use tightfit_core::plan::{
-    Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Order, ParameterKind, Pass, Role, Schedule,
-    Workload, channel_stride,
-};
 use tightfit_cpu::layers::softmax_loss;
 use tightfit_network::{LayerId, Part, Rule};
 use tightfit_onnx::Shared;
+use tightfit_plan::{
+    Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Order, ParameterKind, Pass, Role, Schedule,
+    Workload, channel_stride,
+};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::Error;

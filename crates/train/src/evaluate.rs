@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{DivisionCost, Operation, Problem};
-use tightfit_core::plan::{
+use tightfit_cpu::layers::softmax_loss;
+use tightfit_plan::{
     Action, Algorithms, Checked, CostModel, Fronts, LayerPass, Mode, Options, Pass, Policy, Schedule, Workload, plan,
 };
-use tightfit_cpu::layers::softmax_loss;
 use tightfit_units::{Bytes, Nanos};
 
 use crate::data::{Loader, Source};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{DivisionCost, Operation, Types};
-use tightfit_core::plan::{
+use tightfit_network::{Builder, Filters, LayerId, Network, Rule, Sgd, Shape};
+use tightfit_plan::{
     Action, Algorithms, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy, Workload, plan,
 };
-use tightfit_network::{Builder, Filters, LayerId, Network, Rule, Sgd, Shape};
 use tightfit_test_support::train::{THREADS, configuration};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options};

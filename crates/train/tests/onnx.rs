@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use tightfit_conv::Types;
-use tightfit_core::plan::{Budgets, Checked, Mode, Workload};
 use tightfit_network::{Rule, Sgd};
 use tightfit_onnx::{Model, Numbers, Slot};
+use tightfit_plan::{Budgets, Checked, Mode, Workload};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Poison, Solver, replace_weights};

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{DivisionCost, Types};
-use tightfit_core::plan::{
+use tightfit_network::{Builder, Filters, Network, Rule, Sgd, Shape, Window};
+use tightfit_plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Stream, Workload, plan,
 };
-use tightfit_network::{Builder, Filters, Network, Rule, Sgd, Shape, Window};
 use tightfit_test_support::train::{
     THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual, sums,
 };

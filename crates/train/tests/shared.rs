@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{DivisionCost, Types};
-use tightfit_core::plan::{
+use tightfit_network::{AdamW, LayerId, Network, Rule, Sgd};
+use tightfit_onnx::{Shared, Slot};
+use tightfit_plan::{
     Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Schedule, Stream, Workload,
     channel_stride, plan,
 };
-use tightfit_network::{AdamW, LayerId, Network, Rule, Sgd};
-use tightfit_onnx::{Shared, Slot};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, sums};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Learned, Poison, Solver};

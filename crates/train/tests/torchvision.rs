@@ -12,9 +12,9 @@ use std::process::Command;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{DivisionCost, Operation, Types};
-use tightfit_core::plan::{CostModel, Fronts, Mode, Options as Asked, Policy, Workload, plan};
 use tightfit_network::Network;
 use tightfit_onnx::Model;
+use tightfit_plan::{CostModel, Fronts, Mode, Options as Asked, Policy, Workload, plan};
 use tightfit_test_support::train::{THREADS, configuration};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::machine::cpu::{CpuMachine, Options};

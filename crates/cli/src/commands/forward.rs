@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tightfit_conv::Device;
-use tightfit_core::plan::{Mode, Plan};
 use tightfit_network::Network;
+use tightfit_plan::{Mode, Plan};
 use tightfit_report::{count, lines};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Dataset, Source};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use tightfit_conv::Device;
-use tightfit_core::plan::{Mode, Plan};
 use tightfit_network::{LayerKind, Network, Shape};
+use tightfit_plan::{Mode, Plan};
 use tightfit_train::{Engine, Machine};
 use tightfit_units::{Bytes, Nanos};
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use tightfit_conv::{Backend, Device};
-use tightfit_core::plan::ASSUMED_RATES;
-use tightfit_core::plan::step::StepFile;
 use tightfit_network::Network;
+use tightfit_plan::ASSUMED_RATES;
+use tightfit_plan::step::StepFile;
 use tightfit_report::plan as report;
 use tightfit_units::Bytes;
 

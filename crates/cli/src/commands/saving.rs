@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tightfit_core::plan::Workload;
 use tightfit_network::{AdamW, Rule, Sgd};
+use tightfit_plan::Workload;
 use tightfit_train::{Decay, Engine, Learned, LearningRate, Machine, Progress, Solver, checkpoint};
 use tightfit_units::output;
 

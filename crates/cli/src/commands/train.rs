@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tightfit_conv::Device;
-use tightfit_core::plan::{Mode, Plan, Workload};
 use tightfit_network::{Network, Rule, Shape};
 use tightfit_onnx::Shared;
+use tightfit_plan::{Mode, Plan, Workload};
 use tightfit_report::{Align, Grid, count, lines};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Augmentation, Dataset, Loader, Source};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use tightfit_core::plan::{self, Algorithms};
 use tightfit_network::Hyperparameter;
+use tightfit_plan::{self as plan, Algorithms};
 use tightfit_profile::survey::Sizes;
 use tightfit_units::{Bytes, Nanos};
 

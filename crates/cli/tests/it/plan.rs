@@ -223,7 +223,7 @@ fn plans_networks_and_pages_round_trip() {
     let measured = "--batch 8 --budget 8MiB --backend cpu --sizes undivided";
     folder.succeed(&format!("plan mine.json {measured} --out plan.json.gz --html plan.html"));
     assert!(std::fs::read_to_string(at("plan.html")).unwrap().starts_with("<!DOCTYPE html>"));
-    let (network, plan) = tightfit_core::plan::Plan::read(&at("plan.json.gz")).unwrap();
+    let (network, plan) = tightfit_plan::Plan::read(&at("plan.json.gz")).unwrap();
     assert_eq!(network, tightfit_network::Network::open("lenet").unwrap());
     assert_eq!((plan.batch, plan.network.as_str()), (8, "lenet"));
     let table = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB");
@@ -348,7 +348,7 @@ fn placing_again_never_makes_a_plan_larger_than_its_budget() {
 #[test]
 fn a_recorded_step_is_planned_from_its_file() {
     let folder = Folder::new();
-    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/data/steps/residual-4.json");
+    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../plan/tests/data/steps/residual-4.json");
     let free = folder.json(&format!("plan --step {step} --policy optimal"));
     assert_eq!((free["network"].as_str(), free["batch"].as_u64()), (Some("residual-4"), Some(8)));
     assert_eq!(free["offloaded_bytes"].as_u64().unwrap() + free["recomputed_us"].as_f64().unwrap() as u64, 0);
@@ -457,7 +457,7 @@ fn a_sweep_is_drawn_beside_others() {
 #[test]
 fn a_trace_has_the_times_and_bytes_that_are_printed() {
     let folder = Folder::new();
-    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/data/steps/residual-4.json");
+    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../plan/tests/data/steps/residual-4.json");
     std::fs::write(folder.path().join("big.json"), SLICED).unwrap();
     let mut commands = vec![
         "plan big.json --batch 1 --budget 700KiB --inference --backend cpu".to_owned(),

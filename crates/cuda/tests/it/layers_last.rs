@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Axis, Layout};
-use tightfit_core::plan::Order;
 use tightfit_cuda::layers::{
     BatchNorm, Libraries, Map, Now, Pool, Statistics, Work, Write, add as add_maps, add_bias, bias_gradient, copy,
     copy_channels, dropout, relu, relu_gradient,
@@ -13,6 +12,7 @@ use tightfit_cuda::layers::{
 use tightfit_cuda::safe::{DeviceBuffer, Event, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_network::{Pooling, PoolingMethod, Rule, Sgd, Shape};
+use tightfit_plan::Order;
 use tightfit_test_support::mocks::Mocks;
 
 const HALVES: [Storage; 2] = [Storage::F16, Storage::Bf16];

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tightfit_conv::Types;
-use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Workload, plan};
 use tightfit_network::{Layer, LayerKind, Network, Part};
 use tightfit_onnx::Model;
+use tightfit_plan::{CostModel, Fronts, Mode, Options, Workload, plan};
 use tightfit_units::Bytes;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/onnx");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tightfit_core::plan::{MapPlan, Plan};
+use tightfit_plan::{MapPlan, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::{Align, Grid};

@@ -1,16 +1,15 @@
 //! The plan as JSON. Programs rely on the keys: add new ones, but never rename any.
 //!
 //! The structs below mirror the document key for key, so the internal types stay free to change. The plan file for the
-//! trainer is a different format; see [`tightfit_core::plan::Plan::to_json`].
+//! trainer is a different format; see [`tightfit_plan::Plan::to_json`].
 
 use serde::Serialize;
 use tightfit_conv::{Device, Types};
-use tightfit_units::{Bytes, Nanos};
-
-use tightfit_core::plan::{
+use tightfit_plan::{
     Accounting, Action, Attempt, Bounded, InParts, Instruction, Kind, LayerPlan, MapPlan, Mode, Plan, Span,
     TensorDecision,
 };
+use tightfit_units::{Bytes, Nanos};
 
 /// Writes the plan as one indented JSON object that ends in a line feed. The times were measured on `device`.
 ///
@@ -269,7 +268,7 @@ impl<'a> InstructionObject<'a> {
             end_us: span.end.as_micros(),
             ..InstructionObject::default()
         };
-        let on_block = |action, block: tightfit_core::plan::BlockId| {
+        let on_block = |action, block: tightfit_plan::BlockId| {
             let block = &plan.schedule.blocks[block.0];
             (action, Some(step.describe(block.holds)), Some(block.offset), Some(block.bytes))
         };

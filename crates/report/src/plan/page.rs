@@ -2,7 +2,7 @@
 //! without scripts.
 
 use tightfit_conv::Device;
-use tightfit_core::plan::Plan;
+use tightfit_plan::Plan;
 use tightfit_units::Bytes;
 
 use super::table::summary;
@@ -88,7 +88,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::plan::Policy;
+    use tightfit_plan::Policy;
 
     use super::super::samples;
     use super::*;

@@ -2,9 +2,8 @@
 
 use tightfit_conv::{Device, Types};
 use tightfit_network::Network;
+use tightfit_plan::{CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 use tightfit_units::Bytes;
-
-use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Plan, Policy, Workload, plan};
 
 /// The plan of a built-in network under a policy, without measurements.
 pub fn planned(network: &str, batch: usize, policy: Policy, budget: Bytes) -> Plan {

@@ -1,6 +1,6 @@
 //! Plans of one step under several budgets: as rows, as a picture, and as a page.
 
-use tightfit_core::plan::{Plan, Rivals, Swept};
+use tightfit_plan::{Plan, Rivals, Swept};
 use tightfit_units::{Bytes, Error, Nanos};
 
 #[cfg(feature = "tables")]

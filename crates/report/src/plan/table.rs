@@ -1,7 +1,7 @@
 //! The plan as a table: a head with the request, one line per layer, the attempts, and the totals.
 
 use tightfit_conv::Device;
-use tightfit_core::plan::{Accounting, Kind, MapTreatment, Mode, Plan, Policy};
+use tightfit_plan::{Accounting, Kind, MapTreatment, Mode, Plan, Policy};
 use tightfit_units::{Bytes, Nanos};
 
 use super::grid;
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn attempts_are_listed() {
-        let plan = samples::planned("vgg16", 8, tightfit_core::plan::Policy::VdnnDynamic, Bytes::gib(3));
+        let plan = samples::planned("vgg16", 8, tightfit_plan::Policy::VdnnDynamic, Bytes::gib(3));
         let text = table(&plan, &samples::device(), Terminal::default());
         assert!(text.contains("\nall(m) ") && text.contains(" chosen\n"), "{text}");
         assert!(text.contains("\nattempts        (m): algorithms with the least workspace, (p): "), "{text}");

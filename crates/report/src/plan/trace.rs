@@ -13,12 +13,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 use tightfit_conv::Device;
+use tightfit_plan::step::{Access, Stage};
+use tightfit_plan::{Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream};
 use tightfit_units::Bytes;
-
-use tightfit_core::plan::step::{Access, Stage};
-use tightfit_core::plan::{
-    Action, BlockId, Compute, HostBlockId, InstructionId, Kind, Level, Plan, Span, Stall, Stream,
-};
 
 /// Writes the planned step as a trace: one JSON object with `traceEvents`, one event per line. The times were measured on `device`.
 pub fn trace(plan: &Plan, device: &Device) -> String {

@@ -1,6 +1,6 @@
 //! Descriptions of a schedule's instructions.
 
-use tightfit_core::plan::{Action, Instruction, Plan};
+use tightfit_plan::{Action, Instruction, Plan};
 
 /// Describes an instruction that takes time; `None` for one that takes none.
 pub fn work(plan: &Plan, instruction: &Instruction) -> Option<String> {

@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 use tightfit_conv::{Device, Types};
-use tightfit_core::plan::step::StepFile;
-use tightfit_core::plan::{
+use tightfit_network::Network;
+use tightfit_plan::step::StepFile;
+use tightfit_plan::{
     Action, CostModel, Fronts, Kind, KindBytes, Level, Mode, Options, Plan, Policy, Stream, Workload, plan,
 };
-use tightfit_network::Network;
 use tightfit_report::plan::trace;
 use tightfit_units::{Bytes, Nanos};
 
@@ -30,7 +30,7 @@ static PLANS: LazyLock<Vec<Plan>> = LazyLock::new(|| {
         Policy::ALL.iter().map(|policy| planned("googlenet", 16, &CostModel::h200(), *policy, 60)).collect();
     plans.push(planned("vgg16", 32, &CostModel::k40(), Policy::VdnnAll, 70));
     plans.push(planned("resnet18", 32, &CostModel::h200(), Policy::Optimal, 45));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/data/steps/residual-12.json.gz");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plan/tests/data/steps/residual-12.json.gz");
     let StepFile { step, machine } = StepFile::read(&file).unwrap();
     let costs = machine.map_or_else(CostModel::h200, |machine| machine.costs());
     let roomy = plan(&step, &costs, &Options::default()).unwrap();

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Backend, Problem, Types};
-use tightfit_core::plan::{Fronts, Mode, Workload};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_network::Network;
+use tightfit_plan::{Fronts, Mode, Workload};
 use tightfit_profile::survey::{Env, Scope, Sizes, survey};
 use tightfit_profile::{Cache, Recording};
 use tightfit_units::Bytes;

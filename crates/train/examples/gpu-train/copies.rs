@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tightfit_conv::Types;
-use tightfit_core::plan::{Algorithms, Checked, CostModel, Mode, Options as PlanOptions, Policy, Workload, plan};
 use tightfit_cuda::safe::{Context, DeviceBuffer, Event, PinnedArena, Region, Stream};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_network::{Rule, Sgd};
+use tightfit_plan::{Algorithms, Checked, CostModel, Mode, Options as PlanOptions, Policy, Workload, plan};
 use tightfit_profile::Cache;
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Poison, Solver};

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Problem, Types};
-use tightfit_core::plan::{
+use tightfit_cuda::Options;
+use tightfit_network::Network;
+use tightfit_plan::{
     ALIGNMENT, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy, Schedule,
     Workload, plan,
 };
-use tightfit_cuda::Options;
-use tightfit_network::Network;
 use tightfit_profile::Cache;
 use tightfit_test_support::train::bits::{Step, bits};
 use tightfit_test_support::train::networks::{fork_and_join, residual};

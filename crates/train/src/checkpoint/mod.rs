@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde::{Deserialize, Serialize};
-use tightfit_core::plan::Workload;
+use tightfit_plan::Workload;
 use tightfit_units::{Bytes, output};
 
 use self::convert::{Words, numbers};

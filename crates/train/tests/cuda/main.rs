@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Notes, Problem, Types};
-use tightfit_core::plan::step::Cost;
-use tightfit_core::plan::{
+use tightfit_cuda::{CudaBackend, Options};
+use tightfit_network::{Builder, Filters, Layer, LayerKind, Network, Rule, Sgd, Shape, Window};
+use tightfit_plan::step::Cost;
+use tightfit_plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
     NetworkTensor, Options as PlanOptions, Plan, Policy, Schedule, Stream, Workload, footprint, plan,
 };
-use tightfit_cuda::{CudaBackend, Options};
-use tightfit_network::{Builder, Filters, Layer, LayerKind, Network, Rule, Sgd, Shape, Window};
 use tightfit_profile::survey::Slicing;
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual, sums};

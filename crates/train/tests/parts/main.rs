@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{DivisionCost, Types};
-use tightfit_core::plan::step::{Phase, Stage};
-use tightfit_core::plan::{
-    Action, CostModel, Fronts, Instruction, Mode, NetworkTensor, Options as Asked, Plan, Workload, plan,
-};
 use tightfit_cpu::random;
 use tightfit_network::{Builder, Filters, Layer, LayerId, LayerKind, Network, Shape, Window};
+use tightfit_plan::step::{Phase, Stage};
+use tightfit_plan::{
+    Action, CostModel, Fronts, Instruction, Mode, NetworkTensor, Options as Asked, Plan, Workload, plan,
+};
 use tightfit_test_support::train::{THREADS, batch, configuration, dense, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Machine, Poison, Solver};

@@ -7,7 +7,7 @@
 //!         +--------------------------------- time
 //! ```
 
-use tightfit_core::plan::{Action, Block, BlockId, Kind, Plan};
+use tightfit_plan::{Action, Block, BlockId, Kind, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use super::{WIDTH, kind_color};
@@ -71,7 +71,7 @@ fn lives(plan: &Plan) -> Vec<[Nanos; 2]> {
 
 /// The treatment of a feature map between its uses.
 fn fate(plan: &Plan, block: &Block) -> String {
-    let found = plan.maps.iter().find(|map| block.holds == tightfit_core::plan::Holding::Tensor(map.map));
+    let found = plan.maps.iter().find(|map| block.holds == tightfit_plan::Holding::Tensor(map.map));
     found.map_or_else(String::new, |map| format!("; {}", map.fate.name()))
 }
 

@@ -1,6 +1,6 @@
 //! Horizontal bars of bytes: a plan's totals, and its peak of live bytes by kind.
 
-use tightfit_core::plan::{Kind, Plan};
+use tightfit_plan::{Kind, Plan};
 use tightfit_units::Bytes;
 
 use super::{WIDTH, kind_color};

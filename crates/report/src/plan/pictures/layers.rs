@@ -7,7 +7,7 @@
 //!       +-conv1-pool1
 //! ```
 
-use tightfit_core::plan::{Kind, LayerPlan, Plan};
+use tightfit_plan::{Kind, LayerPlan, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use super::kind_color;

@@ -6,7 +6,7 @@
 //! pool1    ####                 ==============
 //! ```
 
-use tightfit_core::plan::{MapTreatment, Plan};
+use tightfit_plan::{MapTreatment, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use crate::svg::axis::{Axis, Frame};

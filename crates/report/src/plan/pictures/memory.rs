@@ -7,7 +7,7 @@
 //!       +-----------------+ time
 //! ```
 
-use tightfit_core::plan::{Kind, KindBytes, Plan};
+use tightfit_plan::{Kind, KindBytes, Plan};
 use tightfit_units::{Bytes, Nanos};
 
 use super::{WIDTH, kind_color};
@@ -95,7 +95,7 @@ mod tests {
         let mut live = KindBytes::default();
         live.add(Kind::Workspace, 7);
         plan.simulation.levels = [(0, KindBytes::default()), (500_000, live), (500_001, KindBytes::default())]
-            .map(|(at, live)| tightfit_core::plan::Level { at: Nanos(at), live })
+            .map(|(at, live)| tightfit_plan::Level { at: Nanos(at), live })
             .into();
         let columns = columns(&plan);
         assert_eq!(columns.len(), COLUMNS);

@@ -19,7 +19,7 @@ pub use maps::maps;
 pub use memory::memory;
 pub use streams::streams;
 
-use tightfit_core::plan::Kind;
+use tightfit_plan::Kind;
 
 use crate::svg::legend::color;
 
@@ -41,7 +41,7 @@ fn kind_color(kind: Kind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::plan::Policy;
+    use tightfit_plan::Policy;
     use tightfit_units::Bytes;
 
     use super::super::samples;

@@ -7,8 +7,8 @@
 //! lane-2          |-- conv2b --|                             only where branches run side by side
 //! ```
 
-use tightfit_core::plan::step::{Stage, Step};
-use tightfit_core::plan::{Action, Instruction, Plan, Span, Stream};
+use tightfit_plan::step::{Stage, Step};
+use tightfit_plan::{Action, Instruction, Plan, Span, Stream};
 
 use super::super::words;
 use super::WIDTH;

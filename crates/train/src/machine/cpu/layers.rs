@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use tightfit_conv::backend::Scale;
 use tightfit_conv::{Convolution, Layout, Operation, Problem};
-use tightfit_core::plan::step::Phase;
-use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 use tightfit_cpu::arena::{Arena, Read, Write};
 use tightfit_cpu::layers::batch_norm::{Affine, PerChannel, PerChannelMut};
 use tightfit_cpu::layers::fully_connected::Sizes;
@@ -16,6 +14,8 @@ use tightfit_cpu::layers::{
 };
 use tightfit_cpu::{CpuBackend, Team, random};
 use tightfit_network::{LayerKind, Pooling, PoolingMethod, Rule};
+use tightfit_plan::step::Phase;
+use tightfit_plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 
 use super::stream::Shared;
 use super::{failed, is_silent, refused};

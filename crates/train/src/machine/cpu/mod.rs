@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tightfit_conv::{Layout, Types};
-use tightfit_core::plan::Stream;
 use tightfit_cpu::CpuBackend;
 use tightfit_cpu::arena::{Arena, ArenaError};
 use tightfit_network::{LayerKind, Part};
+use tightfit_plan::Stream;
 use tightfit_units::Bytes;
 
 use self::stream::{Queue, Shared, Work};

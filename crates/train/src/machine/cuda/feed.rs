@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::thread;
 
 use tightfit_conv::problem::Storage;
-use tightfit_core::plan::Order;
+use tightfit_plan::Order;
 
 /// Places of a sample that are brought into the device's order at once, which stay in a core's cache.
 const PLACES: usize = 1024;
