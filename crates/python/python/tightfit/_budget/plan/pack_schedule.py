@@ -211,6 +211,7 @@ class _Binder:
         for tensor in self.decisions:
             if bound.kinds[tensor] == REBUILD:
                 self.reruns(tensor)
+        self.stay_with_readers()
         for read in bound.leaves.values():
             for leaf in read:
                 if leaf not in self.packs_of:
@@ -280,6 +281,23 @@ class _Binder:
             calls(self.lives, operations, stay)
             bound.stay[(tensor, round)] = frozenset(stay)
         bound.leaves[tensor] = sorted(leaves)
+
+    def stay_with_readers(self) -> None:
+        """Adds the recomputed tensors that a rerun reads to those that stay after it: the plan makes them before the same operation at the latest.
+
+        Autograd asks for the last tensor of a chain first. Its rerun makes the whole chain, each tensor once.
+        """
+        bound = self.schedule
+        # Tensors are made in the order of their numbers' first operations, so the sets of a rerun's leaves are complete.
+        for tensor in sorted(bound.leaves.keys() & self.decisions.keys(), key=self.lives.first.__getitem__):
+            for round, entry in enumerate(self.decisions[tensor]["rebuilt"]):
+                stay = set(bound.stay[(tensor, round)])
+                for leaf in self.lives.native.leaves(list(entry["operations"])):
+                    entries = self.decisions[leaf]["rebuilt"] if bound.kinds.get(leaf) == REBUILD and leaf in self.decisions else ()
+                    rounds = [number for number, other in enumerate(entries) if other["before"] <= entry["before"]]
+                    if rounds:
+                        stay |= bound.stay[(leaf, rounds[-1])]
+                bound.stay[(tensor, round)] = frozenset(stay)
 
     def shown(self, recorder: Recorder) -> set[int]:
         """Unread tensors that module ends reveal as unread, except those that another unread tensor is recomputed from."""
