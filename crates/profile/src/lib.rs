@@ -31,9 +31,9 @@
 //! - `decision` and `comparison` hold results about the convolutions of programs.
 //! - `bounds` checks everything that is imported, saved or read.
 //! - `model` finds a network or a recorded program by name.
-//!
-//! Above these stand the folders, each of which imports only from those before it: [`survey`] (which sizes to measure), [`mixed`] (unequal
-//! devices) and [`answer`] (entry points and results).
+//! - [`survey`] decides which sizes to measure.
+//! - [`mixed`] is for unequal devices.
+//! - [`answer`] has the entry points and their results.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

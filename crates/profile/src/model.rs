@@ -19,14 +19,14 @@ pub enum Model {
 }
 
 impl Model {
-    /// The built-in network or network file of this name or path ([`Network::open`]); otherwise the recording under this name: a program's
+    /// The built-in network or network file of this name or path ([`tightfit_onnx::open`]); otherwise the recording under this name: a program's
     /// convolutions, a list of layers, or training steps.
     ///
     /// # Errors
-    /// The errors of [`Network::open`]. For an unknown name, the error also lists the recorded names.
+    /// The errors of [`tightfit_onnx::open`]. For an unknown name, the error also lists the recorded names.
     pub fn find(name: &str, recordings: &[Recording]) -> Result<Model, Error> {
         // A program's own file may have the program's name without being a network.
-        let error = match Network::open(name) {
+        let error = match tightfit_onnx::open(name) {
             Ok(network) => return Ok(Model::Network(network)),
             Err(error) => error,
         };
