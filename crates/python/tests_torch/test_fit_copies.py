@@ -1,12 +1,13 @@
 """Copies that are late, and memory that is reused at once: what would show a missing wait."""
 
-import contextlib
+import ctypes
 
 import pytest
 import torch
 from fit_models import NETWORKS, Resnet, image
 from fit_support import FAST, default_loss, fitted_copy, last_plan, same_bits, set_link, train
 from tightfit._budget.api import session_of
+from tightfit._budget.memory import copies as copying
 from tightfit._budget.memory.copies import CpuCopies, CudaCopies, _bytes_of
 from torch import nn
 
@@ -129,11 +130,10 @@ def test_every_copy_in_is_waited_for_even_if_the_backward_pass_raises():
 class Queue:
     """A stream that only notes its calls."""
 
-    def __init__(self, *_):
-        self.told = []
+    cuda_stream = 7
 
-    def wait_event(self, event):
-        self.told.append(("wait", event, event.at))
+    def __init__(self, *_, **__):
+        self.told = []
 
     def wait_stream(self, stream):
         self.told.append(("wait", stream, len(stream.told)))
@@ -151,20 +151,31 @@ class Mark:
     def record(self, stream):
         self.at = stream, len(stream.told)
 
+    def wait(self, stream):
+        stream.told.append(("wait", self, self.at))
+
 
 def test_events_are_used_again_once_nobody_waits_for_them(monkeypatch):
     """The copies of a GPU, on streams that only take notes."""
-    compute, current = Queue(), []
+    moved = []
+
+    def move(target, source, size, stream):
+        moved.append(stream)
+        ctypes.memmove(target, source, size)
+        return 0
+
     monkeypatch.setattr(torch.cuda, "Stream", Queue)
     monkeypatch.setattr(torch.cuda, "Event", Mark)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "set_stream", current.append)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: compute)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentStream", lambda index: (0, index, 1), raising=False)
+    monkeypatch.setattr(copying, "_driver", lambda: move)
     Mark.made = 0
-    copies = CudaCopies(torch.device("cpu"))
+    copies = CudaCopies(torch.device("cuda"))
     source, target = torch.arange(8, dtype=torch.uint8), torch.zeros(8, dtype=torch.uint8)
     first, second = copies.out(source, target), copies.into(target, source)
-    assert torch.equal(source, target) and current == [copies.stream_out, compute, copies.stream_in, compute]
+    compute = copies.computes[1]
+    assert torch.equal(source, target) and moved == [7, 7] and copies.computes[0] == (0, 0, 1)
     # Each side stream waits for the compute stream, and two copies on their way have an event each.
     assert copies.stream_out.told[0][2][0] is copies.stream_in.told[0][2][0] is compute
     held = first.done

@@ -12,7 +12,7 @@ from tightfit import _native
 from tightfit._budget.memory.reservation import InitialReservation
 from tightfit._budget.plan import make as fitted_plans
 from tightfit._budget.plan.pack_schedule import bind, copied_bytes
-from tightfit._budget.plan.decide import HURRIED_SECONDS, NEAR, TRIES, Decided, by_planner, decide, decide_least
+from tightfit._budget.plan.decide import HURRIED_SECONDS, SMALL_GAP, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._budget.plan.liveness import Impossible, Lives
 from tightfit._budget.plan.simulate import Outcome, simulate
 from torch import nn
@@ -50,6 +50,17 @@ def test_what_is_fetched_at_once_comes_in_the_order_in_which_it_is_needed(monkey
         assert fetched == [tensor for tensor in by_need if tensor in fetched]
         stalls.append(bound.outcome.stalled_us)
     assert stalls[0] == pytest.approx(stalls[1]) and stalls[0] > 0
+
+
+def test_where_the_device_waits_for_its_host_each_copy_takes_time_and_fewer_are_made(monkeypatch):
+    fitted = offloading(monkeypatch)
+    data, moved = fitted.step.data, {tensor: one for tensor, one in fitted.schedule.decisions.items() if one["decision"] == "offload"}
+    waiting = {**data, "machine": {**data["machine"], "copy_host_us": 50.0}}
+    before, after = (simulate(Lives(step), moved) for step in (data, waiting))
+    assert after.time_us - after.stalled_us == pytest.approx(before.time_us - before.stalled_us + 100.0 * len(moved))
+    costly = {**data, "machine": {**data["machine"], "copy_host_us": 1e5}}
+    counts = [sum(one["decision"] == "offload" for one in decide(step, fitted.budget, hurried=True).decisions.values()) for step in (data, costly)]
+    assert counts[1] < counts[0]
 
 
 def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):
@@ -127,7 +138,7 @@ def searched(monkeypatch, answers):
 def test_the_planner_searches_longer_where_its_plan_may_be_far_from_the_best(monkeypatch):
     set_link(monkeypatch, SLOW)
     monkeypatch.setattr("tightfit._budget.plan.decide.by_planner", lambda *_: None)
-    near, far, better, worse = NEAR / 2, 2 * NEAR, 0.9, 1.1
+    near, far, better, worse = SMALL_GAP / 2, 2 * SMALL_GAP, 0.9, 1.1
     for one, five, by, tried in (
         ((better, near, True), None, "planner in 1 s", [1.0]),
         # A longer search could not make it much better.

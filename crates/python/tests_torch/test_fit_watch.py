@@ -304,7 +304,7 @@ def test_growth_is_measured_beside_outputs_of_the_pass_before():
     size = 300 << 20
     found = watch.Watch(torch.device("cpu"), begin=1000 + size, before=size, forward=1000 + size + 50, between=1000 + size + 60, backward=1000 + 70)
     operations = [{"name": name, "stage": stage} for name, stage in (("pack", "forward"), ("loss", "forward"), ("unpack", "backward"))]
-    lives = SimpleNamespace(bytes=[1000], resident=[True], turn=2, operations=operations)
+    lives = SimpleNamespace(bytes=[1000], resident=[True], backward_start=2, operations=operations)
     # 40 bytes are predicted in each phase, and the outputs in the forward pass besides.
     outcome = SimpleNamespace(live=[1000 + size + 40, 1000 + 40, 1000 + 40])
     # They are there still when the forward pass has just ended, which does not count as growth between the passes.

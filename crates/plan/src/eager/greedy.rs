@@ -177,6 +177,7 @@ impl<'a> Choices<'a> {
             let rerun = candidate.closure.as_ref().filter(|_| !no_rerun).map(|(_, time)| (*time, Treatment::Recompute));
             let is_hidden = ((moved + tensor.bytes) as f64) < hidden;
             let copy = tensor.bytes as f64 / link * if is_hidden { HIDDEN_COPY_COST } else { VISIBLE_COPY_COST };
+            let copy = copy + 2.0 * step.copy_us;
             let copy = (!no_copy && moved + tensor.bytes <= step.host).then_some((copy, Treatment::Offload));
             let cheaper = rerun.into_iter().chain(copy).min_by(|one, other| one.0.total_cmp(&other.0));
             if let Some((cost, fate)) = cheaper {

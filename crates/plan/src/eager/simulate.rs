@@ -394,8 +394,9 @@ impl<'a> Simulator<'a> {
         let mut begins = Vec::with_capacity(step.operations.len() + 1);
         let mut now = 0.0;
         begins.push(now);
-        for (rerun, operation) in self.rerun_us.iter().zip(&step.operations) {
-            now += rerun + operation.time_us;
+        for (index, (rerun, operation)) in self.rerun_us.iter().zip(&step.operations).enumerate() {
+            let copies = events.get(&index).map_or(0, |events| events.starts.len() + events.fetches.len());
+            now += rerun + operation.time_us + copies as f64 * step.copy_us;
             begins.push(now);
         }
         let bytes = |tensor: usize| step.tensors[tensor].bytes as f64;

@@ -58,6 +58,8 @@ pub struct EagerStep {
     /// Rates of copies in bytes per microsecond.
     pub(super) out_rate: f64,
     pub(super) in_rate: f64,
+    /// The time that each copy adds to the step.
+    pub(super) copy_us: f64,
     /// The slowdown of operations during copies.
     pub(super) slowdown: f64,
     pub(super) host: i64,
@@ -115,6 +117,7 @@ impl EagerStep {
         EagerStep {
             out_rate: rate(|machine| machine.to_host_bytes_per_s),
             in_rate: rate(|machine| machine.to_device_bytes_per_s),
+            copy_us: machine.as_ref().map_or(0.0, |machine| machine.copy_host_us),
             slowdown: machine.as_ref().map_or(1.0, |machine| machine.slowdown_beside_copies),
             host: machine.as_ref().and_then(|machine| machine.host_bytes).map_or(i64::MAX, |bytes| bytes.0 as i64),
             closures: tensors.iter().map(|_| OnceLock::new()).collect(),

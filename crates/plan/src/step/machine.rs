@@ -22,6 +22,8 @@ pub struct Machine {
     pub both_bytes_per_s: Option<f64>,
     /// Time of a computation during a copy, as a multiple of its time alone.
     pub slowdown_beside_copies: f64,
+    /// Time that a copy either way adds to the step, in microseconds, where the device waits for its host; 0 by default.
+    pub copy_host_us: f64,
     /// Pinned host memory that the step may use; unlimited by default.
     pub host_bytes: Option<Bytes>,
     /// The share of the link's rates that this device gets while others copy too.
@@ -44,6 +46,8 @@ struct MachineObject {
     both_bytes_per_s: Option<f64>,
     #[serde(default)]
     slowdown_beside_copies: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    copy_host_us: Option<f64>,
     #[serde(default)]
     host_bytes: Option<Bytes>,
     #[serde(default)]
@@ -71,6 +75,7 @@ impl TryFrom<MachineObject> for Machine {
             slowdown_beside_copies: object
                 .slowdown_beside_copies
                 .unwrap_or(1.0 + named.map_or(0.0, |of| of.beside_copies.value)),
+            copy_host_us: object.copy_host_us.unwrap_or(0.0),
             host_bytes: object.host_bytes,
             link_share: object.link_share.unwrap_or(1.0),
             side_by_side: object.side_by_side.unwrap_or(1.0),
@@ -86,6 +91,7 @@ impl From<Machine> for MachineObject {
             to_device_bytes_per_s: Some(machine.to_device_bytes_per_s),
             both_bytes_per_s: machine.both_bytes_per_s,
             slowdown_beside_copies: Some(machine.slowdown_beside_copies),
+            copy_host_us: Some(machine.copy_host_us).filter(|time| *time > 0.0),
             host_bytes: machine.host_bytes,
             link_share: Some(machine.link_share),
             side_by_side: Some(machine.side_by_side).filter(|gain| *gain > 1.0),
@@ -115,6 +121,7 @@ impl Machine {
             ("to_device_bytes_per_s", self.to_device_bytes_per_s, 1.0, 1e15),
             ("both_bytes_per_s", self.both_bytes_per_s.unwrap_or(1.0), 1.0, 1e15),
             ("slowdown_beside_copies", self.slowdown_beside_copies, 1.0, 1000.0),
+            ("copy_host_us", self.copy_host_us, 0.0, 1e6),
             ("link_share", self.link_share, 1e-6, 1.0),
             ("side_by_side", self.side_by_side, 1.0, Stream::LANES.len() as f64),
         ];

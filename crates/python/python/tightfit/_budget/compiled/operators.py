@@ -73,7 +73,7 @@ def _release(host: Tensor, x: Tensor) -> Tensor:
 def _prefetch(host: Tensor, device: torch.device) -> Tensor:
     x = _like(host, device)
     if x.is_cuda:
-        _running[x.data_ptr()] = copies_of(x.device).into(_flat(host), _flat(x))
+        _running[x.data_ptr()] = copies_of(x.device).into_part(_flat(host), _flat(x))
     else:
         _flat(x).copy_(_flat(host))
     return x

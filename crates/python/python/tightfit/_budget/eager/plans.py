@@ -302,7 +302,7 @@ class Plans:
         device = self.here.where
         if not watches(device):
             return
-        if self.cap.begin(device, self._needed(device), fitted.watch.passes >= (WATCHED if fitted.over else 1)):
+        if self.cap.begin(device, self._needed(device), fitted.watch.passes >= WATCHED):
             self._give_room(fitted, device)
         if fitted.watch.passes >= WATCHED:
             return

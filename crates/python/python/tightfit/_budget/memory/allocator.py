@@ -58,7 +58,8 @@ _last: dict[torch.device, tuple[weakref.ref[Cap], int]] = {}
 class Cap:
     """The bound on the bytes that are reserved for the passes of one model, and how often they found no room.
 
-    The first pass of a plan has no bound, since it shows the memory of the program's loss and of its optimizer. All later passes have one.
+    The watched passes of a plan have no bound, since they show the memory of the program's loss, of its optimizer and of whatever else it holds. All later
+    passes have one, so that it never ends a program that a better plan would have kept within the budget.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,9 @@ No tensor is recorded on another stream, so the allocator reuses bytes at once a
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Protocol
 
@@ -176,11 +178,23 @@ class _Ticket:
         self.done = done
 
 
+@functools.cache
+def _driver() -> Any:
+    """The driver's asynchronous copy between any two addresses. PyTorch's `copy_` does the same, on the current stream, and takes the host several times
+    as long."""
+    copy = ctypes.CDLL("libcuda.so.1").cuMemcpyAsync
+    copy.argtypes = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
+    return copy
+
+
 class CudaCopies(_OnDevice):
     """Asynchronous copies of one GPU, in and out at once."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.index = torch.cuda.current_device() if device.index is None else device.index
+        # The stream that computes, and its identity.
+        self.computes: tuple[Any, Any] = None, None
         self.stream_out = torch.cuda.Stream(device)
         self.stream_in = torch.cuda.Stream(device)
         # Events for reuse, which nothing will wait for again. A stream that already waits for an event is not affected by a later record of it.
@@ -220,37 +234,63 @@ class CudaCopies(_OnDevice):
             # Another thread may have taken the last one.
             return torch.cuda.Event()
 
-    def _copy(self, stream: Any, source: Tensor, target: Tensor) -> _Ticket:
-        compute = torch.cuda.current_stream(self.device)
+    def _compute(self) -> Any:
+        """The current stream. `torch.cuda.current_stream` makes an object of it in every call."""
+        identity = torch._C._cuda_getCurrentStream(self.index)
+        known, stream = self.computes
+        if known != identity:
+            stream = torch.cuda.Stream(stream_id=identity[0], device_index=identity[1], device_type=identity[2])
+            self.computes = identity, stream
+        return stream
+
+    def _copy(self, stream: Any, copy: Callable[[], None]) -> _Ticket:
         ready = self._event()
-        ready.record(compute)
-        stream.wait_event(ready)
+        ready.record(self._compute())
+        ready.wait(stream)
         self.spare.append(ready)
         done = self._event()
-        # `torch.cuda.stream` does the same, and takes longer.
-        with torch.cuda.device(self.device):
-            torch.cuda.set_stream(stream)
-            try:
-                target.copy_(source, non_blocking=True)
-            finally:
-                torch.cuda.set_stream(compute)
+        # The driver copies in the context of the current device.
+        with nullcontext() if torch._C._cuda_getDevice() == self.index else torch.cuda.device(self.index):
+            copy()
         done.record(stream)
         return _Ticket(done)
 
-    def out(self, tensor: Tensor, host: Tensor) -> Any:
-        return self.out_of(_bytes_of(tensor), host)
+    def _bytes(self, stream: Any, source: int, target: int, size: int) -> _Ticket:
+        """Copies bytes from one address to another. The memory on the host must outlive the copy."""
+        def copy() -> None:
+            status = _driver()(target, source, size, stream.cuda_stream) if size else 0
+            if status:
+                raise RuntimeError(f"tightfit: the driver refused to copy {size} bytes between device and host (CUresult {status})")
 
-    def out_of(self, part: Tensor, host: Tensor) -> Any:
-        """Copies a part of a storage to the host."""
-        return self._copy(self.stream_out, part, host)
+        return self._copy(stream, copy)
+
+    def _tensor(self, stream: Any, source: Tensor, target: Tensor) -> _Ticket:
+        """Copies a tensor. PyTorch's allocator of pinned memory learns until when the copy uses its memory."""
+        def copy() -> None:
+            with torch.cuda.stream(stream):
+                target.copy_(source, non_blocking=True)
+
+        return self._copy(stream, copy)
+
+    def out(self, tensor: Tensor, host: Tensor) -> Any:
+        storage = tensor.untyped_storage()
+        return self._bytes(self.stream_out, storage.data_ptr(), host.data_ptr(), storage.nbytes())
 
     def into(self, host: Tensor, device: Tensor) -> Any:
-        return self._copy(self.stream_in, host, device)
+        return self._bytes(self.stream_in, host.data_ptr(), device.data_ptr(), host.nbytes)
+
+    def out_of(self, part: Tensor, host: Tensor) -> Any:
+        """Copies a tensor, which may be a part of a storage, to pinned memory of PyTorch."""
+        return self._tensor(self.stream_out, part, host)
+
+    def into_part(self, host: Tensor, part: Tensor) -> Any:
+        """Copies pinned memory of PyTorch to a tensor."""
+        return self._tensor(self.stream_in, host, part)
 
     def wait(self, ticket: Any) -> None:
         done, ticket.done = ticket.done, None
         if done is not None:
-            torch.cuda.current_stream(self.device).wait_event(done)
+            done.wait(self._compute())
             self.spare.append(done)
 
 

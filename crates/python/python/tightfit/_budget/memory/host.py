@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["host_bytes", "operation_us", "pin_limits", "rerun_us"]
+__all__ = ["copy_us", "host_bytes", "operation_us", "pin_limits", "rerun_us"]
 
 # The largest share of the available memory to use. The rest is for the program's data and workers.
 _SHARE = 0.7
@@ -22,9 +22,9 @@ _GROUPS = (
 )
 
 
-# Host times in units of the time to call a small operation: for noting a call and running it again, and for one operation of a step including the
-# Python code around it.
-_CALLS_OF_RERUN, _CALLS_OF_OPERATION = 8, 3
+# Host times in units of the time to call a small operation: for noting a call and running it again, for one operation of a step including the
+# Python code around it, and for a copy either way with its hook.
+_CALLS_OF_RERUN, _CALLS_OF_OPERATION, _CALLS_OF_COPY = 8, 3, 6
 # The number of calls in a timed series, and the number of series.
 _TIMED, _ROUNDS = 50, 3
 
@@ -37,6 +37,11 @@ def rerun_us(device: torch.device) -> float:
 def operation_us(device: torch.device) -> float:
     """This host's time for an operation of a step, in microseconds."""
     return _CALLS_OF_OPERATION * _call_us(device)
+
+
+def copy_us(device: torch.device) -> float:
+    """This host's time for a copy of a saved tensor, in microseconds."""
+    return _CALLS_OF_COPY * _call_us(device)
 
 
 @functools.cache

@@ -31,7 +31,7 @@ __all__ = ["DROP", "KEEP", "LEAF", "OFFLOAD", "REBUILD", "PackSchedule", "Expect
 KEEP, LEAF, OFFLOAD, REBUILD, DROP = range(5)
 ALIGNMENT = 512
 # With fewer saved tensors, removing the hooks takes longer than calling them.
-QUIET = 4
+QUIET = 2
 
 
 class Order(NamedTuple):

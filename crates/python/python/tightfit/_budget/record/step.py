@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from ..memory.host import operation_us
+from ..memory.host import copy_us, operation_us
 from .builder import HOSTED, Builder
 from .cost import rates_of
 from .data import Operation, Step, View
@@ -125,8 +125,7 @@ def build(
             add_pack(event, number)
         _hold(builder, held.get(position, []))
         position += 1
-    if device.type in HOSTED:
-        _wait_for_host(builder, operation_us(device))
+    is_hosted = device.type in HOSTED and _wait_for_host(builder, operation_us(device))
     _update(builder, gradients, optimizer, outside_bytes)
     data = {
         "tightfit_step": 1,
@@ -142,6 +141,7 @@ def build(
             "to_device_bytes_per_s": link.get("in", rates.link),
             "both_bytes_per_s": link.get("both", 1.6 * rates.link),
             "slowdown_beside_copies": SLOWDOWN,
+            **({"copy_host_us": copy_us(device)} if is_hosted else {}),
             "host_bytes": host_bytes,
             "link_share": 1.0,
         },
@@ -150,12 +150,17 @@ def build(
     return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, builder.functions, assumed, given, builder.parts)
 
 
-def _wait_for_host(builder: Builder, least_us: float) -> None:
-    """Raises the time of each operation to the host's time per operation, if the step takes longer on the host than on the device."""
+def _wait_for_host(builder: Builder, least_us: float) -> bool:
+    """Raises the time of each operation to the host's time per operation, if the step takes longer on the host than on the device.
+
+    Returns whether it does.
+    """
     timed = [operation for operation in builder.operations if operation["time_us"] > 0]
-    if least_us * len(timed) > sum(operation["time_us"] for operation in timed):
-        for operation in timed:
-            operation["time_us"] = max(operation["time_us"], least_us)
+    if least_us * len(timed) <= sum(operation["time_us"] for operation in timed):
+        return False
+    for operation in timed:
+        operation["time_us"] = max(operation["time_us"], least_us)
+    return True
 
 
 def _calls(recorder: Recorder) -> dict[int, int]:
