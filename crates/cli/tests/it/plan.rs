@@ -35,7 +35,8 @@ fn the_baseline_of_the_paper_has_two_gradient_maps() {
     assert_eq!(vgg.0, 2 * 8 * 64 * 224 * 224 * 4 + 8 * 4);
     // Where a network forks, a third gradient map is live.
     assert!(vgg.1 > -0.001 && resnet.1 < -0.01, "{vgg:?} {resnet:?}");
-    assert_eq!((vgg.2, resnet.2), (0.0, 0.0));
+    // A step without a plan releases what nothing reads again, which the paper's baseline keeps.
+    assert!(vgg.2 < -0.05 && resnet.2 < -0.05, "{vgg:?} {resnet:?}");
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn the_size_that_an_error_or_a_plan_names_is_enough() {
                 let after = if message.contains("smallest plan found") { " in the smallest" } else { " under " };
                 let named = between(&message.replace("at least ", ""), " needs ", after);
                 let table = folder.succeed(&format!("{plan} --budget {named}"));
-                assert_eq!(between(&table, "least budget ", " with this policy"), named, "{plan}");
+                assert_eq!(between(&table, "least budget    ", " with this policy"), named, "{plan}");
             }
         }
     }

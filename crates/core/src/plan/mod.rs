@@ -61,7 +61,7 @@ pub use machines::{Figure, MACHINES, NamedMachine};
 pub use network_terms::{NetworkTensor, Pass, Role};
 pub use options::{Algorithms, Options, Policy};
 pub use order::Order;
-pub use planner::{plan, plan_until};
+pub use planner::{plain, plan, plan_until};
 pub use prepared::{ASSUMED_RATES, Prepared};
 pub use result::{Accounting, Attempt, Bounded, InParts, Kind, KindBytes, LayerPlan, MapPlan, MapTreatment, Plan};
 pub use schedule::{
