@@ -41,6 +41,7 @@ use std::path::Path;
 pub use activation::Activation;
 pub use behavior::{BackwardReads, Behavior, ParameterKind, ParameterPass, Part, Placement, Saved, WithRelu, Work};
 pub use builder::{Builder, Filters, Window};
+pub(crate) use built_in::distance;
 pub use built_in::{built_in, names};
 pub use function::Function;
 pub use kernels::{Kernel, distinct};

@@ -75,7 +75,7 @@ pub fn built_in(name: &str) -> Result<Network, Error> {
 }
 
 /// The edit distance between two words (Levenshtein 1966).
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, letter) in a.chars().enumerate() {
