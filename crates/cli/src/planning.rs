@@ -114,7 +114,7 @@ pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Devi
 }
 
 impl Prepared {
-    /// The options with a budget in bytes. A share becomes bytes of what the step needs without a plan.
+    /// The options with a budget in bytes. A share of plain becomes bytes.
     ///
     /// # Errors
     /// The errors of [`plan()`].
@@ -125,7 +125,7 @@ impl Prepared {
         Ok(self)
     }
 
-    /// What the step needs without a plan.
+    /// The memory that the step needs without a plan.
     pub fn plain(&self) -> Result<Bytes, Failure> {
         let flag = interrupt::current();
         let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);

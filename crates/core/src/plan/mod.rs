@@ -72,5 +72,5 @@ pub use scope::{limits, part_sizes};
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
 pub use step::{Access, Mode, Step, TensorId};
 pub use stop::Stop;
-pub use sweep::{Rivals, Swept, rivals, sweep, sweep_until};
+pub use sweep::{Rivals, Swept, checkpoints, rivals, sweep, sweep_until};
 pub use workload::{Parameter, Workload, channel_stride};

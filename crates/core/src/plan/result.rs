@@ -89,7 +89,7 @@ impl KindBytes {
     }
 }
 
-/// Memory of a plan and of what it is compared with, under one way of counting.
+/// Memory of a plan and of plain, under one way of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounting {
     /// The most bytes live at once.

@@ -48,7 +48,7 @@ pub fn page(plan: &Plan, device: &Device) -> String {
     framed(&title, &page)
 }
 
-/// The answer in three numbers.
+/// The answer to a plan in three numbers.
 fn three(plan: &Plan) -> String {
     let within = match plan.options.budget {
         Bytes::UNLIMITED => "peak".to_owned(),
@@ -60,6 +60,11 @@ fn three(plan: &Plan) -> String {
         (plan.least.rounded_up(), "least budget".to_owned()),
         (plan.step_time.to_string(), format!("a step, {overhead}% over plain")),
     ];
+    in_large(&numbers)
+}
+
+/// Numbers in large letters, each above its meaning.
+pub(super) fn in_large(numbers: &[(String, String)]) -> String {
     let cell = |(number, what): &(String, String)| format!("<div><b>{}</b>{}</div>", escape(number), escape(what));
     format!("<div class=\"three\">{}</div>\n", numbers.iter().map(cell).collect::<String>())
 }
