@@ -178,8 +178,24 @@ def test_less_memory_costs_time_down_to_the_least_budget(tmp_path):
     assert sweep.least == plan.least <= min(one.peak for _, one in sweep.plans if one.fits)
     assert f"least budget: {text(plan.least, enough=True)}" in sweep.svg() and f"plain: {text(plan.plain)}" in sweep.svg()
     assert "data:image/svg+xml" in sweep._repr_html_()
+    added = dict(sweep.checkpoints)
+    assert added[1.0] >= 0 and 0.01 not in added and "checkpoints" in sweep.svg()
+    assert [row["checkpoints"] for row in sweep._rows()][::3] == [added[1.0], None]
     with pytest.raises(tightfit.BadInput):
         plan.sweep(())
+
+
+def test_errors_have_no_frames_of_what_found_them(monkeypatch):
+    model, x = resnet()
+    with pytest.raises(tightfit.BadInput, match="not its class") as short:
+        tt.plan(model, x, optimizer=torch.optim.SGD)
+    assert len(short.traceback) == 2
+    monkeypatch.setenv("TIGHTFIT_VERBOSE", "1")
+    with pytest.raises(tightfit.BadInput, match="not its class") as whole:
+        tt.plan(model, x, optimizer=torch.optim.SGD)
+    assert len(whole.traceback) > 2
+    with pytest.raises(tightfit.BadInput, match="give SGD"):
+        tt.fit(model, "1GiB", optimizer=torch.optim.SGD)
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():
