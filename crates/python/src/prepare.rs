@@ -118,7 +118,7 @@ impl Words {
             Some(opened) => self.measured(&workload, opened, stop, &mut notes)?,
             None => self.assumed(&workload)?,
         };
-        if plan.device.backend == "assumed" && self.assume.is_none() {
+        if plan.device.backend == "assumed" && self.assume.is_none() && self.costs.is_none() {
             notes.push(format!(
                 "no GPU was found (`tightfit doctor` says why), so nothing is measured; assuming the rates of {} (give others with costs=). To \
                  measure on the CPU, give backend=\"cpu\"; to use recorded measurements, profile=",

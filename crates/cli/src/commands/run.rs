@@ -81,8 +81,8 @@ pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command
     let tune = options.tune().map_err(Failure::Usage)?;
     check_trace(options)?;
     let found = match preloaded(&given, common) {
-        // A budget needs only Python.
-        Err(_) if options.budget().is_some() && !asks_for_cudnn(options, common) => None,
+        // A budget needs only Python, and without a GPU the program runs as it is.
+        Err(_) if !asks_for_cudnn(options, common) && (options.budget().is_some() || runs_as_it_is(options)) => None,
         found => Some(found?),
     };
     let over = found.as_ref().map(|(cudnn, preload)| (&**cudnn, preload));
@@ -319,6 +319,11 @@ const GPU: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"];
 /// Whether a program may find a GPU here, or a library that stands for one.
 fn has_gpu() -> bool {
     std::env::var_os("TIGHTFIT_CUDA").is_some() || GPU.iter().any(|file| Path::new(file).exists())
+}
+
+/// Whether the library has nothing to do or to report.
+fn runs_as_it_is(options: &RunOptions) -> bool {
+    !has_gpu() && report(options).is_none()
 }
 
 /// The first line, in few words.
