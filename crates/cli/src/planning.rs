@@ -208,7 +208,7 @@ fn room(planning: &Planning) -> Bytes {
     let Some((card, room)) = named.and_then(|card| Some((card, card.room()?))) else { return Bytes::UNLIMITED };
     if planning.budget.is_none() {
         message::note(format_args!(
-            "the budget is {room}: what a {} of {} has beside the driver and libraries; set another with --budget",
+            "the budget is {room}: the {} has {}, and the driver and libraries take 1 GiB; set another with --budget",
             card.name,
             room + Bytes::gib(1)
         ));

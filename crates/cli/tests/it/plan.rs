@@ -431,10 +431,10 @@ fn the_largest_mini_batch_is_found() {
 #[test]
 fn a_card_has_rates_and_memory() {
     let folder = Folder::new();
-    let output = folder.run("plan resnet50 --batch 64 --assume --costs 4090 --format json");
+    let output = folder.run("plan resnet50 --batch 64 --assume --costs RTX4090 --format json");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["budget_bytes"], (24_564_u64 - 1024) << 20);
-    assert!(text(&output.stderr).contains("23.0 GiB: what a 4090 of 24.0 GiB has"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("23.0 GiB: the 4090 has 24.0 GiB, and"), "{}", text(&output.stderr));
     let slower = folder.json("plan resnet50 --batch 64 --assume --costs l4 --budget 23GiB");
     assert!(slower["step_time_us"].as_f64() > found["step_time_us"].as_f64());
 }
@@ -445,7 +445,8 @@ fn a_sweep_is_drawn_beside_others() {
     folder.succeed("plan resnet18 --batch 8 --assume --sweep 40..100:30 --plot front.svg --html front.html");
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let (picture, page) = (read("front.svg"), read("front.html"));
-    for curve in ["optimal", "vdnn-dynamic", "checkpoints"] {
+    assert!(page.contains("</b>plain</div>"), "three numbers come first");
+    for curve in ["optimal", "vdnn-dynamic", "checkpoints", "plain"] {
         assert!(picture.contains(curve) && page.contains(curve), "{curve}");
     }
     assert!(picture.starts_with("<svg") && picture.contains("resnet18, mini-batch 8"));
