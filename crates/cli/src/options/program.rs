@@ -1,7 +1,8 @@
 //! Where the program of `run` and `compare` begins, so that `tightfit run train.py` needs no `--`, and what starts a script.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command};
 
@@ -46,11 +47,17 @@ fn takes_next(option: &Arg, word: &OsStr) -> bool {
 pub fn started(command: &[OsString]) -> Vec<OsString> {
     let is_script = |word: &OsString| {
         let path = Path::new(word);
-        path.extension().is_some_and(|ending| ending == "py") && path.is_file() && find_program(word).is_none()
+        path.extension().is_some_and(|ending| ending == "py")
+            && path.is_file()
+            && !find_program(word).is_some_and(may_run)
     };
     let python = || ["python", "python3"].into_iter().find(|name| find_program(OsStr::new(name)).is_some());
     let first = command.first().filter(|word| is_script(word)).map(|_| python().unwrap_or("python").into());
     first.into_iter().chain(command.iter().cloned()).collect()
+}
+
+fn may_run(file: PathBuf) -> bool {
+    file.metadata().is_ok_and(|about| about.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -88,8 +95,10 @@ mod tests {
         let script = folder.path().join("train.py").into_os_string();
         std::fs::write(&script, "").unwrap();
         let words = started(&[script.clone(), "--lr".into()]);
-        assert_eq!(words[1..], [script, "--lr".into()]);
+        assert_eq!(words[1..], [script.clone(), "--lr".into()]);
         assert!(words[0].to_string_lossy().starts_with("python"));
+        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(started(std::slice::from_ref(&script)), [script], "it names its own interpreter");
         let other: Vec<OsString> = vec!["python".into(), "train.py".into()];
         assert_eq!(started(&other), other);
         assert_eq!(started(&["none.py".into()]), ["none.py"]);

@@ -177,8 +177,8 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
     line("copies", format!("{}, adding {} to the step", plan.simulation.copying, plan.simulation.exposed));
     if let Some(in_parts) = &plan.in_parts {
         // The input computes nothing.
-        let layers = || plan.layers.iter().map(|layer| &layer.name);
-        let is_all = layers().take(2).any(|name| *name == in_parts.first) && layers().last() == Some(&in_parts.last);
+        let begins = plan.layers.iter().take(2).any(|layer| layer.name == in_parts.first);
+        let is_all = begins && plan.layers.last().is_some_and(|layer| layer.name == in_parts.last);
         let known = if is_all { ": gradient accumulation" } else { "" };
         line("in parts", in_parts.words() + known);
     }
