@@ -19,7 +19,7 @@ use super::{
 /// # Errors
 /// [`Error::Unsound`] if the checker rejects the schedule, which would be a bug in the planner.
 pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyResult) -> Result<Plan, Error> {
-    let (step, baseline) = (drafter.step, &floors.fastest);
+    let (step, plain) = (drafter.step, &floors.plain);
     let PolicyResult { draft, mut attempts, bound } = chosen;
     let schedule = draft.schedule;
     // Bounds hold only for plans with one lane.
@@ -62,7 +62,7 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyRes
         binding_layer: drafter.binding_layer(floor),
         least: floors.least(),
         proven: Some(proven(drafter).0).filter(|_| drafter.options.policy == Policy::Optimal),
-        baseline: baseline.peak,
+        baseline: plain.peak,
         step_time: simulation.time,
         baseline_time: drafter.fastest_times().into_iter().sum(),
         gap: bound.as_ref().map(|bound| simulation.time.ratio(bound.time) - 1.0),
@@ -73,12 +73,12 @@ pub(super) fn assemble(drafter: &Drafter<'_>, floors: &Floors, chosen: PolicyRes
         ours: Accounting {
             maximum: draft.most_live,
             average: simulation.average(KindBytes::total),
-            baseline: baseline.peak,
+            baseline: plain.peak,
         },
         paper: Accounting {
             maximum: simulation.maximum(KindBytes::in_paper),
             average: simulation.average(KindBytes::in_paper),
-            baseline: papers_baseline(step, &baseline.schedule),
+            baseline: papers_baseline(step, &plain.schedule),
         },
         in_parts: InParts::of(step, &schedule),
         maps: maps(step, &schedule, &simulation),
@@ -133,8 +133,8 @@ fn live_in_order(step: &Step, schedule: &Schedule) -> (KindBytes, Bytes) {
 /// Bytes of the paper's baseline: weights, every X, one dX and one dY of the largest size, and one workspace.
 ///
 /// Source: Rhu et al. 2016, figure 2 and 4.1.
-fn papers_baseline(step: &Step, baseline: &Schedule) -> Bytes {
-    let all = || baseline.blocks.iter();
+fn papers_baseline(step: &Step, plain: &Schedule) -> Bytes {
+    let all = || plain.blocks.iter();
     let bytes = |kind| all().filter(move |block| step.kind(block.holds) == kind).map(|block| block.bytes);
     let largest = |kind| bytes(kind).max().unwrap_or(0);
     let sum = |kind| bytes(kind).sum::<u64>();

@@ -79,7 +79,7 @@ pub use machines::{Figure, MACHINES, NamedMachine};
 pub use network_terms::{NetworkTensor, Pass, Role};
 pub use options::{Algorithms, Options, Policy};
 pub use order::Order;
-pub use planner::{plan, plan_until};
+pub use planner::{plain, plan, plan_until};
 pub use prepared::{ASSUMED_RATES, Prepared};
 pub use result::{Accounting, Attempt, Bounded, InParts, Kind, KindBytes, LayerPlan, MapPlan, MapTreatment, Plan};
 pub use schedule::{
@@ -90,6 +90,6 @@ pub use scope::{limits, part_sizes};
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
 pub use step::{Access, Mode, Step, TensorId};
 pub use stop::Stop;
-pub use sweep::{Rivals, Swept, rivals, sweep, sweep_until};
+pub use sweep::{Rivals, Swept, checkpoints, rivals, sweep, sweep_until};
 pub use tightfit_network::ParameterKind;
 pub use workload::{Parameter, Workload, channel_stride};

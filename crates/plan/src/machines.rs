@@ -1,6 +1,6 @@
 //! The machines with names: their rates, and the source of each figure.
 
-use tightfit_units::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error, Nanos, distance};
 
 use super::{CostModel, Pass, cards};
 
@@ -250,6 +250,23 @@ pub const MACHINES: [NamedMachine; 13] = [
     CPU,
 ];
 
+/// The makers' words before the name of a card.
+const MAKERS: [&str; 5] = ["nvidia", "geforce", "tesla", "quadro", "rtx"];
+/// The beginnings of words after it.
+const FORMS: [&str; 4] = ["sxm", "pcie", "nvl", "hbm"];
+/// The sizes of memory that these cards are sold with, in GB.
+const SOLD: [u64; 8] = [12, 16, 24, 32, 40, 48, 80, 141];
+
+/// The words of a name as cards are sold, such as `RTX 4090`, `rtx4090`, `A100-80GB` and `NVIDIA H100 80GB HBM3`.
+fn sold(name: &str) -> Vec<String> {
+    let lower = name.to_lowercase();
+    let words = lower.split(|letter: char| !letter.is_alphanumeric());
+    words
+        .map(|word| MAKERS.iter().fold(word, |rest, maker| rest.trim_start_matches(maker)).to_owned())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
+
 /// Card memory that a program's driver and libraries take in addition to a plan.
 const DRIVER_MEMORY: Bytes = Bytes::gib(1);
 
@@ -259,8 +276,32 @@ impl NamedMachine {
     /// # Errors
     /// [`Error::UnknownWord`] with all names for an unknown name.
     pub fn named(name: &str) -> Result<&'static NamedMachine, Error> {
-        let found = MACHINES.iter().find(|machine| machine.name == name);
-        found.ok_or_else(|| Error::unknown_word("costs", name, MACHINES.iter().map(|machine| machine.name)))
+        let words = sold(name);
+        MACHINES.iter().find(|machine| machine.is_sold_as(&words)).ok_or_else(|| {
+            let mut known: Vec<&NamedMachine> = MACHINES.iter().collect();
+            known.sort_by_key(|machine| distance(machine.name, &words.concat()));
+            let of = |machine: &NamedMachine| match machine.holds {
+                Some(_) => format!("{} of {} GB", machine.name, machine.gigabytes()),
+                None => machine.name.to_owned(),
+            };
+            Error::unknown_word("cards; the nearest come first", name, known.into_iter().map(of))
+        })
+    }
+
+    /// Whether the words of a name are this machine's: its own name, then its form and its memory.
+    fn is_sold_as(&self, words: &[String]) -> bool {
+        let [name, rest @ ..] = words else { return false };
+        let fits = |word: &String| match word.trim_end_matches('b').strip_suffix('g') {
+            Some(number) if self.holds.is_some() => number == self.gigabytes().to_string(),
+            _ => FORMS.iter().any(|form| word.starts_with(form)),
+        };
+        name == self.name && rest.iter().all(fits)
+    }
+
+    /// The memory that a card is sold with, in GB: the driver reports less where error correction takes a part.
+    fn gigabytes(&self) -> u64 {
+        let reported = self.holds.map_or(0.0, |holds| holds.value / (1u64 << 30) as f64);
+        SOLD.into_iter().find(|size| *size as f64 > 0.999 * reported).unwrap_or_default()
     }
 
     /// The machine of a device of this name, such as "NVIDIA H200".
@@ -319,6 +360,10 @@ mod tests {
     #[test]
     fn a_wrong_name_lists_all() {
         let message = NamedMachine::named("h2000").unwrap_err().to_string();
+        assert!(
+            message.contains("`h2000` is not one of the cards; the nearest come first: h200 of 141 GB, "),
+            "{message}"
+        );
         MACHINES.iter().for_each(|machine| assert!(message.contains(machine.name), "{message}"));
         assert_eq!(NamedMachine::of_device("NVIDIA H200 NVL").map(|machine| machine.name), Some("h200"));
         assert_eq!(NamedMachine::of_device("NVIDIA H100 80GB HBM3").map(|machine| machine.name), Some("h100"));
@@ -337,5 +382,24 @@ mod tests {
             assert_eq!(NamedMachine::named(name).unwrap().room(), Some(Bytes::mib(mib - 1024)), "{name}");
         }
         assert_eq!(NamedMachine::named("k40").unwrap().room(), None);
+        for (written, name) in [
+            ("RTX 4090", Some("4090")),
+            ("rtx4090", Some("4090")),
+            ("NVIDIA GeForce RTX 4090", Some("4090")),
+            ("rtx-a6000", Some("a6000")),
+            ("a100-80gb", Some("a100")),
+            ("A100 SXM4 80G", Some("a100")),
+            ("NVIDIA H100 80GB HBM3", Some("h100")),
+            ("H200-141GB", Some("h200")),
+            ("L4 24GB", Some("l4")),
+            ("Tesla T4 16GB", Some("t4")),
+            ("a100-40gb", None),
+            ("4090 Ti", None),
+            ("4090 laptop", None),
+            ("l40", None),
+            ("", None),
+        ] {
+            assert_eq!(NamedMachine::named(written).ok().map(|machine| machine.name), name, "{written}");
+        }
     }
 }

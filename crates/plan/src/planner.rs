@@ -1,11 +1,11 @@
 //! Plans a step under a budget.
 
-use tightfit_units::Error;
+use tightfit_units::{Bytes, Error};
 
 use super::assemble::assemble;
 use super::draft::Drafter;
 use super::lanes::side_by_side;
-use super::policies::{Floors, choose};
+use super::policies::{self, Floors, choose};
 use super::step::Step;
 use super::{CostModel, Options, Plan, Stop};
 
@@ -50,4 +50,16 @@ pub fn plan_until(step: &Step, costs: &CostModel, options: &Options, stop: Stop<
     side_by_side(&drafter, &mut chosen);
     drafter.end.proceed()?;
     assemble(&drafter, &floors, chosen)
+}
+
+/// The bytes that a step needs without a plan: it keeps every tensor until its last use, and runs the fastest algorithms. This is
+/// [`Plan::baseline`] of each plan of the step.
+///
+/// # Errors
+/// The errors of [`plan()`] that no budget changes.
+pub fn plain(step: &Step, costs: &CostModel, options: &Options, stop: Stop<'_>) -> Result<Bytes, Error> {
+    let drafter = Drafter::new(step, costs, *options, stop)?;
+    let plain = policies::plain(&drafter, drafter.end).peak;
+    drafter.end.proceed()?;
+    Ok(plain)
 }

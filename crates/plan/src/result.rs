@@ -91,14 +91,14 @@ impl KindBytes {
     }
 }
 
-/// Memory of a plan and of the baseline, under one way of counting.
+/// Memory of a plan and of plain, under one way of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounting {
     /// The most bytes live at once.
     pub maximum: Bytes,
     /// The mean over the time of the step.
     pub average: Bytes,
-    /// Memory that the network-wide baseline allocates, both as maximum and as average.
+    /// Memory of the step without a plan: its maximum, or as the paper counts it, its allocation for the whole network.
     pub baseline: Bytes,
 }
 
@@ -314,7 +314,7 @@ pub struct Plan<S = Checked> {
     /// `None` if only policies were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Bytes>,
-    /// Size of the arena of the network-wide baseline with the fastest algorithms.
+    /// Plain: the size of the arena of the step without a plan, see [`super::plain()`].
     pub baseline: Bytes,
     /// Time of a step, simulated.
     pub step_time: Nanos,

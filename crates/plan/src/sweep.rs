@@ -7,7 +7,7 @@ use super::draft::Drafter;
 use super::lanes::side_by_side;
 use super::policies::{Floors, PolicyResult, checkpointing, choose};
 use super::step::Step;
-use super::{CostModel, Options, Plan, Policy, Stop};
+use super::{CostModel, Options, Plan, Policy, Stop, plain, simulate};
 
 /// A budget, and its plan or the reason for having none.
 pub type Swept = (Bytes, Result<Plan, Error>);
@@ -76,6 +76,30 @@ pub struct Rivals {
     /// Checkpoints: the forward pass is cut into segments of equal bytes, and everything inside them is recomputed. The fastest of several numbers of
     /// segments that fits counts. It uses the fastest algorithms that fit in the remaining memory.
     pub checkpoints: Option<Nanos>,
+}
+
+/// The time that checkpoints add to a step under each of these shares of plain, as a share of its time; `None` where none fit.
+///
+/// **Source**: Chen et al. 2016, 4.
+///
+/// # Errors
+/// The errors of [`super::plain()`].
+pub fn checkpoints(
+    step: &Step,
+    costs: &CostModel,
+    options: &Options,
+    shares: &[f64],
+    stop: Stop<'_>,
+) -> Result<Vec<Option<f64>>, Error> {
+    let whole = plain(step, costs, options, stop)?;
+    let under = |share: &f64| {
+        let options = Options { budget: Bytes((whole.0 as f64 * share) as u64), ..*options };
+        let drafter = Drafter::new(step, costs, options, stop)?;
+        let fastest: Nanos = drafter.fastest_times().into_iter().sum();
+        let found = checkpointing(&drafter);
+        Ok(found.map(|found| simulate(step, &found.draft.schedule, costs).time.ratio(fastest) - 1.0))
+    };
+    shares.iter().map(under).collect()
 }
 
 /// Plans a step under each of these budgets with existing methods, to compare [`sweep`] with.

@@ -46,6 +46,17 @@ pub fn card(name: &str) -> PyResult<String> {
     Ok(serde_json::Value::Object(known).to_string())
 }
 
+/// The time that checkpoints add to the step of a step file's text under shares of plain, as shares; `None` where none fit.
+#[pyfunction]
+pub fn checkpoints(py: Python<'_>, step: String, shares: Vec<f64>) -> PyResult<Vec<Option<f64>>> {
+    interruptible(py, |stop| {
+        let StepFile { step, machine } = StepFile::from_json(&step)?;
+        let costs = machine.map_or_else(CostModel::cpu, |machine| machine.costs());
+        let options = Options { divide: false, ..Options::default() };
+        planner::checkpoints(&step, &costs, &options, &shares, Stop::WithNothing(stop))
+    })
+}
+
 /// The plan of a step file's text under a budget in bytes, as the JSON of a plan file, or `None` if none is found. Programs
 /// run whole operations, so none runs in parts of the mini-batch. Without `seconds` the planner does a fixed amount of
 /// work, which gives the same plan each time.

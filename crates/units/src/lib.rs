@@ -28,3 +28,4 @@ mod words;
 
 pub use error::Error;
 pub use quantity::{Bytes, Nanos};
+pub use words::distance;

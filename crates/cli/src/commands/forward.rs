@@ -204,7 +204,7 @@ impl Job<'_> {
         ];
         let memory = [
             format!("policy {}: peak {peak} of {}", options.policy, options.budget),
-            format!("{} planned (everything resident: {baseline})", self.plan.peak),
+            format!("{} planned (plain: {baseline})", self.plan.peak),
         ];
         lines(what) + &lines(memory)
     }

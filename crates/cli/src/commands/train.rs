@@ -361,7 +361,7 @@ impl Job<'_> {
             self.device.to_string(),
         ];
         let memory = [
-            format!("policy {}: peak {peak} of {} (everything resident: {baseline})", options.policy, options.budget),
+            format!("policy {}: peak {peak} of {} (plain: {baseline})", options.policy, options.budget),
             format!("host {host}"),
             format!("{offloaded} offloaded per step"),
         ];

@@ -71,7 +71,7 @@ pub struct RunOptions {
     /// empty if no convolution ran [env: TIGHTFIT_REPORT]
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Program to run and its arguments, after `--`
+    /// Program to run and its arguments; a script such as train.py runs with `python`
     #[arg(last = true, required = true)]
     pub command: Vec<OsString>,
 }

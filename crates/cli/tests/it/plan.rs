@@ -35,7 +35,8 @@ fn the_baseline_of_the_paper_has_two_gradient_maps() {
     assert_eq!(vgg.0, 2 * 8 * 64 * 224 * 224 * 4 + 8 * 4);
     // Where a network forks, a third gradient map is live.
     assert!(vgg.1 > -0.001 && resnet.1 < -0.01, "{vgg:?} {resnet:?}");
-    assert_eq!((vgg.2, resnet.2), (0.0, 0.0));
+    // A step without a plan releases what nothing reads again, which the paper's baseline keeps.
+    assert!(vgg.2 < -0.05 && resnet.2 < -0.05, "{vgg:?} {resnet:?}");
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn the_size_that_an_error_or_a_plan_names_is_enough() {
                 let after = if message.contains("smallest plan found") { " in the smallest" } else { " under " };
                 let named = between(&message.replace("at least ", ""), " needs ", after);
                 let table = folder.succeed(&format!("{plan} --budget {named}"));
-                assert_eq!(between(&table, "least budget ", " with this policy"), named, "{plan}");
+                assert_eq!(between(&table, "least budget    ", " with this policy"), named, "{plan}");
             }
         }
     }
@@ -260,7 +261,8 @@ fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
     assert_eq!(assumed.stdout, output.stdout);
     assert_eq!(said(&assumed.stderr), "", "who asks for it need not be told");
     let k40 = folder.run(&format!("{vgg19} --costs k40"));
-    assert!(text(&k40.stderr).contains("rates of k40"), "{}", text(&k40.stderr));
+    let plan_for: Value = serde_json::from_slice(&k40.stdout).unwrap();
+    assert_eq!((plan_for["device"].as_str(), said(&k40.stderr)), (Some("k40"), String::new()), "who names rates, too");
     // Also without a budget: the needs of the step with everything resident.
     let resident = folder.json("plan vgg19 --batch 128");
     assert_eq!((&resident["budget_bytes"], &resident["offloaded_bytes"]), (&Value::Null, &0.into()));
@@ -429,10 +431,10 @@ fn the_largest_mini_batch_is_found() {
 #[test]
 fn a_card_has_rates_and_memory() {
     let folder = Folder::new();
-    let output = folder.run("plan resnet50 --batch 64 --assume --costs 4090 --format json");
+    let output = folder.run("plan resnet50 --batch 64 --assume --costs RTX4090 --format json");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["budget_bytes"], (24_564_u64 - 1024) << 20);
-    assert!(text(&output.stderr).contains("23.0 GiB: what a 4090 of 24.0 GiB has"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("23.0 GiB: the 4090 has 24.0 GiB, and"), "{}", text(&output.stderr));
     let slower = folder.json("plan resnet50 --batch 64 --assume --costs l4 --budget 23GiB");
     assert!(slower["step_time_us"].as_f64() > found["step_time_us"].as_f64());
 }
@@ -443,7 +445,8 @@ fn a_sweep_is_drawn_beside_others() {
     folder.succeed("plan resnet18 --batch 8 --assume --sweep 40..100:30 --plot front.svg --html front.html");
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let (picture, page) = (read("front.svg"), read("front.html"));
-    for curve in ["optimal", "vdnn-dynamic", "checkpoints"] {
+    assert!(page.contains("</b>plain</div>"), "three numbers come first");
+    for curve in ["optimal", "vdnn-dynamic", "checkpoints", "plain"] {
         assert!(picture.contains(curve) && page.contains(curve), "{curve}");
     }
     assert!(picture.starts_with("<svg") && picture.contains("resnet18, mini-batch 8"));

@@ -9,7 +9,7 @@ mod resnet;
 mod small;
 mod vgg;
 
-use tightfit_units::Error;
+use tightfit_units::{Error, distance};
 
 use super::Network;
 
@@ -75,22 +75,6 @@ pub fn built_in(name: &str) -> Result<Network, Error> {
     }
 }
 
-/// The edit distance between two words (Levenshtein 1966).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, other) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,12 +85,5 @@ mod tests {
         assert!(message.ends_with("are: resnet18, resnet34, resnet50, resnet101, resnet152"), "{message}");
         let message = built_in("resnet51").unwrap_err().to_string();
         assert!(message.contains("are: resnet50, "), "{message}");
-    }
-
-    #[test]
-    fn distance_counts_edits() {
-        for (a, b, edits) in [("", "abc", 3), ("vgg16", "vgg116", 1), ("kitten", "sitting", 3), ("same", "same", 0)] {
-            assert_eq!((distance(a, b), distance(b, a)), (edits, edits), "{a} {b}");
-        }
     }
 }

@@ -86,9 +86,9 @@ pub(super) fn resident(drafter: &Drafter<'_>) -> Script {
     vdnn::script(drafter, Offloads::None, None)
 }
 
-/// The arena of the network-wide baseline with the fastest algorithms.
-fn baseline(drafter: &Drafter<'_>, end: End<'_>) -> Draft {
-    let draft = drafter.draft(&baseline::script(drafter.step), Algorithms::Performance, Effort::Draft);
+/// The step without a plan: keeps every tensor until its last use, with the fastest algorithms.
+pub(super) fn plain(drafter: &Drafter<'_>, end: End<'_>) -> Draft {
+    let draft = drafter.draft(&resident(drafter), Algorithms::Performance, Effort::Draft);
     drafter.tightened_until(draft, Effort::Plan, end)
 }
 
@@ -104,8 +104,7 @@ pub(super) struct Floors {
     on_demand: Draft,
     overlap: Draft,
     baseline: Draft,
-    /// The network-wide baseline with the fastest algorithms.
-    pub(super) fastest: Draft,
+    pub(super) plain: Draft,
     /// With recomputation; searched only for the policy that uses it.
     optimal: Option<optimal::Least>,
     /// The smallest arena with a stretch in parts of the mini-batch.
@@ -142,7 +141,7 @@ impl Floors {
             // Without time for its own draft, a floor falls back to another script's draft.
             Some(place) if drafter.end.proceed().is_err() || place > 1 && end.is_over() => None,
             // This draft takes longest of the rest, so it starts first.
-            Some(0) => Some(baseline(drafter, end)),
+            Some(0) => Some(plain(drafter, end)),
             Some(script) => {
                 let draft = drafter.draft(&scripts[script - 1], Algorithms::Memory, Effort::Draft);
                 Some(drafter.tightened_until(draft, Effort::Plan, end))
@@ -151,11 +150,11 @@ impl Floors {
         drafter.end.proceed()?;
         let none = || drafter.draft(&scripts[0], Algorithms::Memory, Effort::Draft);
         let mut drafts = drafts.into_iter().skip(2);
-        let fastest = drafts.next().flatten().unwrap_or_else(none);
+        let plain = drafts.next().flatten().unwrap_or_else(none);
         let none = drafts.next().flatten().unwrap_or_else(none);
         let mut next = || drafts.next().flatten().unwrap_or_else(|| none.clone());
         let mut floors = Floors {
-            fastest,
+            plain,
             conv: next(),
             all: next(),
             on_demand: next(),

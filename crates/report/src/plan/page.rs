@@ -17,8 +17,8 @@ const ARENA: &str = "Every block at its place: as high as its bytes, as long as 
 fate; turn the wheel to enlarge, drag to move, double-click to see all.";
 const STREAMS: &str =
     "The work of each stream over time, with the compute stream's waits for copies. Point at a bar for details.";
-const TOTALS: &str = "Peak and average live bytes compared with the network-wide baseline, as counted by tightfit and by the \
-vDNN paper. The paper leaves out weight gradients, momentum and what layers save; its baseline allocates weights, every feature map, one dX, one \
+const TOTALS: &str = "Peak and average live bytes compared with plain, the step without a plan, and with the baseline as the \
+vDNN paper counts. The paper leaves out weight gradients, momentum and what layers save; its baseline allocates weights, every feature map, one dX, one \
 dY and one workspace, each as large as the largest.";
 const KINDS: &str = "The content of the arena at the peak, by kind.";
 const LAYERS: &str = "Input and output maps, weights, and the larger workspace of every layer for the whole mini-batch, and the time of \
@@ -50,7 +50,7 @@ pub fn page(plan: &Plan, device: &Device) -> String {
     framed(&title, &page)
 }
 
-/// The answer in three numbers.
+/// The answer to a plan in three numbers.
 fn three(plan: &Plan) -> String {
     let within = match plan.options.budget {
         Bytes::UNLIMITED => "peak".to_owned(),
@@ -60,8 +60,13 @@ fn three(plan: &Plan) -> String {
     let numbers = [
         (plan.peak.to_string(), within),
         (plan.least.rounded_up(), "least budget".to_owned()),
-        (plan.step_time.to_string(), format!("a step, {overhead}% over keeping everything")),
+        (plan.step_time.to_string(), format!("a step, {overhead}% over plain")),
     ];
+    in_large(&numbers)
+}
+
+/// Numbers in large letters, each above its meaning.
+pub(super) fn in_large(numbers: &[(String, String)]) -> String {
     let cell = |(number, what): &(String, String)| format!("<div><b>{}</b>{}</div>", escape(number), escape(what));
     format!("<div class=\"three\">{}</div>\n", numbers.iter().map(cell).collect::<String>())
 }

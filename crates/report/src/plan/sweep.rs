@@ -5,7 +5,7 @@ use tightfit_units::{Bytes, Error, Nanos};
 
 #[cfg(feature = "tables")]
 use super::{
-    page::{framed, preformatted},
+    page::{framed, in_large, preformatted},
     pictures,
 };
 use crate::svg::{Curve, limits};
@@ -22,7 +22,7 @@ pub struct Sweep<'a> {
     pub plans: &'a [Swept],
     /// For each budget: the step time of existing methods.
     pub rivals: &'a [Rivals],
-    /// The bytes that budgets are shares of: the peak of a step that keeps everything, and releases what nothing reads again.
+    /// Plain, which budgets are shares of.
     pub whole: Bytes,
 }
 
@@ -89,16 +89,19 @@ impl Sweep<'_> {
         self.grid(&columns, head, values, millis)
     }
 
-    /// Draws the time of a step against the budget, for this planner and for existing methods.
+    /// Draws the time of a step against the budget, for this planner, for existing methods and for plain.
     pub fn picture(&self) -> String {
         let curve = |name: &str, time: &dyn Fn(usize) -> Option<Nanos>| Curve {
             name: name.to_owned(),
             points: (0..self.plans.len()).filter_map(|at| Some((self.plans[at].0, time(at)?))).collect(),
         };
+        let times = self.plans.iter().filter_map(|(_, plan)| plan.as_ref().ok());
+        let plain = times.map(|plan| plan.baseline_time).next();
         let curves = [
             curve("optimal", &|at| self.plans[at].1.as_ref().ok().map(|plan| plan.step_time)),
             curve("vdnn-dynamic", &|at| self.rivals.get(at)?.vdnn),
             curve("checkpoints", &|at| self.rivals.get(at)?.checkpoints),
+            Curve { name: "plain".to_owned(), points: plain.map(|time| (self.whole, time)).into_iter().collect() },
         ];
         limits(&format!("{}: time of a step", self.title), "budget", &curves)
     }
@@ -106,7 +109,8 @@ impl Sweep<'_> {
     #[cfg(feature = "tables")]
     /// Writes the rows, the picture, and the live memory over time under each budget as one self-contained HTML page.
     pub fn page(&self) -> String {
-        let mut body = format!("<h2>Time and memory</h2>\n<p>{}</p>\n<div>{}</div>\n", escape(FRONT), self.picture());
+        let mut body = in_large(&self.three());
+        body += &format!("<h2>Time and memory</h2>\n<p>{}</p>\n<div>{}</div>\n", escape(FRONT), self.picture());
         body += &preformatted(&self.table().table(Terminal::default()));
         for (budget, plan) in self.plans {
             let share = self.share(*budget) * 100.0;
@@ -117,6 +121,25 @@ impl Sweep<'_> {
             };
         }
         framed(self.title, &body)
+    }
+
+    #[cfg(feature = "tables")]
+    /// Plain, the least budget, and the added time under the smallest budget that has a plan.
+    fn three(&self) -> Vec<(String, String)> {
+        let mut numbers = vec![(self.whole.to_string(), "plain".to_owned())];
+        let least = self.plans.iter().filter_map(|(_, plan)| match plan {
+            Ok(plan) => Some(plan.min_feasible),
+            Err(Error::OverBudget { needed, .. }) => Some(*needed),
+            Err(_) => None,
+        });
+        if let Some(least) = least.min() {
+            numbers.push((least.rounded_up(), format!("least budget, {:.0}% of plain", self.share(least) * 100.0)));
+        }
+        if let Some((budget, Ok(plan))) = self.plans.iter().find(|(_, plan)| plan.is_ok()) {
+            let added = rounded(plan.overhead() * 100.0, 1) + "%";
+            numbers.push((added, format!("added time in {:.0}% of plain", self.share(*budget) * 100.0)));
+        }
+        numbers
     }
 
     /// One row per budget: `head`, the `values` of its plan, the times of existing methods, the outcome, and the bytes needed if the budget is too
@@ -149,7 +172,7 @@ impl Sweep<'_> {
 
 /// The caption of the picture.
 #[cfg(feature = "tables")]
-const FRONT: &str = "How long a step takes under each budget: planned here, under the policy vdnn-dynamic, and with checkpoints. \
+const FRONT: &str = "How long a step takes under each budget: planned here, under the policy vdnn-dynamic, with checkpoints, and plain. \
 A curve begins at the least budget that its plans fit. Below, what is live over the step under each budget; point at a box for its \
 name, size, life and fate.";
 

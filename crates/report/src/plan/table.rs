@@ -33,7 +33,22 @@ fn head(plan: &Plan, device: &Device) -> String {
     request.extend((!options.divide).then(|| "undivided".to_owned()));
     request.push(format!("budget {}", options.budget));
     request.extend((options.host_budget != Bytes::UNLIMITED).then(|| format!("host budget {}", options.host_budget)));
-    lines(names) + &lines(request)
+    let answer = [
+        format!("peak {} (plain {})", plan.peak, plan.baseline),
+        format!("step {} ({})", plan.step_time, over_plain(plan)),
+        format!("least budget {}", plan.min_feasible.rounded_up()),
+    ];
+    lines(names) + &lines(request) + &lines(answer)
+}
+
+/// The time of a step compared with plain's.
+fn over_plain(plan: &Plan) -> String {
+    let (overhead, of) = (plan.overhead(), if plan.overhead() < 0.0 { "under" } else { "over" });
+    format!("{} {of} plain", percent(overhead.abs()))
+}
+
+fn percent(share: f64) -> String {
+    rounded(share * 100.0, 1) + "%"
 }
 
 /// Explains the words in the column `map` and the times in the last column; empty if neither is used.
@@ -121,7 +136,6 @@ fn total(name: &str, value: &str, terminal: Terminal) -> String {
 fn totals(plan: &Plan, terminal: Terminal) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| text += &total(name, &value, terminal);
-    let percent = |share: f64| rounded(share * 100.0, 1) + "%";
     line("arena", format!("{}, peak live {} ({} wasted)", plan.peak, plan.most_live, percent(plan.fragmentation())));
     line("average", format!("{} over time, {} over computations", plan.average, plan.layer_average));
     let kinds = Kind::ALL.into_iter().map(|kind| (kind, plan.at_most.get(kind)));
@@ -147,31 +161,28 @@ fn totals(plan: &Plan, terminal: Terminal) -> String {
             if plan.options.divide { ", for plans with at most one stretch in 2, 4, 8 or 16 parts" } else { "" };
         line("", format!("proven minimum {}{among}", proven.rounded_down()));
     }
-    if plan.mode == Mode::Inference {
-        // No framework keeps every map of a forward pass, so this mode has no usual memory to compare with.
-        line("every map kept", format!("{} with the fastest algorithms", plan.baseline));
-    } else {
-        line("baseline", format!("{}, all resident with the fastest algorithms", plan.baseline));
-    }
-    let saved = |accounting: &Accounting| {
-        format!(
-            "{} at most ({} saved), {} on average ({} saved), baseline {}",
-            accounting.maximum,
-            percent(accounting.maximum_saved()),
-            accounting.average,
-            percent(accounting.average_saved()),
-            accounting.baseline
-        )
-    };
+    let less = 1.0 - plan.peak.0 as f64 / plan.baseline.0.max(1) as f64;
+    let saved = if less > 0.0 { format!("; the plan saves {}", percent(less)) } else { String::new() };
+    line("plain", format!("{} without a plan, with the fastest algorithms{saved}", plan.baseline));
     if plan.mode == Mode::Training {
-        line("counted here", saved(&plan.ours));
-        line("as in the paper", saved(&plan.paper));
+        let Accounting { maximum, average, baseline } = &plan.paper;
+        line(
+            "as in the paper",
+            format!(
+                "{maximum} at most ({} saved), {average} on average ({} saved), baseline {baseline}",
+                percent(plan.paper.maximum_saved()),
+                percent(plan.paper.average_saved()),
+            ),
+        );
     }
-    let (overhead, of) = (plan.overhead(), if plan.overhead() < 0.0 { "under" } else { "over" });
-    line("step", format!("{}, {} {of} the baseline's {}", plan.step_time, percent(overhead.abs()), plan.baseline_time));
+    line("step", format!("{}, {}'s {}", plan.step_time, over_plain(plan), plan.baseline_time));
     line("copies", format!("{}, adding {} to the step", plan.simulation.copying, plan.simulation.exposed));
     if let Some(in_parts) = &plan.in_parts {
-        line("in parts", in_parts.words());
+        // The input computes nothing.
+        let begins = plan.layers.iter().take(2).any(|layer| layer.name == in_parts.first);
+        let is_all = begins && plan.layers.last().is_some_and(|layer| layer.name == in_parts.last);
+        let known = if is_all { ": gradient accumulation" } else { "" };
+        line("in parts", in_parts.words() + known);
     }
     if plan.schedule.lanes() > 1 {
         line(

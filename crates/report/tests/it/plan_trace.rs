@@ -20,7 +20,7 @@ fn planned(name: &str, batch: usize, costs: &CostModel, policy: Policy, percent:
     let step = workload.step(&Fronts::assumed(&workload, costs).unwrap(), costs).unwrap();
     let roomy = plan(&step, costs, &Options { policy: Policy::Baseline, ..Options::default() }).unwrap();
     let share = if policy == Policy::Baseline { 100 } else { percent };
-    let budget = Bytes(roomy.baseline.0 * share / 100);
+    let budget = Bytes(roomy.peak.0 * share / 100);
     plan(&step, costs, &Options { policy, budget, ..Options::default() }).unwrap()
 }
 

@@ -18,12 +18,12 @@ struct Row {
     note: String,
 }
 
-/// Draws the baseline, the peak and the average of live bytes, as counted by tightfit and by the vDNN paper.
+/// Draws plain, the peak and the average of live bytes, as counted by tightfit and by the vDNN paper.
 pub fn totals(plan: &Plan) -> String {
     let mut rows = Vec::new();
-    for (prefix, accounting) in [("", &plan.ours), ("as in the paper: ", &plan.paper)] {
+    for (prefix, whole, accounting) in [("", "plain", &plan.ours), ("as in the paper: ", "baseline", &plan.paper)] {
         for (name, bytes, saved) in [
-            ("baseline", accounting.baseline, None),
+            (whole, accounting.baseline, None),
             ("maximum", accounting.maximum, Some(accounting.maximum_saved())),
             ("average", accounting.average, Some(accounting.average_saved())),
         ] {
@@ -55,7 +55,7 @@ pub fn kinds(plan: &Plan) -> String {
         })
         .collect();
     let working_set = plan.layers.iter().map(|layer| layer.working_set).max().unwrap_or_default();
-    let note = share(working_set, plan.baseline, "the baseline");
+    let note = share(working_set, plan.baseline, "plain");
     rows.push(Row { name: "largest working set of a layer".to_owned(), bytes: working_set, fill: color(1), note });
     bars("by kind at the peak", &rows)
 }

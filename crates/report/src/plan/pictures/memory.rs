@@ -18,7 +18,7 @@ use crate::svg::legend::{self, Entry};
 /// Number of columns to draw; each shows its highest level.
 const COLUMNS: usize = 450;
 
-/// Draws live bytes over time, with the budget as a dashed line if it is near.
+/// Draws live bytes over time, with a dot at the peak, and the budget as a dashed line if it is near.
 pub fn memory(plan: &Plan) -> String {
     let kinds = Kind::ALL.into_iter().filter(|kind| plan.at_most.get(*kind) > Bytes::ZERO);
     let kinds: Vec<Kind> = kinds.collect();
@@ -33,7 +33,8 @@ pub fn memory(plan: &Plan) -> String {
     let top = legend::head_height(&entries, WIDTH);
     let frame = Frame { left: 100.0, top, width: WIDTH - 140.0, height: 320.0 };
     let mut canvas = Canvas::new(WIDTH, frame.bottom() + 52.0);
-    legend::draw_head("live bytes over one step", &entries, WIDTH, &mut canvas);
+    let title = format!("live bytes over one step, at most {most}");
+    legend::draw_head(&title, &entries, WIDTH, &mut canvas);
     frame.draw_left(&bytes, &mut canvas);
     frame.draw_bottom(&time, &mut canvas);
 
@@ -63,7 +64,12 @@ pub fn memory(plan: &Plan) -> String {
         let y = frame.y(bytes.at_bytes(budget));
         canvas.dashed((frame.left, y), (frame.right(), y), INK);
     }
-    canvas.finish("live bytes over one step")
+    // The columns are narrower than the marker, so the tooltip of the highest one is the marker's.
+    if let Some(column) = columns.iter().position(|live| live.total() == most) {
+        let at = (x(column) + step / 2.0, frame.y(bytes.at_bytes(most)));
+        canvas.marker(legend::marker(0), at, INK, &format!("at most {most}"));
+    }
+    canvas.finish(&title)
 }
 
 /// For each column, the level with the most live bytes.

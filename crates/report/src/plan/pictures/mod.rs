@@ -54,7 +54,7 @@ mod tests {
             check(&super::memory(&plan), &["feature-maps", "gradient-maps", "momentum", "live bytes"]);
             check(&super::arena(&plan), &["feature-maps", "gradient-maps", "address"]);
             check(&super::streams(&plan), &["compute", "offload", "prefetch", "forward", "backward"]);
-            check(&super::totals(&plan), &["baseline", "maximum", "average", "as in the paper: baseline"]);
+            check(&super::totals(&plan), &["plain", "maximum", "average", "as in the paper: baseline"]);
             check(&super::kinds(&plan), &["weights", "feature-maps", "largest working set of a layer"]);
             check(&super::layers(&plan), &["conv1", "3a.5x5.reduce", "workspace"]);
             check(&super::maps(&plan), &["conv1", "3a", "reuse distance"]);
